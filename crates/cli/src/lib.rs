@@ -1,0 +1,4 @@
+//! Tenure: run DAGs of steps durably. The library embeds the scheduler, the binary is the command
+//! line.
+
+pub mod taskfile;

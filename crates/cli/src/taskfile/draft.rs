@@ -1,0 +1,54 @@
+use std::ops::Range;
+
+use super::limits::STEPS_MAX;
+use super::plan::PlanStep;
+use super::report::{Finding, Report};
+
+/// The steps of a file before their dependencies are looked up.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) steps: Vec<DraftStep>,
+    /// Base ids of repeated Steps with the Steps they stand for.
+    pub(super) groups: Vec<Group>,
+}
+
+/// A Step and what the lookup needs to point at a place in the file.
+#[derive(Debug, Clone)]
+pub(super) struct DraftStep {
+    /// Without its dependencies.
+    pub(super) step: PlanStep,
+    pub(super) at: usize,
+    pub(super) needs: Vec<Need>,
+}
+
+/// A dependency as written.
+#[derive(Debug, Clone)]
+pub(super) struct Need {
+    pub(super) name: String,
+    pub(super) at: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) id: String,
+    pub(super) at: usize,
+    pub(super) steps: Range<usize>,
+}
+
+impl Draft {
+    /// Whether `more` steps still fit; else it is reported.
+    pub(super) fn has_room(&self, more: usize, at: usize, report: &Report<'_>) -> bool {
+        let fits = self.steps.len() + more <= STEPS_MAX;
+        if !fits {
+            report.add(|| too_many_steps(at));
+        }
+        fits
+    }
+}
+
+/// The file asks for more Steps than a Task may have.
+pub(super) fn too_many_steps(at: usize) -> Finding {
+    Finding::at(at, format!("a task has at most {STEPS_MAX} steps"))
+        .field("steps")
+        .hint("split the work into several tasks, or let one step do several pieces of it")
+}

@@ -1,0 +1,264 @@
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::context::Context;
+use super::ids;
+use super::limits::DURATION_MS_MAX;
+use super::node::{Entry, Kind, Node, number};
+use super::path::Path;
+use super::report::{Finding, did_you_mean, quoted};
+
+/// The names of one map's fields, with what people write instead and what that is called here.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) names: &'static [&'static str],
+    pub(super) meant: &'static [(&'static str, &'static str)],
+    /// Whether keys that begin with `x-` are left alone.
+    pub(super) extensible: bool,
+}
+
+impl Known {
+    fn allows(&self, key: &str) -> bool {
+        self.names.contains(&key) || self.extensible && key.starts_with("x-")
+    }
+}
+
+/// A map being read field by field. What is wrong goes to the report and reads as absent: the
+/// plan is thrown away in the end, and the other mistakes are still found.
+pub(super) struct Fields<'f, 'a> {
+    pub(super) cx: &'f Context<'f, 'a>,
+    pub(super) path: Path<'f>,
+    pub(super) at: usize,
+    entries: &'f [Entry<'a>],
+    /// Whether there are unknown fields, one of which may be a missing one misspelt.
+    pub(super) has_unknown: bool,
+}
+
+/// A text and where it stands.
+pub(super) type Located<T> = (T, usize);
+
+impl<'f, 'a> Fields<'f, 'a> {
+    /// `node` as a map with `known` fields; `None` was reported.
+    pub(super) fn of(
+        cx: &'f Context<'f, 'a>,
+        node: &'f Node<'a>,
+        path: Path<'f>,
+        known: &Known,
+    ) -> Option<Self> {
+        let Some(entries) = node.as_map() else {
+            return cx.wrong_type(node, &path, "a map");
+        };
+        let mut has_unknown = false;
+        for entry in entries.iter().filter(|entry| !known.allows(&entry.key)) {
+            has_unknown = true;
+            cx.report.add(|| unknown_field(entry, &path, known));
+        }
+        Some(Fields { cx, path, at: node.at(), entries, has_unknown })
+    }
+
+    /// The same map for another reading, its unknown fields being reported already.
+    pub(super) fn again<'g>(&self, cx: &'g Context<'g, 'a>) -> Fields<'g, 'a>
+    where
+        'f: 'g,
+    {
+        Fields { cx, ..*self }
+    }
+
+    /// The field that has one of `names`; written as null it is absent.
+    pub(super) fn node(&self, names: &[&'static str]) -> Option<(&'static str, &'f Node<'a>)> {
+        self.written(names).filter(|(_, node)| !node.is_null())
+    }
+
+    /// The same, null included.
+    pub(super) fn written(&self, names: &[&'static str]) -> Option<(&'static str, &'f Node<'a>)> {
+        let mut found = names.iter().filter_map(|name| Some((*name, self.entry(name)?)));
+        let (name, entry) = found.next()?;
+        if let Some((other, entry)) = found.next() {
+            self.cx.report.add(|| {
+                let message = format!("`{name}` and `{other}` are two names of one field");
+                Finding::at(entry.at(), message).field(self.path).hint("keep one")
+            });
+        }
+        Some((name, &entry.value))
+    }
+
+    pub(super) fn entry(&self, name: &str) -> Option<&'f Entry<'a>> {
+        self.entries.iter().find(|entry| entry.key == name)
+    }
+
+    /// Whether the field is there with a value.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.entry(name).is_some_and(|entry| !entry.value.is_null())
+    }
+
+    pub(super) fn text(&self, names: &[&'static str]) -> Option<Located<String>> {
+        let (name, node) = self.node(names)?;
+        let text = self.cx.text(node, &self.path.key(name))?;
+        Some((text.into_owned(), node.at()))
+    }
+
+    /// A text in the form of an id.
+    pub(super) fn id(&self, names: &[&'static str]) -> Option<Located<String>> {
+        let (name, node) = self.node(names)?;
+        let text = self.cx.text(node, &self.path.key(name))?;
+        ids::check(self.cx, &text, node.at(), &self.path.key(name))
+            .then(|| (text.into(), node.at()))
+    }
+
+    pub(super) fn boolean(&self, name: &'static str) -> Option<bool> {
+        let (_, node) = self.node(&[name])?;
+        let path = self.path.key(name);
+        let value = self.cx.value(node, &path)?;
+        match value.kind {
+            Kind::Bool(value) => Some(value),
+            _ => self.cx.wrong_type(&value, &path, "`true` or `false`"),
+        }
+    }
+
+    /// A whole number in `range`.
+    pub(super) fn whole(&self, name: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let (_, node) = self.node(&[name])?;
+        let value = self.number(name, node, |number| number.as_u64().filter(|n| range.contains(n)));
+        self.expect(value, name, node, || {
+            format!("expected a whole number from {} to {}", range.start(), range.end())
+        })
+    }
+
+    /// A number in `range`.
+    pub(super) fn decimal(&self, name: &'static str, range: RangeInclusive<f64>) -> Option<f64> {
+        let (_, node) = self.node(&[name])?;
+        let value = self.number(name, node, |number| number.as_f64().filter(|n| range.contains(n)));
+        self.expect(value, name, node, || {
+            format!("expected a number from {} to {}", range.start(), range.end())
+        })
+    }
+
+    /// `Err` is a value that is none of these numbers; `Ok(None)` was reported.
+    pub(super) fn number<T>(
+        &self,
+        name: &str,
+        node: &Node<'a>,
+        pick: impl FnOnce(serde_json::Number) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let Some(value) = self.cx.value(node, &self.path.key(name)) else { return Ok(None) };
+        match &value.kind {
+            Kind::Number(literal) => {
+                number(literal).and_then(pick).map(Some).ok_or_else(|| quoted(literal))
+            }
+            Kind::Text(text) => Err(format!("the text {}", quoted(text))),
+            _ => Err(value.describe().into()),
+        }
+    }
+
+    fn expect<T>(
+        &self,
+        value: Result<Option<T>, String>,
+        name: &str,
+        node: &Node<'_>,
+        expected: impl FnOnce() -> String,
+    ) -> Option<T> {
+        value.unwrap_or_else(|found| {
+            self.cx.report.add(|| {
+                let message = format!("{}, found {found}", expected());
+                Finding::at(node.at(), message).field(self.path.key(name))
+            });
+            None
+        })
+    }
+
+    /// A duration of at least `min_ms`, in milliseconds.
+    pub(super) fn duration(&self, name: &'static str, min_ms: u64) -> Option<u64> {
+        let (_, node) = self.node(&[name])?;
+        let path = self.path.key(name);
+        let value = self.cx.value(node, &path)?;
+        match milliseconds(&value) {
+            Ok(ms) if (min_ms..=DURATION_MS_MAX).contains(&ms) => Some(ms),
+            Ok(_) => {
+                self.cx.report.add(|| {
+                    let least = humantime::format_duration(Duration::from_millis(min_ms));
+                    let message = format!("expected a duration from {least} to 10 years");
+                    Finding::at(node.at(), message).field(path)
+                });
+                None
+            }
+            Err(message) => {
+                self.cx.report.add(|| bad_duration(node.at(), message).field(path));
+                None
+            }
+        }
+    }
+
+    /// A text, or a list of texts.
+    pub(super) fn texts(&self, names: &[&'static str]) -> Option<Vec<Located<String>>> {
+        let (name, node) = self.node(names)?;
+        let path = self.path.key(name);
+        let value = self.cx.value(node, &path)?;
+        match &value.kind {
+            Kind::List(items) => Some(self.items(items, &path)),
+            _ => Some(vec![(self.cx.text(&value, &path)?.into_owned(), node.at())]),
+        }
+    }
+
+    fn items(&self, items: &[Node<'a>], path: &Path<'_>) -> Vec<Located<String>> {
+        let text = |(n, item): (usize, &Node<'a>)| {
+            Some((self.cx.text(item, &path.item(n))?.into_owned(), item.at()))
+        };
+        items.iter().enumerate().filter_map(text).collect()
+    }
+
+    /// A map of texts.
+    pub(super) fn text_map(&self, name: &'static str) -> Option<BTreeMap<String, String>> {
+        let (_, node) = self.node(&[name])?;
+        let path = self.path.key(name);
+        let value = self.cx.value(node, &path)?;
+        let Some(entries) = value.as_map() else {
+            return self.cx.wrong_type(&value, &path, "a map of texts");
+        };
+        let pair = |entry: &Entry<'a>| {
+            let text = self.cx.text(&entry.value, &path.key(&entry.key))?;
+            Some((entry.key.to_string(), text.into_owned()))
+        };
+        Some(entries.iter().filter_map(pair).collect())
+    }
+
+    /// Reports that two fields do not go together.
+    pub(super) fn conflict(&self, one: &str, other: &str, hint: &str) {
+        let at = self.entry(other).map_or(self.at, Entry::at);
+        self.cx.report.add(|| {
+            Finding::at(at, format!("`{one}` and `{other}` do not go together"))
+                .field(self.path)
+                .hint(hint)
+        });
+    }
+}
+
+fn unknown_field(entry: &Entry<'_>, path: &Path<'_>, known: &Known) -> Finding {
+    let meant = known.meant.iter().find(|(written, _)| entry.key == *written);
+    let hint = match meant {
+        Some((_, advice)) => (*advice).to_owned(),
+        None => did_you_mean(&entry.key, known.names.iter().copied())
+            .unwrap_or_else(|| format!("known fields: {}", known.names.join(", "))),
+    };
+    Finding::at(entry.at(), format!("unknown field {}", quoted(&entry.key)))
+        .field(path.key(&entry.key))
+        .hint(hint)
+}
+
+/// `30s`, `1h 30m`, or a number of milliseconds.
+pub(super) fn milliseconds(node: &Node<'_>) -> Result<u64, String> {
+    match &node.kind {
+        Kind::Number(literal) => number(literal)
+            .and_then(|number| number.as_u64())
+            .ok_or_else(|| format!("{} is no whole number of milliseconds", quoted(literal))),
+        Kind::Text(text) => humantime::parse_duration(text)
+            .map(|duration| u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
+            .map_err(|_| format!("{} is no duration", quoted(text))),
+        _ => Err(format!("expected a duration, found {}", node.describe())),
+    }
+}
+
+pub(super) fn bad_duration(at: usize, message: String) -> Finding {
+    Finding::at(at, message)
+        .hint("write `500ms`, `30s`, `5m`, `1h 30m`, or milliseconds as a number")
+}

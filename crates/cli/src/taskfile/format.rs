@@ -1,0 +1,78 @@
+use serde::Serialize;
+
+/// The notation of a task file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// YAML 1.2.
+    Yaml,
+    /// TOML 1.1.
+    Toml,
+    /// JSON.
+    Json,
+    /// A recorded workflow of WfCommons, WfFormat 1.5, in JSON.
+    WfFormat,
+}
+
+impl Format {
+    /// By the extension of the file's name; else by how the text begins.
+    pub(super) fn detect(name: &str, text: &str) -> Self {
+        Format::of_name(name).unwrap_or_else(|| Format::of_text(text))
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        let (_, extension) = name.rsplit_once('.')?;
+        match extension.to_ascii_lowercase().as_str() {
+            "yaml" | "yml" => Some(Format::Yaml),
+            "toml" => Some(Format::Toml),
+            "json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+
+    /// JSON begins with a brace. TOML's first line that says something is a table or has a key
+    /// and `=`; everything else is YAML.
+    fn of_text(text: &str) -> Self {
+        let mut lines = text.lines().map(str::trim);
+        match lines.find(|line| !line.is_empty() && !line.starts_with('#')) {
+            Some(line) if line.starts_with('{') => Format::Json,
+            Some(line) if line.starts_with('[') || is_assignment(line) => Format::Toml,
+            _ => Format::Yaml,
+        }
+    }
+}
+
+fn is_assignment(line: &str) -> bool {
+    line.split_once('=').is_some_and(|(key, _)| {
+        let in_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' ".contains(c);
+        !key.trim().is_empty() && key.chars().all(in_key)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_decides_before_the_content() {
+        assert_eq!(Format::detect("a.YML", "{}"), Format::Yaml);
+        assert_eq!(Format::detect("dir.toml/a.json", "x: 1"), Format::Json);
+        assert_eq!(Format::detect("a.b.toml", ""), Format::Toml);
+    }
+
+    #[test]
+    fn content_decides_where_the_name_says_nothing() {
+        let cases = [
+            ("  {\"steps\": []}", Format::Json),
+            ("# comment\n\ntask_id = \"x\"", Format::Toml),
+            ("[defaults]\n", Format::Toml),
+            ("\"quoted key\" = 1", Format::Toml),
+            ("---\ntask_id: a", Format::Yaml),
+            ("run: a=b", Format::Yaml),
+            ("", Format::Yaml),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(Format::detect("-", text), expected, "{text}");
+        }
+    }
+}

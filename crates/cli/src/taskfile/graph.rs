@@ -1,0 +1,209 @@
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::draft::{Draft, DraftStep, Need};
+use super::limits::EDGES_MAX;
+use super::plan::PlanStep;
+use super::report::{Finding, Report, did_you_mean, quoted};
+
+/// Steps of a long cycle that a message names, from its begin and from its end.
+const CYCLE_SHOWN: usize = 6;
+/// Names compared in the search for the nearest one: twenty mistakes in a file of 100,000 steps
+/// are still answered at once, if not all with advice.
+const NAMES_COMPARED_MAX: usize = 300_000;
+
+/// The steps with their dependencies looked up. Duplicate ids, unknown dependencies and a cycle
+/// are reported.
+pub(super) fn resolve(draft: Draft, report: &Report<'_>) -> Vec<PlanStep> {
+    let names = index(&draft, report);
+    let Some(edges) = Edges::of(&draft, &names, report) else { return Vec::new() };
+    if let Some(cycle) = edges.cycle() {
+        report.add(|| describe(&cycle, &draft.steps));
+    }
+    drop(names);
+    if report.count() > 0 {
+        return Vec::new();
+    }
+    edges.write_into(draft.steps)
+}
+
+/// What the name in a `depends_on` means.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Step(usize),
+    /// All that a repeated Step made.
+    Group(usize),
+}
+
+fn index<'d>(draft: &'d Draft, report: &Report<'_>) -> HashMap<&'d str, Target> {
+    let mut names = HashMap::with_capacity(draft.steps.len() + draft.groups.len());
+    let steps = draft.steps.iter().map(|step| (step.step.id.as_str(), step.at));
+    let steps = steps.enumerate().map(|(n, (id, at))| (id, at, Target::Step(n)));
+    let groups = draft.groups.iter().enumerate();
+    let groups = groups.map(|(n, group)| (group.id.as_str(), group.at, Target::Group(n)));
+    for (id, at, target) in steps.chain(groups) {
+        if let Some(first) = names.insert(id, target) {
+            report.add(|| duplicate(id, at, place(draft, first), report));
+        }
+    }
+    names
+}
+
+fn place(draft: &Draft, target: Target) -> usize {
+    match target {
+        Target::Step(n) => draft.steps[n].at,
+        Target::Group(n) => draft.groups[n].at,
+    }
+}
+
+fn duplicate(id: &str, one: usize, other: usize, report: &Report<'_>) -> Finding {
+    Finding::at(one.max(other), format!("the step id {} is taken", quoted(id))).field("steps").hint(
+        format!("line {} has it already; every step needs its own", report.line(one.min(other))),
+    )
+}
+
+/// The dependencies of all Steps in one array: those of step `n` are
+/// `targets[starts[n]..starts[n + 1]]`.
+#[derive(Debug, Default)]
+struct Edges {
+    starts: Vec<usize>,
+    targets: Vec<usize>,
+}
+
+impl Edges {
+    /// `None` where there are more than [`EDGES_MAX`], which was reported. Repetitions of one
+    /// dependency count there, and are stored once.
+    fn of(draft: &Draft, names: &HashMap<&str, Target>, report: &Report<'_>) -> Option<Self> {
+        let mut lookup = Lookup { draft, names, report, unknown: HashSet::new() };
+        let mut edges = Edges::default();
+        let mut taken_by = vec![usize::MAX; draft.steps.len()];
+        let mut written = 0;
+        for (n, step) in draft.steps.iter().enumerate() {
+            edges.starts.push(edges.targets.len());
+            for need in &step.needs {
+                let targets = lookup.targets(step, need);
+                written += targets.len();
+                if written > EDGES_MAX {
+                    report.add(|| too_many_edges(need.at));
+                    return None;
+                }
+                let new =
+                    targets.filter(|target| std::mem::replace(&mut taken_by[*target], n) != n);
+                edges.targets.extend(new);
+            }
+        }
+        edges.starts.push(edges.targets.len());
+        Some(edges)
+    }
+
+    fn dependencies(&self, step: usize) -> &[usize] {
+        &self.targets[self.starts[step]..self.starts[step + 1]]
+    }
+
+    /// The steps of a cycle in the order of their dependencies, found by walking depth first
+    /// with a stack of our own: a chain of 100,000 Steps needs no deep call stack.
+    fn cycle(&self) -> Option<Vec<usize>> {
+        let mut seen = vec![Seen::Never; self.starts.len() - 1];
+        let mut trail: Vec<(usize, usize)> = Vec::new();
+        for root in 0..seen.len() {
+            if seen[root] == Seen::Never {
+                seen[root] = Seen::OnTrail;
+                trail.push((root, 0));
+            }
+            while let Some((step, next)) = trail.last_mut() {
+                let Some(&dependency) = self.dependencies(*step).get(*next) else {
+                    seen[*step] = Seen::Done;
+                    trail.pop();
+                    continue;
+                };
+                *next += 1;
+                match seen[dependency] {
+                    Seen::Done => {}
+                    Seen::Never => {
+                        seen[dependency] = Seen::OnTrail;
+                        trail.push((dependency, 0));
+                    }
+                    Seen::OnTrail => {
+                        let steps = trail.iter().map(|(step, _)| *step);
+                        return Some(steps.skip_while(|step| *step != dependency).collect());
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn write_into(self, drafts: Vec<DraftStep>) -> Vec<PlanStep> {
+        let ids: Vec<String> = drafts.iter().map(|draft| draft.step.id.clone()).collect();
+        let mut steps: Vec<PlanStep> = drafts.into_iter().map(|draft| draft.step).collect();
+        for (n, step) in steps.iter_mut().enumerate() {
+            step.depends_on =
+                self.dependencies(n).iter().map(|&target| ids[target].clone()).collect();
+        }
+        steps
+    }
+}
+
+struct Lookup<'l> {
+    draft: &'l Draft,
+    names: &'l HashMap<&'l str, Target>,
+    report: &'l Report<'l>,
+    /// Places of unknown names. A repeated Step says the same at the same place many times.
+    unknown: HashSet<usize>,
+}
+
+impl Lookup<'_> {
+    /// The Steps that a dependency means; none where it was reported.
+    fn targets(&mut self, step: &DraftStep, need: &Need) -> Range<usize> {
+        match self.names.get(need.name.as_str()) {
+            Some(Target::Step(target)) => *target..*target + 1,
+            Some(Target::Group(group)) => self.draft.groups[*group].steps.clone(),
+            None => {
+                if self.unknown.insert(need.at) {
+                    self.report.add(|| self.unknown_dependency(step, need));
+                }
+                0..0
+            }
+        }
+    }
+
+    fn unknown_dependency(&self, step: &DraftStep, need: &Need) -> Finding {
+        let (id, name) = (quoted(&step.step.id), quoted(&need.name));
+        let search = self.unknown.len() * self.names.len() <= NAMES_COMPARED_MAX;
+        let names = self.names.keys().copied().filter(|_| search);
+        let hint = did_you_mean(&need.name, names)
+            .unwrap_or_else(|| "add the step, or remove the dependency".into());
+        Finding::at(need.at, format!("{id} depends on {name}, which is no step"))
+            .field(format!("{}.depends_on", step.step.id))
+            .hint(hint)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Seen {
+    Never,
+    OnTrail,
+    Done,
+}
+
+fn too_many_edges(at: usize) -> Finding {
+    Finding::at(at, format!("a task has at most {EDGES_MAX} dependencies"))
+        .field("steps")
+        .hint("where many steps wait for many others, put a step with `noop: true` between the two")
+}
+
+fn describe(cycle: &[usize], steps: &[DraftStep]) -> Finding {
+    let id = |step: &usize| steps[*step].step.id.as_str();
+    let mut path: Vec<&str> = cycle.iter().chain(cycle.first()).map(id).collect();
+    let skipped = path.len().saturating_sub(2 * CYCLE_SHOWN);
+    if skipped > 0 {
+        path.splice(CYCLE_SHOWN..CYCLE_SHOWN + skipped, ["…"]);
+    }
+    let at = cycle.first().map_or(0, |step| steps[*step].at);
+    let count = if skipped > 0 { format!(" ({} steps)", cycle.len()) } else { String::new() };
+    let path = path.join(" -> ");
+    Finding::at(at, format!("the steps wait for each other in a circle: {path}{count}"))
+        .field("steps")
+        .hint("each step depends on the next one; remove one of these dependencies")
+        .cycle()
+}

@@ -1,0 +1,142 @@
+//! Reads task files: what a person writes to have a DAG of steps run.
+//!
+//! [`read`] takes a path, [`parse`] bytes. Both accept YAML, TOML and JSON with one model, and
+//! recorded workflows in WfFormat 1.5, and return a [`Plan`]: everything written out, checked and
+//! ready to become a create command. What is wrong comes back as a [`TaskFileError`] that names
+//! line, column and field and says what would be right; one pass finds up to twenty mistakes.
+//!
+//! The way through: a reader per notation makes one tree of values with their places (`syntax`,
+//! `node`). That tree is read field by field (`fields`), with `${{ … }}` replaced on the way
+//! (`context`, `vars`), into steps without links (`step`, `draft`). At the end names are looked
+//! up and cycles searched (`graph`). A task file is input from outside, so all of it is bounded
+//! (`limits`) and nothing recurses deeper than a tree may be nested.
+//!
+//! Deliberately absent: including other files, expressions, conditions and loops over data.
+//! Whoever needs a program to write a DAG has one, and can write JSON.
+
+mod action;
+mod context;
+mod draft;
+mod error;
+mod fields;
+mod format;
+mod graph;
+mod ids;
+pub mod limits;
+mod native;
+mod node;
+mod path;
+mod plan;
+mod report;
+mod retry;
+mod schema;
+mod source;
+mod step;
+mod syntax;
+mod vars;
+mod wfformat;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+pub use self::error::{Problem, TaskFileError};
+pub use self::format::Format;
+pub use self::plan::{
+    BackoffPlan, Deadline, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep,
+    RetryPlan,
+};
+pub use self::schema::schema;
+
+use self::limits::FILE_BYTES_MAX;
+use self::report::{Finding, Report};
+use self::source::Source;
+
+const EMPTY_HINT: &str = "a task file has at least `steps`";
+
+/// What the caller may say about a file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Options {
+    /// The notation, if it is not to be told from name and content.
+    pub format: Option<Format>,
+    /// Values of variables that the file declares under `vars`.
+    pub vars: BTreeMap<String, String>,
+    /// For WfFormat: tasks sleep for their recorded time times this. Absent: they do nothing.
+    pub time_scale: Option<f64>,
+}
+
+/// Reads the task file at `path`.
+pub fn read(path: &Path, options: &Options) -> Result<Plan, TaskFileError> {
+    let name = path.display().to_string();
+    let bytes = contents(path, &name)?;
+    parse(&bytes, &name, options)
+}
+
+/// Reads a task file from memory; `name` stands in messages, and its extension tells the
+/// notation.
+pub fn parse(bytes: &[u8], name: &str, options: &Options) -> Result<Plan, TaskFileError> {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(too_large(name));
+    }
+    let source = Source::decode(name, bytes)?;
+    if source.text.trim().is_empty() {
+        return Err(TaskFileError::of_file(
+            name,
+            "the file is empty".into(),
+            Some(EMPTY_HINT.into()),
+        ));
+    }
+    let format = options.format.unwrap_or_else(|| Format::detect(name, source.text));
+    let root = syntax::parse(source.text, format).map_err(|found| found.into_error(source))?;
+    let report = Report::new(source);
+    let stem = stem(name);
+    let plan = if format == Format::WfFormat || wfformat::is_instance(&root) {
+        check_time_scale(options, &report);
+        wfformat::read(&root, options, &report, stem)
+    } else if root.is_null() {
+        report.add(|| Finding::of_file("the file is empty but for comments").hint(EMPTY_HINT));
+        None
+    } else {
+        native::read(&root, &options.vars, &report, stem)
+    };
+    report.finish(plan)
+}
+
+/// The bytes of a file that is not too large. The size is asked for before anything is read; a
+/// pipe does not know it and is cut off instead.
+fn contents(path: &Path, name: &str) -> Result<Vec<u8>, TaskFileError> {
+    let unreadable = |error: std::io::Error| {
+        TaskFileError::of_file(name, format!("the file cannot be read: {error}"), None)
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.is_dir() {
+        let hint = "name a file in it".to_owned();
+        return Err(TaskFileError::of_file(name, "this is a directory".into(), Some(hint)));
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(too_large(name));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+fn too_large(name: &str) -> TaskFileError {
+    let message = format!("the file is larger than {} MiB", FILE_BYTES_MAX / 1024 / 1024);
+    let hint = "give large data to steps by reference, not in the file".to_owned();
+    TaskFileError::of_file(name, message, Some(hint))
+}
+
+fn check_time_scale(options: &Options, report: &Report<'_>) {
+    if options.time_scale.is_some_and(|scale| !scale.is_finite() || scale < 0.0) {
+        report.add(|| Finding::of_file("the time scale must be a number from 0"));
+    }
+}
+
+/// The name of a file without folder and extension, for a task that has no title.
+fn stem(name: &str) -> &str {
+    let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
+    stem.filter(|stem| !stem.is_empty() && *stem != "-").unwrap_or("task")
+}

@@ -1,0 +1,190 @@
+use std::borrow::Cow;
+
+use serde_json::Number;
+
+/// A value of a YAML, TOML or JSON text and where it stands. The three readers make this one
+/// tree, so that everything after them is written once and knows every line.
+#[derive(Debug, Clone)]
+pub(super) struct Node<'a> {
+    /// Byte offset of its first character.
+    pub(super) at: u32,
+    pub(super) kind: Kind<'a>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Kind<'a> {
+    Null,
+    Bool(bool),
+    /// The literal as written: where a text is wanted, `1.10` must stay `1.10`.
+    Number(Cow<'a, str>),
+    Text(Cow<'a, str>),
+    List(Vec<Node<'a>>),
+    Map(Vec<Entry<'a>>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry<'a> {
+    pub(super) key: Cow<'a, str>,
+    pub(super) key_at: u32,
+    pub(super) value: Node<'a>,
+}
+
+impl Entry<'_> {
+    pub(super) fn at(&self) -> usize {
+        self.key_at as usize
+    }
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(at: usize, kind: Kind<'a>) -> Self {
+        Node { at: offset(at), kind }
+    }
+
+    pub(super) fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.kind, Kind::Null)
+    }
+
+    pub(super) fn as_map(&self) -> Option<&[Entry<'a>]> {
+        match &self.kind {
+            Kind::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_list(&self) -> Option<&[Node<'a>]> {
+        match &self.kind {
+            Kind::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value of `key` in a map.
+    pub(super) fn get(&self, key: &str) -> Option<&Node<'a>> {
+        let entries = self.as_map()?;
+        entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// What it is, for "expected a text, found a list".
+    pub(super) fn describe(&self) -> &'static str {
+        match self.kind {
+            Kind::Null => "nothing",
+            Kind::Bool(_) => "a boolean",
+            Kind::Number(_) => "a number",
+            Kind::Text(_) => "a text",
+            Kind::List(_) => "a list",
+            Kind::Map(_) => "a map",
+        }
+    }
+
+    /// Levels of lists and maps in it.
+    pub(super) fn depth(&self) -> usize {
+        match &self.kind {
+            Kind::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
+            Kind::Map(entries) => 1 + entries.iter().map(|e| e.value.depth()).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Bytes that a copy of it takes. Recursion is bounded by the depth of the tree.
+    pub(super) fn weight(&self) -> usize {
+        let own = size_of::<Node<'_>>();
+        own + match &self.kind {
+            Kind::Null | Kind::Bool(_) => 0,
+            Kind::Number(text) | Kind::Text(text) => text_weight(text),
+            Kind::List(items) => items.iter().map(Node::weight).sum(),
+            Kind::Map(entries) => {
+                entries.iter().map(|e| own + text_weight(&e.key) + e.value.weight()).sum()
+            }
+        }
+    }
+}
+
+/// A borrowed text is copied as two words.
+#[expect(clippy::ptr_arg, reason = "whether it is owned is the question")]
+fn text_weight(text: &Cow<'_, str>) -> usize {
+    if let Cow::Owned(text) = text { text.len() } else { 0 }
+}
+
+/// Files are far below 4 GiB, and half a tree's memory is offsets.
+pub(super) fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// The number of a literal in any of the three notations: `0x1f`, `0o17`, `1_000`, `+1`, `.5`.
+pub(super) fn number(literal: &str) -> Option<Number> {
+    let plain: Cow<'_, str> = match literal.contains('_') {
+        true => literal.replace('_', "").into(),
+        false => literal.into(),
+    };
+    let (negative, digits) = match plain.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
+    };
+    if let Some(magnitude) = magnitude(digits) {
+        return match negative {
+            false => Some(magnitude.into()),
+            true => 0i64.checked_sub_unsigned(magnitude).map(Number::from),
+        };
+    }
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    let value: f64 = digits.parse().ok()?;
+    Number::from_f64(if negative { -value } else { value })
+}
+
+fn magnitude(digits: &str) -> Option<u64> {
+    let (digits, radix) = match digits.get(..2) {
+        Some("0x") => (&digits[2..], 16),
+        Some("0o") => (&digits[2..], 8),
+        Some("0b") => (&digits[2..], 2),
+        _ => (digits, 10),
+    };
+    // `from_str_radix` would take a second sign.
+    if digits.starts_with(['+', '-']) { None } else { u64::from_str_radix(digits, radix).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_notation_of_a_number_is_read() {
+        let cases = [
+            ("0", "0"),
+            ("-0", "0"),
+            ("+7", "7"),
+            ("007", "7"),
+            ("1_000", "1000"),
+            ("0x1F", "31"),
+            ("0o17", "15"),
+            ("0b101", "5"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("-9223372036854775808", "-9223372036854775808"),
+            ("1.50", "1.5"),
+            (".5", "0.5"),
+            ("1e3", "1000.0"),
+        ];
+        for (literal, expected) in cases {
+            assert_eq!(number(literal).map(|n| n.to_string()).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for literal in ["", "-", "+", "--1", "+-1", "0x", "0xg", "1e999", "inf", "nan", "1a", "."] {
+            assert_eq!(number(literal), None, "{literal}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use std::cell::{Cell, RefCell};
+
+use super::error::{DEPENDENCY_CYCLE, Problem, TaskFileError, VALIDATION_ERROR};
+use super::limits::PROBLEMS_MAX;
+use super::source::{Source, printable};
+
+/// Characters of a name from the file that a message repeats.
+const NAME_CHARS: usize = 80;
+
+/// Collects what is wrong, so that one pass over the file finds more than one mistake.
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    source: Source<'a>,
+    found: RefCell<Vec<Finding>>,
+    count: Cell<usize>,
+}
+
+/// A problem before its place is worked out.
+#[derive(Debug)]
+pub(super) struct Finding {
+    at: Option<usize>,
+    code: &'static str,
+    field: String,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn at(at: usize, message: impl Into<String>) -> Self {
+        Finding { at: Some(at), ..Finding::of_file(message) }
+    }
+
+    pub(super) fn of_file(message: impl Into<String>) -> Self {
+        Finding {
+            at: None,
+            code: VALIDATION_ERROR,
+            field: String::new(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub(super) fn field(mut self, path: impl ToString) -> Self {
+        self.field = path.to_string();
+        self
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(super) fn maybe_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    pub(super) fn cycle(mut self) -> Self {
+        self.code = DEPENDENCY_CYCLE;
+        self
+    }
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(source: Source<'a>) -> Self {
+        Report { source, found: RefCell::default(), count: Cell::new(0) }
+    }
+
+    /// Notes a problem. The closure runs only for those that will be shown: looking for the
+    /// nearest of 100,000 names is not done 100,000 times.
+    pub(super) fn add(&self, finding: impl FnOnce() -> Finding) {
+        self.count.set(self.count.get() + 1);
+        if self.found.borrow().len() < PROBLEMS_MAX {
+            let finding = finding();
+            self.found.borrow_mut().push(finding);
+        }
+    }
+
+    /// The line of a place, for hints that name a second one.
+    pub(super) fn line(&self, at: usize) -> usize {
+        self.source.locate(at).line
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// `value`, unless something was found.
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, TaskFileError> {
+        let source = self.source;
+        let mut found = self.found.into_inner();
+        let omitted = self.count.get() - found.len();
+        found.sort_by_key(|finding| finding.at);
+        let mut problems = found.into_iter().map(|finding| finding.into_problem(source));
+        match (problems.next(), value) {
+            (None, Some(value)) => Ok(value),
+            (None, None) => Err(TaskFileError::of_file(source.name, "no task found".into(), None)),
+            (Some(first), _) => Err(TaskFileError {
+                file: source.name.into(),
+                first: first.into(),
+                others: problems.collect(),
+                omitted,
+            }),
+        }
+    }
+}
+
+impl Finding {
+    /// The error of a file that could not be read further.
+    pub(super) fn into_error(self, source: Source<'_>) -> TaskFileError {
+        TaskFileError {
+            file: source.name.into(),
+            first: self.into_problem(source).into(),
+            others: Vec::new(),
+            omitted: 0,
+        }
+    }
+
+    fn into_problem(self, source: Source<'_>) -> Problem {
+        let place = self.at.map(|at| source.locate(at));
+        Problem {
+            code: self.code,
+            line: place.as_ref().map(|place| place.line),
+            column: place.as_ref().map(|place| place.column),
+            field: self.field,
+            message: self.message,
+            hint: self.hint,
+            excerpt: place.map(|place| place.excerpt),
+        }
+    }
+}
+
+/// A name from the file in a message: in backticks, short, harmless to a terminal.
+pub(super) fn quoted(name: &str) -> String {
+    let mut shown: String = name.chars().take(NAME_CHARS).map(printable).collect();
+    if shown.len() < name.len() && name.chars().nth(NAME_CHARS).is_some() {
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+/// The candidate that `name` was probably meant to be.
+pub(super) fn nearest<'c>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
+    let farthest = name.chars().count() / 3;
+    let close = |candidate: &'c str| {
+        let distance = match candidate.eq_ignore_ascii_case(name) {
+            true => 0,
+            false => strsim::osa_distance(name, candidate),
+        };
+        let begins = farthest > 0 && candidate.starts_with(name);
+        (distance <= farthest || begins).then_some((distance, candidate))
+    };
+    candidates
+        .into_iter()
+        // A cheap look at the lengths first: there may be 100,000 of them.
+        .filter(|candidate| candidate.len().abs_diff(name.len()) <= 2 * farthest)
+        .filter_map(close)
+        // Of equally near ones the first by name, or a table would give other advice on each run.
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// "did you mean", where there is something to mean.
+pub(super) fn did_you_mean<'c>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<String> {
+    nearest(name, candidates).map(|candidate| format!("did you mean {}?", quoted(candidate)))
+}

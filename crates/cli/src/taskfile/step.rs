@@ -1,0 +1,258 @@
+use super::action::{self, Action, ExecDefaults};
+use super::context::Context;
+use super::draft::{Draft, DraftStep, Group, Need};
+use super::fields::{Fields, Known};
+use super::ids;
+use super::limits::{ID_CHARS_MAX, STEPS_MAX};
+use super::node::{Entry, Kind, Node};
+use super::path::Path;
+use super::plan::{Mode, PlanStep, RetryPlan};
+use super::report::{Finding, quoted};
+use super::retry;
+use super::vars::Repetition;
+
+/// Fields of one Step.
+pub(super) const STEP: Known = Known {
+    names: &[
+        "id",
+        "step_id",
+        "title",
+        "name",
+        "summary",
+        "description",
+        "depends_on",
+        "depends_on_step_ids",
+        "needs",
+        "run",
+        "command",
+        "handler",
+        "input",
+        "sleep",
+        "noop",
+        "env",
+        "cwd",
+        "timeout",
+        "retries",
+        "retry",
+        "required",
+        "optional",
+        "pool",
+        "repeat",
+    ],
+    meant: &[
+        ("output", "a step's output is written by the worker that completes it"),
+        ("cmd", "a program with its arguments is `command`, a line for the shell is `run`"),
+        ("script", "a line for the shell is `run`"),
+        ("shell", "a line for the shell is `run`"),
+        ("args", "a program and its arguments are one list, `command`"),
+        ("with", "what a handler gets is its `input`"),
+        ("params", "what a handler gets is its `input`"),
+        ("uses", "the worker's handler that runs the step is its `handler`"),
+        ("after", "did you mean `depends_on`?"),
+        ("requires", "did you mean `depends_on`?"),
+        ("dependencies", "did you mean `depends_on`?"),
+        ("environment", "did you mean `env`?"),
+        ("workdir", "did you mean `cwd`?"),
+        ("working_dir", "did you mean `cwd`?"),
+        ("max_attempts", "write `retries`, or `max_attempts` under `retry`"),
+        ("worker_pool_id", "did you mean `pool`?"),
+        ("count", "the same step many times is `repeat`"),
+        ("for_each", "the same step many times is `repeat`"),
+        ("foreach", "the same step many times is `repeat`"),
+        ("matrix", "the same step many times is `repeat`"),
+    ],
+    extensible: false,
+};
+
+/// Fields of `defaults`.
+pub(super) const DEFAULTS: Known = Known {
+    names: &[
+        "handler", "pool", "env", "cwd", "timeout", "retries", "retry", "required", "optional",
+    ],
+    meant: &[
+        ("run", "an action belongs to a step; `handler` can have a default"),
+        ("command", "an action belongs to a step; `handler` can have a default"),
+    ],
+    extensible: false,
+};
+
+/// Digits of the shortest suffix of a repeated Step: its Steps keep their names when their number
+/// grows from 9 to 10 or from 999 to 1,000.
+const SUFFIX_DIGITS_MIN: usize = 4;
+
+/// What Steps take over where they say nothing.
+#[derive(Debug)]
+pub(super) struct Defaults {
+    pub(super) handler: Option<String>,
+    pub(super) pool: Option<String>,
+    pub(super) exec: ExecDefaults,
+    pub(super) required: bool,
+    /// The Task's policy, if the file has one.
+    pub(super) retry: Option<RetryPlan>,
+    /// What a Step's own settings change: that policy, else the scheduler's default.
+    base_retry: RetryPlan,
+}
+
+impl Defaults {
+    pub(super) fn read(task: &Fields<'_, '_>, completion: Mode) -> Self {
+        let mut defaults = Defaults {
+            handler: None,
+            pool: None,
+            exec: ExecDefaults::default(),
+            required: true,
+            retry: None,
+            base_retry: RetryPlan::standard(completion),
+        };
+        let Some((name, node)) = task.node(&["defaults"]) else { return defaults };
+        let path = task.path.key(name);
+        if let Some(fields) = Fields::of(task.cx, node, path, &DEFAULTS) {
+            defaults.fill(&fields);
+        }
+        defaults
+    }
+
+    fn fill(&mut self, fields: &Fields<'_, '_>) {
+        let (retry, timeout) = retry::read(fields, &self.base_retry);
+        self.retry = retry.clone();
+        self.base_retry = retry.unwrap_or_else(|| self.base_retry.clone());
+        self.handler = fields.id(&["handler"]).map(|(id, _)| id);
+        self.pool = fields.id(&["pool"]).map(|(id, _)| id);
+        self.exec = ExecDefaults {
+            env: fields.text_map("env").unwrap_or_default(),
+            cwd: fields.text(&["cwd"]).map(|(cwd, _)| cwd),
+            timeout_ms: timeout,
+        };
+        self.required = required(fields).unwrap_or(true);
+    }
+}
+
+/// Reads one Step, or all that its `repeat` makes, into `draft`. In the map form its id is the
+/// key of `entry`. A Step with mistakes goes there too: those that depend on it are right.
+pub(super) fn read<'a>(
+    cx: &Context<'_, 'a>,
+    node: &Node<'a>,
+    path: Path<'_>,
+    entry: Option<&Entry<'a>>,
+    defaults: &Defaults,
+    draft: &mut Draft,
+) {
+    let empty = Node { at: entry.map_or(node.at, |entry| entry.key_at), kind: Kind::Map(vec![]) };
+    let node = if node.is_null() { &empty } else { node };
+    let Some(fields) = Fields::of(cx, node, path, &STEP) else { return };
+    let Some((id, at)) = step_id(&fields, entry) else { return };
+    let reader = Reader { fields: &fields, defaults, at };
+    let count = repeat(&fields).filter(|count| suffix_fits(&fields, &id, at, *count));
+    if !draft.has_room(count.unwrap_or(1), at, cx.report) {
+        return;
+    }
+    match count {
+        None => draft.steps.push(reader.one(&fields, id)),
+        Some(count) => reader.many(id, count, draft),
+    }
+}
+
+struct Reader<'r, 'a> {
+    fields: &'r Fields<'r, 'a>,
+    defaults: &'r Defaults,
+    at: usize,
+}
+
+impl Reader<'_, '_> {
+    fn one(&self, fields: &Fields<'_, '_>, id: String) -> DraftStep {
+        let (retry, timeout) = retry::read(fields, &self.defaults.base_retry);
+        let Action { handler, input } =
+            action::read(fields, self.defaults, timeout).unwrap_or_default();
+        let text = |names| fields.text(names).map_or_else(|| id.clone(), |(text, _)| text);
+        let (title, summary) = (text(&["title", "name"]), text(&["summary", "description"]));
+        let required = required(fields).unwrap_or(self.defaults.required);
+        let pool = fields.id(&["pool"]).map(|(pool, _)| pool);
+        let needs = fields.texts(&["depends_on", "needs", "depends_on_step_ids"]);
+        let needs = needs.unwrap_or_default().into_iter().map(|(name, at)| Need { name, at });
+        let depends_on = Vec::new();
+        let step =
+            PlanStep { id, title, summary, depends_on, handler, input, required, pool, retry };
+        DraftStep { step, at: self.at, needs: needs.collect() }
+    }
+
+    /// Reads the Step once for each index, since its texts may name it. What is wrong with the
+    /// first is wrong with all, so that one is not read again.
+    fn many(&self, id: String, count: usize, draft: &mut Draft) {
+        let cx = self.fields.cx;
+        let (first, problems) = (draft.steps.len(), cx.report.count());
+        for index in 0..count {
+            let suffix = format!("{index:0width$}", width = suffix_digits(count));
+            let repetition = Some(Repetition { index, suffix: &suffix });
+            let cx = Context { repetition, ..*cx };
+            let step = self.one(&self.fields.again(&cx), format!("{id}-{suffix}"));
+            let names: usize = step.needs.iter().map(|need| need.name.len()).sum();
+            let texts = step.step.title.len() + step.step.summary.len();
+            cx.charge(texts + names, self.at, &self.fields.path);
+            draft.steps.push(step);
+            if cx.report.count() > problems {
+                break;
+            }
+        }
+        draft.groups.push(Group { id, at: self.at, steps: first..draft.steps.len() });
+    }
+}
+
+/// The id as written, in good form or reported.
+fn step_id(fields: &Fields<'_, '_>, entry: Option<&Entry<'_>>) -> Option<(String, usize)> {
+    let Some(entry) = entry else {
+        let Some((name, node)) = fields.node(&["id", "step_id"]) else {
+            fields.cx.report.add(|| no_id(fields));
+            return None;
+        };
+        let path = fields.path.key(name);
+        let id = fields.cx.text(node, &path)?.into_owned();
+        ids::check(fields.cx, &id, node.at(), &path);
+        return Some((id, node.at()));
+    };
+    let at = entry.at();
+    for name in ["id", "step_id"].into_iter().filter(|name| fields.has(name)) {
+        fields.cx.report.add(|| {
+            let at = fields.entry(name).map_or(at, Entry::at);
+            Finding::at(at, format!("in a map of steps the key is the id, not `{name}`"))
+                .field(fields.path.key(name))
+                .hint("leave it out, or write `steps` as a list")
+        });
+    }
+    ids::check(fields.cx, &entry.key, at, &fields.path);
+    Some((entry.key.to_string(), at))
+}
+
+fn no_id(fields: &Fields<'_, '_>) -> Finding {
+    Finding::at(fields.at, "the step has no id")
+        .field(fields.path.key("id"))
+        .hint("add `id: NAME`; other steps name it in `depends_on`")
+}
+
+fn required(fields: &Fields<'_, '_>) -> Option<bool> {
+    let (required, optional) = (fields.boolean("required"), fields.boolean("optional"));
+    if required.is_some() && optional.is_some() {
+        fields.conflict("required", "optional", "keep one; each is the opposite of the other");
+    }
+    required.or(optional.map(|optional| !optional))
+}
+
+fn repeat(fields: &Fields<'_, '_>) -> Option<usize> {
+    let count = fields.whole("repeat", 1..=STEPS_MAX as u64)?;
+    usize::try_from(count).ok()
+}
+
+fn suffix_digits(count: usize) -> usize {
+    (count - 1).to_string().len().max(SUFFIX_DIGITS_MIN)
+}
+
+fn suffix_fits(fields: &Fields<'_, '_>, id: &str, at: usize, count: usize) -> bool {
+    let longest = ID_CHARS_MAX - 1 - suffix_digits(count);
+    let fits = id.len() <= longest;
+    if !fits {
+        fields.cx.report.add(|| {
+            Finding::at(at, format!("the id {} is too long to be repeated", quoted(id)))
+                .field(fields.path.key("repeat"))
+                .hint(format!("the number is added to it; at most {longest} characters"))
+        });
+    }
+    fits
+}

@@ -1,0 +1,227 @@
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::limits::ID_CHARS_MAX;
+use super::node::{Entry, Kind, Node, number};
+use super::report::{Finding, Report, did_you_mean, quoted};
+use super::syntax::parse_json;
+
+const OPEN: &str = "${{";
+const CLOSE: &str = "}}";
+/// Written in front of [`OPEN`], it makes a literal of it.
+const ESCAPE: char = '$';
+
+/// The variables of a file with the values that count: from the command line, else the default.
+#[derive(Debug, Default)]
+pub(super) struct Vars<'a> {
+    values: BTreeMap<Cow<'a, str>, Node<'a>>,
+}
+
+/// Which one of a repeated Step is being read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repetition<'r> {
+    /// From 0.
+    pub(super) index: usize,
+    /// The index as it ends the Step's id.
+    pub(super) suffix: &'r str,
+}
+
+/// What a text becomes.
+#[derive(Debug)]
+pub(super) enum Expanded<'v, 'a> {
+    /// The text was one reference and nothing else: the value keeps its type.
+    Value(&'v Node<'a>),
+    Text(String),
+}
+
+/// Whether a text is to be expanded at all.
+pub(super) fn has_reference(text: &str) -> bool {
+    text.contains(OPEN)
+}
+
+impl<'a> Vars<'a> {
+    /// Declared variables, with `given` values instead of defaults.
+    pub(super) fn read(
+        declared: &[Entry<'a>],
+        given: &'a BTreeMap<String, String>,
+        report: &Report<'_>,
+    ) -> Self {
+        let mut vars = Vars::default();
+        for entry in declared {
+            vars.declare(entry, given.get(entry.key.as_ref()), report);
+        }
+        vars.refuse_undeclared(given, report);
+        vars
+    }
+
+    fn declare(&mut self, entry: &Entry<'a>, given: Option<&'a String>, report: &Report<'_>) {
+        let at = entry.at();
+        if !is_name(&entry.key) {
+            report.add(|| bad_name(entry, at));
+        }
+        if entry.value.as_text().is_some_and(has_reference) {
+            report.add(|| {
+                Finding::at(entry.value.at(), "a default cannot refer to other variables")
+                    .field(format!("vars.{}", entry.key))
+            });
+        }
+        let value = match given {
+            None => Ok(entry.value.clone()),
+            Some(text) => typed(text, &entry.value),
+        };
+        match value {
+            Ok(value) => drop(self.values.insert(entry.key.clone(), value)),
+            Err(expected) => report.add(|| {
+                let message =
+                    format!("the value given for {} is not {expected}", quoted(&entry.key));
+                Finding::at(entry.value.at(), message)
+                    .field(format!("vars.{}", entry.key))
+                    .hint("the default decides the type of a variable")
+            }),
+        }
+    }
+
+    fn refuse_undeclared(&self, given: &BTreeMap<String, String>, report: &Report<'_>) {
+        for name in given.keys().filter(|name| !self.values.contains_key(name.as_str())) {
+            report.add(|| {
+                let message = format!("the file has no variable {}", quoted(name));
+                Finding::of_file(message).field("vars").hint(self.known(name))
+            });
+        }
+    }
+
+    /// A text with every reference replaced; the error is message and hint.
+    pub(super) fn expand(
+        &self,
+        text: &str,
+        repetition: Option<Repetition<'_>>,
+    ) -> Result<Expanded<'_, 'a>, (String, Option<String>)> {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(open) = rest.find(OPEN) {
+            let before = &rest[..open];
+            let inside = &rest[open + OPEN.len()..];
+            if let Some(before) = before.strip_suffix(ESCAPE) {
+                out.push_str(before);
+                out.push_str(OPEN);
+                rest = inside;
+                continue;
+            }
+            let Some(close) = inside.find(CLOSE) else { return Err(unclosed()) };
+            let name = inside[..close].trim();
+            out.push_str(before);
+            rest = &inside[close + CLOSE.len()..];
+            match self.lookup(name, repetition)? {
+                Reference::Value(node) if out.is_empty() && rest.is_empty() => {
+                    return Ok(Expanded::Value(node));
+                }
+                Reference::Value(node) => out.push_str(inline(name, node)?),
+                Reference::Text(text) => out.push_str(&text),
+            }
+        }
+        out.push_str(rest);
+        Ok(Expanded::Text(out))
+    }
+
+    fn lookup(
+        &self,
+        name: &str,
+        repetition: Option<Repetition<'_>>,
+    ) -> Result<Reference<'_, 'a>, (String, Option<String>)> {
+        match (name, repetition) {
+            ("index", Some(repetition)) => Ok(Reference::Text(repetition.index.to_string())),
+            ("suffix", Some(repetition)) => Ok(Reference::Text(repetition.suffix.to_owned())),
+            ("index" | "suffix", None) => {
+                Err((format!("{} has a value only in a step with `repeat`", quoted(name)), None))
+            }
+            _ => self.variable(name).map(Reference::Value),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Result<&Node<'a>, (String, Option<String>)> {
+        let Some(key) = name.strip_prefix("vars.") else {
+            let message = format!("{} cannot be substituted", quoted(name));
+            let hint = "write `${{ vars.NAME }}`, or `${{ index }}` and `${{ suffix }}` in a \
+                        step with `repeat`; `$${{` stands for the characters themselves";
+            return Err((message, Some(hint.into())));
+        };
+        match self.values.get(key) {
+            None => Err((format!("there is no variable {}", quoted(key)), Some(self.known(key)))),
+            Some(node) if node.is_null() => Err((
+                format!("the variable {} has no value", quoted(key)),
+                Some(format!("give one with `--var {key}=…`, or a default under `vars`")),
+            )),
+            Some(node) => Ok(node),
+        }
+    }
+
+    /// What to write instead of an unknown `name`.
+    fn known(&self, name: &str) -> String {
+        if self.values.is_empty() {
+            return "declare it with its default under `vars`".into();
+        }
+        let names = || self.values.keys().map(Cow::as_ref);
+        did_you_mean(name, names()).unwrap_or_else(|| {
+            let list: Vec<_> = names().take(10).map(quoted).collect();
+            format!("declared under `vars`: {}", list.join(", "))
+        })
+    }
+}
+
+enum Reference<'v, 'a> {
+    Value(&'v Node<'a>),
+    Text(String),
+}
+
+/// A variable's value inside a longer text.
+fn inline<'v>(name: &str, node: &'v Node<'_>) -> Result<&'v str, (String, Option<String>)> {
+    match &node.kind {
+        Kind::Text(text) | Kind::Number(text) => Ok(text),
+        Kind::Bool(true) => Ok("true"),
+        Kind::Bool(false) => Ok("false"),
+        Kind::Null | Kind::List(_) | Kind::Map(_) => Err((
+            format!("{} is {} and cannot stand inside a text", quoted(name), node.describe()),
+            Some("a list or a map can only be a whole value, as in `input: ${{ vars.x }}`".into()),
+        )),
+    }
+}
+
+/// A value from the command line as the type of the default; the error says what it should be.
+fn typed<'a>(text: &'a str, default: &Node<'_>) -> Result<Node<'a>, &'static str> {
+    let kind = match &default.kind {
+        Kind::Null | Kind::Text(_) => Kind::Text(text.into()),
+        Kind::Number(_) if number(text).is_some() => Kind::Number(text.into()),
+        Kind::Number(_) => return Err("a number"),
+        Kind::Bool(_) => Kind::Bool(text.parse().map_err(|_| "`true` or `false`")?),
+        Kind::List(_) => {
+            parse_json(text)
+                .ok()
+                .filter(|node| node.as_list().is_some())
+                .ok_or("a list in JSON")?
+                .kind
+        }
+        Kind::Map(_) => {
+            parse_json(text)
+                .ok()
+                .filter(|node| node.as_map().is_some())
+                .ok_or("a map in JSON")?
+                .kind
+        }
+    };
+    Ok(Node { at: default.at, kind })
+}
+
+fn is_name(name: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !name.is_empty() && name.len() <= ID_CHARS_MAX && name.chars().all(legal)
+}
+
+fn bad_name(entry: &Entry<'_>, at: usize) -> Finding {
+    Finding::at(at, format!("{} is no name for a variable", quoted(&entry.key)))
+        .field("vars")
+        .hint(format!("letters, digits, `-` and `_`, at most {ID_CHARS_MAX}"))
+}
+
+fn unclosed() -> (String, Option<String>) {
+    ("`${{` without `}}`".into(), Some("write `$${{` for the characters themselves".into()))
+}

@@ -1,0 +1,192 @@
+//! `agent.task_claim_step`, and the grant of a ready Step to a worker that asked for work (CLAIM,
+//! DISP-14).
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::tx::{By, Did};
+use super::{Grant, Tx};
+use crate::eligibility::{Asker, Obstacle, Obstacles, is_in_scope, obstacles};
+use crate::event::{Body, StepClaimed, StepSnapshot};
+use crate::id::{AgentId, ArtifactId, PoolId, Ref, RunId, StepId, system_agent};
+use crate::record::{Body as ValueBody, StepSpec, add_once};
+use crate::reject::{Code, Rejection};
+use crate::status::{Policy, RunState};
+use crate::table::{Pos, next_pos};
+use crate::task::derived::after;
+use crate::task::{Made, Step, Task};
+
+/// Under which Run a Step is claimed.
+struct Under {
+    run_id: RunId,
+    worker_pool_id: PoolId,
+    allowed_step_ids: Option<Vec<StepId>>,
+    dispatched_by: AgentId,
+    worker_id: AgentId,
+}
+
+impl Tx<'_, '_> {
+    pub(super) fn claim(&mut self, run_id: RunId, step_id: &StepId) -> Result<Did, Rejection> {
+        let run_pos = self.task.run_or_reject(run_id)?;
+        self.check_run(run_pos)?;
+        self.task.check_dispatchable()?;
+        let run = &self.task.runs[run_pos];
+        let pos = self.task.find_step(step_id).filter(|&p| is_in_scope(run, &self.task.steps[p].spec));
+        let pos = pos.ok_or_else(|| {
+            Rejection::new(Code::StepOutOfScope, format!("step {step_id} is not in the scope of your run"))
+                .with("step_id", step_id.as_str())
+        })?;
+        let step = &self.task.steps[pos];
+        let asker = Asker { run: Some(run), worker: Some(&self.cx.caller.agent), pool: None };
+        refuse(obstacles(&self.task.head, &step.spec, &step.state, asker), step)?;
+        let under = Under {
+            run_id,
+            worker_pool_id: run.worker_pool_id.clone(),
+            allowed_step_ids: run.allowed_step_ids.as_deref().map(<[_]>::to_vec),
+            dispatched_by: run.dispatched_by.clone(),
+            worker_id: self.cx.caller.agent.clone(),
+        };
+        self.open(pos, under)
+    }
+
+    /// CLAIM-01, CLAIM-03: the Run is the asker's to use, and has its one claim left.
+    fn check_run(&self, pos: Pos) -> Result<(), Rejection> {
+        let (run, caller) = (&self.task.runs[pos], self.cx.caller);
+        if caller.worker_pool_id.as_ref() != Some(&run.worker_pool_id) {
+            return Err(Rejection::new(Code::PermissionDenied, "the run is for another pool"));
+        }
+        if run.attempt.is_some() {
+            let message = "the run has made its one claim";
+            return Err(Rejection::new(Code::StepAlreadyClaimedByRun, message));
+        }
+        let taken = self.task.volatile.taken.get(&pos);
+        if taken.is_some_and(|who| *who != caller.agent) {
+            return Err(Rejection::new(Code::PermissionDenied, "the run was taken by another worker"));
+        }
+        if run.state == RunState::Ended || self.task.volatile.spent.contains(&pos) {
+            return Err(Rejection::new(Code::RunEnded, "the run has ended"));
+        }
+        Ok(())
+    }
+
+    /// DISP-14: the oldest ready Step of the pool that fits the worker. None: a documented no-op.
+    pub(super) fn grant(&mut self, grant: &Grant) -> Result<Did, Rejection> {
+        let Some(pos) = self.task.next_for(grant) else { return Ok(Did::DONE) };
+        let under = Under {
+            run_id: self.cx.stamp.run_id,
+            worker_pool_id: grant.worker_pool_id.clone(),
+            allowed_step_ids: Some(alloc::vec![self.task.steps[pos].spec.step_id.clone()]),
+            dispatched_by: system_agent(),
+            worker_id: grant.worker_id.clone(),
+        };
+        self.open(pos, under)
+    }
+
+    fn open(&mut self, pos: Pos, under: Under) -> Result<Did, Rejection> {
+        let step = &self.task.steps[pos];
+        let policy = self.task.policy_of(&step.spec).cloned();
+        let lease_ms = policy.as_ref().and_then(|p| p.heartbeat_ms).unwrap_or(self.cx.limits.lease_ms);
+        let event = StepClaimed {
+            attempt_id: self.cx.stamp.attempt_id,
+            ordinal: step.state.ordinal + 1,
+            run_id: under.run_id,
+            worker_id: under.worker_id.clone(),
+            worker_pool_id: under.worker_pool_id,
+            allowed_step_ids: under.allowed_step_ids,
+            dispatched_by: under.dispatched_by,
+            fencing_token: self.next_seq(),
+            lease_expires_at: after(self.now(), lease_ms),
+            input_refs: self.task.input_refs_of(pos),
+            step_snapshot: StepSnapshot::of(&step.spec, self.task.mark.version),
+            retry_policy: policy,
+        };
+        let by = By { agent: under.worker_id, run: Some(under.run_id) };
+        self.emit_on(by, pos, Body::StepClaimed(Box::new(event)))?;
+        let attempt = next_pos(self.task.attempts.len() - 1);
+        Ok(Did { made: Made::Attempt(attempt), waits: None })
+    }
+}
+
+/// The obstacles of a claim as errors, in the order of 5.2.
+fn refuse(found: Obstacles, step: &Step) -> Result<(), Rejection> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let id = &step.spec.step_id;
+    let (code, message) = if found.has(Obstacle::AssignedElsewhere) {
+        (Code::PermissionDenied, format!("step {id} is assigned to another worker"))
+    } else if found.has(Obstacle::Held) {
+        (Code::StepAlreadyClaimed, format!("step {id} is claimed; query again and try another"))
+    } else {
+        (Code::StepNotReady, format!("step {id} is {}", step.state.status))
+    };
+    Err(Rejection::new(code, message)
+        .with("step_id", id.as_str())
+        .with("reason", found.headline().as_str()))
+}
+
+impl Task {
+    /// The oldest ready Step of a pool that a worker may and can run.
+    fn next_for(&self, grant: &Grant) -> Option<Pos> {
+        if self.head.spec.dispatch != Policy::Auto
+            || !self.head.status.is_dispatchable()
+            || self.is_closing()
+        {
+            return None;
+        }
+        let asker = Asker { run: None, worker: Some(&grant.worker_id), pool: None };
+        let fits = |spec: &StepSpec| grant.handlers.as_ref().is_none_or(|h| h.contains(&spec.handler));
+        self.derived.ready.get(&grant.worker_pool_id)?.iter().copied().find(|&pos| {
+            let step = &self.steps[pos];
+            fits(&step.spec) && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
+        })
+    }
+
+    /// 2.4: refs of `input`, of direct dependencies' outputs and artifacts, of Step and Task, and
+    /// earlier checkpoints.
+    fn input_refs_of(&self, pos: Pos) -> Vec<Ref> {
+        let step = &self.steps[pos];
+        let mut refs = Vec::new();
+        refs.extend(step.spec.input.as_ref().and_then(|v| as_ref(&v.body)));
+        for id in &step.spec.depends_on_step_ids {
+            let Some(dep) = self.find_step(id) else { continue };
+            let Some(facts) = &self.steps[dep].state.facts else { continue };
+            refs.extend(facts.output.as_ref().and_then(|v| as_ref(&v.body)));
+            refs.extend(facts.artifact_ids.iter().filter_map(artifact_ref));
+        }
+        refs.extend(step.state.facts().input_refs.iter().cloned());
+        refs.extend(self.head.input_refs.iter().cloned());
+        let mut earlier = step.state.last_attempt;
+        while let Some(attempt) = earlier.map(|at| &self.attempts[at]) {
+            add_once(&mut refs, &attempt.checkpoint_refs);
+            earlier = attempt.previous;
+        }
+        refs
+    }
+
+    /// Whether an automatic Task has a ready Step for this pool.
+    pub fn ready_in(&self, pool: &PoolId) -> usize {
+        self.derived.ready.get(pool).map_or(0, alloc::collections::BTreeSet::len)
+    }
+
+    /// Pools with ready Steps that the scheduler gives out, with their number.
+    pub fn ready_pools(&self) -> impl Iterator<Item = (&PoolId, usize)> {
+        let gives = self.head.spec.dispatch == Policy::Auto
+            && self.head.status.is_dispatchable()
+            && !self.is_closing();
+        self.derived.ready.iter().filter(move |_| gives).map(|(pool, set)| (pool, set.len()))
+    }
+}
+
+fn as_ref(body: &ValueBody) -> Option<Ref> {
+    match body {
+        ValueBody::Ref(reference) => Some(reference.clone()),
+        ValueBody::Data(_) => None,
+    }
+}
+
+fn artifact_ref(id: &ArtifactId) -> Option<Ref> {
+    Ref::new(id.as_str()).ok()
+}
+

@@ -1,0 +1,248 @@
+//! `agent.task_complete`, `agent.task_fail`, `agent.task_cancel`: the end of a Task (TERM, CANCEL).
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use smol_str::SmolStr;
+
+use super::tx::{By, Did};
+use super::{Close, Complete, Tx, Wait, invalid_transition};
+use crate::event::{Body, CancelRequested, Ended, StepCancelled, StepFailed};
+use crate::id::StepId;
+use crate::patch::ReasonInput;
+use crate::record::Reason;
+use crate::reject::{Code, Rejection};
+use crate::status::{Intent, Outcome, StepStatus, TaskStatus};
+use crate::table::{Pos, next_pos};
+use crate::task::Task;
+use crate::task::derived::after;
+
+/// What a closing will do, and why.
+pub(super) struct Closing {
+    intent: Intent,
+    reason: Reason,
+    by: Option<By>,
+}
+
+impl Closing {
+    /// A failure by policy.
+    pub(super) fn fail(reason: Reason) -> Self {
+        Self { intent: Intent::Fail, reason, by: None }
+    }
+}
+
+impl Tx<'_, '_> {
+    pub(super) fn complete(&mut self, given: &Complete) -> Result<Did, Rejection> {
+        if self.task.head.status == TaskStatus::Draft {
+            return Err(invalid_transition("draft", "completed"));
+        }
+        self.task.check_nothing_held()?;
+        self.task.check_required_completed()?;
+        self.check_facts(given)?;
+        let acceptance = given.acceptance.as_ref().unwrap_or(&self.task.head.spec.acceptance);
+        self.task.check_acceptance(acceptance)?;
+        let ended = Ended {
+            reason: None,
+            result_summary: given.result_summary.clone(),
+            acceptance: given.acceptance.clone(),
+            artifacts: given.artifacts.clone(),
+            evidence_refs: given.evidence_refs.clone(),
+        };
+        self.finish_task(self.caller(), ended)?;
+        Ok(Did::DONE)
+    }
+
+    fn check_facts(&self, given: &Complete) -> Result<(), Rejection> {
+        let pending = |a: &crate::record::ArtifactInput| {
+            a.state == crate::status::ArtifactState::Pending
+        };
+        if self.task.facts_are_reconciled() && !given.artifacts.iter().any(pending) {
+            return Ok(());
+        }
+        let tally = self.task.tally();
+        let message = "artifacts are pending or facts of a peer are not stored here";
+        Err(Rejection::new(Code::FactsUnreconciled, message)
+            .with("artifacts_pending", tally.artifacts_pending)
+            .with("unreconciled_steps", tally.unreconciled))
+    }
+
+    /// T09: optional pending and ready Steps are cancelled, then the Task is completed.
+    pub(super) fn finish_task(&mut self, by: By, ended: Ended) -> Result<(), Rejection> {
+        for pos in self.task.positions() {
+            let state = &self.task.steps[pos].state;
+            if !state.removed && matches!(state.status, StepStatus::Pending | StepStatus::Ready) {
+                let event =
+                    StepCancelled { attempt_id: None, outcome: None, reason: None, report: None };
+                self.emit_on(By::system(), pos, Body::StepCancelled(event))?;
+            }
+        }
+        self.emit(by, Body::TaskCompleted(Box::new(ended)))
+    }
+
+    pub(super) fn fail(&mut self, given: &Close) -> Result<Did, Rejection> {
+        if self.task.head.status == TaskStatus::Draft {
+            return Err(invalid_transition("draft", "failed"));
+        }
+        self.close(Intent::Fail, given, "task_failed")
+    }
+
+    pub(super) fn cancel(&mut self, given: &Close) -> Result<Did, Rejection> {
+        self.close(Intent::Cancel, given, "task_cancelled")
+    }
+
+    fn close(&mut self, intent: Intent, given: &Close, code: &str) -> Result<Did, Rejection> {
+        let waits = given.wait.unwrap_or(true).then_some(Wait::TaskEnd);
+        let recorded = self.task.head.cancel_requested.as_ref().map(|c| c.intent);
+        match recorded {
+            Some(recorded) if recorded == intent => return Ok(Did { waits, ..Did::DONE }),
+            Some(recorded) => {
+                let message = "the task is being closed by another intent";
+                return Err(Rejection::new(Code::TaskCancelling, message)
+                    .with("intent", recorded.as_str()));
+            }
+            None => {}
+        }
+        let reason = reason_or(given.reason.as_ref(), code);
+        self.begin_closing(&Closing { intent, reason, by: Some(self.caller()) })?;
+        Ok(Did { waits, ..Did::DONE })
+    }
+
+    /// T10 to T13: at once if nothing is held, else the intent is recorded first.
+    pub(super) fn begin_closing(&mut self, closing: &Closing) -> Result<(), Rejection> {
+        let by = closing.by.clone().unwrap_or_else(By::system);
+        if self.task.derived.held.is_empty() {
+            return self.end_all(closing.intent, &closing.reason, by);
+        }
+        let task = &*self.task;
+        let event = CancelRequested {
+            intent: closing.intent,
+            reason: closing.reason.clone(),
+            deadline_at: after(self.now(), self.cx.limits.cancel_wait_ms),
+            run_ids: task.open_attempts().map(|a| a.run_id).collect(),
+        };
+        self.emit(by, Body::TaskCancelRequested(event))
+    }
+
+    /// Phase 2 of a closing, when all runs have ended, or when they had long enough (TERM-13).
+    pub(super) fn end_closing(&mut self, time_is_up: bool) -> Result<(), Rejection> {
+        let task = &*self.task;
+        if !task.is_closing() || !(time_is_up || task.all_runs_are_gone()) {
+            return Ok(());
+        }
+        let Some(request) = task.head.cancel_requested.clone() else { return Ok(()) };
+        let by = By { agent: request.by.clone(), run: request.by_run };
+        self.end_all(request.intent, &request.reason, by)
+    }
+
+    /// TERM-14, TERM-15: every unfinished Step, in creation order, then the Task.
+    fn end_all(&mut self, intent: Intent, reason: &Reason, by: By) -> Result<(), Rejection> {
+        for pos in self.task.positions() {
+            let state = &self.task.steps[pos].state;
+            if !state.removed && state.status.is_unfinished() {
+                self.end_step(pos, intent)?;
+            }
+        }
+        let ended = Box::new(Ended { reason: Some(reason.clone()), ..Ended::default() });
+        match intent {
+            Intent::Fail => self.emit(by, Body::TaskFailed(ended)),
+            Intent::Cancel => self.emit(by, Body::TaskCancelled(ended)),
+        }
+    }
+
+    fn end_step(&mut self, pos: Pos, intent: Intent) -> Result<(), Rejection> {
+        let attempt_id = self.task.current_attempt_id(pos);
+        let outcome = attempt_id.map(|_| Outcome::Cancelled);
+        let body = match intent {
+            Intent::Fail => Body::StepFailed(StepFailed {
+                attempt_id,
+                outcome,
+                reason: Reason::code("task_failed"),
+                attempt_count: None,
+                report: summary_only("task_failed"),
+            }),
+            Intent::Cancel => Body::StepCancelled(StepCancelled {
+                attempt_id,
+                outcome,
+                reason: Some(Reason::code("task_cancelled")),
+                report: None,
+            }),
+        };
+        self.emit_on(By::system(), pos, body)
+    }
+}
+
+pub(super) fn summary_only(text: &str) -> Option<Box<crate::event::Facts>> {
+    let result_summary = Some(text.to_string());
+    crate::event::Facts { result_summary, ..Default::default() }.boxed()
+}
+
+/// The caller's reason, with a default code.
+pub(super) fn reason_or(given: Option<&ReasonInput>, code: &str) -> Reason {
+    let Some(given) = given else { return Reason::code(code) };
+    Reason {
+        code: given.code.clone().unwrap_or_else(|| SmolStr::new(code)),
+        message: given.message.clone(),
+        retryable: given.retryable,
+        details: given.details.clone(),
+    }
+}
+
+impl Task {
+    /// All positions, in creation order.
+    pub(crate) fn positions(&self) -> core::ops::Range<Pos> {
+        0..next_pos(self.steps.len())
+    }
+
+    /// Whether no Run that holds a Step is known to be at work (RUN-08).
+    fn all_runs_are_gone(&self) -> bool {
+        self.open_attempts().all(|a| self.volatile.spent.contains(&a.run))
+    }
+
+    /// The open Attempt of a Step.
+    pub(crate) fn current_attempt_id(&self, pos: Pos) -> Option<crate::id::AttemptId> {
+        self.steps[pos].state.current.map(|at| self.attempts[at].attempt_id)
+    }
+
+    fn step_ids(&self, keep: impl Fn(&crate::task::Step) -> bool) -> Vec<StepId> {
+        let kept = self.steps.iter().filter(|s| !s.state.removed && keep(s));
+        kept.map(|s| s.spec.step_id.clone()).collect()
+    }
+
+    fn check_nothing_held(&self) -> Result<(), Rejection> {
+        if self.derived.held.is_empty() {
+            return Ok(());
+        }
+        let ids = self.step_ids(|s| s.state.status.is_held());
+        let message = "steps are claimed or running";
+        Err(Rejection::new(Code::StepsInProgress, message).with("step_ids", ids_json(&ids)))
+    }
+
+    fn check_required_completed(&self) -> Result<(), Rejection> {
+        if self.derived.tally.required_open == 0 {
+            return Ok(());
+        }
+        let open = |s: &crate::task::Step| {
+            s.spec.required && s.state.status != StepStatus::Completed
+        };
+        let ids = self.step_ids(open);
+        let message = "required steps are not completed";
+        Err(Rejection::new(Code::RequiredStepsIncomplete, message).with("step_ids", ids_json(&ids)))
+    }
+
+    fn check_acceptance(&self, list: &[crate::record::Acceptance]) -> Result<(), Rejection> {
+        use crate::status::AcceptanceState::{Met, Waived};
+        let open = list.iter().filter(|a| !matches!(a.state, Met | Waived));
+        let ids: Vec<serde_json::Value> = open.map(|a| a.id.as_str().into()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let message = "acceptance criteria are neither met nor waived";
+        Err(Rejection::new(Code::AcceptanceUnmet, message).with("acceptance_ids", ids))
+    }
+}
+
+/// Ids as evidence.
+pub(crate) fn ids_json(ids: &[StepId]) -> Vec<serde_json::Value> {
+    ids.iter().map(|id| id.as_str().into()).collect()
+}

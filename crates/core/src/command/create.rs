@@ -1,0 +1,484 @@
+//! `agent.task_create`: a new Task from a whole DAG, and `retry_task` of an ended one.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::dispatch::deduplicated;
+use super::tx::Did;
+use super::{Cx, Outcome, Reply, Tx, check_tool};
+use crate::dag::find_cycle;
+use crate::event::{Body, Event, TaskCreated};
+use crate::id::{AgentId, EdgeId, HandlerName, Millis, PoolId, Ref, StepId, TaskId, WalName};
+use crate::limits::Limits;
+use crate::patch::StepInput;
+use crate::record::{Acceptance, Edge, Object, RetryPolicy, StepSpec, TaskSpec};
+use crate::reject::{Code, Rejection};
+use crate::status::{
+    AcceptanceState, DeliveryState, EdgeKind, EdgeStatus, Policy, TaskStatus, Visibility,
+};
+use crate::table::{Pos, next_pos};
+use crate::task::{Made, Task};
+
+/// `agent.task_create` and `create_task`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CreateTask {
+    /// Criteria of completion.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub acceptance: Vec<Acceptance>,
+    /// Who alone may claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assignee: Option<AgentId>,
+    /// Who ends the Task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Policy>,
+    /// Opaque but for `deadline_at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraints: Option<Object>,
+    /// Pool of Steps that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_worker_pool_id: Option<PoolId>,
+    /// Who runs Steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatch: Option<Policy>,
+    /// Whether it waits for `submit_task`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft: Option<bool>,
+    /// A repeat with the same key and content answers the first Task (IDEM-03).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<SmolStr>,
+    /// Opaque.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<SmolStr>,
+    /// Opaque.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Object>,
+    /// `a2a`, `macp` or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native_protocol: Option<SmolStr>,
+    /// What is to be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective: Option<String>,
+    /// Attribution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AgentId>,
+    /// The Task that makes this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_task_id: Option<TaskId>,
+    /// Hint between Tasks, higher first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Attribution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<AgentId>,
+    /// The ended Task this one starts again (RETRY-12).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<TaskId>,
+    /// Default for all Steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// Opaque.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Object>,
+    /// The DAG.
+    pub steps: Vec<StepInput>,
+    /// For people.
+    pub summary: SmolStr,
+    /// Classification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_family: Option<SmolStr>,
+    /// Unique in the session; the client library makes one if the user does not (U15).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    /// Classification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_kind: Option<SmolStr>,
+    /// Opaque.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_profile: Option<Object>,
+    /// Conversation linkage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<SmolStr>,
+    /// For people.
+    pub title: SmolStr,
+    /// Conversation linkage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<SmolStr>,
+    /// Who sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visibility: Option<Visibility>,
+    /// Alias of `wal_name` (STORE-11).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wal_filename: Option<WalName>,
+    /// Name of the WAL, default the `task_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wal_name: Option<WalName>,
+}
+
+impl CreateTask {
+    /// The name of the WAL; both aliases given with different values are refused (STORE-11).
+    pub fn wal_name(&self) -> Result<WalName, Rejection> {
+        match (&self.wal_name, &self.wal_filename) {
+            (Some(a), Some(b)) if a != b => {
+                Err(Rejection::invalid("wal_name", "wal_name and wal_filename differ"))
+            }
+            (Some(name), _) | (None, Some(name)) => Ok(name.clone()),
+            (None, None) => self.task_id().map(WalName::from),
+        }
+    }
+
+    /// The id, which the scheduler never makes (ID-01).
+    pub fn task_id(&self) -> Result<&TaskId, Rejection> {
+        self.task_id.as_ref().ok_or_else(|| Rejection::invalid("task_id", "task_id is missing"))
+    }
+}
+
+/// What a create takes from its surroundings.
+#[derive(Debug, Clone)]
+pub struct Defaults {
+    /// `dispatch` and `completion` where not given, by entry point (POL-01).
+    pub policy: Policy,
+    /// The orchestrator's configured pool.
+    pub worker_pool_id: PoolId,
+}
+
+/// What is known of the parent of a new Task (REL-05).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// Its root.
+    pub root_task_id: TaskId,
+    /// Its status.
+    pub status: TaskStatus,
+    /// Whether it is being closed.
+    pub closing: bool,
+}
+
+impl Parent {
+    /// The facts a child needs of its parent.
+    pub fn of(task: &Task) -> Self {
+        Self {
+            root_task_id: task.head.spec.root_task_id.clone(),
+            status: task.head.status,
+            closing: task.is_closing(),
+        }
+    }
+
+    fn check(&self, id: &TaskId) -> Result<(), Rejection> {
+        let (code, what) = match (self.status.is_terminal(), self.closing) {
+            (true, _) => (Code::TaskTerminal, "has ended"),
+            (false, true) => (Code::TaskCancelling, "is being closed"),
+            (false, false) => return Ok(()),
+        };
+        Err(Rejection::new(code, format!("the parent {id} {what}")).with("task_id", id.as_str()))
+    }
+}
+
+impl Task {
+    /// Decides a create: the new Task with its first commit, to be appended before anybody is
+    /// answered.
+    pub fn create(
+        cx: &Cx<'_>,
+        given: &CreateTask,
+        defaults: &Defaults,
+        parent: Option<&Parent>,
+    ) -> Result<(Self, Outcome), Rejection> {
+        check_tool(cx.caller, super::Operator::TaskCreate)?;
+        given.validate(cx.limits)?;
+        let wal_name = given.wal_name()?;
+        let steps = plan_steps(given, defaults)?;
+        if let Some(id) = &given.parent_task_id {
+            let parent = parent.ok_or_else(|| {
+                Rejection::new(Code::TaskNotFound, format!("the parent {id} does not exist"))
+                    .with("task_id", id.as_str())
+            })?;
+            parent.check(id)?;
+        }
+        let spec = spec_of(cx, given, defaults, parent, wal_name, steps)?;
+        let idempotency_key = given.idempotency_key.clone();
+        let created = TaskCreated { task: Arc::new(spec), idempotency_key };
+        let event = Event {
+            actor: cx.caller.agent.clone(),
+            run: cx.caller.run_id,
+            step_id: None,
+            body: Body::TaskCreated(created.clone()),
+        };
+        let mut task = Self::empty(&event, &created, cx.stamp.commit_id, cx.stamp.now);
+        let mut tx = Tx::begin(&mut task, cx);
+        tx.emit(tx.caller(), event.body)?;
+        let outcome = tx.finish(Did::DONE)?;
+        Ok((task, outcome))
+    }
+
+    /// A create whose `task_id` exists: the first answer, or a conflict (IDEM-01, IDEM-03, ID-03).
+    pub fn recreated(&self, cx: &Cx<'_>, given: &CreateTask) -> Result<Reply, Rejection> {
+        if let Some(reply) = self.replayed(cx)? {
+            return Ok(reply);
+        }
+        let first = self.commands.get(0);
+        let same_key = given.idempotency_key.is_some()
+            && given.idempotency_key == self.head.idempotency_key;
+        match first {
+            Some(record) if same_key && record.digest == cx.digest => Ok(Reply {
+                written: Some(record.written),
+                version: record.written.version(),
+                made: Made::Nothing,
+                changed: Vec::new(),
+                waits: None,
+            }),
+            _ if same_key => {
+                let message = "this idempotency_key was used for a different task";
+                Err(Rejection::new(Code::IdempotencyConflict, message))
+            }
+            _ => Err(task_id_conflict(self.task_id())),
+        }
+    }
+
+    /// RETRY-12: the input that makes the same DAG again, all Steps pending.
+    pub fn retry_input(&self, task_id: TaskId, reason: &str) -> Result<CreateTask, Rejection> {
+        if !self.is_terminal() {
+            let message = "the task is live; retry its failed steps instead";
+            return Err(Rejection::new(Code::InvalidTransition, message));
+        }
+        let spec = TaskSpec::clone(&self.head.spec);
+        let live = self.steps.iter().filter(|s| !s.state.removed);
+        let metadata = spec.metadata.clone();
+        let fresh = |a: Acceptance| Acceptance { state: AcceptanceState::Unknown, ..a };
+        let _ = reason;
+        Ok(CreateTask {
+            acceptance: spec.acceptance.into_iter().map(fresh).collect(),
+            assignee: spec.assignee,
+            completion: Some(spec.completion),
+            constraints: spec.constraints,
+            default_worker_pool_id: Some(spec.default_worker_pool_id),
+            dispatch: Some(spec.dispatch),
+            job_id: spec.job_id,
+            metadata,
+            native_protocol: spec.native_protocol,
+            objective: spec.objective,
+            owner: spec.owner,
+            priority: Some(spec.priority).filter(|p| *p != 0),
+            requested_by: spec.requested_by,
+            retry_of: Some(spec.task_id),
+            retry_policy: spec.retry_policy,
+            scope: spec.scope,
+            steps: live.map(|s| as_input(&s.spec)).collect(),
+            summary: spec.summary,
+            task_family: spec.task_family,
+            task_id: Some(task_id),
+            task_kind: spec.task_kind,
+            task_profile: spec.task_profile,
+            thread_id: spec.thread_id,
+            title: spec.title,
+            turn_id: spec.turn_id,
+            visibility: Some(spec.visibility),
+            ..CreateTask::default()
+        })
+    }
+}
+
+/// ID-03: the id exists in the session.
+pub fn task_id_conflict(id: &TaskId) -> Rejection {
+    Rejection::new(Code::TaskIdConflict, format!("task {id} exists in this session"))
+        .with("task_id", id.as_str())
+}
+
+fn as_input(spec: &StepSpec) -> StepInput {
+    StepInput {
+        assignee: spec.assignee.clone(),
+        depends_on_step_ids: spec.depends_on_step_ids.clone(),
+        handler: Some(spec.handler.clone()),
+        input: spec.input.clone(),
+        required: Some(spec.required),
+        retry_policy: spec.retry_policy.clone(),
+        step_id: spec.step_id.clone(),
+        summary: spec.summary.clone(),
+        title: spec.title.clone(),
+        worker_pool_id: Some(spec.worker_pool_id.clone()),
+    }
+}
+
+/// Fills in the defaults of a Step (DAG-08, DAG-09, DAG-14).
+pub(crate) fn filled_in(given: &StepInput, default_pool: &PoolId) -> StepSpec {
+    StepSpec {
+        step_id: given.step_id.clone(),
+        title: given.title.clone(),
+        summary: given.summary.clone(),
+        depends_on_step_ids: deduplicated(&given.depends_on_step_ids),
+        required: given.required.unwrap_or(true),
+        worker_pool_id: given.worker_pool_id.clone().unwrap_or_else(|| default_pool.clone()),
+        handler: given.handler.clone().unwrap_or_else(HandlerName::default_handler),
+        input: given.input.clone(),
+        retry_policy: given.retry_policy.clone(),
+        assignee: given.assignee.clone(),
+    }
+}
+
+fn plan_steps(given: &CreateTask, defaults: &Defaults) -> Result<Arc<[Arc<StepSpec>]>, Rejection> {
+    if given.steps.is_empty() && !given.draft.unwrap_or(false) {
+        return Err(Rejection::invalid("steps", "a task needs at least one step"));
+    }
+    let pool = given.default_worker_pool_id.as_ref().unwrap_or(&defaults.worker_pool_id);
+    let specs: Vec<Arc<StepSpec>> =
+        given.steps.iter().map(|s| Arc::new(filled_in(s, pool))).collect();
+    check_dag(&specs.iter().map(|s| &**s).collect::<Vec<_>>())?;
+    Ok(specs.into())
+}
+
+/// DAG-03: ids unique, dependencies exist, no cycle. Cost: Steps plus edges.
+pub(crate) fn check_dag(steps: &[&StepSpec]) -> Result<(), Rejection> {
+    let mut by_id: BTreeMap<&StepId, Pos> = BTreeMap::new();
+    for (at, step) in steps.iter().enumerate() {
+        if by_id.insert(&step.step_id, next_pos(at)).is_some() {
+            return Err(Rejection::invalid(
+                &format!("steps[{at}].step_id"),
+                format!("step {} is there twice", step.step_id),
+            ));
+        }
+    }
+    let mut edges = Vec::with_capacity(steps.len());
+    for (at, step) in steps.iter().enumerate() {
+        let mut on = Vec::with_capacity(step.depends_on_step_ids.len());
+        for id in &step.depends_on_step_ids {
+            on.push(*by_id.get(id).ok_or_else(|| unknown_dependency(at, &step.step_id, id))?);
+        }
+        edges.push(on);
+    }
+    find_cycle(&edges).map_or(Ok(()), |cycle| {
+        let ids: Vec<StepId> =
+            cycle.iter().map(|&pos| steps[pos as usize].step_id.clone()).collect();
+        Err(dependency_cycle(&ids))
+    })
+}
+
+fn unknown_dependency(at: usize, step: &StepId, missing: &StepId) -> Rejection {
+    Rejection::invalid(
+        &format!("steps[{at}].depends_on_step_ids"),
+        format!("step {step} depends on {missing}, which does not exist"),
+    )
+    .with("step_id", step.as_str())
+    .with("depends_on_step_id", missing.as_str())
+}
+
+/// DAG-05: the cycle by its ids, as a path that ends where it began.
+pub(crate) fn dependency_cycle(ids: &[StepId]) -> Rejection {
+    let mut path: Vec<&str> = ids.iter().map(StepId::as_str).collect();
+    path.extend(ids.first().map(StepId::as_str));
+    Rejection::new(Code::DependencyCycle, format!("dependencies form a cycle: {}", path.join(" -> ")))
+        .with("step_ids", super::close::ids_json(ids))
+}
+
+fn spec_of(
+    cx: &Cx<'_>,
+    given: &CreateTask,
+    defaults: &Defaults,
+    parent: Option<&Parent>,
+    wal_name: WalName,
+    steps: Arc<[Arc<StepSpec>]>,
+) -> Result<TaskSpec, Rejection> {
+    let task_id = given.task_id()?.clone();
+    let completion = given.completion.unwrap_or(defaults.policy);
+    let automatic = || (completion == Policy::Auto).then(|| Arc::new(RetryPolicy::automatic()));
+    let waited_for = given.parent_task_id.is_some() || given.thread_id.is_some();
+    let root = parent.filter(|_| given.parent_task_id.is_some()).map(|p| p.root_task_id.clone());
+    Ok(TaskSpec {
+        session_id: cx.caller.session_id.clone(),
+        wal_name,
+        title: given.title.clone(),
+        summary: given.summary.clone(),
+        dispatch: given.dispatch.unwrap_or(defaults.policy),
+        completion,
+        default_worker_pool_id: given
+            .default_worker_pool_id
+            .clone()
+            .unwrap_or_else(|| defaults.worker_pool_id.clone()),
+        root_task_id: root.unwrap_or_else(|| task_id.clone()),
+        delivery_state: match waited_for {
+            true => DeliveryState::Pending,
+            false => DeliveryState::NotApplicable,
+        },
+        visibility: given.visibility.unwrap_or(Visibility::Internal),
+        thread_id: given.thread_id.clone(),
+        turn_id: given.turn_id.clone(),
+        parent_task_id: given.parent_task_id.clone(),
+        objective: given.objective.clone(),
+        requested_by: given.requested_by.clone(),
+        owner: given.owner.clone(),
+        assignee: given.assignee.clone(),
+        retry_policy: given.retry_policy.clone().or_else(automatic),
+        task_kind: given.task_kind.clone(),
+        task_family: given.task_family.clone(),
+        priority: given.priority.unwrap_or(0),
+        scope: given.scope.clone(),
+        constraints: given.constraints.clone(),
+        task_profile: given.task_profile.clone(),
+        acceptance: given.acceptance.clone(),
+        retry_of: given.retry_of.clone(),
+        job_id: given.job_id.clone(),
+        metadata: given.metadata.clone(),
+        native_protocol: given.native_protocol.clone(),
+        status: if given.draft.unwrap_or(false) { TaskStatus::Draft } else { TaskStatus::Pending },
+        relationships: first_edges(given, &task_id, cx.stamp.now)?,
+        steps,
+        task_id,
+    })
+}
+
+/// REL-04: the `parent` and `retry_of` edges stand in the new Task's creation.
+fn first_edges(given: &CreateTask, task_id: &TaskId, at: Millis) -> Result<Vec<Edge>, Rejection> {
+    let ends = [(EdgeKind::Parent, &given.parent_task_id), (EdgeKind::RetryOf, &given.retry_of)];
+    let given = ends.into_iter().filter_map(|(kind, to)| to.as_ref().map(|to| (kind, to)));
+    given.map(|(kind, to)| edge(kind, task_id, &Ref::new(to.as_str())?, None, at)).collect()
+}
+
+/// A relation with a stable id: the same two ends and kind always give the same.
+pub(crate) fn edge(
+    kind: EdgeKind,
+    from: &TaskId,
+    to: &Ref,
+    reason: Option<String>,
+    at: Millis,
+) -> Result<Edge, Rejection> {
+    Ok(Edge {
+        edge_id: EdgeId::new(format!("{kind}:{from}:{to}"))?,
+        kind,
+        from: Ref::new(from.as_str())?,
+        to: to.clone(),
+        status: EdgeStatus::Active,
+        reason,
+        created_at: at,
+        updated_at: at,
+    })
+}
+
+impl CreateTask {
+    /// K3: texts, limits, durations.
+    fn validate(&self, limits: &Limits) -> Result<(), Rejection> {
+        self.task_id()?;
+        super::validate::text("title", &self.title, limits)?;
+        super::validate::text("summary", &self.summary, limits)?;
+        if self.steps.len() > limits.steps_max {
+            let message = format!("{} steps; at most {} fit a task", self.steps.len(), limits.steps_max);
+            return Err(Rejection::invalid("steps", message)
+                .with("limit", limits.steps_max)
+                .with("given", self.steps.len()));
+        }
+        if let Some(policy) = &self.retry_policy {
+            super::validate::policy("retry_policy", policy)?;
+        }
+        for (at, step) in self.steps.iter().enumerate() {
+            super::validate::step(step, limits).map_err(|rejection| {
+                let field = rejection.details.get("field").and_then(|f| f.as_str()).unwrap_or("");
+                let field = format!("steps[{at}].{field}");
+                rejection.with("field", field)
+            })?;
+        }
+        super::validate::deadline(self.constraints.as_ref())
+    }
+}
+

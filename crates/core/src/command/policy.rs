@@ -1,0 +1,201 @@
+//! What follows from a command, in the order of READY-06: automatic retries, the completion
+//! policy, readiness, and `task_running`.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::Tx;
+use super::close::Closing;
+use super::tx::By;
+use crate::event::{Body, Moved, Nothing, StepReopened};
+use crate::id::Millis;
+use crate::record::{Backoff, Reason, RetryPolicy};
+use crate::reject::Rejection;
+use crate::status::{AcceptanceState, Policy, StepStatus, TaskStatus};
+use crate::table::Pos;
+use crate::task::Task;
+use crate::task::derived::{Timer, after};
+
+impl Tx<'_, '_> {
+    pub(super) fn follow_up(&mut self) -> Result<(), Rejection> {
+        self.retry_failed()?;
+        self.end_closing(false)?;
+        self.judge_policy()?;
+        if self.task.is_terminal() || self.task.is_closing() {
+            return Ok(());
+        }
+        if self.task.head.status != TaskStatus::Draft {
+            self.promote()?;
+            self.run_task()?;
+        }
+        Ok(())
+    }
+
+    /// S19: Steps that failed in this commit, and may be tried again.
+    fn retry_failed(&mut self) -> Result<(), Rejection> {
+        if self.task.is_closing() {
+            return Ok(());
+        }
+        let failed = core::mem::take(&mut self.failed);
+        for pos in failed {
+            if let Some(not_before) = self.retry_at(pos) {
+                let event = StepReopened {
+                    from: StepStatus::Failed,
+                    reason: Reason::code("auto_retry"),
+                    not_before: Some(not_before),
+                    input_refs: Vec::new(),
+                    counters_reset: false,
+                };
+                self.emit_on(By::system(), pos, Body::StepReopened(event.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When to try a failed Step again; none: not by itself (RETRY-04 to RETRY-06).
+    fn retry_at(&self, pos: Pos) -> Option<Millis> {
+        let step = &self.task.steps[pos];
+        let attempt = &self.task.attempts[step.state.last_attempt?];
+        let policy = attempt.retry_policy.as_deref()?;
+        let reason = step.state.facts().status_reason.as_ref()?;
+        let failures = step.state.attempt_count;
+        if policy.max_attempts.is_some_and(|max| failures >= max) || !is_retryable(policy, reason) {
+            return None;
+        }
+        let random = self.cx.stamp.random.wrapping_add(u64::from(pos));
+        Some(after(self.now(), backoff_ms(&policy.backoff, failures, random)))
+    }
+
+    /// POL-04 to POL-06.
+    fn judge_policy(&mut self) -> Result<(), Rejection> {
+        let task = &*self.task;
+        let automatic = task.head.spec.completion == Policy::Auto;
+        if !automatic || !task.head.status.is_dispatchable() || task.is_closing() {
+            return Ok(());
+        }
+        if let Some(reason) = task.policy_failure() {
+            return self.begin_closing(&Closing::fail(reason));
+        }
+        if task.completes_by_policy() {
+            return self.finish_task(By::system(), crate::event::Ended::default());
+        }
+        Ok(())
+    }
+
+    /// S02 for every Step that can be ready, in creation order.
+    fn promote(&mut self) -> Result<(), Rejection> {
+        let derived = &self.task.derived;
+        let mut steps: Vec<Pos> = derived.promotable.iter().copied().collect();
+        let backoffs = derived.timers.iter().take_while(|(at, _)| *at <= self.now());
+        let waited = steps.len();
+        steps.extend(backoffs.filter_map(|(_, timer)| match timer {
+            Timer::NotBefore(pos) => Some(*pos),
+            _ => None,
+        }));
+        if steps.len() > waited {
+            steps.sort_unstable();
+        }
+        steps.into_iter().try_for_each(|pos| {
+            self.emit_on(By::system(), pos, Body::StepReady(Nothing {}))
+        })
+    }
+
+    /// T04.
+    fn run_task(&mut self) -> Result<(), Rejection> {
+        let tally = &self.task.derived.tally;
+        if self.task.head.status == TaskStatus::Pending
+            && tally.of(StepStatus::Ready) + tally.held() > 0
+        {
+            let moved = Moved { from: TaskStatus::Pending, reason: None };
+            self.emit(By::system(), Body::TaskRunning(moved))?;
+        }
+        Ok(())
+    }
+}
+
+impl Task {
+    /// Why an automatic Task fails now, if it does (POL-05, POL-06).
+    fn policy_failure(&self) -> Option<Reason> {
+        let derived = &self.derived;
+        let (pos, code) = if let Some(&pos) = derived.fatal_failed.first() {
+            let reason = self.steps[pos].state.facts().status_reason.as_ref();
+            let code = match reason.map(|r| r.code.as_str()) {
+                Some("worker_timeout" | "schedule_to_start_timeout" | "timed_out") => "timed_out",
+                Some("rejected") => "rejected",
+                Some("lost") => "lost",
+                _ => "step_failed",
+            };
+            (pos, code)
+        } else if let Some(&pos) = derived.cancelled_required.first() {
+            (pos, "required_step_cancelled")
+        } else {
+            (*derived.doomed_required.first()?, "unreachable_step")
+        };
+        let step_id = self.steps[pos].spec.step_id.as_str();
+        let mut reason = Reason::new(code, &alloc::format!("{code}: {step_id}"));
+        let mut details = crate::record::Object::new();
+        details.insert("step_id".to_string(), step_id.into());
+        reason.details = Some(details);
+        Some(reason)
+    }
+
+    /// Whether an automatic Task completes now (POL-04, TASK-21).
+    fn completes_by_policy(&self) -> bool {
+        let tally = &self.derived.tally;
+        self.is_completeable()
+            && (tally.required > 0 || tally.unfinished() == 0)
+            && self.facts_are_reconciled()
+            && self.acceptance_is_met()
+    }
+
+    /// TASK-19: every required Step completed and no Step claimed or running.
+    pub fn is_completeable(&self) -> bool {
+        let tally = &self.derived.tally;
+        tally.required_open == 0 && tally.held() == 0 && tally.steps() > 0
+    }
+
+    /// TERM-10.
+    pub(crate) fn facts_are_reconciled(&self) -> bool {
+        self.derived.tally.unreconciled == 0 && self.derived.tally.artifacts_pending == 0
+    }
+
+    /// TERM-11.
+    pub(crate) fn acceptance_is_met(&self) -> bool {
+        let met = |s: AcceptanceState| matches!(s, AcceptanceState::Met | AcceptanceState::Waived);
+        self.head.spec.acceptance.iter().all(|a| met(a.state))
+    }
+}
+
+/// RETRY-05: codes that are never retried by themselves.
+fn is_retryable(policy: &RetryPolicy, reason: &Reason) -> bool {
+    let never = matches!(
+        reason.code.as_str(),
+        "rejected" | "worker_cancelled" | "lost" | "schedule_to_start_timeout" | "unknown_handler"
+    );
+    !never && reason.retryable != Some(false) && !policy.non_retryable.contains(&reason.code)
+}
+
+/// RETRY-06: the wait before retry `n`, in milliseconds, with jitter from a random number.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn backoff_ms(backoff: &Backoff, n: u32, random: u64) -> u64 {
+    let max = backoff.max_ms as f64;
+    let mut wait = backoff.initial_ms as f64;
+    for _ in 1..n {
+        if wait >= max || backoff.factor == 1.0 {
+            break;
+        }
+        wait *= backoff.factor;
+    }
+    // 53 bits of a mixed number, as a value from -1 to 1.
+    let unit = (mix(random) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
+    let jittered = wait.min(max) * (1.0 + backoff.jitter * unit);
+    if jittered > 0.0 { jittered as u64 } else { 0 }
+}
+
+/// A well-mixed 64-bit number (the finaliser of SplitMix64).
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

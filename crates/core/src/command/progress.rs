@@ -1,0 +1,46 @@
+//! `append_task_progress` on the Task (PROG-05).
+
+use alloc::boxed::Box;
+
+use super::tx::Did;
+use super::{AppendProgress, Tx};
+use crate::event::{Body, DeliveryUpdated, TaskProgress};
+use crate::reject::{Code, Rejection};
+
+impl AppendProgress {
+    /// Only this is accepted on a Task that has ended (TERM-21).
+    pub(super) fn is_delivery_only(&self) -> bool {
+        self.delivery_state.is_some() && !self.has_progress()
+    }
+
+    fn has_progress(&self) -> bool {
+        self.progress.is_some()
+            || !self.artifacts.is_empty()
+            || !self.evidence_refs.is_empty()
+            || !self.input_refs.is_empty()
+    }
+}
+
+impl Tx<'_, '_> {
+    pub(super) fn append_progress(&mut self, given: &AppendProgress) -> Result<Did, Rejection> {
+        if self.cx.caller.role == crate::status::Role::Worker {
+            let message = "a worker reports progress on the step it holds";
+            return Err(Rejection::new(Code::PermissionDenied, message));
+        }
+        if given.has_progress() {
+            let event = TaskProgress {
+                progress: given.progress.clone(),
+                artifacts: given.artifacts.clone(),
+                evidence_refs: given.evidence_refs.clone(),
+                input_refs: given.input_refs.clone(),
+            };
+            self.emit(self.caller(), Body::TaskProgress(Box::new(event)))?;
+        }
+        if let Some(delivery_state) = given.delivery_state {
+            let target_ref = given.target_ref.clone();
+            let event = DeliveryUpdated { delivery_state, target_ref };
+            self.emit(self.caller(), Body::TaskDeliveryUpdated(event))?;
+        }
+        Ok(Did::DONE)
+    }
+}

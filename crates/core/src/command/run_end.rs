@@ -1,0 +1,221 @@
+//! The end of Runs and leases: `end_run`, `decline_run`, `cancel_run`, `release_step`, and leases
+//! that ended without a word (RUN, LEASE, S11 to S13, S26).
+
+use alloc::format;
+
+use super::close::{reason_or, summary_only};
+use super::report::stale;
+use super::tx::{By, Did};
+use super::{Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
+use crate::event::{Body, LeaseEnd, RunEnded, StepFailed, StepLeaseExpired};
+use crate::id::{AttemptId, RunId};
+use crate::record::Reason;
+use crate::reject::{Code, Rejection};
+use crate::status::{EndReason, Outcome, Role, RunState};
+use crate::table::Pos;
+use crate::task::derived::after;
+use crate::task::{Stopping, Task};
+
+impl Tx<'_, '_> {
+    /// RUN-03 to RUN-09, R05.
+    pub(super) fn end_run(&mut self, end: &EndRun) -> Result<Did, Rejection> {
+        let run = self.task.run_or_reject(end.run_id)?;
+        match self.task.held_by(run) {
+            Some(pos) => self.end_holding_run(run, pos, end.outcome)?,
+            None if self.task.runs[run].state == RunState::Dispatched => {
+                self.task.volatile.spent.insert(run); // Nothing claimed: nothing written (R05).
+            }
+            None => {}
+        }
+        Ok(Did::DONE)
+    }
+
+    /// S13: the Step of a Run that ended without a final status fails; while the Task is closing
+    /// the end of the Run is all that counts (RUN-08).
+    fn end_holding_run(&mut self, run: Pos, pos: Pos, how: RunOutcome) -> Result<(), Rejection> {
+        let stopping = self.task.volatile.stopping.remove(&run);
+        if self.task.is_closing() {
+            return self.run_is_gone(run);
+        }
+        let (code, outcome) = match (how, stopping.is_some()) {
+            (_, true) | (RunOutcome::Cancelled, _) => ("worker_cancelled", Outcome::Cancelled),
+            (RunOutcome::TimedOut, _) => ("worker_timeout", Outcome::TimedOut),
+            (RunOutcome::Finished | RunOutcome::Error, _) => {
+                ("worker_finished_without_terminal_step_status", Outcome::Abandoned)
+            }
+        };
+        self.name_after(stopping.as_ref());
+        self.fail_step(pos, Reason::code(code), outcome, summary_only(code), By::system())
+    }
+
+    /// The end of a cancelled Run is written with the command that asked for it (5.4).
+    fn name_after(&mut self, stopping: Option<&Stopping>) {
+        if let Some(Stopping { command: Some((id, digest)), .. }) = stopping {
+            self.commit.command_id = Some(id.clone());
+            self.commit.command_digest = *digest;
+        }
+    }
+
+    /// RUN-08: while closing, the end of a Run is all that counts; its Step is left to phase 2,
+    /// which begins when the last Run is gone.
+    fn run_is_gone(&mut self, run: Pos) -> Result<(), Rejection> {
+        self.task.volatile.spent.insert(run);
+        self.end_closing(false)
+    }
+
+    /// A `cancel_run` that nobody answered in time.
+    pub(super) fn end_stopped_run(&mut self, run: Pos) -> Result<(), Rejection> {
+        match self.task.held_by(run) {
+            Some(pos) => self.end_holding_run(run, pos, RunOutcome::Cancelled),
+            None => {
+                self.task.volatile.stopping.remove(&run);
+                Ok(())
+            }
+        }
+    }
+
+    fn give_back(&mut self, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
+        let Some(at) = self.task.steps[pos].state.current else { return Err(stale()) };
+        let attempt = &self.task.attempts[at];
+        let lost = u32::from(reason == LeaseEnd::LeaseExpired);
+        let event = StepLeaseExpired {
+            attempt_id: attempt.attempt_id,
+            run_id: attempt.run_id,
+            lease_expires_at: attempt.lease_expires_at,
+            lost_count: self.task.steps[pos].state.lost_count + lost,
+            reason,
+        };
+        self.emit_on(By::system(), pos, Body::StepLeaseExpired(event))
+    }
+
+    /// RUN-12.
+    pub(super) fn decline_run(&mut self, decline: &RunAndWhy) -> Result<Did, Rejection> {
+        let pos = self.task.run_or_reject(decline.run_id)?;
+        let run = &self.task.runs[pos];
+        if run.state == RunState::Ended || self.task.is_terminal() {
+            return Ok(Did::DONE);
+        }
+        if run.attempt.is_some() {
+            let message = "the run has claimed a step; fail or release it instead";
+            return Err(Rejection::new(Code::InvalidTransition, message)
+                .with("from", run.state.as_str())
+                .with("to", "declined"));
+        }
+        let event = RunEnded {
+            run_id: decline.run_id,
+            end_reason: EndReason::Declined,
+            reason: decline.reason.as_ref().map(|r| reason_or(Some(r), "declined")),
+            worker_id: Some(self.cx.caller.agent.clone()),
+        };
+        self.emit(self.caller(), Body::RunEnded(event))?;
+        Ok(Did::DONE)
+    }
+
+    /// RUN-02: at once where no Step is held; else the run is asked to stop, and the answer waits.
+    pub(super) fn cancel_run(&mut self, cancel: &RunAndWhy) -> Result<Did, Rejection> {
+        let pos = self.task.run_or_reject(cancel.run_id)?;
+        if self.task.runs[pos].state == RunState::Ended || self.task.is_terminal() {
+            return Ok(Did::DONE);
+        }
+        let reason = cancel.reason.as_ref().map(|r| reason_or(Some(r), "cancelled"));
+        if self.task.held_by(pos).is_none() {
+            let run_id = cancel.run_id;
+            let end_reason = EndReason::Cancelled;
+            let event = RunEnded { run_id, end_reason, reason, worker_id: None };
+            self.emit(self.caller(), Body::RunEnded(event))?;
+            return Ok(Did::DONE);
+        }
+        let stopping = Stopping {
+            command: self.cx.command_id.map(|id| (id.clone(), self.cx.digest)),
+            reason,
+            requested_at: self.now(),
+            deadline_at: after(self.now(), self.cx.limits.cancel_wait_ms),
+        };
+        self.task.volatile.stopping.entry(pos).or_insert(stopping);
+        Ok(Did { waits: Some(Wait::RunEnd(pos)), ..Did::DONE })
+    }
+
+    /// S26 by the holder.
+    pub(super) fn release(&mut self, attempt_id: AttemptId, token: u64) -> Result<Did, Rejection> {
+        let caller = self.cx.caller;
+        let attempt = self.task.attempts.by_key(&attempt_id).ok_or_else(stale)?;
+        if attempt.worker_id != caller.agent {
+            return Err(Rejection::new(Code::PermissionDenied, "the attempt is another worker's"));
+        }
+        let pos = attempt.step;
+        let run = attempt.run;
+        self.task.check_current(pos, Some(attempt_id), Some(token))?;
+        if self.task.is_closing() {
+            self.run_is_gone(run)?;
+        } else {
+            self.give_back(pos, LeaseEnd::Released)?;
+        }
+        Ok(Did::DONE)
+    }
+
+    /// LEASE-07: one commit, Steps in creation order. Attempts that ended meanwhile are passed over.
+    pub(super) fn expire(&mut self, ids: &[AttemptId], reason: LeaseEnd) -> Result<Did, Rejection> {
+        let open = ids.iter().filter_map(|id| self.task.attempts.by_key(id));
+        let open = open.filter(|a| a.outcome.is_none()).map(|a| a.step);
+        let mut steps: alloc::vec::Vec<Pos> = open.collect();
+        steps.sort_unstable();
+        steps.dedup();
+        for pos in steps {
+            self.expire_one(pos, reason)?;
+        }
+        Ok(Did::DONE)
+    }
+
+    /// S11, or S12 when the losses are used up.
+    fn expire_one(&mut self, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
+        let Some(at) = self.task.steps[pos].state.current else { return Ok(()) };
+        let attempt = &self.task.attempts[at];
+        if self.task.is_closing() {
+            return self.run_is_gone(attempt.run);
+        }
+        let max_lost = attempt.retry_policy.as_ref().and_then(|p| p.max_lost);
+        self.give_back(pos, reason)?;
+        let lost = self.task.steps[pos].state.lost_count;
+        let used_up = reason == LeaseEnd::LeaseExpired && max_lost.is_some_and(|max| lost >= max);
+        if used_up {
+            let event = StepFailed {
+                attempt_id: None,
+                outcome: None,
+                reason: Reason::code("lost"),
+                attempt_count: None,
+                report: None,
+            };
+            self.emit_on(By::system(), pos, Body::StepFailed(event))?;
+        }
+        Ok(())
+    }
+}
+
+impl Task {
+    /// The Step that a Run holds.
+    pub(crate) fn held_by(&self, run: Pos) -> Option<Pos> {
+        let attempt = &self.attempts[self.runs[run].attempt?];
+        attempt.outcome.is_none().then_some(attempt.step)
+    }
+
+    /// K4 with state: the Run is the caller's own.
+    pub(super) fn check_own_run(&self, cx: &Cx<'_>, run_id: RunId) -> Result<(), Rejection> {
+        let pos = self.run_or_reject(run_id)?;
+        if cx.caller.role != Role::Worker {
+            return Ok(());
+        }
+        let run = &self.runs[pos];
+        let holder = run.worker_id.as_ref().or_else(|| self.volatile.taken.get(&pos));
+        let member = cx.caller.worker_pool_id.as_ref() == Some(&run.worker_pool_id);
+        if member && holder.is_none_or(|who| *who == cx.caller.agent) {
+            return Ok(());
+        }
+        Err(Rejection::new(Code::PermissionDenied, format!("run {run_id} is not yours")))
+    }
+
+    /// Whether the holder of an Attempt was asked to stop, by its Task or by its Run (CANCEL-07).
+    pub fn is_asked_to_stop(&self, attempt: Pos) -> bool {
+        self.is_closing() || self.volatile.stopping.contains_key(&self.attempts[attempt].run)
+    }
+}
+

@@ -1,0 +1,179 @@
+//! A commit in the making: events are applied as they are emitted, so that every later check and
+//! follow-up sees the state they lead to.
+
+use alloc::vec::Vec;
+
+use super::{Command, Cx, Outcome, Reply, Wait};
+use crate::event::{Body, Commit, Event};
+use crate::id::{AgentId, Millis, RunId, StepId, system_agent};
+use crate::reject::{Code, Rejection};
+use crate::table::Pos;
+use crate::task::apply::At;
+use crate::task::{Made, Task, Written};
+
+/// Steps named in an answer (CTRL-04).
+const CHANGED_MAX: usize = 50;
+
+/// Who causes an event.
+#[derive(Debug, Clone)]
+pub(crate) struct By {
+    pub(crate) agent: AgentId,
+    pub(crate) run: Option<RunId>,
+}
+
+impl By {
+    /// The scheduler.
+    pub(crate) fn system() -> Self {
+        Self { agent: system_agent(), run: None }
+    }
+}
+
+/// What a command did, beside its events.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Did {
+    pub(crate) made: Made,
+    pub(crate) waits: Option<Wait>,
+}
+
+impl Did {
+    pub(crate) const DONE: Self = Self { made: Made::Nothing, waits: None };
+}
+
+pub(crate) struct Tx<'t, 'c> {
+    pub(crate) task: &'t mut Task,
+    pub(crate) cx: &'c Cx<'c>,
+    pub(crate) commit: Commit,
+    /// Steps that failed in this commit and may be retried (S19).
+    pub(crate) failed: Vec<Pos>,
+    changed: Vec<Pos>,
+}
+
+impl<'t, 'c> Tx<'t, 'c> {
+    pub(crate) fn begin(task: &'t mut Task, cx: &'c Cx<'c>) -> Self {
+        let commit = Commit {
+            commit_id: cx.stamp.commit_id,
+            first_seq: task.mark.version + 1,
+            created_at: cx.stamp.now.max(task.mark.updated_at),
+            command_id: cx.command_id.cloned(),
+            command_digest: cx.digest.filter(|_| cx.command_id.is_some()),
+            epoch: cx.epoch,
+            trace: cx.trace.cloned(),
+            events: Vec::new(),
+        };
+        Self { task, cx, commit, failed: Vec::new(), changed: Vec::new() }
+    }
+
+    /// Time of this commit.
+    pub(crate) fn now(&self) -> Millis {
+        self.commit.created_at
+    }
+
+    /// `wal_seq` of the next event.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.commit.first_seq + self.commit.events.len() as u64
+    }
+
+    /// The caller, for events the command names.
+    pub(crate) fn caller(&self) -> By {
+        By { agent: self.cx.caller.agent.clone(), run: self.cx.caller.run_id }
+    }
+
+    /// Emits an event about the Task.
+    pub(crate) fn emit(&mut self, by: By, body: Body) -> Result<(), Rejection> {
+        self.push(by, None, body)
+    }
+
+    /// Emits an event about a Step.
+    pub(crate) fn emit_on(&mut self, by: By, pos: Pos, body: Body) -> Result<(), Rejection> {
+        if self.changed.len() < CHANGED_MAX && !self.changed.contains(&pos) {
+            self.changed.push(pos);
+        }
+        let step_id = self.task.steps[pos].spec.step_id.clone();
+        self.push(by, Some(step_id), body)
+    }
+
+    fn push(&mut self, by: By, step_id: Option<StepId>, body: Body) -> Result<(), Rejection> {
+        let event = Event { actor: by.agent, run: by.run, step_id, body };
+        // `count` is not known yet; whoever keeps it is corrected in `finish`.
+        let written = Written {
+            commit_id: self.commit.commit_id,
+            first_seq: self.commit.first_seq,
+            count: 0,
+        };
+        let at = At { seq: self.next_seq(), time: self.commit.created_at, written };
+        let applied = self.task.apply(&event, at);
+        debug_assert!(applied.is_ok(), "a decided event fits: {applied:?} {event:?}");
+        applied.map_err(|message| Rejection::new(Code::InvalidTransition, message))?;
+        self.commit.events.push(event);
+        Ok(())
+    }
+
+    pub(crate) fn run(&mut self, command: &Command) -> Result<Did, Rejection> {
+        match command {
+            Command::TaskUpdate { operations } => self.update(operations),
+            Command::TaskClaimStep { run_id, step_id } => self.claim(*run_id, step_id),
+            Command::TaskUpdateStep(report) => self.report(report),
+            Command::TaskComplete(complete) => self.complete(complete),
+            Command::TaskFail(close) => self.fail(close),
+            Command::TaskCancel(close) => self.cancel(close),
+            Command::DispatchWorker(dispatch) => self.dispatch(dispatch),
+            Command::SubmitTask(why) => self.submit(why),
+            Command::PauseTask(why) => self.pause(why),
+            Command::ResumeTask(why) => self.resume(why),
+            Command::BlockTask(why) => self.block(why),
+            Command::ReopenTask(why) => self.reopen_task(why),
+            Command::AppendTaskProgress(progress) => self.append_progress(progress),
+            Command::RetryTask(retry) => self.retry_steps(retry),
+            Command::LinkTasks(link) => self.link(link),
+            Command::UnlinkTasks(unlink) => self.unlink(unlink),
+            Command::ArchiveTask(why) => self.archive(why),
+            Command::EndRun(end) => self.end_run(end),
+            Command::DeclineRun(decline) => self.decline_run(decline),
+            Command::CancelRun(cancel) => self.cancel_run(cancel),
+            Command::ReleaseStep { attempt_id, fencing_token } => {
+                self.release(*attempt_id, *fencing_token)
+            }
+            Command::GrantStep(grant) => self.grant(grant),
+            Command::ExpireLeases { attempt_ids, reason } => self.expire(attempt_ids, *reason),
+            Command::Due => self.judge_due(),
+        }
+    }
+
+    /// Adds what follows from the command's own events, and closes the commit.
+    pub(crate) fn finish(mut self, did: Did) -> Result<Outcome, Rejection> {
+        if !self.commit.events.is_empty() {
+            self.follow_up()?;
+        }
+        let Did { made, waits } = did;
+        if self.commit.events.is_empty() {
+            let version = self.task.mark.version;
+            let reply = Reply { written: None, version, made, changed: self.changed, waits };
+            return Ok(Outcome { commit: None, reply });
+        }
+        self.correct_counts();
+        self.task.remember(&self.commit);
+        let written = self.commit.written();
+        let waits = waits.filter(|w| *w != Wait::TaskEnd || !self.task.is_terminal());
+        let version = written.version();
+        let reply = Reply { written: Some(written), version, made, changed: self.changed, waits };
+        Ok(Outcome { commit: Some(self.commit), reply })
+    }
+
+    /// Attempts that ended in this commit name it with its final number of events.
+    fn correct_counts(&mut self) {
+        let written = self.commit.written();
+        for event in &self.commit.events {
+            let ended = match &event.body {
+                Body::StepBlocked(p) => p.attempt_id,
+                Body::StepCompleted(p) => p.attempt_id,
+                Body::StepFailed(p) => p.attempt_id,
+                Body::StepCancelled(p) => p.attempt_id,
+                Body::StepLeaseExpired(p) => Some(p.attempt_id),
+                _ => None,
+            };
+            if let Some(pos) = ended.and_then(|id| self.task.attempts.find(&id)) {
+                self.task.attempts[pos].ended_in = Some(written);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! K3: shapes, types and limits of input, before any state is looked at.
+
+use alloc::format;
+
+use super::{Command, Cx, StepReport};
+use crate::limits::Limits;
+use crate::patch::{Change, Operation, StepInput};
+use crate::record::{ArtifactInput, Object, Progress, RetryPolicy, Value};
+use crate::reject::Rejection;
+use crate::status::{Role, StepStatus};
+
+impl Command {
+    pub(super) fn validate(&self, cx: &Cx<'_>) -> Result<(), Rejection> {
+        let limits = cx.limits;
+        match self {
+            Self::TaskUpdate { operations } => patch(operations, limits),
+            Self::TaskUpdateStep(report) => step_report(report, cx),
+            Self::TaskComplete(complete) => {
+                long_text("result_summary", complete.result_summary.as_deref(), limits)?;
+                complete.artifacts.iter().try_for_each(|a| artifact(a, limits))
+            }
+            Self::DispatchWorker(dispatch) => match &dispatch.allowed_step_ids {
+                Some(ids) if ids.is_empty() => Err(Rejection::invalid(
+                    "allowed_step_ids",
+                    "allowed_step_ids is empty; leave it out to allow every step",
+                )),
+                _ => long_text("instructions", dispatch.instructions.as_deref(), limits),
+            },
+            Self::AppendTaskProgress(given) => {
+                if *given == super::AppendProgress::default() {
+                    return Err(Rejection::invalid("progress", "nothing is reported"));
+                }
+                if let Some(delta) = &given.progress {
+                    progress(delta, limits)?;
+                }
+                given.artifacts.iter().try_for_each(|a| artifact(a, limits))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn patch(operations: &[Operation], limits: &Limits) -> Result<(), Rejection> {
+    if operations.is_empty() {
+        return Err(Rejection::invalid("operations", "a patch needs at least one operation"));
+    }
+    if operations.len() > limits.operations_max {
+        let message = format!("{} operations; at most {}", operations.len(), limits.operations_max);
+        return Err(Rejection::invalid("operations", message));
+    }
+    for (at, operation) in operations.iter().enumerate() {
+        validate_operation(operation, limits).map_err(|rejection| rejection.with("op_index", at))?;
+    }
+    Ok(())
+}
+
+fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Rejection> {
+    match operation {
+        Operation::AddStep { step: given, .. } => step(given, limits),
+        Operation::UpdateStep { fields, .. } => {
+            if let Change::Set(value) = &fields.input {
+                inline("input", value, limits)?;
+            }
+            if let Change::Set(given) = &fields.retry_policy {
+                policy("retry_policy", given)?;
+            }
+            fields.title.as_deref().map_or(Ok(()), |t| text("title", t, limits))?;
+            fields.summary.as_deref().map_or(Ok(()), |t| text("summary", t, limits))
+        }
+        Operation::UpdateTask(fields) => {
+            if let Change::Set(given) = &fields.retry_policy {
+                policy("retry_policy", given)?;
+            }
+            if let Change::Set(constraints) = &fields.constraints {
+                deadline(Some(constraints))?;
+            }
+            fields.title.as_deref().map_or(Ok(()), |t| text("title", t, limits))?;
+            fields.summary.as_deref().map_or(Ok(()), |t| text("summary", t, limits))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn step(given: &StepInput, limits: &Limits) -> Result<(), Rejection> {
+    text("title", &given.title, limits)?;
+    text("summary", &given.summary, limits)?;
+    if let Some(value) = &given.input {
+        inline("input", value, limits)?;
+    }
+    given.retry_policy.as_deref().map_or(Ok(()), |p| policy("retry_policy", p))
+}
+
+pub(super) fn text(field: &str, given: &str, limits: &Limits) -> Result<(), Rejection> {
+    if given.len() <= limits.text_bytes_max {
+        return Ok(());
+    }
+    let message = format!("{field} has {} bytes; at most {}", given.len(), limits.text_bytes_max);
+    Err(Rejection::invalid(field, message).with("limit", limits.text_bytes_max))
+}
+
+fn long_text(field: &str, given: Option<&str>, limits: &Limits) -> Result<(), Rejection> {
+    match given {
+        Some(given) if given.len() > limits.progress_bytes_max => {
+            let message =
+                format!("{field} has {} bytes; at most {}", given.len(), limits.progress_bytes_max);
+            Err(Rejection::invalid(field, message).with("limit", limits.progress_bytes_max))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn inline(field: &str, value: &Value, limits: &Limits) -> Result<(), Rejection> {
+    let size = value.data().map_or(0, <[u8]>::len);
+    if size <= limits.value_bytes_max {
+        return Ok(());
+    }
+    let message = format!(
+        "{field} has {size} bytes; at most {} inline, store it and give a ref",
+        limits.value_bytes_max
+    );
+    Err(Rejection::invalid(field, message).with("limit", limits.value_bytes_max))
+}
+
+fn artifact(given: &ArtifactInput, limits: &Limits) -> Result<(), Rejection> {
+    let size = given.data.as_ref().map_or(0, alloc::string::String::len);
+    if size <= limits.value_bytes_max {
+        return Ok(());
+    }
+    let message = format!("artifact data has {size} bytes; at most {}", limits.value_bytes_max);
+    Err(Rejection::invalid("artifacts", message).with("limit", limits.value_bytes_max))
+}
+
+pub(super) fn policy(field: &str, given: &RetryPolicy) -> Result<(), Rejection> {
+    let wrong = |name: &str, message: &str| {
+        Err(Rejection::invalid(&format!("{field}.{name}"), format!("{name} {message}")))
+    };
+    let at_least_one = [("max_attempts", given.max_attempts), ("max_lost", given.max_lost)];
+    for (name, value) in at_least_one {
+        if value == Some(0) {
+            return wrong(name, "counts from 1; leave it out for no limit");
+        }
+    }
+    let times = [
+        ("schedule_to_start_ms", given.schedule_to_start_ms),
+        ("start_to_close_ms", given.start_to_close_ms),
+        ("heartbeat_ms", given.heartbeat_ms),
+    ];
+    for (name, value) in times {
+        if value == Some(0) {
+            return wrong(name, "is 0; give a time or leave it out");
+        }
+    }
+    let backoff = &given.backoff;
+    if !(backoff.factor.is_finite() && (1.0..=1000.0).contains(&backoff.factor)) {
+        return wrong("backoff.factor", "is from 1 to 1000");
+    }
+    if !(0.0..=1.0).contains(&backoff.jitter) {
+        return wrong("backoff.jitter", "is from 0 to 1");
+    }
+    Ok(())
+}
+
+pub(super) fn deadline(constraints: Option<&Object>) -> Result<(), Rejection> {
+    match constraints.and_then(|c| c.get("deadline_at")) {
+        None | Some(serde_json::Value::Null) => Ok(()),
+        Some(at) if at.is_i64() => Ok(()),
+        Some(_) => Err(Rejection::invalid(
+            "constraints.deadline_at",
+            "deadline_at is a whole number of milliseconds since 1970",
+        )),
+    }
+}
+
+fn progress(given: &Progress, limits: &Limits) -> Result<(), Rejection> {
+    if given.percent.is_some_and(|p| !(0.0..=100.0).contains(&p)) {
+        return Err(Rejection::invalid("progress.percent", "percent is from 0 to 100"));
+    }
+    let size = serde_json::to_vec(given).map_or(usize::MAX, |bytes| bytes.len());
+    if size <= limits.progress_bytes_max {
+        return Ok(());
+    }
+    let message = format!(
+        "progress has {size} bytes; at most {}, put large output in refs",
+        limits.progress_bytes_max
+    );
+    Err(Rejection::invalid("progress", message).with("limit", limits.progress_bytes_max))
+}
+
+fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
+    let limits = cx.limits;
+    let completes = report.status == Some(StepStatus::Completed);
+    if report.output.is_some() && !completes {
+        return Err(Rejection::invalid("output", "output goes with status completed only"));
+    }
+    if report.reply.is_some() && !completes {
+        return Err(Rejection::invalid("reply", "reply goes with status completed only"));
+    }
+    if report.wait_kind.is_some() && report.status != Some(StepStatus::Blocked) {
+        return Err(Rejection::invalid("wait_kind", "wait_kind goes with status blocked only"));
+    }
+    let reopens = report.status == Some(StepStatus::Pending) && cx.caller.role != Role::Worker;
+    if !report.input_refs.is_empty() && !reopens {
+        return Err(Rejection::invalid("input_refs", "input_refs go with a reopening only"));
+    }
+    if let Some(value) = &report.output {
+        inline("output", value, limits)?;
+    }
+    long_text("result_summary", report.result_summary.as_deref(), limits)?;
+    long_text("reason.message", report.reason.as_ref().map(|r| r.message.as_str()), limits)?;
+    if let Some(delta) = &report.progress {
+        progress(delta, limits)?;
+    }
+    report.artifacts.iter().try_for_each(|a| artifact(a, limits))
+}

@@ -1,0 +1,625 @@
+//! Events: what happened, in the names of contract 7.1 and the payloads of 2.8.
+//!
+//! A payload holds everything the reducer needs (WAL-13). All events of one command form one
+//! [`Commit`], appended together and seen together (WAL-08).
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smol_str::SmolStr;
+
+use crate::id::{
+    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId,
+};
+use crate::patch::Operation;
+use crate::record::{
+    Acceptance, ArtifactInput, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec,
+    Value,
+};
+use crate::status::{
+    DeliveryState, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus, WaitKind,
+};
+
+/// Version of the stored form (P02).
+pub const SCHEMA_VERSION: u16 = 1;
+
+/// All events of one command, with what they share of the envelope (2.5).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Commit {
+    /// Unique id of the commit.
+    pub commit_id: CommitId,
+    /// `wal_seq` of the first event; the others follow without a gap (WAL-04).
+    pub first_seq: u64,
+    /// Time of all its events, never before the previous commit's (P37).
+    pub created_at: Millis,
+    /// The causing command; none for timers and automatic claims.
+    pub command_id: Option<CommandId>,
+    /// Digest of that command, stored on the first event.
+    pub command_digest: Option<Digest>,
+    /// Ownership epoch of the writer, 0 when embedded.
+    pub epoch: u64,
+    /// W3C traceparent.
+    pub trace: Option<SmolStr>,
+    /// At least one.
+    pub events: Vec<Event>,
+}
+
+impl Commit {
+    /// `wal_seq` of the last event: the version of the Task after this commit (OCC-01).
+    pub fn last_seq(&self) -> u64 {
+        self.first_seq + self.events.len() as u64 - 1
+    }
+}
+
+/// One event of a commit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Who caused it (2.5: the caller, `system`, or the worker of a claim).
+    pub actor: AgentId,
+    /// Under which Run.
+    pub run: Option<RunId>,
+    /// The Step it is about.
+    pub step_id: Option<StepId>,
+    /// What happened.
+    pub body: Body,
+}
+
+macro_rules! bodies {
+    ($($(#[$doc:meta])* $variant:ident($payload:ty) = $name:literal,)+) => {
+        /// What happened, by event type.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Body {
+            $($(#[$doc])* $variant($payload),)+
+        }
+
+        impl Body {
+            /// Every event type (WAL-12).
+            pub const TYPES: &'static [&'static str] = &[$($name,)+];
+
+            /// The event type.
+            pub const fn event_type(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $name,)+ }
+            }
+
+            /// Reads the payload of an event type. Unknown types and fields are refused
+            /// (RECOVER-05).
+            pub fn deserialize<'de, D: Deserializer<'de>>(event_type: &str, payload: D) -> Result<Self, D::Error> {
+                match event_type {
+                    $($name => <$payload>::deserialize(payload).map(Self::$variant),)+
+                    other => Err(D::Error::custom(format_args!("unknown event type {other:?}"))),
+                }
+            }
+        }
+
+        impl Serialize for Body {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                match self { $(Self::$variant(payload) => payload.serialize(s),)+ }
+            }
+        }
+    };
+}
+
+bodies! {
+    /// T01, T02.
+    TaskCreated(TaskCreated) = "task_created",
+    /// T03.
+    TaskSubmitted(Moved) = "task_submitted",
+    /// T04.
+    TaskRunning(Moved) = "task_running",
+    /// A patch (PATCH-17).
+    TaskUpdated(TaskUpdated) = "task_updated",
+    /// T05.
+    TaskBlocked(Stopped) = "task_blocked",
+    /// T06.
+    TaskReopened(Moved) = "task_reopened",
+    /// T07.
+    TaskPaused(Stopped) = "task_paused",
+    /// T08.
+    TaskResumed(Moved) = "task_resumed",
+    /// T10, T12.
+    TaskCancelRequested(CancelRequested) = "task_cancel_requested",
+    /// Progress of the Task by its orchestrator.
+    TaskProgress(Box<TaskProgress>) = "task_progress",
+    /// A relation was made.
+    TaskLinked(Box<Linked>) = "task_linked",
+    /// A relation was taken back.
+    TaskUnlinked(Unlinked) = "task_unlinked",
+    /// T09.
+    TaskCompleted(Box<Ended>) = "task_completed",
+    /// T11.
+    TaskFailed(Box<Ended>) = "task_failed",
+    /// T13.
+    TaskCancelled(Box<Ended>) = "task_cancelled",
+    /// T14.
+    TaskArchived(Archived) = "task_archived",
+    /// The result reached, or did not reach, who waits for it.
+    TaskDeliveryUpdated(DeliveryUpdated) = "task_delivery_updated",
+    /// S02.
+    StepReady(Nothing) = "task_step_ready",
+    /// S04.
+    StepClaimed(Box<StepClaimed>) = "task_step_claimed",
+    /// S05.
+    StepStarted(StepStarted) = "task_step_started",
+    /// S06, and updates by the orchestrator.
+    StepUpdated(StepUpdated) = "task_step_updated",
+    /// S07, S20, S22.
+    StepBlocked(StepBlocked) = "task_step_blocked",
+    /// S08, S21, S22.
+    StepCompleted(StepCompleted) = "task_step_completed",
+    /// S09, S12 to S15, S21 to S23.
+    StepFailed(StepFailed) = "task_step_failed",
+    /// S10, S16, S17, S24.
+    StepCancelled(StepCancelled) = "task_step_cancelled",
+    /// S18, S19.
+    StepReopened(Box<StepReopened>) = "task_step_reopened",
+    /// S11, S12, S26.
+    StepLeaseExpired(StepLeaseExpired) = "task_step_lease_expired",
+    /// R01.
+    RunDispatched(Box<RunDispatched>) = "task_run_dispatched",
+    /// R04, R08, R09.
+    RunEnded(RunEnded) = "task_run_ended",
+}
+
+/// An empty payload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// A Task was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskCreated {
+    /// Everything the creator wrote, defaults filled in.
+    pub task: Arc<TaskSpec>,
+    /// Key of a repeated create (IDEM-03).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<SmolStr>,
+}
+
+/// A Task moved to another live status.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moved {
+    /// Status before.
+    pub from: TaskStatus,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
+
+/// A Task was blocked or paused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stopped {
+    /// Status before.
+    pub from: TaskStatus,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A patch was applied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskUpdated {
+    /// As given (PATCH-17).
+    pub operations: Arc<[Operation]>,
+    /// Claimed or running Steps that were edited (STEP-27).
+    pub updated_after_dispatch: Vec<StepId>,
+    /// Ready Steps that wait again (S03).
+    pub demoted_step_ids: Vec<StepId>,
+}
+
+/// A wish to close the Task was recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequested {
+    /// Cancel or fail.
+    pub intent: Intent,
+    /// Why.
+    pub reason: Reason,
+    /// How long runs may take to stop.
+    pub deadline_at: Millis,
+    /// Runs asked to stop.
+    pub run_ids: Vec<RunId>,
+}
+
+/// The orchestrator reported on the Task.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskProgress {
+    /// Delta.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Artifacts of the Task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactInput>,
+    /// Evidence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence_refs: Vec<Ref>,
+    /// Late input, given with every later claim (A2A-21).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub input_refs: Vec<Ref>,
+}
+
+/// A relation was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linked {
+    /// The relation.
+    pub edge: Edge,
+}
+
+/// A relation was taken back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unlinked {
+    /// Which one.
+    pub edge_id: crate::id::EdgeId,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The Task ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ended {
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// In prose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_summary: Option<String>,
+    /// The criteria as they stand at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acceptance: Option<Vec<Acceptance>>,
+    /// Artifacts of the Task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactInput>,
+    /// Evidence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence_refs: Vec<Ref>,
+}
+
+/// An ended Task was put away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Archived {
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
+
+/// Delivery of the result moved on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeliveryUpdated {
+    /// How it stands.
+    pub delivery_state: DeliveryState,
+    /// To whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<Ref>,
+}
+
+/// What a Step said of itself at the claim (STEP-28).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepSnapshot {
+    /// Title then.
+    pub title: SmolStr,
+    /// Summary then.
+    pub summary: SmolStr,
+    /// Dependencies then.
+    pub depends_on_step_ids: Vec<StepId>,
+    /// Version of the Task then.
+    pub version: u64,
+}
+
+impl StepSnapshot {
+    /// The Step as it is described at `version`.
+    pub fn of(spec: &StepSpec, version: u64) -> Self {
+        Self {
+            title: spec.title.clone(),
+            summary: spec.summary.clone(),
+            depends_on_step_ids: spec.depends_on_step_ids.clone(),
+            version,
+        }
+    }
+}
+
+/// A Run claimed a Step; an Attempt begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepClaimed {
+    /// The new Attempt.
+    pub attempt_id: AttemptId,
+    /// Its number among the Step's claims, from 1 (ATT-04).
+    pub ordinal: u32,
+    /// The Run.
+    pub run_id: RunId,
+    /// The worker.
+    pub worker_id: AgentId,
+    /// The pool.
+    pub worker_pool_id: PoolId,
+    /// Scope of the Run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_step_ids: Option<Vec<StepId>>,
+    /// `system`: an automatic Run, born here (U14).
+    pub dispatched_by: AgentId,
+    /// `wal_seq` of this event (LEASE-13).
+    pub fencing_token: u64,
+    /// End of the lease unless renewed.
+    pub lease_expires_at: Millis,
+    /// What the Attempt is given (2.4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_refs: Vec<Ref>,
+    /// The Step as it was.
+    pub step_snapshot: StepSnapshot,
+    /// The policy in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+}
+
+/// Optional fields of every report (R in 2.8): absent = unchanged, lists are added to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// Delta.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// In prose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_summary: Option<String>,
+    /// Artifacts by id.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifact_ids: Vec<ArtifactId>,
+    /// Artifacts with their records.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactInput>,
+    /// Outputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub output_refs: Vec<Ref>,
+    /// Checkpoints, given to later Attempts (ATT-09).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checkpoint_refs: Vec<Ref>,
+    /// The peer that does the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteRef>,
+}
+
+impl Facts {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Boxed, unless there is nothing in it: most reports carry none.
+    pub fn boxed(self) -> Option<Box<Self>> {
+        (!self.is_empty()).then(|| Box::new(self))
+    }
+}
+
+/// Writes optional [`Facts`] among the fields of the payload that holds them.
+mod flat {
+    use super::{Box, Deserialize, Deserializer, Facts, Serialize, Serializer};
+
+    #[allow(clippy::ref_option)] // The shape serde asks for.
+    pub(super) fn serialize<S: Serializer>(facts: &Option<Box<Facts>>, s: S) -> Result<S::Ok, S::Error> {
+        match facts {
+            Some(facts) => facts.serialize(s),
+            None => Facts::default().serialize(s),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Box<Facts>>, D::Error> {
+        Facts::deserialize(d).map(Facts::boxed)
+    }
+}
+
+macro_rules! report {
+    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$fdoc])* pub $field: $ty,)*
+            /// What else was reported; in the stored form its fields stand beside the others.
+            #[serde(flatten, with = "flat")]
+            pub report: Option<Box<Facts>>,
+        }
+    };
+}
+
+report! {
+    /// An Attempt started.
+    StepStarted {
+        /// The Attempt.
+        attempt_id: AttemptId,
+        /// End of the lease unless renewed.
+        lease_expires_at: Millis,
+    }
+}
+report! {
+    /// Something non-final was reported.
+    StepUpdated {
+        /// The Attempt; none: by the orchestrator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_id: Option<AttemptId>,
+        /// End of the lease unless renewed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease_expires_at: Option<Millis>,
+    }
+}
+report! {
+    /// A Step waits for the orchestrator.
+    StepBlocked {
+        /// The Attempt that ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_id: Option<AttemptId>,
+        /// What it waits for.
+        wait_kind: WaitKind,
+        /// Why.
+        reason: Reason,
+    }
+}
+report! {
+    /// A Step is done.
+    StepCompleted {
+        /// The Attempt that ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_id: Option<AttemptId>,
+        /// Its outcome.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<Outcome>,
+        /// Why, if said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+        /// The result (U13).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// How it answers (CTX-01).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply: Option<ReplyKind>,
+    }
+}
+report! {
+    /// A Step failed.
+    StepFailed {
+        /// The Attempt that ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_id: Option<AttemptId>,
+        /// Its outcome.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<Outcome>,
+        /// Why; also the Attempt's error.
+        reason: Reason,
+        /// Attempts that count, after this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_count: Option<u32>,
+    }
+}
+report! {
+    /// A Step was cancelled.
+    StepCancelled {
+        /// The Attempt that ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_id: Option<AttemptId>,
+        /// Its outcome.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<Outcome>,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+    }
+}
+
+/// A blocked or failed Step may run again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepReopened {
+    /// Status before.
+    pub from: StepStatus,
+    /// Why: `auto_retry`, `input_received` or own.
+    pub reason: Reason,
+    /// End of the backoff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Millis>,
+    /// What came with the reopening (A2A-10).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_refs: Vec<Ref>,
+    /// Whether failures and losses count from 0 again (RETRY-09).
+    pub counters_reset: bool,
+}
+
+/// An Attempt ended without a word: lost, given back, or its host restarted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepLeaseExpired {
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// Its Run.
+    pub run_id: RunId,
+    /// The end of the lease as the WAL has it.
+    pub lease_expires_at: Millis,
+    /// Losses that count, after this one.
+    pub lost_count: u32,
+    /// `lease_expired`, `released` or `host_restarted`.
+    pub reason: LeaseEnd,
+}
+
+crate::status::names! {
+    /// Why a lease ended without a report.
+    LeaseEnd {
+        /// Nobody renewed it.
+        LeaseExpired = "lease_expired",
+        /// The worker gave it back, or the grant reached nobody.
+        Released = "released",
+        /// An embedded host was started again.
+        HostRestarted = "host_restarted",
+    }
+}
+
+impl LeaseEnd {
+    /// Outcome of the Attempt.
+    pub const fn outcome(self) -> Outcome {
+        match self {
+            Self::LeaseExpired => Outcome::Lost,
+            Self::Released | Self::HostRestarted => Outcome::Abandoned,
+        }
+    }
+}
+
+/// Thread and environment of a Run (2.3).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bindings {
+    /// The conversation thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<SmolStr>,
+    /// The environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment_ref: Option<SmolStr>,
+}
+
+/// A Run was made for a pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunDispatched {
+    /// The Run.
+    pub run_id: RunId,
+    /// Its pool.
+    pub worker_pool_id: PoolId,
+    /// Its hard scope (DISP-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_step_ids: Option<Vec<StepId>>,
+    /// Who asked.
+    pub dispatched_by: AgentId,
+    /// For the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// Thread and environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bindings: Option<Bindings>,
+    /// End of its life while unused.
+    pub expires_at: Millis,
+}
+
+/// A Run that holds no Step ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunEnded {
+    /// The Run.
+    pub run_id: RunId,
+    /// Why.
+    pub end_reason: EndReason,
+    /// In the worker's or orchestrator's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Who declined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<AgentId>,
+}

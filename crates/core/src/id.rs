@@ -1,0 +1,293 @@
+//! Identifiers and time: a newtype per id, checked where a value enters.
+//!
+//! Names chosen by people (`task_id`, `step_id`, pools, handlers) share one form: `a-z0-9-_`, not
+//! empty, with a length limit, so that no id can ever mean a path (ID-02, ID-05, ID-08). Ids made
+//! by the scheduler are UUIDs that enter the core as values.
+
+use alloc::string::String;
+use core::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smol_str::SmolStr;
+use uuid::Uuid;
+
+/// Unix epoch milliseconds, UTC.
+pub type Millis = i64;
+
+/// Longest `task_id`, `step_id`, `wal_name`, pool and handler name, in characters (P30).
+pub const NAME_MAX: usize = 64;
+/// Longest `session_id`, in characters (P30).
+pub const SESSION_MAX: usize = 128;
+/// Longest principal id, `command_id` and other opaque id, in bytes.
+pub const OPAQUE_MAX: usize = 256;
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadId {
+    /// What the id was to name, such as `step_id`.
+    pub what: &'static str,
+    /// The text as given, cut to a printable length.
+    pub given: String,
+    /// What would be right.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for BadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} is not valid: {}", self.what, self.given, self.expected)
+    }
+}
+
+fn is_name(text: &str, max: usize) -> bool {
+    !text.is_empty()
+        && text.len() <= max
+        && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
+}
+
+fn bad(what: &'static str, given: &str, expected: &'static str) -> BadId {
+    BadId { what, given: given.chars().take(80).collect(), expected }
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(SmolStr);
+
+        impl $name {
+            /// Checks the form and wraps the text.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, BadId> {
+                let text = text.as_ref();
+                let check: fn(&str) -> bool = $check;
+                if check(text) { Ok(Self(SmolStr::new(text))) } else { Err(bad($what, text, $expected)) }
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self.as_str(), f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl core::str::FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                Self::new(text)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let text = SmolStr::deserialize(d)?;
+                Self::new(text).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_id!(
+    /// A Task, unique in its session for ever (ID-02, ID-03).
+    TaskId, "task_id", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+);
+text_id!(
+    /// A Step, unique in its Task (ID-05).
+    StepId, "step_id", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+);
+text_id!(
+    /// The file name of an embedded WAL, without extension (STORE-12, STORE-13).
+    WalName, "wal_name", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+);
+text_id!(
+    /// A session: the namespace and lifetime group of Tasks (ID-08).
+    SessionId, "session_id", |t| is_name(t, SESSION_MAX), "1 to 128 characters a-z, 0-9, - or _"
+);
+text_id!(
+    /// A pool of workers (ID-08).
+    PoolId, "worker_pool_id", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+);
+text_id!(
+    /// The name of a worker's handler (ID-08, U13).
+    HandlerName, "handler", |t| is_name(t, NAME_MAX), "1 to 64 characters a-z, 0-9, - or _"
+);
+text_id!(
+    /// A principal as the transport authenticated it (U12).
+    AgentId, "agent id", |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains('\0'),
+    "1 to 256 bytes without NUL"
+);
+text_id!(
+    /// The id of a command, chosen by the caller (IDEM-01).
+    CommandId, "command_id", |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains('\0'),
+    "1 to 256 bytes without NUL"
+);
+text_id!(
+    /// An artifact of a Task (ART-01, ART-02).
+    ArtifactId, "artifact_id",
+    |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains(['\0', '/', ':']),
+    "1 to 256 bytes without NUL, / or :"
+);
+text_id!(
+    /// A relation record (REL-01).
+    EdgeId, "edge_id", |t| !t.is_empty() && t.len() <= OPAQUE_MAX && !t.contains('\0'),
+    "1 to 256 bytes without NUL"
+);
+text_id!(
+    /// A pointer to data: an artifact of this Task, `<task_id>/<artifact_id>`, or a URI (2.7).
+    Ref, "ref", |t| !t.is_empty() && t.len() <= 4096 && !t.contains('\0'),
+    "1 to 4096 bytes without NUL"
+);
+
+/// The principal of automatic moves (`system`, U4).
+pub fn system_agent() -> AgentId {
+    AgentId(SmolStr::new_static("system"))
+}
+
+impl HandlerName {
+    /// The handler of a Step that names none (U13).
+    pub fn default_handler() -> Self {
+        Self(SmolStr::new_static("default"))
+    }
+}
+
+impl From<&TaskId> for WalName {
+    /// `wal_name` defaults to `task_id`: the two share one form (STORE-09).
+    fn from(task: &TaskId) -> Self {
+        Self(task.0.clone())
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl core::str::FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::try_parse(text).map(Self)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(self.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            /// Text in any form, or 16 bytes: clients in other languages send either.
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                struct Either;
+                impl serde::de::Visitor<'_> for Either {
+                    type Value = Uuid;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a UUID as text or as 16 bytes")
+                    }
+                    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Uuid, E> {
+                        Uuid::try_parse(v).map_err(E::custom)
+                    }
+                    fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<Uuid, E> {
+                        Uuid::from_slice(v).map_err(E::custom)
+                    }
+                }
+                d.deserialize_any(Either).map(Self)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// A Run, made by the scheduler (ID-07).
+    RunId
+);
+uuid_id!(
+    /// An Attempt, made by the scheduler (ID-07).
+    AttemptId
+);
+uuid_id!(
+    /// A commit: all events of one command (WAL-08).
+    CommitId
+);
+
+/// SHA-256 of a command, made at the edge (P38). Hex in JSON, bytes in MessagePack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest(pub [u8; 32]);
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.hex(&mut [0; 64]))
+    }
+}
+
+impl Digest {
+    /// Lower-case hex, written into `out`.
+    pub fn hex<'a>(&self, out: &'a mut [u8; 64]) -> &'a str {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        for (pair, byte) in out.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = HEX[usize::from(byte >> 4)];
+            pair[1] = HEX[usize::from(byte & 15)];
+        }
+        core::str::from_utf8(out).unwrap_or("")
+    }
+
+    fn from_hex(text: &str) -> Option<Self> {
+        let text = text.as_bytes();
+        if text.len() != 64 {
+            return None;
+        }
+        let mut out = [0; 32];
+        for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
+            let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(out))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.hex(&mut [0; 64]))
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        Self::from_hex(&text).ok_or_else(|| serde::de::Error::custom("64 hex digits expected"))
+    }
+}

@@ -1,0 +1,37 @@
+//! The Task aggregate of Tenure: pure, `no_std`, and the only home of the contract's rules.
+//!
+//! A Task is a durable DAG of Steps. Commands come in as values, with their time, ids and
+//! randomness; [`Task::decide`] answers with a commit of events or refuses and has changed
+//! nothing; [`Task::replay`] folds commits into state. Live operation and replay run the same
+//! reducer, so a Task is always exactly what its log says.
+//!
+//! What is deliberately absent: clocks, randomness, I/O, async, unordered iteration. The crate's
+//! `clippy.toml` keeps them out.
+//!
+//! Reading order: [`id`], [`status`], [`record`] name things; [`event`] and [`patch`] say what can
+//! happen; [`task`] is the state; [`command`] the decisions; [`eligibility`] answers why a Step is
+//! not running; [`view`] is what readers see.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod id;
+pub mod status;
+pub mod record;
+pub mod patch;
+pub mod event;
+pub mod reject;
+pub mod limits;
+pub mod table;
+pub mod dag;
+pub mod task;
+pub mod eligibility;
+pub mod command;
+pub mod view;
+
+pub use command::{Caller, Command, Cx, Outcome, Reply, Stamp};
+pub use event::{Commit, Event};
+pub use limits::Limits;
+pub use reject::{Code, Rejection};
+pub use task::Task;

@@ -1,0 +1,282 @@
+//! Operations of a patch (`agent.task_update`, PATCH-04, PATCH-05).
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use smol_str::SmolStr;
+
+use crate::id::{AgentId, HandlerName, PoolId, Ref, StepId};
+use crate::record::{Acceptance, Object, RetryPolicy, Value};
+use crate::status::{Policy, Visibility};
+
+/// A field that a patch may leave alone, clear or set.
+///
+/// In JSON: absent, `null`, or a value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    /// Not named.
+    #[default]
+    Keep,
+    /// `null`.
+    Clear,
+    /// The new value.
+    Set(T),
+}
+
+impl<T> Change<T> {
+    /// Whether the field is not named.
+    pub const fn is_keep(&self) -> bool {
+        matches!(self, Self::Keep)
+    }
+}
+
+impl<T: Clone> Change<T> {
+    /// Carries the change over to an optional field.
+    pub fn apply(&self, field: &mut Option<T>) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *field = None,
+            Self::Set(value) => *field = Some(value.clone()),
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Change<T> {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Keep | Self::Clear => s.serialize_none(),
+            Self::Set(value) => s.serialize_some(value),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Ok(Option::<T>::deserialize(d)?.map_or(Self::Clear, Self::Set))
+    }
+}
+
+/// A Step as `agent.task_create` and `add_step` take it (PATCH-08): defaults not filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepInput {
+    /// Only this worker may claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignee: Option<AgentId>,
+    /// Steps that must be completed first.
+    pub depends_on_step_ids: Vec<StepId>,
+    /// Which of the worker's handlers runs it, default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<HandlerName>,
+    /// What the handler gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    /// Whether the Task needs it, default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required: Option<bool>,
+    /// Instead of the Task's policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// Unique in the Task for ever.
+    pub step_id: StepId,
+    /// For people.
+    pub summary: SmolStr,
+    /// For people.
+    pub title: SmolStr,
+    /// Who may claim it, default the Task's pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_pool_id: Option<PoolId>,
+}
+
+/// Fields of a Step that `update_step` may name (PATCH-09).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StepFields {
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub assignee: Change<AgentId>,
+    /// The whole new set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depends_on_step_ids: Option<Vec<StepId>>,
+    /// New handler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handler: Option<HandlerName>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub input: Change<Value>,
+    /// New necessity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub required: Option<bool>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub retry_policy: Change<Arc<RetryPolicy>>,
+    /// New text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SmolStr>,
+    /// New text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<SmolStr>,
+    /// New pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_pool_id: Option<PoolId>,
+}
+
+/// Fields of a Task that `update_task` may name (PATCH-07).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskFields {
+    /// The whole new list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acceptance: Option<Vec<Acceptance>>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub assignee: Change<AgentId>,
+    /// Effects start with the next evaluation (POL-10).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Policy>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub constraints: Change<Object>,
+    /// Effects start with the next evaluation (POL-10).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatch: Option<Policy>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub metadata: Change<Object>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub objective: Change<String>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub owner: Change<AgentId>,
+    /// Null clears to 0.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub priority: Change<i32>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ReasonInput>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub requested_by: Change<AgentId>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub retry_policy: Change<Arc<RetryPolicy>>,
+    /// New text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SmolStr>,
+    /// Null clears.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub task_profile: Change<Object>,
+    /// New text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<SmolStr>,
+    /// New visibility.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visibility: Option<Visibility>,
+}
+
+/// A reason as callers give it: the code may be left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReasonInput {
+    /// Stable code, the command's default if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<SmolStr>,
+    /// For programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Object>,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// `false` from a worker: do not retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
+}
+
+/// One operation of a patch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Operation {
+    /// Changes fields of the Task.
+    UpdateTask(Box<TaskFields>),
+    /// Adds a Step.
+    AddStep {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The new Step.
+        step: StepInput,
+    },
+    /// Changes fields of a Step.
+    UpdateStep {
+        /// Which ones.
+        fields: StepFields,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The Step.
+        step_id: StepId,
+    },
+    /// Removes a Step.
+    DeleteStep {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The Step.
+        step_id: StepId,
+    },
+    /// Makes a Step wait for another.
+    AddDependency {
+        /// The one to wait for.
+        depends_on_step_id: StepId,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The one that waits.
+        step_id: StepId,
+    },
+    /// Makes a Step no longer wait for another.
+    RemoveDependency {
+        /// The one waited for.
+        depends_on_step_id: StepId,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The one that waits.
+        step_id: StepId,
+    },
+    /// Cancels a pending or ready Step (S16).
+    CancelStep {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The Step.
+        step_id: StepId,
+    },
+    /// Reopens a blocked or failed Step (S18).
+    ReopenStep {
+        /// What comes with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        input_refs: Vec<Ref>,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+        /// The Step.
+        step_id: StepId,
+    },
+    /// Blocks the Task (T05).
+    BlockTask {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+    },
+    /// Reopens the blocked Task (T06).
+    ReopenTask {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+    },
+}

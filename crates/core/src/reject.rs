@@ -1,0 +1,142 @@
+//! Refusals: the domain's "no", with a stable code (contract section 6). A refused command has
+//! changed nothing.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use serde_json::{Map, Value as Json};
+
+use crate::status::names;
+
+names! {
+    /// Stable error codes (6.1).
+    Code {
+        /// Malformed input, bad id, over a limit.
+        ValidationError = "validation_error",
+        /// Embedded: the `wal_name` is taken in the session.
+        PathConflict = "path_conflict",
+        /// An append failed, or a log cannot be replayed.
+        StorageError = "storage_error",
+        /// Edges would close a cycle.
+        DependencyCycle = "dependency_cycle",
+        /// Deleting a Step that others depend on.
+        StepHasDependents = "step_has_dependents",
+        /// The Task has ended.
+        TaskTerminal = "task_terminal",
+        /// The Step is held under another lease; normal, not a failure.
+        StepAlreadyClaimed = "step_already_claimed",
+        /// The Run has spent its one claim.
+        StepAlreadyClaimedByRun = "step_already_claimed_by_run",
+        /// The operation is not in the caller's tool set.
+        ToolNotAvailable = "tool_not_available",
+        /// The operation is, but not on this Task, Step or field.
+        PermissionDenied = "permission_denied",
+        /// `expected_version` differs.
+        VersionConflict = "version_conflict",
+        /// A known `command_id` or key with other content.
+        IdempotencyConflict = "idempotency_conflict",
+        /// Unknown Task.
+        TaskNotFound = "task_not_found",
+        /// Unknown Step.
+        StepNotFound = "step_not_found",
+        /// Unknown Run.
+        RunNotFound = "run_not_found",
+        /// The `task_id` exists in the session.
+        TaskIdConflict = "task_id_conflict",
+        /// Dispatch or claim while draft, blocked or paused.
+        TaskNotDispatchable = "task_not_dispatchable",
+        /// A cancel or fail is being carried out.
+        TaskCancelling = "task_cancelling",
+        /// Claim of a Step that is not ready.
+        StepNotReady = "step_not_ready",
+        /// Outside pool or `allowed_step_ids`, or unknown to this worker.
+        StepOutOfScope = "step_out_of_scope",
+        /// The Step is claimed or running.
+        StepInProgress = "step_in_progress",
+        /// Results of a completed Step do not change.
+        StepHistoryImmutable = "step_history_immutable",
+        /// A move that section 3 does not have.
+        InvalidTransition = "invalid_transition",
+        /// Report or heartbeat of an Attempt that is not current.
+        StaleAttempt = "stale_attempt",
+        /// Claim under an ended Run.
+        RunEnded = "run_ended",
+        /// Complete with unfinished required Steps.
+        RequiredStepsIncomplete = "required_steps_incomplete",
+        /// Complete with claimed or running Steps.
+        StepsInProgress = "steps_in_progress",
+        /// Complete before artifacts or peer facts are settled.
+        FactsUnreconciled = "facts_unreconciled",
+        /// Complete before the acceptance criteria are met or waived.
+        AcceptanceUnmet = "acceptance_unmet",
+        /// Wrong or superseded partition owner.
+        NotOwner = "not_owner",
+        /// No verified principal.
+        Unauthenticated = "unauthenticated",
+        /// Timeout, overload, or an append not yet settled; retry with the same `command_id`.
+        Unavailable = "unavailable",
+    }
+}
+
+impl Code {
+    /// Whether the same command may succeed later without a change.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::StorageError | Self::NotOwner | Self::Unavailable)
+    }
+}
+
+/// A refused command: code, message for people, evidence for programs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejection {
+    /// Stable code.
+    pub code: Code,
+    /// What is wrong, in lower case without a full stop.
+    pub message: String,
+    /// Field, ids, versions: what a program needs to act.
+    pub details: Map<String, Json>,
+}
+
+impl Rejection {
+    /// A refusal without evidence.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: Map::new() }
+    }
+
+    /// Adds one piece of evidence.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
+        self.details.insert(key.to_string(), value.into());
+        self
+    }
+
+    /// A `validation_error` on `field`.
+    pub fn invalid(field: &str, message: impl Into<String>) -> Self {
+        Self::new(Code::ValidationError, message).with("field", field)
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}
+
+impl core::error::Error for Rejection {}
+
+impl serde::Serialize for Rejection {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut out = s.serialize_struct("Rejection", 4)?;
+        out.serialize_field("code", &self.code)?;
+        out.serialize_field("message", &self.message)?;
+        out.serialize_field("retryable", &self.code.is_retryable())?;
+        out.serialize_field("details", &self.details)?;
+        out.end()
+    }
+}
+
+impl From<crate::id::BadId> for Rejection {
+    fn from(bad: crate::id::BadId) -> Self {
+        Self::invalid(bad.what, bad.to_string())
+    }
+}

@@ -1,0 +1,123 @@
+//! A list with an index by key: what the aggregate keeps its records in.
+//!
+//! The index cannot be iterated, so no hash order ever reaches an event. Its hash is seeded per
+//! Task (with a value that entered the core from outside), so ids chosen by a hostile client do
+//! not collide on purpose.
+
+use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hash};
+use core::ops::{Index, IndexMut};
+
+use foldhash::quality::FixedState;
+use hashbrown::HashTable;
+
+/// A record that is found by a key of its own.
+pub trait Keyed {
+    /// The key; never changes while the record is in a table.
+    type Key: Hash + Eq + ?Sized;
+    /// The record's key.
+    fn key(&self) -> &Self::Key;
+}
+
+/// Position of a record in its table.
+pub type Pos = u32;
+
+/// Records in order of arrival, found by position or by key.
+#[derive(Debug, Clone)]
+pub struct Table<T> {
+    rows: Vec<T>,
+    index: HashTable<Pos>,
+    hash: FixedState,
+}
+
+impl<T: Keyed> Table<T> {
+    /// An empty table whose index is hashed with `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { rows: Vec::new(), index: HashTable::new(), hash: FixedState::with_seed(seed) }
+    }
+
+    /// Makes room for `more` records.
+    pub fn reserve(&mut self, more: usize) {
+        self.rows.reserve(more);
+        let (rows, hash) = (&self.rows, &self.hash);
+        self.index.reserve(more, |&at| hash.hash_one(rows[at as usize].key()));
+    }
+
+    /// Adds a record whose key is new, and answers where it is.
+    pub fn push(&mut self, row: T) -> Pos {
+        debug_assert!(self.find(row.key()).is_none(), "a key is added once");
+        let at = next_pos(self.rows.len());
+        let hashed = self.hash.hash_one(row.key());
+        self.rows.push(row);
+        let (rows, hash) = (&self.rows, &self.hash);
+        self.index.insert_unique(hashed, at, |&at| hash.hash_one(rows[at as usize].key()));
+        at
+    }
+
+    /// Takes the newest record out again.
+    pub fn pop(&mut self) -> Option<T> {
+        let row = self.rows.pop()?;
+        let at = next_pos(self.rows.len());
+        if let Ok(entry) = self.index.find_entry(self.hash.hash_one(row.key()), |&have| have == at) {
+            entry.remove();
+        }
+        Some(row)
+    }
+
+    /// Where the record with this key is.
+    pub fn find(&self, key: &T::Key) -> Option<Pos> {
+        let found = self.index.find(self.hash.hash_one(key), |&at| self.rows[at as usize].key() == key);
+        found.copied()
+    }
+
+    /// The record with this key.
+    pub fn by_key(&self, key: &T::Key) -> Option<&T> {
+        self.find(key).map(|at| &self[at])
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// All records, oldest first.
+    pub fn iter(&self) -> core::slice::Iter<'_, T> {
+        self.rows.iter()
+    }
+
+    /// Record at a position, if there is one.
+    pub fn get(&self, at: Pos) -> Option<&T> {
+        self.rows.get(at as usize)
+    }
+}
+
+/// A length as a position. Tables are bounded far below `u32::MAX` by the limits on input.
+#[allow(clippy::cast_possible_truncation)]
+pub fn next_pos(len: usize) -> Pos {
+    debug_assert!(u32::try_from(len).is_ok(), "tables stay below 2^32 records");
+    len as Pos
+}
+
+impl<T> Index<Pos> for Table<T> {
+    type Output = T;
+    fn index(&self, at: Pos) -> &T {
+        &self.rows[at as usize]
+    }
+}
+
+impl<T> IndexMut<Pos> for Table<T> {
+    fn index_mut(&mut self, at: Pos) -> &mut T {
+        &mut self.rows[at as usize]
+    }
+}
+
+impl<T: PartialEq> PartialEq for Table<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rows == other.rows
+    }
+}

@@ -1,0 +1,85 @@
+//! What must hold after every commit; tests call it after each apply.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::Task;
+use crate::status::{AttemptStatus, RunState, StepStatus};
+
+impl Task {
+    /// Checks that the records agree with each other and with the indexes.
+    ///
+    /// # Errors
+    /// The first disagreement, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        if self.derived != self.derive_again() {
+            return Err(format!("indexes differ: {:?} is {:?}", self.derived, self.derive_again()));
+        }
+        for (pos, step) in (0..).zip(self.steps.iter()) {
+            self.check_step(pos, step).map_err(|e| format!("step {}: {e}", step.spec.step_id))?;
+        }
+        for attempt in self.attempts.iter() {
+            if (attempt.status == AttemptStatus::Ended) != attempt.outcome.is_some() {
+                return Err(format!("attempt {}: ended without outcome, or the reverse", attempt.attempt_id));
+            }
+            let open = self.steps[attempt.step].state.current.map(|at| self.attempts[at].attempt_id);
+            if attempt.outcome.is_none() && open != Some(attempt.attempt_id) {
+                return Err(format!("attempt {} is open but not current", attempt.attempt_id));
+            }
+        }
+        for run in self.runs.iter() {
+            let active = run.attempt.is_some_and(|at| self.attempts[at].outcome.is_none());
+            if (run.state == RunState::Active) != active {
+                return Err(format!("run {} is {} but its attempt says otherwise", run.run_id, run.state));
+            }
+            if (run.state == RunState::Ended) != run.end_reason.is_some() {
+                return Err(format!("run {} ended without a reason", run.run_id));
+            }
+        }
+        if self.is_terminal() && !self.derived.live_runs.is_empty() {
+            return Err("runs live on after the end".into());
+        }
+        Ok(())
+    }
+
+    fn check_step(&self, pos: u32, step: &super::Step) -> Result<(), String> {
+        let state = &step.state;
+        if state.removed {
+            return Ok(());
+        }
+        if state.status.is_held() != state.current.is_some() {
+            return Err(format!("{} with current attempt {:?}", state.status, state.current));
+        }
+        if (state.status == StepStatus::Ready) != state.ready_at.is_some() {
+            return Err(format!("{} with ready_at {:?}", state.status, state.ready_at));
+        }
+        if (state.status == StepStatus::Blocked) != state.wait_kind.is_some() {
+            return Err(format!("{} with wait_kind {:?}", state.status, state.wait_kind));
+        }
+        if state.status != StepStatus::Pending && state.not_before.is_some() {
+            return Err("not_before outside pending".into());
+        }
+        if state.status == StepStatus::Ready && state.unmet > 0 {
+            return Err("ready before its dependencies".into());
+        }
+        let (mut unmet, mut dead, mut fatal) = (0, 0, 0);
+        for id in &step.spec.depends_on_step_ids {
+            let dep = self.find_step(id).ok_or_else(|| format!("dependency {id} is gone"))?;
+            let on = &self.steps[dep];
+            if on.dependents.binary_search(&pos).is_err() {
+                return Err(format!("dependency {id} does not know it"));
+            }
+            unmet += u32::from(on.state.status != StepStatus::Completed);
+            dead += u32::from(on.state.is_dead());
+            fatal += u32::from(on.state.is_fatal());
+        }
+        if (unmet, dead, fatal) != (state.unmet, state.dead, state.fatal) {
+            return Err(format!(
+                "counts are {:?}, should be {:?}",
+                (state.unmet, state.dead, state.fatal),
+                (unmet, dead, fatal)
+            ));
+        }
+        Ok(())
+    }
+}

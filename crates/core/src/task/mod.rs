@@ -1,0 +1,529 @@
+//! The Task aggregate: its state, a fold over its commits and nothing else (STORE-01).
+//!
+//! [`apply`](mod@apply) is the one reducer, shared by live operation and replay. While an append is
+//! in flight the state runs ahead of the log; [`undo`](mod@undo) remembers how to take that back and what
+//! readers may see meanwhile. [`derived`](mod@derived) keeps the indexes that make a command cost what it
+//! touches and not what the Task holds.
+
+pub mod apply;
+pub mod derived;
+pub mod invariants;
+pub mod undo;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use smol_str::SmolStr;
+
+use crate::event::{Bindings, StepSnapshot};
+use crate::id::{
+    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId,
+    TaskId,
+};
+use crate::record::{
+    Artifact, CancelRequest, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
+};
+use crate::status::{
+    AttemptStatus, DeliveryState, EndReason, Outcome, ReplyKind, RunState, StepStatus, TaskStatus,
+    WaitKind,
+};
+use crate::table::{Keyed, Pos, Table};
+
+use derived::Derived;
+use undo::UndoLog;
+
+/// One Task: a DAG of Steps with its Runs, Attempts and memory of commands.
+#[derive(Debug, Clone)]
+pub struct Task {
+    pub(crate) head: Head,
+    pub(crate) mark: Mark,
+    pub(crate) steps: Table<Step>,
+    pub(crate) attempts: Table<Attempt>,
+    pub(crate) runs: Table<Run>,
+    pub(crate) artifacts: Table<Arc<Artifact>>,
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) commands: Table<CommandRecord>,
+    pub(crate) derived: Derived,
+    pub(crate) undo: UndoLog,
+    pub(crate) volatile: Volatile,
+}
+
+/// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
+/// DISP-16, R05). Not part of the state that replay restores.
+#[derive(Debug, Clone, Default)]
+pub struct Volatile {
+    /// Who took an unclaimed Run.
+    pub taken: BTreeMap<Pos, AgentId>,
+    /// Runs that ended with nothing claimed.
+    pub spent: BTreeSet<Pos>,
+    /// Runs asked to stop while they hold a Step.
+    pub stopping: BTreeMap<Pos, Stopping>,
+}
+
+/// A `cancel_run` of a Run that holds a Step (5.4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stopping {
+    /// The command, which the final event will carry.
+    pub command: Option<(CommandId, Option<Digest>)>,
+    /// In the orchestrator's words.
+    pub reason: Option<Reason>,
+    /// When it was asked.
+    pub requested_at: Millis,
+    /// How long the run may take.
+    pub deadline_at: Millis,
+}
+
+/// What every event moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// `wal_seq` of the last event (OCC-01).
+    pub version: u64,
+    /// Time of the last event.
+    pub updated_at: Millis,
+}
+
+/// The Task without its Steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Head {
+    /// What creator and orchestrator wrote; `steps` is empty here.
+    pub spec: Arc<TaskSpec>,
+    /// Native status.
+    pub status: TaskStatus,
+    /// Why it is blocked, paused, failed or cancelled.
+    pub status_reason: Option<Arc<Reason>>,
+    /// The most recent Attempt or Task error.
+    pub last_error: Option<Arc<Reason>>,
+    /// Set by `task_completed` only.
+    pub result_summary: Option<Arc<str>>,
+    /// Present while closing.
+    pub cancel_requested: Option<Arc<CancelRequest>>,
+    /// Set once the Task is archived.
+    pub archived_at: Option<Millis>,
+    /// Whether the result reached who waits for it.
+    pub delivery_state: DeliveryState,
+    /// As the orchestrator wrote it.
+    pub progress: Arc<Progress>,
+    /// Late input (A2A-21).
+    pub input_refs: Arc<Vec<Ref>>,
+    /// Evidence.
+    pub evidence_refs: Arc<Vec<Ref>>,
+    /// The creator.
+    pub created_by_agent_id: AgentId,
+    /// The creator's Run.
+    pub created_by_run_id: Option<RunId>,
+    /// Key of a repeated create (IDEM-03).
+    pub idempotency_key: Option<SmolStr>,
+    /// When it was created.
+    pub created_at: Millis,
+    /// First claim.
+    pub started_at: Option<Millis>,
+    /// Terminal event.
+    pub ended_at: Option<Millis>,
+    /// Last `task_reopened` or `task_resumed` (S15).
+    pub resumed_at: Option<Millis>,
+}
+
+/// A node of the DAG.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What the orchestrator wrote.
+    pub spec: Arc<StepSpec>,
+    /// Where it stands.
+    pub state: StepState,
+    /// Steps that wait for this one, by position, ascending.
+    pub dependents: Vec<Pos>,
+}
+
+/// Where a Step stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepState {
+    /// Native status.
+    pub status: StepStatus,
+    /// Deleted by a patch; the record stays for its Attempts and its id (ID-06).
+    pub removed: bool,
+    /// Failed in a way that fails an automatic Task if the Step is required (POL-05).
+    pub fatal_failure: bool,
+    /// Set exactly while blocked.
+    pub wait_kind: Option<WaitKind>,
+    /// Dependencies that are not completed.
+    pub unmet: u32,
+    /// Dependencies that cannot complete as things stand: cancelled, failed, or behind such.
+    pub dead: u32,
+    /// Those of them that count for POL-06.
+    pub fatal: u32,
+    /// Attempts that count for `max_attempts` (RETRY-03).
+    pub attempt_count: u32,
+    /// Attempts that count for `max_lost` (RETRY-03).
+    pub lost_count: u32,
+    /// Ordinal of the newest Attempt.
+    pub ordinal: u32,
+    /// The open Attempt, exactly while held (ATT-07).
+    pub current: Option<Pos>,
+    /// The newest Attempt; each Attempt names the one before it.
+    pub last_attempt: Option<Pos>,
+    /// Time of the last `task_step_ready`, only while ready.
+    pub ready_at: Option<Millis>,
+    /// End of the backoff, only while pending.
+    pub not_before: Option<Millis>,
+    /// When the Step was made.
+    pub created_at: Millis,
+    /// When it last changed.
+    pub updated_at: Millis,
+    /// Results and reasons, absent while there are none.
+    pub facts: Option<Arc<StepFacts>>,
+}
+
+/// Results and reasons of a Step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StepFacts {
+    /// In prose.
+    pub result_summary: Option<Arc<str>>,
+    /// Artifacts, in order of report.
+    pub artifact_ids: Vec<ArtifactId>,
+    /// Why it is blocked, failed or cancelled.
+    pub status_reason: Option<Reason>,
+    /// Immutable once completed (U13).
+    pub output: Option<Value>,
+    /// How the output answers.
+    pub reply: Option<ReplyKind>,
+    /// Of the current Attempt.
+    pub progress: Option<Progress>,
+    /// What came with reopenings.
+    pub input_refs: Vec<Ref>,
+    /// The peer that does the work.
+    pub remote: Option<RemoteRef>,
+}
+
+impl StepState {
+    pub(crate) fn new(at: Millis) -> Self {
+        Self {
+            status: StepStatus::Pending,
+            removed: false,
+            fatal_failure: false,
+            wait_kind: None,
+            unmet: 0,
+            dead: 0,
+            fatal: 0,
+            attempt_count: 0,
+            lost_count: 0,
+            ordinal: 0,
+            current: None,
+            last_attempt: None,
+            ready_at: None,
+            not_before: None,
+            created_at: at,
+            updated_at: at,
+            facts: None,
+        }
+    }
+
+    /// Results and reasons, to read.
+    pub fn facts(&self) -> &StepFacts {
+        static NONE: StepFacts = StepFacts {
+            result_summary: None,
+            artifact_ids: Vec::new(),
+            status_reason: None,
+            output: None,
+            reply: None,
+            progress: None,
+            input_refs: Vec::new(),
+            remote: None,
+        };
+        self.facts.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Results and reasons, to change.
+    pub(crate) fn facts_mut(&mut self) -> &mut StepFacts {
+        Arc::make_mut(self.facts.get_or_insert_with(Arc::default))
+    }
+
+    /// Whether this Step cannot complete as things stand.
+    pub(crate) fn is_dead(&self) -> bool {
+        match self.status {
+            StepStatus::Cancelled | StepStatus::Failed => true,
+            StepStatus::Pending | StepStatus::Blocked => self.dead > 0,
+            _ => false,
+        }
+    }
+
+    /// Whether this Step keeps its dependents from ever being ready, for POL-06.
+    pub(crate) fn is_fatal(&self) -> bool {
+        match self.status {
+            StepStatus::Cancelled => true,
+            StepStatus::Failed => self.fatal_failure || self.fatal > 0,
+            StepStatus::Pending | StepStatus::Blocked => self.fatal > 0,
+            _ => false,
+        }
+    }
+}
+
+/// One claim of one Step by one Run (2.4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    /// Unique id.
+    pub attempt_id: AttemptId,
+    /// The Step, by position.
+    pub step: Pos,
+    /// The Step, by id.
+    pub step_id: StepId,
+    /// The Run, by position.
+    pub run: Pos,
+    /// The Run, by id.
+    pub run_id: RunId,
+    /// The worker.
+    pub worker_id: AgentId,
+    /// From 1 per Step.
+    pub ordinal: u32,
+    /// `wal_seq` of the claim.
+    pub fencing_token: u64,
+    /// Claimed, running or ended.
+    pub status: AttemptStatus,
+    /// Exactly when ended.
+    pub outcome: Option<Outcome>,
+    /// Why it ended badly.
+    pub error: Option<Arc<Reason>>,
+    /// Fixed at the claim.
+    pub input_refs: Arc<[Ref]>,
+    /// Grow while open.
+    pub output_refs: Arc<Vec<Ref>>,
+    /// Grow while open.
+    pub checkpoint_refs: Arc<Vec<Ref>>,
+    /// `result_summary` of the report that ended it.
+    pub completion_summary: Option<Arc<str>>,
+    /// The policy in force at the claim.
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// The Step at the claim.
+    pub step_snapshot: Arc<StepSnapshot>,
+    /// The Step was edited meanwhile (STEP-27).
+    pub updated_after_dispatch: bool,
+    /// The peer that does the work.
+    pub remote: Option<Arc<RemoteRef>>,
+    /// The claim.
+    pub started_at: Millis,
+    /// The end.
+    pub ended_at: Option<Millis>,
+    /// End of the lease as the WAL has it (LEASE-05).
+    pub lease_expires_at: Millis,
+    /// Last report that said anything (PROG-08).
+    pub progress_at: Option<Millis>,
+    /// The Attempt of the same Step before this one.
+    pub previous: Option<Pos>,
+    /// Where the event that ended it stands (REPORT-16).
+    pub ended_in: Option<Written>,
+}
+
+/// A worker's licence to act in this Task (2.3).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Unique id.
+    pub run_id: RunId,
+    /// Its pool.
+    pub worker_pool_id: PoolId,
+    /// Its hard scope; none: not restricted.
+    pub allowed_step_ids: Option<Arc<[StepId]>>,
+    /// Who asked; `system` for automatic Runs.
+    pub dispatched_by: AgentId,
+    /// Set by the claim.
+    pub worker_id: Option<AgentId>,
+    /// Dispatched, active or ended.
+    pub state: RunState,
+    /// The Attempt it made: set once (CLAIM-03).
+    pub attempt: Option<Pos>,
+    /// Exactly when ended.
+    pub end_reason: Option<EndReason>,
+    /// In whose words it ended.
+    pub ended_because: Option<Arc<Reason>>,
+    /// `wal_seq` of its first event.
+    pub dispatch_version: u64,
+    /// For the worker.
+    pub instructions: Option<Arc<str>>,
+    /// Thread and environment.
+    pub bindings: Option<Arc<Bindings>>,
+    /// End of its life while unused; none for automatic Runs.
+    pub expires_at: Option<Millis>,
+    /// When it was made.
+    pub created_at: Millis,
+    /// When it ended.
+    pub ended_at: Option<Millis>,
+}
+
+/// Where the events of a command stand: what a replay of it is answered with (IDEM-01).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// The commit.
+    pub commit_id: CommitId,
+    /// `wal_seq` of its first event.
+    pub first_seq: u64,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Written {
+    /// Version of the Task after these events.
+    pub fn version(&self) -> u64 {
+        self.first_seq + u64::from(self.count) - 1
+    }
+}
+
+/// A command that was carried out (IDEM-05).
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandRecord {
+    /// The caller's id of it.
+    pub command_id: CommandId,
+    /// Its content.
+    pub digest: Option<Digest>,
+    /// Its events.
+    pub written: Written,
+    /// The Attempt or Run it made.
+    pub made: Made,
+}
+
+/// What a command made, beside its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// Nothing with an id.
+    Nothing,
+    /// An Attempt, by position.
+    Attempt(Pos),
+    /// A Run, by position.
+    Run(Pos),
+}
+
+impl Keyed for Step {
+    type Key = StepId;
+    fn key(&self) -> &StepId {
+        &self.spec.step_id
+    }
+}
+
+impl Keyed for Attempt {
+    type Key = AttemptId;
+    fn key(&self) -> &AttemptId {
+        &self.attempt_id
+    }
+}
+
+impl Keyed for Run {
+    type Key = RunId;
+    fn key(&self) -> &RunId {
+        &self.run_id
+    }
+}
+
+impl Keyed for Arc<Artifact> {
+    type Key = ArtifactId;
+    fn key(&self) -> &ArtifactId {
+        &self.given.artifact_id
+    }
+}
+
+impl Keyed for CommandRecord {
+    type Key = CommandId;
+    fn key(&self) -> &CommandId {
+        &self.command_id
+    }
+}
+
+/// State equality: everything that replay must restore (RECOVER-01). Indexes follow from it.
+impl PartialEq for Task {
+    fn eq(&self, other: &Self) -> bool {
+        self.head == other.head
+            && self.mark == other.mark
+            && self.steps == other.steps
+            && self.attempts == other.attempts
+            && self.runs == other.runs
+            && self.artifacts == other.artifacts
+            && self.edges == other.edges
+            && self.commands == other.commands
+            && self.derived == other.derived
+    }
+}
+
+impl Task {
+    /// The Task's id.
+    pub fn task_id(&self) -> &TaskId {
+        &self.head.spec.task_id
+    }
+
+    /// `wal_seq` of the last event, commits in flight included.
+    pub fn version(&self) -> u64 {
+        self.mark.version
+    }
+
+    /// The Task without its Steps, commits in flight included.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Time of the last event, commits in flight included.
+    pub fn updated_at(&self) -> Millis {
+        self.mark.updated_at
+    }
+
+    /// The Step with this id, unless it was deleted.
+    pub fn step(&self, id: &StepId) -> Option<&Step> {
+        self.find_step(id).map(|pos| &self.steps[pos])
+    }
+
+    /// The Step at a position.
+    pub fn step_at(&self, pos: Pos) -> &Step {
+        &self.steps[pos]
+    }
+
+    /// Where the Step with this id is, unless it was deleted.
+    pub fn find_step(&self, id: &StepId) -> Option<Pos> {
+        self.steps.find(id).filter(|&pos| !self.steps[pos].state.removed)
+    }
+
+    /// The Attempt with this id.
+    pub fn attempt(&self, id: AttemptId) -> Option<&Attempt> {
+        self.attempts.by_key(&id)
+    }
+
+    /// The Run with this id.
+    pub fn run(&self, id: RunId) -> Option<&Run> {
+        self.runs.by_key(&id)
+    }
+
+    /// The Run at a position.
+    pub fn run_at(&self, pos: Pos) -> &Run {
+        &self.runs[pos]
+    }
+
+    /// The Attempt at a position.
+    pub fn attempt_at(&self, pos: Pos) -> &Attempt {
+        &self.attempts[pos]
+    }
+
+    /// The command memory of this id.
+    pub fn command(&self, id: &CommandId) -> Option<&CommandRecord> {
+        self.commands.by_key(id)
+    }
+
+    /// Whether a cancel or fail is being carried out.
+    pub fn is_closing(&self) -> bool {
+        self.head.cancel_requested.is_some() && !self.head.status.is_terminal()
+    }
+
+    /// Whether the Task has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.head.status.is_terminal()
+    }
+
+    /// The policy in force for a Step: its own, else the Task's, as a whole.
+    pub fn policy_of<'a>(&'a self, spec: &'a StepSpec) -> Option<&'a Arc<RetryPolicy>> {
+        spec.retry_policy.as_ref().or(self.head.spec.retry_policy.as_ref())
+    }
+
+    /// Attempts that are open, by position of their Step.
+    pub fn open_attempts(&self) -> impl Iterator<Item = &Attempt> {
+        let held = self.derived.held.iter();
+        held.filter_map(|&pos| self.steps[pos].state.current).map(|at| &self.attempts[at])
+    }
+}
+
+pub(crate) fn text(s: &str) -> Arc<str> {
+    Arc::from(s)
+}
+

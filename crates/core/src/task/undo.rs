@@ -1,0 +1,208 @@
+//! Taking back what is not durable, and reading past it (mechanisms 2).
+//!
+//! While an append is in flight, and while commands are decided for it, the state is ahead of the
+//! log. Every change first notes the record as it was. If the append fails, the notes are played
+//! backwards and the state is exactly what it was; if it succeeds, they are dropped. Readers see
+//! the last durable state through [`Before`], an overlay made from the notes.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Attempt, Head, Mark, Run, StepState, Task};
+use crate::record::{Artifact, Edge, StepSpec};
+use crate::table::Pos;
+
+/// Notes of changes, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct UndoLog {
+    notes: Vec<Note>,
+    recording: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Note {
+    Mark(Mark),
+    Head(Box<Head>),
+    Step(Pos, Box<StepState>),
+    Spec(Pos, Arc<StepSpec>),
+    StepAdded,
+    StepUnlinked(Pos),
+    Attempt(Pos, Box<Attempt>),
+    AttemptAdded,
+    Run(Pos, Box<Run>),
+    RunAdded,
+    Artifact(Pos, Arc<Artifact>),
+    ArtifactAdded,
+    Edge(usize, Box<Edge>),
+    EdgeAdded,
+    CommandAdded,
+}
+
+/// A point in the notes to come back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Savepoint(usize);
+
+impl Task {
+    /// Starts noting changes, and answers where it started.
+    pub(crate) fn savepoint(&mut self) -> Savepoint {
+        self.undo.recording = true;
+        let at = Savepoint(self.undo.notes.len());
+        self.undo.notes.push(Note::Mark(self.mark));
+        at
+    }
+
+    /// Takes everything since `point` back.
+    pub(crate) fn rollback(&mut self, point: Savepoint) {
+        while self.undo.notes.len() > point.0 {
+            if let Some(note) = self.undo.notes.pop() {
+                self.play_back(note);
+            }
+        }
+        self.undo.recording = !self.undo.notes.is_empty();
+    }
+
+    /// Whether the state is ahead of the log.
+    pub fn is_ahead(&self) -> bool {
+        !self.undo.notes.is_empty()
+    }
+
+    /// Everything decided so far is durable: nothing of it can be taken back any more.
+    pub fn settle(&mut self) {
+        self.undo.notes.clear();
+        self.undo.recording = false;
+    }
+
+    /// Nothing decided since the last [`settle`](Self::settle) is in the log: back to that state,
+    /// exactly.
+    pub fn abort(&mut self) {
+        self.rollback(Savepoint(0));
+    }
+
+    pub(crate) fn note(&mut self, note: impl FnOnce(&Self) -> Note) {
+        if self.undo.recording {
+            let note = note(self);
+            self.undo.notes.push(note);
+        }
+    }
+
+    fn play_back(&mut self, note: Note) {
+        match note {
+            Note::Mark(mark) => self.mark = mark,
+            Note::Head(head) if head.spec.retry_policy != self.head.spec.retry_policy => {
+                self.reindex_all(|task| task.head = *head);
+            }
+            Note::Head(head) => self.head = *head,
+            Note::Step(pos, state) => {
+                self.index_out(pos);
+                self.steps[pos].state = *state;
+                self.index_in(pos);
+            }
+            Note::Spec(pos, spec) => {
+                self.index_out(pos);
+                self.unlink(pos);
+                self.steps[pos].spec = spec;
+                self.link(pos);
+                self.index_in(pos);
+            }
+            Note::StepUnlinked(pos) => self.link(pos),
+            Note::StepAdded => {
+                let pos = crate::table::next_pos(self.steps.len() - 1);
+                self.index_out(pos);
+                self.unlink(pos);
+                self.steps.pop();
+            }
+            Note::Attempt(pos, attempt) => self.attempts[pos] = *attempt,
+            Note::AttemptAdded => drop(self.attempts.pop()),
+            Note::Run(pos, run) => {
+                self.derived.take_run(pos, &self.runs[pos]);
+                self.runs[pos] = *run;
+                self.derived.put_run(pos, &self.runs[pos]);
+            }
+            Note::RunAdded => {
+                let pos = crate::table::next_pos(self.runs.len() - 1);
+                self.derived.take_run(pos, &self.runs[pos]);
+                self.runs.pop();
+            }
+            Note::Artifact(pos, artifact) => {
+                self.derived.take_artifact(&self.artifacts[pos]);
+                self.derived.put_artifact(&artifact);
+                self.artifacts[pos] = artifact;
+            }
+            Note::ArtifactAdded => {
+                if let Some(artifact) = self.artifacts.pop() {
+                    self.derived.take_artifact(&artifact);
+                }
+            }
+            Note::Edge(at, edge) => self.edges[at] = *edge,
+            Note::EdgeAdded => drop(self.edges.pop()),
+            Note::CommandAdded => drop(self.commands.pop()),
+        }
+    }
+
+    /// What readers see instead of the records that are ahead of the log.
+    pub(crate) fn before(&self) -> Option<Before<'_>> {
+        self.is_ahead().then(|| Before::of(self))
+    }
+}
+
+/// The durable form of every record that has run ahead: the oldest note of each.
+#[derive(Debug)]
+pub(crate) struct Before<'a> {
+    pub(crate) mark: Mark,
+    pub(crate) head: Option<&'a Head>,
+    pub(crate) steps: BTreeMap<Pos, &'a StepState>,
+    pub(crate) specs: BTreeMap<Pos, &'a Arc<StepSpec>>,
+    pub(crate) attempts: BTreeMap<Pos, &'a Attempt>,
+    pub(crate) runs: BTreeMap<Pos, &'a Run>,
+    pub(crate) artifacts: BTreeMap<Pos, &'a Arc<Artifact>>,
+    pub(crate) edges: BTreeMap<usize, &'a Edge>,
+    pub(crate) steps_len: usize,
+    pub(crate) attempts_len: usize,
+    pub(crate) runs_len: usize,
+    pub(crate) artifacts_len: usize,
+    pub(crate) edges_len: usize,
+}
+
+impl<'a> Before<'a> {
+    fn of(task: &'a Task) -> Self {
+        let mut out = Self {
+            mark: task.mark,
+            head: None,
+            steps: BTreeMap::new(),
+            specs: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            artifacts: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            steps_len: task.steps.len(),
+            attempts_len: task.attempts.len(),
+            runs_len: task.runs.len(),
+            artifacts_len: task.artifacts.len(),
+            edges_len: task.edges.len(),
+        };
+        // Newest first, so that the oldest note of a record is the one that stays.
+        task.undo.notes.iter().rev().for_each(|note| out.see(note));
+        out
+    }
+
+    fn see(&mut self, note: &'a Note) {
+        match note {
+            Note::Mark(mark) => self.mark = *mark,
+            Note::Head(head) => self.head = Some(head),
+            Note::Step(pos, state) => drop(self.steps.insert(*pos, state)),
+            Note::Spec(pos, spec) => drop(self.specs.insert(*pos, spec)),
+            Note::Attempt(pos, attempt) => drop(self.attempts.insert(*pos, attempt)),
+            Note::Run(pos, run) => drop(self.runs.insert(*pos, run)),
+            Note::Artifact(pos, artifact) => drop(self.artifacts.insert(*pos, artifact)),
+            Note::Edge(at, edge) => drop(self.edges.insert(*at, edge)),
+            Note::StepAdded => self.steps_len -= 1,
+            Note::AttemptAdded => self.attempts_len -= 1,
+            Note::RunAdded => self.runs_len -= 1,
+            Note::ArtifactAdded => self.artifacts_len -= 1,
+            Note::EdgeAdded => self.edges_len -= 1,
+            Note::StepUnlinked(_) | Note::CommandAdded => {}
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The log: the only truth (law 1).
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tenure_core::Commit;
+use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::status::TaskStatus;
+
+/// A Task across sessions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskKey {
+    /// Its session.
+    pub session_id: SessionId,
+    /// Its id in the session.
+    pub task_id: TaskId,
+}
+
+impl std::fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.session_id, self.task_id)
+    }
+}
+
+/// An append-only log per Task.
+///
+/// The caller has at most one `create` or `append` of a Task in flight. Calls for different Tasks
+/// run in parallel. After `Ok` the commits are durable, in order, and every later `read` sees them.
+/// After [`AppendError::Failed`] none of them is in the log, nor ever will be. After
+/// [`AppendError::Unknown`] the caller does not know, and must read the log again before it uses the
+/// Task (embedded), the adapter having made sure that the answer no longer changes.
+pub trait Journal: Send + Sync + 'static {
+    /// Starts the log of a new Task. Exactly one of several concurrent creates of a key wins
+    /// (OWN-07).
+    fn create(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> impl Future<Output = Result<(), AppendError>> + Send;
+
+    /// Adds commits to the log of a Task whose last event is `after`.
+    fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> impl Future<Output = Result<(), AppendError>> + Send;
+
+    /// Hands every whole commit of a Task's log to `each`, oldest first, until it breaks off.
+    /// An unfinished commit at the end is not handed out.
+    fn read<F>(&self, key: &TaskKey, each: F) -> impl Future<Output = Result<(), ReadError>> + Send
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static;
+
+    /// One Task of the index, without reading its log.
+    fn entry(&self, key: &TaskKey) -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
+
+    /// All Tasks of a session, or of all sessions, without reading their logs; in no order.
+    fn entries(
+        &self,
+        session: Option<&SessionId>,
+    ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send;
+
+    /// The caller is done with a Task for now: caches of it may go.
+    fn release(&self, key: &TaskKey);
+}
+
+/// What the index knows of a Task. Derived from its log, and as fresh as its last append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Which Task.
+    pub key: TaskKey,
+    /// Name of its log.
+    pub wal_name: WalName,
+    /// For people.
+    pub title: String,
+    /// When it was created.
+    pub created_at: Millis,
+    /// Time of its last event, if ended; of the last one the index knows of, if live.
+    pub updated_at: Millis,
+    /// Terminal status; none while the Task is live (RECOVER-02).
+    pub ended: Option<TaskStatus>,
+    /// Whether it is archived.
+    pub archived: bool,
+    /// Set if the log cannot be read.
+    pub damaged: bool,
+}
+
+/// Why an append did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// A Task with this id exists in the session (ID-03).
+    #[error("the task exists")]
+    TaskExists,
+    /// Embedded: a log with this name exists in the session (STORE-14).
+    #[error("the wal_name is taken")]
+    NameTaken,
+    /// The log's last event is not the expected one: somebody else writes.
+    #[error("the log is at event {last}, not at {expected}")]
+    Fenced {
+        /// What the caller expected.
+        expected: u64,
+        /// What is there.
+        last: u64,
+    },
+    /// Nothing was written; the log is as before.
+    #[error("{0}")]
+    Failed(String),
+    /// Whether it was written is settled, but the caller has to read it (mechanisms 14).
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// Why a log could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No such Task.
+    #[error("the task does not exist")]
+    NotFound,
+    /// The log is damaged, here and now for this Task alone (RECOVER-04).
+    #[error("{file}:{line} (byte {offset}): {message}")]
+    Damaged {
+        /// The file, or what stands for it.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// Byte offset of that line.
+        offset: u64,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// It cannot be read now.
+    #[error("{0}")]
+    Failed(String),
+}

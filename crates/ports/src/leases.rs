@@ -1,0 +1,47 @@
+//! Leases: who is alive, never what happened (law 5).
+
+use std::future::Future;
+
+use tenure_core::id::AttemptId;
+
+use crate::journal::TaskKey;
+
+/// A lease as the store keeps it: liveness of one open Attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The Task of the Attempt.
+    pub task: TaskKey,
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// How long from now, in milliseconds of the store's own clock.
+    pub duration_ms: u64,
+}
+
+/// A store of leases with a clock of its own.
+///
+/// Every call is idempotent. After an error nothing is known: the caller claims nothing and
+/// expires nothing until the store answers again.
+pub trait Leases: Send + Sync + 'static {
+    /// Takes leases, whatever an unlogged claim left there.
+    fn acquire(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
+    /// Makes leases end `duration_ms` from now; one that is not there is made.
+    fn renew(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
+    /// Drops leases.
+    fn release(&self, attempts: Vec<AttemptId>) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
+    /// Leases that have ended, oldest end first. They stay until released, so a scan may be repeated.
+    fn expired(&self) -> impl Future<Output = Result<Vec<Lease>, LeaseError>> + Send;
+
+    /// Milliseconds until a lease ends, 0 if it has; none if there is none.
+    fn remaining_ms(
+        &self,
+        attempt: AttemptId,
+    ) -> impl Future<Output = Result<Option<u64>, LeaseError>> + Send;
+}
+
+/// The store did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("leases are unavailable: {0}")]
+pub struct LeaseError(pub String);

@@ -1,0 +1,3 @@
+//! For users of Tenure: workers with handlers, the step context, the orchestrator client.
+
+pub mod worker;

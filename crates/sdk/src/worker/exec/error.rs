@@ -1,0 +1,107 @@
+//! What can go wrong around a command, as opposed to what a command can do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::output::OUTPUT_BYTES_MAX;
+use super::spec::SpecError;
+
+/// The command could not be run, or its end could not be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// The extra environment breaks the rules that hold for the one of the spec.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The program is missing, may not be executed, or the system is out of processes.
+    #[error("cannot start the program `{program}`")]
+    Start {
+        /// The program as the spec names it.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// `cwd` names something else than a directory.
+    #[error("the working directory `{}` is not a directory", path.display())]
+    Cwd {
+        /// The value of `cwd`.
+        path: PathBuf,
+    },
+    /// One of the files around the command could not be used.
+    #[error("cannot {action} `{}`", path.display())]
+    File {
+        /// What was tried, for the message.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The process that watches over the command did not start.
+    #[error("cannot start the guard of the command")]
+    Guard {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody killed the guard. The process group of the command was killed too; how the command
+    /// would have ended is unknown.
+    #[error("the guard of the command was lost, so the command was killed")]
+    GuardLost,
+    /// The command survived SIGKILL: it hangs in the kernel, or runs as another user.
+    #[error("process {pid} is still alive after SIGKILL")]
+    Unkillable {
+        /// The command's first process.
+        pid: i32,
+    },
+    /// The command exited with 0 and left an output that cannot be taken.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The tokio runtime shut down under the command.
+    #[error("the runtime is shutting down")]
+    RuntimeShutDown,
+}
+
+impl ExecError {
+    /// Whether the same command may well run another time: nothing is wrong with what was asked.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Guard { .. } | Self::GuardLost | Self::RuntimeShutDown => true,
+            Self::Start { source, .. } | Self::File { source, .. } => is_shortage(source),
+            Self::Spec(_) | Self::Cwd { .. } | Self::Unkillable { .. } | Self::Output(_) => false,
+        }
+    }
+
+    /// For `map_err`: `action` completes "cannot ... `path`".
+    pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { action, path, source }
+    }
+}
+
+/// Shortages pass: of processes, file descriptors, memory or disk space.
+fn is_shortage(error: &io::Error) -> bool {
+    use nix::libc::{EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY};
+    let errno = error.raw_os_error();
+    [EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY].iter().any(|short| errno == Some(*short))
+}
+
+/// What is wrong with the file a command left in `$TENURE_OUTPUT`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// It is larger than an inline value may be.
+    #[error(
+        "$TENURE_OUTPUT holds more than {OUTPUT_BYTES_MAX} bytes: write large results elsewhere \
+         and leave a reference to them"
+    )]
+    TooLarge,
+    /// It is not text.
+    #[error("$TENURE_OUTPUT must hold one JSON value in UTF-8")]
+    NotUtf8(#[source] std::str::Utf8Error),
+    /// It is not JSON, or more than one value.
+    #[error("$TENURE_OUTPUT must hold one JSON value; a plain text needs double quotes")]
+    NotJson(#[source] serde_json::Error),
+    /// It is a directory, a pipe or the like.
+    #[error("$TENURE_OUTPUT must stay a regular file")]
+    NotAFile,
+}

@@ -1,0 +1,134 @@
+//! The files that receive standard output and standard error, and the lines worth showing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use super::{ExecError, ExecPaths};
+
+/// A summary is for people and travels with every result, so it is kept to a screenful.
+const TAIL_LINES_MAX: usize = 20;
+const TAIL_BYTES_MAX: usize = 2 * 1024;
+
+/// The open files, to be inherited by the command.
+#[derive(Debug)]
+pub(super) struct Logs {
+    pub(super) stdout: File,
+    pub(super) stderr: File,
+}
+
+impl Logs {
+    pub(super) fn create(paths: &ExecPaths) -> Result<Self, ExecError> {
+        Ok(Self { stdout: create(&paths.stdout)?, stderr: create(&paths.stderr)? })
+    }
+}
+
+/// An empty file in append mode, so that two descriptors on the same file do not overwrite each
+/// other when standard output and standard error share it.
+fn create(path: &Path) -> Result<File, ExecError> {
+    File::create(path)
+        .and_then(|_| OpenOptions::new().append(true).open(path))
+        .map_err(ExecError::file("create the log", path))
+}
+
+/// The sizes of standard output and standard error.
+pub(super) fn sizes(paths: &ExecPaths) -> Result<(u64, u64), ExecError> {
+    Ok((size(&paths.stdout)?, size(&paths.stderr)?))
+}
+
+fn size(path: &Path) -> Result<u64, ExecError> {
+    fs::metadata(path).map(|file| file.len()).map_err(ExecError::file("read the log", path))
+}
+
+/// The last lines of standard output and then standard error, which says more about a failure.
+pub(super) fn tail(paths: &ExecPaths) -> Result<String, ExecError> {
+    let mut text = String::new();
+    if paths.stdout != paths.stderr {
+        text = read_end(&paths.stdout)?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    text.push_str(&read_end(&paths.stderr)?);
+    Ok(last_lines(&text).to_owned())
+}
+
+/// The last part of a file, at least as long as a tail can be.
+fn read_end(path: &Path) -> Result<String, ExecError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let skipped = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX as u64);
+        file.seek(SeekFrom::Start(skipped))?;
+        let mut bytes = Vec::with_capacity(TAIL_BYTES_MAX);
+        file.take(TAIL_BYTES_MAX as u64).read_to_end(&mut bytes)?;
+        let whole = if skipped == 0 { 0 } else { first_char(&bytes) };
+        Ok(bytes.split_off(whole))
+    };
+    let bytes = read().map_err(ExecError::file("read the log", path))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Where the first whole UTF-8 character begins when the bytes were cut anywhere.
+fn first_char(bytes: &[u8]) -> usize {
+    let is_continuation = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
+    bytes.iter().take(3).take_while(|byte| is_continuation(byte)).count()
+}
+
+/// The end of `text` within both limits: whole characters, and whole lines unless the last line
+/// alone is too long.
+fn last_lines(text: &str) -> &str {
+    let text = text.trim_end();
+    let kept = &text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES_MAX))..];
+    let is_cut = kept.len() < text.len() && !text[..text.len() - kept.len()].ends_with('\n');
+    let kept = match kept.split_once('\n') {
+        Some((_, whole_lines)) if is_cut => whole_lines,
+        _ => kept,
+    };
+    match kept.rmatch_indices('\n').nth(TAIL_LINES_MAX - 1) {
+        Some((newline, _)) => &kept[newline + 1..],
+        None => kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_text_is_its_own_tail() {
+        assert_eq!(last_lines("one\ntwo\n"), "one\ntwo");
+        assert_eq!(last_lines(""), "");
+    }
+
+    #[test]
+    fn a_tail_has_at_most_twenty_lines() {
+        let lines: Vec<String> = (1..=50).map(|line| line.to_string()).collect();
+        assert_eq!(last_lines(&lines.join("\n")), lines[30..].join("\n"));
+    }
+
+    #[test]
+    fn a_tail_drops_the_line_it_would_have_to_cut() {
+        let text = format!("{}\n{}\nend", "a".repeat(3000), "b".repeat(1500));
+        assert_eq!(last_lines(&text), format!("{}\nend", "b".repeat(1500)));
+    }
+
+    #[test]
+    fn a_tail_keeps_a_line_that_just_fits() {
+        let line = "b".repeat(TAIL_BYTES_MAX);
+        assert_eq!(last_lines(&format!("a\n{line}")), line);
+    }
+
+    #[test]
+    fn one_long_line_is_cut_between_characters() {
+        let text = "é€x".repeat(2000);
+        let tail = last_lines(&text);
+        assert!(tail.len() <= TAIL_BYTES_MAX && tail.len() > TAIL_BYTES_MAX - 4);
+        assert!(text.ends_with(tail));
+    }
+
+    #[test]
+    fn bytes_cut_inside_a_character_begin_with_the_next_one() {
+        let euro = "€€".as_bytes();
+        assert_eq!([0, 1, 2, 3].map(|cut| first_char(&euro[cut..])), [0, 2, 1, 0]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Runs one command of the built-in `exec` handler: its own processes, its output in files, and
+//! nothing left behind, whatever happens to the command or to us.
+//!
+//! # Who holds the leash
+//!
+//! A worker that is killed with `kill -9` runs no clean-up code, so what ends its commands has to
+//! live outside of it. Each command therefore gets a *guard*: a tiny process, the same executable
+//! started again as `exec-guard`, that holds one end of a socket whose other end only the
+//! runner has. The guard starts the command in a process group of its own. When the socket closes,
+//! because the runner died, dropped the future or is done, the guard kills every descendant and
+//! ends. The kernel closes the socket however the runner dies, so there is no case to forget.
+//!
+//! The guard is a *child subreaper*: a process that loses its parent becomes the guard's child and
+//! not init's. A daemon that escaped by `setsid` and a double fork is thus still found, and "all
+//! gone" is a fact told by the kernel (no children are left to wait for), not a guess from a scan.
+//! One guard per command rather than one per runner keeps that fact about one command only.
+//!
+//! `PR_SET_PDEATHSIG` alone would not do: it reaches the direct child only, and it fires when the
+//! *thread* that started the child ends, which a pool of threads does at will. The guard uses it
+//! for the reverse case, a guard that is killed, where its one thread makes it exact.
+//!
+//! # Programs that embed this library
+//!
+//! The guard needs `main` to begin with [`guard::run_if_requested`]. A program that does not call
+//! it still works, with a weaker leash: a small `/bin/sh` leads the command's process group and
+//! kills that group when its pipe from the runner closes. That covers the group, also on `kill -9`
+//! of the runner, but not a process that left the group (`setsid`, job control), and the group gets
+//! no part of the grace once its leader has ended, and what was killed may take a moment longer to
+//! be gone than the call takes to return. It is also slower in a large program, which has to fork
+//! itself (some 40 ms for each GiB in use). Other unixes than Linux always use it.
+//!
+//! # What is deliberately absent
+//!
+//! No copying: the command writes straight into the log files, so nothing is lost when we die and
+//! a chatty command costs us nothing. No limits on memory, processor time or log size: those belong
+//! to a cgroup around the worker. No sandbox: the command runs with the worker's rights and
+//! environment, and one that kills its own guard has only its process group killed.
+
+mod error;
+pub mod guard;
+mod guarded;
+mod launch;
+mod logs;
+mod output;
+mod spec;
+mod supervise;
+mod unguarded;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::error::{ExecError, OutputError};
+use self::guarded::Guarded;
+use self::launch::Launch;
+pub use self::launch::{INPUTS_ENV, OUTPUT_ENV};
+use self::logs::Logs;
+pub use self::output::OUTPUT_BYTES_MAX;
+pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
+use self::supervise::{Limits, supervise};
+use self::unguarded::Unguarded;
+
+/// The files of one command. Their directories exist already.
+#[derive(Debug, Clone)]
+pub struct ExecPaths {
+    /// Receives the standard output; emptied first. May be the same file as `stderr`.
+    pub stdout: PathBuf,
+    /// Receives the standard error; emptied first.
+    pub stderr: PathBuf,
+    /// Named in `$TENURE_OUTPUT`: where the command may write its result. Removed first, so that
+    /// the result of an earlier attempt is never taken for this one's.
+    pub output: PathBuf,
+    /// Named in `$TENURE_INPUTS`: written by the caller before the command runs.
+    pub inputs: PathBuf,
+}
+
+/// What became of a command that ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecOutcome {
+    /// How it ended.
+    pub ended: Ended,
+    /// Size of the standard output.
+    pub stdout_bytes: u64,
+    /// Size of the standard error.
+    pub stderr_bytes: u64,
+    /// The last lines of both, standard error last, for people to read.
+    pub tail: String,
+    /// The JSON value the command left in `$TENURE_OUTPUT`, without surrounding white space. After
+    /// anything but exit code 0 this is a courtesy: what cannot be read is `None`, never an error.
+    pub output: Option<Vec<u8>>,
+    /// From the call until the command ran.
+    pub startup: Duration,
+    /// From then until nothing of it was left.
+    pub duration: Duration,
+}
+
+/// How a command ended. A command we stopped is `TimedOut` or `Cancelled`, whatever its exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this code.
+    Exited(i32),
+    /// This signal, not ours, ended it.
+    Signaled(i32),
+    /// Its `timeout_ms` was over.
+    TimedOut,
+    /// The token was cancelled.
+    Cancelled,
+}
+
+/// Runs the command of `spec` to its end, kills what it leaves behind, and tells what became of it.
+///
+/// The environment is the runner's, then that of `spec`, then `env_extra`, later ones winning.
+/// Cancelling `cancel` asks the command to end and, after its grace, kills it; dropping the future
+/// kills it at once. The command failing is an outcome; an error means that it could not be run, or
+/// that it exited with 0 and left an output that breaks the rules.
+///
+/// Needs a tokio runtime with I/O and time enabled.
+pub async fn run(
+    spec: &ExecSpec,
+    paths: &ExecPaths,
+    env_extra: &[(String, String)],
+    cancel: &CancellationToken,
+) -> Result<ExecOutcome, ExecError> {
+    let launch = Launch::new(spec, paths, env_extra)?;
+    let called = Instant::now();
+    let logs = prepare(spec, paths).await?;
+    let (ended, started) = if cancel.is_cancelled() {
+        (Ended::Cancelled, Instant::now())
+    } else {
+        execute(launch, logs, Limits::of(spec), cancel).await?
+    };
+    let (startup, duration) = (started - called, started.elapsed());
+    conclude(paths, ended, startup, duration).await
+}
+
+/// Starts the command under the best leash there is and sees it through. Also tells when it began.
+async fn execute(
+    launch: Launch,
+    logs: Logs,
+    limits: Limits,
+    cancel: &CancellationToken,
+) -> Result<(Ended, Instant), ExecError> {
+    if guard::is_ready() {
+        let process = Guarded::start(launch, logs).await?;
+        let started = Instant::now();
+        Ok((supervise(process, limits, cancel).await?, started))
+    } else {
+        let process = Unguarded::start(launch, logs).await?;
+        let started = Instant::now();
+        Ok((supervise(process, limits, cancel).await?, started))
+    }
+}
+
+/// Readies the files, and refuses a bad `cwd`, which would look like a missing program later.
+async fn prepare(spec: &ExecSpec, paths: &ExecPaths) -> Result<Logs, ExecError> {
+    let (cwd, paths) = (spec.cwd().map(Path::to_owned), paths.clone());
+    blocking(move || {
+        if let Some(path) = cwd.filter(|path| !path.is_dir()) {
+            return Err(ExecError::Cwd { path });
+        }
+        output::clear(&paths.output)?;
+        Logs::create(&paths)
+    })
+    .await
+}
+
+async fn conclude(
+    paths: &ExecPaths,
+    ended: Ended,
+    startup: Duration,
+    duration: Duration,
+) -> Result<ExecOutcome, ExecError> {
+    let paths = paths.clone();
+    blocking(move || {
+        let output = match (ended, output::read(&paths.output)) {
+            (Ended::Exited(0), read) => read?,
+            (_, read) => read.unwrap_or_default(),
+        };
+        let (stdout_bytes, stderr_bytes) = logs::sizes(&paths)?;
+        let tail = logs::tail(&paths)?;
+        Ok(ExecOutcome { ended, stdout_bytes, stderr_bytes, tail, output, startup, duration })
+    })
+    .await
+}
+
+/// Runs file and process calls where they may block. Panics there are panics here.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ExecError> + Send + 'static,
+) -> Result<T, ExecError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(ExecError::RuntimeShutDown),
+        },
+    }
+}

@@ -1,0 +1,3 @@
+//! The worker side: what runs a step.
+
+pub mod exec;
