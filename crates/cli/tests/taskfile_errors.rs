@@ -1,5 +1,5 @@
 //! What a person sees when a task file is wrong. The cases and the messages stand in
-//! `taskfile_errors.golden`, to be read as a text: `=== file name`, the file, `---`, the message.
+//! `taskfile_errors.golden`, to be read as a text: `=== file name`, the file, `~~~`, the message.
 //! `TENURE_BLESS=1` writes the messages anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -22,7 +22,7 @@ fn cases() -> Vec<Case<'static>> {
 
 fn case(block: &'static str) -> Case<'static> {
     let (file, rest) = block.split_once('\n').unwrap();
-    let (input, message) = rest.rsplit_once("---\n").unwrap_or((rest, ""));
+    let (input, message) = rest.rsplit_once("~~~\n").unwrap_or((rest, ""));
     Case { file, input, message: message.trim_end() }
 }
 
@@ -45,7 +45,7 @@ fn messages_name_the_place_and_what_would_be_right() {
 
 fn bless(rendered: &[String]) {
     let block = |(case, message): (&Case<'_>, &String)| {
-        format!("=== {}\n{}---\n{message}\n\n", case.file, case.input)
+        format!("=== {}\n{}~~~\n{message}\n\n", case.file, case.input)
     };
     let text: String = cases().iter().zip(rendered).map(block).collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/taskfile_errors.golden");

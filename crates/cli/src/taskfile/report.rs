@@ -144,6 +144,9 @@ pub(super) fn nearest<'c>(
     name: &str,
     candidates: impl IntoIterator<Item = &'c str>,
 ) -> Option<&'c str> {
+    if name.len() > NAME_CHARS {
+        return None;
+    }
     let farthest = name.chars().count() / 3;
     let close = |candidate: &'c str| {
         let distance = match candidate.eq_ignore_ascii_case(name) {

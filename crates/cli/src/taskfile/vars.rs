@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 
 use super::limits::ID_CHARS_MAX;
 use super::node::{Entry, Kind, Node, number};
+use super::path::Path;
 use super::report::{Finding, Report, did_you_mean, quoted};
 use super::syntax::parse_json;
 
@@ -62,23 +63,15 @@ impl<'a> Vars<'a> {
         if entry.value.as_text().is_some_and(has_reference) {
             report.add(|| {
                 Finding::at(entry.value.at(), "a default cannot refer to other variables")
-                    .field(format!("vars.{}", entry.key))
+                    .field(Path::Root.key("vars").key(&entry.key))
             });
         }
-        let value = match given {
-            None => Ok(entry.value.clone()),
-            Some(text) => typed(text, &entry.value),
-        };
-        match value {
-            Ok(value) => drop(self.values.insert(entry.key.clone(), value)),
-            Err(expected) => report.add(|| {
-                let message =
-                    format!("the value given for {} is not {expected}", quoted(&entry.key));
-                Finding::at(entry.value.at(), message)
-                    .field(format!("vars.{}", entry.key))
-                    .hint("the default decides the type of a variable")
-            }),
-        }
+        let value = given.map_or_else(|| Ok(entry.value.clone()), |text| typed(text, &entry.value));
+        let value = value.unwrap_or_else(|expected| {
+            report.add(|| wrong_value(entry, expected));
+            entry.value.clone()
+        });
+        self.values.insert(entry.key.clone(), value);
     }
 
     fn refuse_undeclared(&self, given: &BTreeMap<String, String>, report: &Report<'_>) {
@@ -220,6 +213,13 @@ fn bad_name(entry: &Entry<'_>, at: usize) -> Finding {
     Finding::at(at, format!("{} is no name for a variable", quoted(&entry.key)))
         .field("vars")
         .hint(format!("letters, digits, `-` and `_`, at most {ID_CHARS_MAX}"))
+}
+
+fn wrong_value(entry: &Entry<'_>, expected: &str) -> Finding {
+    let message = format!("the value given for {} is not {expected}", quoted(&entry.key));
+    Finding::at(entry.value.at(), message)
+        .field(Path::Root.key("vars").key(&entry.key))
+        .hint("the default decides the type of a variable")
 }
 
 fn unclosed() -> (String, Option<String>) {

@@ -57,7 +57,7 @@ pub(super) fn read<'a>(
 fn tasks<'n, 'a>(root: &'n Node<'a>, cx: &Context<'_, 'a>) -> Option<&'n [Node<'a>]> {
     let version = root.get("schemaVersion");
     let known = |version: &Node<'_>| match &version.kind {
-        Kind::Text(text) | Kind::Number(text) => text == "1.5" || text.starts_with("1.5."),
+        Kind::Text(text) | Kind::Number(text) => text.starts_with("1."),
         _ => false,
     };
     let list = root.get("workflow").and_then(|workflow| workflow.get("specification"));
