@@ -1,1 +1,32 @@
-//! Placeholder.
+//! The actors of Tenure, generic over the ports.
+//!
+//! A node is a tree of actors: the node supervises partitions and pools, a partition supervises
+//! the Tasks that are busy. A Task's actor decides, appends, applies and answers; a pool's actor
+//! pairs ready Steps with workers that asked for work. They only cast to each other, never call,
+//! and no handler waits for I/O.
+//!
+//! [`Scheduler`] is the handle: cheap to clone, bounded at the edge. What is deliberately absent:
+//! any rule of the domain. A refusal is an answer of the core, handed on.
+
+mod ask;
+mod clock;
+mod config;
+mod directory;
+mod edge;
+mod grant;
+mod handle;
+mod node;
+mod partition;
+mod pool;
+mod task;
+mod worker;
+
+pub use ask::{Answer, Envelope};
+pub use clock::Clock;
+pub use config::Config;
+pub use handle::Scheduler;
+pub use node::Appended;
+pub use partition::{hash as partition_hash, of as partition_of};
+pub use pool::Worker;
+pub use task::open::{load, load_until};
+pub use worker::WorkerLink;

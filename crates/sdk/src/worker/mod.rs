@@ -1,3 +1,16 @@
-//! The worker side: what runs a step.
+//! Workers: handlers by name, the step context, a pool that runs them.
+//!
+//! A [`WorkerPool`] takes grants from a [`WorkerPort`](tenure_ports::bus::WorkerPort), runs up to
+//! `concurrency` handlers at a time, heartbeats for them on its own schedule, and repeats each
+//! report until it is recorded. Handlers see a [`StepContext`] and nothing of leases, tokens or
+//! versions (CTX-13).
 
+pub mod builtin;
+pub mod context;
 pub mod exec;
+pub mod handler;
+mod pool;
+
+pub use context::{Dependency, Spoken, StepContext};
+pub use handler::{HandlerError, Handlers};
+pub use pool::{Options, WorkerPool};

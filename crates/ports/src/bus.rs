@@ -1,0 +1,128 @@
+//! The bus between scheduler and workers: what crosses it, and the worker's end of it.
+//!
+//! A message may be lost, doubled, late or out of order (law 6). Credits are absolute, reports
+//! are idempotent by Attempt and repeated until recorded, and a grant carries everything a worker
+//! needs, so none of that does harm.
+
+use std::future::Future;
+
+use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::id::{AgentId, AttemptId, HandlerName, Ref, RunId, StepId};
+use tenure_core::record::Value;
+use tenure_core::Rejection;
+
+use crate::journal::TaskKey;
+
+/// A message to a worker.
+#[derive(Debug)]
+pub enum Delivery {
+    /// A Step to run.
+    Grant(Box<Grant>),
+    /// The Task or the Run is being stopped: the handler should end soon (CANCEL-07).
+    CancelRequested(AttemptId),
+    /// The Attempt is over: whatever the handler still does counts for nothing.
+    Lost(AttemptId),
+}
+
+/// A claimed Step with everything needed to run it (CLAIM-14).
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// The Attempt, as its holder names it from now on.
+    pub holding: Holding,
+    /// The Step.
+    pub step_id: StepId,
+    /// For people.
+    pub title: String,
+    /// Its number among the Step's claims, from 1.
+    pub ordinal: u32,
+    /// Longest time to run, in milliseconds.
+    pub start_to_close_ms: Option<u64>,
+    /// Which handler runs it.
+    pub handler: HandlerName,
+    /// What the handler gets.
+    pub input: Option<Value>,
+    /// Direct dependencies with their outputs.
+    pub dependencies: Vec<(StepId, Option<Value>)>,
+    /// Refs of inputs, and earlier checkpoints.
+    pub input_refs: Vec<Ref>,
+}
+
+/// An open Attempt as its holder names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Its Task.
+    pub task: TaskKey,
+    /// Its Run.
+    pub run_id: RunId,
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// Its token.
+    pub fencing_token: u64,
+    /// Duration of its lease, in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// What a worker says of its room: `credit = free + seen - sent`, as a flow-control window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credit {
+    /// Grants it would take now.
+    pub free: u64,
+    /// Grants it has seen from this node since it joined.
+    pub seen: u64,
+}
+
+/// A report that is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Version of the Task after it.
+    pub version: u64,
+    /// Whether the Task is being closed.
+    pub cancel_requested: bool,
+}
+
+/// What a heartbeat is answered with, per Attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Pulse {
+    /// Renewed.
+    Renewed {
+        /// Whether the holder was asked to stop.
+        cancel_requested: bool,
+    },
+    /// The Attempt is over (`stale_attempt` or `task_terminal`).
+    Lost(Rejection),
+    /// Nothing is known now: the lease was not renewed, and not lost either.
+    Unknown,
+}
+
+/// A worker's end of the bus.
+///
+/// Every call is sent when it is made, in the order of the calls; the returned future only waits
+/// for the answer. `Err` with a retryable code (`unavailable`, `storage_error`) says nothing about
+/// what happened: repeat the call.
+pub trait WorkerPort: Send + Sync + 'static {
+    /// Waits for the answer to a call.
+    type Answer: Future<Output = Result<Recorded, Rejection>> + Send + 'static;
+
+    /// The worker's principal, unique to this boot of it.
+    fn id(&self) -> &AgentId;
+
+    /// States how much room there is.
+    fn credit(&self, credit: Credit);
+
+    /// Reports on a held Step, with the room there is now.
+    fn report(
+        &self,
+        held: &Holding,
+        report: StepReport,
+        room: Option<Credit>,
+    ) -> Self::Answer;
+
+    /// Ends a Run without a final word on its Step (RUN-03).
+    fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Self::Answer;
+
+    /// Gives a Step back (S26).
+    fn release(&self, held: &Holding, room: Option<Credit>) -> Self::Answer;
+
+    /// Renews leases, all Attempts in one message. Answers come in the same order.
+    fn heartbeat(&self, holdings: &[Holding]) -> impl Future<Output = Vec<Pulse>> + Send;
+}

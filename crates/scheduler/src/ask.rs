@@ -1,0 +1,104 @@
+//! Requests to a Task's actor and what comes back.
+
+use std::fmt;
+
+use smol_str::SmolStr;
+use tenure_core::command::create::{CreateTask, Defaults, Parent};
+use tenure_core::command::{Caller, Wait};
+use tenure_core::id::{AttemptId, CommandId, Digest, RunId};
+use tenure_core::status::TaskStatus;
+use tenure_core::task::{Made, Written};
+use tenure_core::{Command, Rejection, Reply, Task};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::oneshot;
+
+/// Everything around a command.
+#[derive(Debug, Clone)]
+pub struct Envelope {
+    /// Who asks, as the transport authenticated it.
+    pub caller: Caller,
+    /// The caller's id of the command.
+    pub command_id: Option<CommandId>,
+    /// Judge only at this version.
+    pub expected_version: Option<u64>,
+    /// W3C traceparent.
+    pub trace: Option<SmolStr>,
+}
+
+impl Envelope {
+    /// A command of this caller with this id.
+    pub fn new(caller: Caller, command_id: Option<CommandId>) -> Self {
+        Self { caller, command_id, expected_version: None, trace: None }
+    }
+}
+
+/// The answer to a write, given once it is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Its events.
+    pub written: Option<Written>,
+    /// Version after them.
+    pub version: u64,
+    /// The Run it made.
+    pub run_id: Option<RunId>,
+    /// The Attempt it made.
+    pub attempt_id: Option<AttemptId>,
+    /// Native status of the Task now.
+    pub status: TaskStatus,
+    /// Whether the Task is being closed.
+    pub cancel_requested: bool,
+}
+
+impl Answer {
+    pub(crate) fn of(task: &Task, reply: &Reply) -> Self {
+        let (run_id, attempt_id) = match reply.made {
+            Made::Nothing => (None, None),
+            Made::Run(pos) => (Some(task.run_at(pos).run_id), None),
+            Made::Attempt(pos) => {
+                let attempt = task.attempt_at(pos);
+                (Some(attempt.run_id), Some(attempt.attempt_id))
+            }
+        };
+        Self {
+            written: reply.written,
+            version: reply.version,
+            run_id,
+            attempt_id,
+            status: task.head().status,
+            cancel_requested: task.is_closing(),
+        }
+    }
+}
+
+/// Where an answer goes.
+pub(crate) type ReplyTo = oneshot::Sender<Result<Answer, Rejection>>;
+
+/// What is asked.
+pub(crate) enum What {
+    Create(Box<(CreateTask, Defaults, Option<Parent>)>),
+    Command(Command),
+}
+
+/// A request in the queue of a Task. The permit bounds how many there are.
+pub(crate) struct Ask {
+    pub(crate) what: What,
+    pub(crate) envelope: Envelope,
+    pub(crate) digest: Option<Digest>,
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask").field("envelope", &self.envelope).finish_non_exhaustive()
+    }
+}
+
+/// An answer that waits for the append, or for the end of something.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) result: Result<Answer, Rejection>,
+    pub(crate) waits: Option<Wait>,
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+}

@@ -1,0 +1,48 @@
+//! Settings of a scheduler node, with their reasons.
+
+use std::time::Duration;
+
+use tenure_core::Limits;
+use tenure_core::id::PoolId;
+
+/// Commands in flight before intake answers `unavailable`: bounds memory, not throughput.
+pub(crate) const COMMANDS_IN_FLIGHT: usize = 8_192;
+
+/// Reports, releases and heartbeats in flight. They free resources, so they have room of their
+/// own and are never refused because of new work (mechanisms 16).
+pub(crate) const REPORTS_IN_FLIGHT: usize = 16_384;
+
+/// Commands decided for one append: bounds how long a single append can get.
+pub(crate) const BATCH_MAX: usize = 1_024;
+
+/// Commits a slow subscriber may lag behind before it has to read the log.
+pub(crate) const EVENTS_KEPT: usize = 16_384;
+
+/// Settings of a node.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Limits and durations of the domain.
+    pub limits: Limits,
+    /// Pool of Steps that name none.
+    pub default_worker_pool_id: PoolId,
+    /// How often ended leases are looked for (LEASE-16).
+    pub tick: Duration,
+    /// Open Attempts of workers that this process does not know belong to an earlier boot and end
+    /// at once as `host_restarted` (LEASE-15): true where one process is everything.
+    pub embedded: bool,
+    /// Supervising partitions of Tasks.
+    pub partitions: u32,
+}
+
+impl Config {
+    /// Settings of a process that is everything: scheduler, workers and log.
+    pub fn embedded(default_worker_pool_id: PoolId) -> Self {
+        Self {
+            limits: Limits::default(),
+            default_worker_pool_id,
+            tick: Duration::from_secs(1),
+            embedded: true,
+            partitions: 8,
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The handle on a node: cheap to clone, the only way in.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ractor::{Actor, ActorRef};
+use tenure_core::command::create::{CreateTask, Defaults, Parent};
+use tenure_core::command::check_tool;
+use tenure_core::event::LeaseEnd;
+use tenure_core::id::{AttemptId, TaskId};
+use tenure_core::status::Policy;
+use tenure_core::{Code, Command, Rejection, Task};
+use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_ports::{Journal, Leases};
+use tokio::sync::{Semaphore, broadcast, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::ask::{Answer, Ask, Envelope, What};
+use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
+use crate::node::{Appended, Node, stopped};
+use crate::partition::{NodeActor, Nothing, PartitionActor};
+use crate::task::open::unreadable;
+use crate::task::{Begin, Msg, Reader};
+
+/// A running node.
+pub struct Scheduler<J: Journal, L: Leases> {
+    pub(crate) node: Arc<Node<J, L>>,
+    root: ActorRef<Nothing>,
+    commands: Arc<Semaphore>,
+    reports: Arc<Semaphore>,
+}
+
+impl<J: Journal, L: Leases> Clone for Scheduler<J, L> {
+    fn clone(&self) -> Self {
+        Self {
+            node: Arc::clone(&self.node),
+            root: self.root.clone(),
+            commands: Arc::clone(&self.commands),
+            reports: Arc::clone(&self.reports),
+        }
+    }
+}
+
+impl<J: Journal, L: Leases> fmt::Debug for Scheduler<J, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler").finish_non_exhaustive()
+    }
+}
+
+/// Which permits a request takes: reports are served even when new work is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Commands,
+    Reports,
+}
+
+/// How often a request that crossed an actor's retirement is sent again.
+const RESENDS: usize = 8;
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// Starts a node on these ports.
+    ///
+    /// # Errors
+    /// The actor runtime does not start.
+    pub async fn start(journal: Arc<J>, leases: Arc<L>, config: Config) -> Result<Self, Rejection> {
+        let failed = |error: ractor::SpawnErr| stopped(&error.to_string());
+        let partitions = config.partitions.max(1);
+        let node = Arc::new(Node::new(journal, leases, config));
+        let (root, _) = Actor::spawn(None, NodeActor, ()).await.map_err(failed)?;
+        let mut cells = Vec::new();
+        for _ in 0..partitions {
+            let actor = PartitionActor(std::marker::PhantomData);
+            let (cell, _) = Actor::spawn_linked(None, actor, Arc::clone(&node), root.get_cell())
+                .await
+                .map_err(failed)?;
+            cells.push(cell.get_cell());
+        }
+        node.supervise(root.get_cell(), cells);
+        let scanner = scan_leases(Arc::clone(&node));
+        let watched = root.clone();
+        tokio::spawn(async move {
+            // Every loop is supervised: a node whose scan has died would never lose a worker.
+            if let Err(error) = scanner.await
+                && error.is_panic()
+            {
+                tracing::error!(%error, "the lease scan failed; the node stops");
+                watched.stop(Some("lease scan failed".into()));
+            }
+        });
+        Ok(Self {
+            node,
+            root,
+            commands: Arc::new(Semaphore::new(COMMANDS_IN_FLIGHT)),
+            reports: Arc::new(Semaphore::new(REPORTS_IN_FLIGHT)),
+        })
+    }
+
+    /// Makes a Task. `policy` is what dispatch and completion are where the input says nothing
+    /// (POL-01).
+    ///
+    /// # Errors
+    /// The refusals of `agent.task_create`.
+    pub async fn create(
+        &self,
+        envelope: Envelope,
+        input: CreateTask,
+        policy: Policy,
+    ) -> Result<Answer, Rejection> {
+        let key = TaskKey {
+            session_id: envelope.caller.session_id.clone(),
+            task_id: input.task_id()?.clone(),
+        };
+        let parent = self.parent_of(&key, input.parent_task_id.as_ref()).await?;
+        let digest = crate::edge::create_digest(&envelope, &input)?;
+        let worker_pool_id = self.node.config.default_worker_pool_id.clone();
+        let defaults = Defaults { policy, worker_pool_id };
+        let what = What::Create(Box::new((input, defaults, parent)));
+        let answer = self.enqueue(&key, Begin::Create, what, envelope, digest, Lane::Commands)?;
+        answer.await.map_err(|_| ambiguous())?
+    }
+
+    async fn parent_of(
+        &self,
+        child: &TaskKey,
+        parent: Option<&TaskId>,
+    ) -> Result<Option<Parent>, Rejection> {
+        let Some(parent) = parent else { return Ok(None) };
+        let key = TaskKey { session_id: child.session_id.clone(), task_id: parent.clone() };
+        match self.read(&key, Parent::of).await {
+            Ok(parent) => Ok(Some(parent)),
+            Err(rejection) if rejection.code == Code::TaskNotFound => Ok(None),
+            Err(rejection) => Err(rejection),
+        }
+    }
+
+    /// Carries out a command on a Task, and answers when it is durable.
+    ///
+    /// # Errors
+    /// The refusals of the command; `unavailable` on overload or when the node stops meanwhile.
+    pub async fn command(
+        &self,
+        key: &TaskKey,
+        envelope: Envelope,
+        command: Command,
+    ) -> Result<Answer, Rejection> {
+        let answer = self.send(key, envelope, command, Lane::Commands)?;
+        answer.await.map_err(|_| ambiguous())?
+    }
+
+    pub(crate) fn send(
+        &self,
+        key: &TaskKey,
+        envelope: Envelope,
+        command: Command,
+        lane: Lane,
+    ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
+        check_tool(&envelope.caller, command.operation())?;
+        let digest = crate::edge::digest(&envelope, &command)?;
+        self.enqueue(key, Begin::Open, What::Command(command), envelope, digest, lane)
+    }
+
+    fn enqueue(
+        &self,
+        key: &TaskKey,
+        begin: Begin,
+        what: What,
+        envelope: Envelope,
+        digest: Option<tenure_core::id::Digest>,
+        lane: Lane,
+    ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
+        let permits = match lane {
+            Lane::Commands => &self.commands,
+            Lane::Reports => &self.reports,
+        };
+        let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded())?;
+        let (reply_to, answer) = oneshot::channel();
+        let ask = Ask { what, envelope, digest, reply_to, permit: Some(permit) };
+        self.cast(key, begin, Msg::Ask(Box::new(ask)))?;
+        Ok(answer)
+    }
+
+    /// Sends to the Task's actor; one that retires just now is replaced.
+    fn cast(&self, key: &TaskKey, begin: Begin, msg: Msg) -> Result<(), Rejection> {
+        let mut actor = self.node.task(key, begin)?;
+        let mut msg = msg;
+        for _ in 0..RESENDS {
+            match actor.cast(msg) {
+                Ok(()) => return Ok(()),
+                Err(ractor::MessagingErr::SendErr(back)) => msg = back,
+                Err(_) => return Err(stopped("the task")),
+            }
+            self.node.directory.remove(key, &actor);
+            actor = self.node.task(key, Begin::Open)?;
+        }
+        Err(stopped("the task"))
+    }
+
+    /// Looks at the Task: a function of its last durable state. Never waits for an append.
+    ///
+    /// # Errors
+    /// `task_not_found`, `storage_error` for a damaged log, `unavailable` when the node stops.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        key: &TaskKey,
+        look: impl FnOnce(&Task) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let (reply_to, answer) = oneshot::channel();
+        let reader: Reader = Box::new(move |task| {
+            let _ = reply_to.send(task.map(look).map_err(Clone::clone)); // The reader may have gone.
+        });
+        self.cast(key, Begin::Open, Msg::Read(reader))?;
+        answer.await.map_err(|_| stopped("the task"))?
+    }
+
+    /// Waits until a Task has ended.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn wait_for_end(&self, key: &TaskKey) -> Result<(), Rejection> {
+        loop {
+            if self.read(key, Task::is_terminal).await? {
+                return Ok(());
+            }
+            let (watcher, ended) = oneshot::channel();
+            self.cast(key, Begin::Open, Msg::WaitForEnd(watcher))?;
+            if ended.await.is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Brings every live Task back: their timers, their ready Steps, their closings (RECOVER-01,
+    /// RECOVER-10). Answers how many there are.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub async fn resume_all(&self) -> Result<usize, Rejection> {
+        let entries = self.node.journal.entries(None).await.map_err(|e| unreadable(&e))?;
+        let live: Vec<TaskKey> =
+            entries.into_iter().filter(|e| e.ended.is_none()).map(|e| e.key).collect();
+        for key in &live {
+            self.node.task(key, Begin::Open)?;
+        }
+        Ok(live.len())
+    }
+
+    /// Commits as they become durable. A watcher that lags too far behind is told so, and reads
+    /// the log.
+    pub fn subscribe(&self) -> broadcast::Receiver<Appended> {
+        self.node.subscribe()
+    }
+
+    /// The log this node writes.
+    pub fn journal(&self) -> &Arc<J> {
+        &self.node.journal
+    }
+
+    /// What is known of a pool's workers.
+    pub fn pool_facts(&self, pool: &tenure_core::id::PoolId) -> tenure_core::eligibility::PoolFacts {
+        let nobody = tenure_core::eligibility::PoolFacts { workers: 0, free: 0 };
+        self.node.pool_if_open(pool).map_or(nobody, |pool| pool.facts())
+    }
+
+    /// Milliseconds until an Attempt's lease ends; none if that cannot be said.
+    pub async fn lease_remaining_ms(&self, attempt: AttemptId) -> Option<u64> {
+        self.node.leases.remaining_ms(attempt).await.ok().flatten()
+    }
+
+    /// The scheduler's clock.
+    pub fn now(&self) -> tenure_core::id::Millis {
+        self.node.clock.now()
+    }
+
+    /// Stops the node: appends in flight finish, then everything ends.
+    pub async fn stop(&self) {
+        let _ = self.root.stop_and_wait(None, None).await; // It may have stopped by itself.
+    }
+
+    /// Reads a Task's log directly, commit by commit.
+    ///
+    /// # Errors
+    /// As the journal's `read`.
+    pub async fn commits(&self, key: &TaskKey) -> Result<Vec<tenure_core::Commit>, ReadError> {
+        let out: Arc<parking_lot::Mutex<Vec<_>>> = Arc::default();
+        let into = Arc::clone(&out);
+        let each = move |commit| {
+            into.lock().push(commit);
+            std::ops::ControlFlow::Continue(())
+        };
+        self.node.journal.read(key, each).await?;
+        Ok(std::mem::take(&mut *out.lock()))
+    }
+}
+
+/// Looks for ended leases (LEASE-16) and tells their Tasks.
+fn scan_leases<J: Journal, L: Leases>(node: Arc<Node<J, L>>) -> JoinHandle<()> {
+    let node = Arc::downgrade(&node);
+    tokio::spawn(async move {
+        let Some(tick) = node.upgrade().map(|n| n.config.tick) else { return };
+        let mut ticks = tokio::time::interval(tick);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(node) = node.upgrade() else { return };
+            match node.leases.expired().await {
+                Ok(ended) => tell_tasks(&node, ended),
+                Err(error) => tracing::warn!(%error, "no lease can be judged now"),
+            }
+        }
+    })
+}
+
+fn tell_tasks<J: Journal, L: Leases>(
+    node: &Arc<Node<J, L>>,
+    ended: Vec<tenure_ports::leases::Lease>,
+) {
+    let mut by_task: std::collections::BTreeMap<TaskKey, Vec<AttemptId>> = Default::default();
+    for lease in ended {
+        by_task.entry(lease.task).or_default().push(lease.attempt_id);
+    }
+    for (key, attempts) in by_task {
+        match node.directory.get(&key) {
+            Some(actor) => {
+                // If it has just gone, the next scan tells its successor.
+                let _ = actor.cast(Msg::Expired(attempts, LeaseEnd::LeaseExpired));
+            }
+            None => node.drop_leases(attempts),
+        }
+    }
+}
+
+/// The answer is lost, not the command: repeat it with the same id.
+pub(crate) fn ambiguous() -> Rejection {
+    Rejection::new(Code::Unavailable, "the answer was lost; repeat the command with the same id")
+        .with("kind", "ambiguous")
+        .with("retry_after_ms", 100)
+}
+
+fn overloaded() -> Rejection {
+    Rejection::new(Code::Unavailable, "too many requests are in flight")
+        .with("kind", "overloaded")
+        .with("retry_after_ms", 50)
+}

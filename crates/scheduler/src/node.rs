@@ -1,0 +1,197 @@
+//! What all actors of a node share: ports, pools, the directory, settings.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use ractor::{ActorCell, ActorRef, ActorRuntime};
+use tenure_core::id::{AgentId, AttemptId, PoolId};
+use tenure_core::{Code, Commit, Rejection};
+use tenure_ports::bus::Credit;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Journal, Leases};
+use tokio::sync::broadcast;
+
+use crate::clock::Clock;
+use crate::config::{Config, EVENTS_KEPT};
+use crate::directory::Directory;
+use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
+use crate::task::{Arguments, Begin, Msg as TaskMsg, TaskActor};
+
+/// A commit that is durable, for whoever watches.
+#[derive(Debug, Clone)]
+pub struct Appended {
+    /// Its Task.
+    pub task: TaskKey,
+    /// The commit.
+    pub commit: Arc<Commit>,
+}
+
+#[derive(Debug)]
+struct OpenPool {
+    pool: Arc<Pool>,
+    actor: ActorRef<PoolMsg>,
+}
+
+/// The shared parts of a node.
+#[derive(Debug)]
+pub(crate) struct Node<J, L> {
+    pub(crate) journal: Arc<J>,
+    pub(crate) leases: Arc<L>,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) directory: Directory,
+    pools: RwLock<HashMap<PoolId, OpenPool>>,
+    workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
+    partitions: Mutex<Vec<ActorCell>>,
+    supervisor: Mutex<Option<ActorCell>>,
+    events: broadcast::Sender<Appended>,
+}
+
+impl<J: Journal, L: Leases> Node<J, L> {
+    pub(crate) fn new(journal: Arc<J>, leases: Arc<L>, config: Config) -> Self {
+        Self {
+            journal,
+            leases,
+            config,
+            clock: Clock::new(),
+            directory: Directory::new(),
+            pools: RwLock::default(),
+            workers: RwLock::default(),
+            partitions: Mutex::default(),
+            supervisor: Mutex::default(),
+            events: broadcast::Sender::new(EVENTS_KEPT),
+        }
+    }
+
+    /// Names the actors under which Tasks and pools are started.
+    pub(crate) fn supervise(&self, supervisor: ActorCell, partitions: Vec<ActorCell>) {
+        *self.supervisor.lock() = Some(supervisor);
+        *self.partitions.lock() = partitions;
+    }
+
+    /// The Task's actor, started if need be.
+    pub(crate) fn task(
+        self: &Arc<Self>,
+        key: &TaskKey,
+        begin: Begin,
+    ) -> Result<ActorRef<TaskMsg>, Rejection> {
+        self.directory.get_or(key, || {
+            let partitions = self.partitions.lock();
+            let at = crate::partition::of(key, partitions.len());
+            let supervisor = partitions.get(at).cloned().ok_or_else(|| stopped("the node"))?;
+            drop(partitions);
+            let arguments = Arguments { key: key.clone(), node: Arc::clone(self), begin };
+            ActorRuntime::spawn_linked_instant(None, TaskActor::new(), arguments, supervisor)
+                .map(|(actor, _)| actor)
+                .map_err(|error| stopped(&error.to_string()))
+        })
+    }
+
+    pub(crate) fn pool_if_open(&self, id: &PoolId) -> Option<Arc<Pool>> {
+        self.pools.read().get(id).map(|open| Arc::clone(&open.pool))
+    }
+
+    /// The pool and its actor, opened if need be.
+    fn pool(&self, id: &PoolId) -> Result<(Arc<Pool>, ActorRef<PoolMsg>), Rejection> {
+        if let Some(open) = self.pools.read().get(id) {
+            return Ok((Arc::clone(&open.pool), open.actor.clone()));
+        }
+        let mut pools = self.pools.write();
+        if let Some(open) = pools.get(id) {
+            return Ok((Arc::clone(&open.pool), open.actor.clone()));
+        }
+        let supervisor = self.supervisor.lock().clone().ok_or_else(|| stopped("the node"))?;
+        let pool = Arc::new(Pool::new(id.clone()));
+        let (actor, _) =
+            ActorRuntime::spawn_linked_instant(None, PoolActor, Arc::clone(&pool), supervisor)
+                .map_err(|error| stopped(&error.to_string()))?;
+        pools.insert(id.clone(), OpenPool { pool: Arc::clone(&pool), actor: actor.clone() });
+        Ok((pool, actor))
+    }
+
+    pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
+        let (pool, _) = self.pool(&worker.pool)?;
+        self.workers.write().insert(worker.id.clone(), Arc::clone(&worker));
+        pool.join(worker);
+        Ok(())
+    }
+
+    pub(crate) fn leave(&self, worker: &Worker) {
+        self.workers.write().remove(&worker.id);
+        if let Some(pool) = self.pool_if_open(&worker.pool) {
+            pool.leave(&worker.id);
+        }
+    }
+
+    pub(crate) fn worker(&self, id: &AgentId) -> Option<Arc<Worker>> {
+        self.workers.read().get(id).cloned()
+    }
+
+    pub(crate) fn knows(&self, worker: &AgentId) -> bool {
+        self.workers.read().contains_key(worker)
+    }
+
+    /// Notes a worker's room without waking anybody: a Task that is about to decide for this
+    /// worker's report may use it first.
+    pub(crate) fn note_credit(&self, worker: &Worker, credit: Credit) -> bool {
+        self.pool_if_open(&worker.pool).is_some_and(|pool| pool.note_credit(&worker.id, credit))
+    }
+
+    pub(crate) fn wake_pool(&self, id: &PoolId) {
+        if let Some(open) = self.pools.read().get(id) {
+            let _ = open.actor.cast(PoolMsg::Match); // The node may be stopping.
+        }
+    }
+
+    pub(crate) fn give_back(&self, worker: &Worker, credits: u64) {
+        if let Some(pool) = self.pool_if_open(&worker.pool) {
+            pool.give_back(&worker.id, credits);
+            self.wake_pool(&worker.pool);
+        }
+    }
+
+    pub(crate) fn offer(
+        &self,
+        pool: &PoolId,
+        key: TaskKey,
+        task: ActorRef<TaskMsg>,
+        priority: i32,
+        ready: usize,
+    ) {
+        if let Ok((_, actor)) = self.pool(pool) {
+            let _ = actor.cast(PoolMsg::Ready { key, task, priority, ready }); // It may be stopping.
+        }
+    }
+
+    pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(error) = node.leases.release(attempts).await {
+                tracing::debug!(%error, "leases stay until the next scan");
+            }
+        });
+    }
+
+    pub(crate) fn publish(&self, key: &TaskKey, commit: &Arc<Commit>) {
+        if self.events.receiver_count() > 0 {
+            let appended = Appended { task: key.clone(), commit: Arc::clone(commit) };
+            let _ = self.events.send(appended); // The last watcher may just have left.
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Appended> {
+        self.events.subscribe()
+    }
+}
+
+/// `task_not_found`, to callers who may know.
+pub(crate) fn not_found(key: &TaskKey) -> Rejection {
+    let message = format!("task {} does not exist in session {}", key.task_id, key.session_id);
+    Rejection::new(Code::TaskNotFound, message).with("task_id", key.task_id.as_str())
+}
+
+/// The node cannot take this now.
+pub(crate) fn stopped(what: &str) -> Rejection {
+    Rejection::new(Code::Unavailable, format!("{what} is not running")).with("retry_after_ms", 1_000)
+}

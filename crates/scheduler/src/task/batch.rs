@@ -1,0 +1,290 @@
+//! Deciding what has gathered, and sending it to the log as one append.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use tenure_core::command::{Cx, Grant as GrantCommand};
+use tenure_core::event::{Body, LeaseEnd};
+use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::task::Made;
+use tenure_core::{Command, Outcome, Rejection, Task};
+use tenure_ports::leases::Lease;
+use tenure_ports::{Journal, Leases};
+
+use super::{Flight, Landed, Life, Msg, State, Waiting};
+use crate::ask::{Answer, Ask, Held, What};
+use crate::config::BATCH_MAX;
+use crate::pool::{Credits, Worker};
+
+impl Flight {
+    fn new() -> Self {
+        Self {
+            creates: false,
+            creation: None,
+            commits: Vec::new(),
+            answers: Vec::new(),
+            grants: Vec::new(),
+            ended: Vec::new(),
+            unused: Vec::new(),
+        }
+    }
+}
+
+impl<J: Journal, L: Leases> State<J, L> {
+    /// Decides everything that waits, in turn, and appends it together.
+    pub(super) fn flush(&mut self, myself: &ActorRef<Msg>) {
+        if self.flight.is_some() {
+            return;
+        }
+        let mut flight = Flight::new();
+        let after = self.version();
+        while flight.commits.len() < BATCH_MAX && !flight.creates {
+            let Some(waiting) = self.waiting.pop_front() else { break };
+            self.decide(&mut flight, waiting);
+        }
+        self.claim_at_once(&mut flight);
+        if flight.commits.is_empty() {
+            self.answer_refusals(flight);
+            self.set_timer(myself);
+            self.flush_soon(myself);
+            return;
+        }
+        self.append(myself, flight, after);
+    }
+
+    fn version(&self) -> u64 {
+        match &self.life {
+            Life::Known(task) => task.version(),
+            Life::New | Life::Unreadable(_) => 0,
+        }
+    }
+
+    fn decide(&mut self, flight: &mut Flight, waiting: Waiting) {
+        match waiting {
+            Waiting::Ask(ask) => self.decide_ask(flight, *ask),
+            Waiting::Credits(credits) => {
+                for (worker, room) in credits {
+                    self.grant(flight, &worker, room);
+                }
+            }
+            Waiting::Expired(attempt_ids, reason) => {
+                let told = attempt_ids.clone();
+                if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason })
+                    && reason == LeaseEnd::LeaseExpired
+                {
+                    tracing::warn!(task = %self.key, attempts = ?told, "leases ended without a word");
+                }
+            }
+            Waiting::Due => while self.decide_alone(flight, &Command::Due) {},
+        }
+    }
+
+    fn decide_ask(&mut self, flight: &mut Flight, ask: Ask) {
+        let Ask { what, envelope, digest, reply_to, permit } = ask;
+        let cx = Cx {
+            caller: &envelope.caller,
+            stamp: self.node.clock.stamp(),
+            command_id: envelope.command_id.as_ref(),
+            digest,
+            expected_version: envelope.expected_version,
+            trace: envelope.trace.as_ref(),
+            epoch: 0,
+            limits: &self.node.config.limits,
+        };
+        let decided = match (&mut self.life, &what) {
+            (Life::Known(task), What::Command(command)) => task.decide(&cx, command),
+            (Life::Known(task), What::Create(create)) => {
+                task.recreated(&cx, &create.0).map(|reply| Outcome { commit: None, reply })
+            }
+            (Life::Unreadable(rejection), _) => Err(rejection.clone()),
+            (Life::New, What::Command(_)) => Err(crate::node::not_found(&self.key)),
+            (life @ Life::New, What::Create(create)) => {
+                let (input, defaults, parent) = &**create;
+                Task::create(&cx, input, defaults, parent.as_ref()).map(|(task, outcome)| {
+                    *life = Life::Known(Box::new(task));
+                    flight.creates = true;
+                    outcome
+                })
+            }
+        };
+        let waits = decided.as_ref().ok().and_then(|outcome| outcome.reply.waits);
+        let result = decided.map(|outcome| self.keep(flight, outcome));
+        if flight.creates && flight.creation.is_none() {
+            // The id may turn out to exist: then this is asked again of the Task that has it.
+            flight.creation = Some(Ask { what, envelope, digest, reply_to, permit });
+        } else {
+            flight.answers.push(Held { result, waits, reply_to, _permit: permit });
+        }
+    }
+
+    /// Decides a command of the scheduler itself. Answers whether it did anything.
+    fn decide_alone(&mut self, flight: &mut Flight, command: &Command) -> bool {
+        let Life::Known(task) = &mut self.life else { return false };
+        let cx = Cx {
+            caller: &self.system,
+            stamp: self.node.clock.stamp(),
+            command_id: None,
+            digest: None,
+            expected_version: None,
+            trace: None,
+            epoch: 0,
+            limits: &self.node.config.limits,
+        };
+        match task.decide(&cx, command) {
+            Ok(outcome) => {
+                let did = outcome.commit.is_some();
+                self.keep(flight, outcome);
+                did
+            }
+            Err(rejection) => {
+                tracing::debug!(task = %self.key, %rejection, "nothing to do");
+                false
+            }
+        }
+    }
+
+    /// Takes a decision into the batch.
+    fn keep(&self, flight: &mut Flight, outcome: Outcome) -> Answer {
+        let Life::Known(task) = &self.life else { unreachable!("a decision was made on a task") };
+        let answer = Answer::of(task, &outcome.reply);
+        if let Some(commit) = outcome.commit {
+            flight.ended.extend(commit.events.iter().filter_map(|event| ended(&event.body)));
+            flight.commits.push(Arc::new(commit));
+        }
+        answer
+    }
+
+    /// Gives ready Steps to a worker that has room. What finds no Step goes back to the pool.
+    fn grant(&mut self, flight: &mut Flight, worker: &Arc<Worker>, room: u64) {
+        let command = Command::GrantStep(GrantCommand {
+            worker_id: worker.id.clone(),
+            worker_pool_id: worker.pool.clone(),
+            handlers: worker.handlers.clone(),
+        });
+        for given in 0..room {
+            let Some(attempt) = self.claim(flight, &command) else {
+                flight.unused.push((Arc::clone(worker), room - given));
+                return;
+            };
+            flight.grants.push((attempt, Arc::clone(worker)));
+        }
+    }
+
+    fn claim(&mut self, flight: &mut Flight, command: &Command) -> Option<tenure_core::table::Pos> {
+        let Life::Known(task) = &mut self.life else { return None };
+        let cx = Cx {
+            caller: &self.system,
+            stamp: self.node.clock.stamp(),
+            command_id: None,
+            digest: None,
+            expected_version: None,
+            trace: None,
+            epoch: 0,
+            limits: &self.node.config.limits,
+        };
+        let outcome = task.decide(&cx, command).ok()?;
+        let Made::Attempt(attempt) = outcome.reply.made else { return None };
+        self.keep(flight, outcome);
+        Some(attempt)
+    }
+
+    /// Claims in the append that made Steps ready, where credits wait and no older ready Step does.
+    fn claim_at_once(&mut self, flight: &mut Flight) {
+        let Life::Known(task) = &self.life else { return };
+        if flight.commits.is_empty() {
+            return;
+        }
+        let pools: Vec<(PoolId, usize)> = task.ready_pools().map(|(p, n)| (p.clone(), n)).collect();
+        for (pool, ready) in pools {
+            let Some(pool) = self.node.pool_if_open(&pool) else { continue };
+            let credits: Credits = pool.try_reserve(&self.key, ready);
+            for (worker, room) in credits {
+                self.grant(flight, &worker, room);
+            }
+        }
+    }
+
+    /// Nothing was written: refusals, replays and no-ops are answered.
+    fn answer_refusals(&mut self, flight: Flight) {
+        self.return_credits(flight.unused);
+        for held in flight.answers {
+            self.answer(held);
+        }
+    }
+
+    /// Sends the commits to the log, and takes the leases of new Attempts beside it.
+    fn append(&mut self, myself: &ActorRef<Msg>, flight: Flight, after: u64) {
+        let node = Arc::clone(&self.node);
+        let (key, actor) = (self.key.clone(), myself.clone());
+        let leases = self.new_leases(&flight);
+        let commits = flight.commits.clone();
+        let creates = flight.creates.then(|| self.wal_name()).flatten();
+        self.flight = Some(flight);
+        tokio::spawn(async move {
+            let append = async {
+                match creates {
+                    Some(name) => node.journal.create(&key, &name, commits).await,
+                    None => node.journal.append(&key, after, commits).await,
+                }
+            };
+            let take = async {
+                if leases.is_empty() { Ok(()) } else { node.leases.acquire(leases).await }
+            };
+            let (append, leases) = tokio::join!(append, take);
+            let landed = Landed { append, leases };
+            let _ = actor.cast(Msg::Landed(landed)); // A stopped actor is replaced by replay.
+        });
+    }
+
+    fn wal_name(&self) -> Option<tenure_core::id::WalName> {
+        match &self.life {
+            Life::Known(task) => Some(task.head().spec.wal_name.clone()),
+            Life::New | Life::Unreadable(_) => None,
+        }
+    }
+
+    fn new_leases(&self, flight: &Flight) -> Vec<Lease> {
+        let claims = flight.commits.iter().flat_map(|c| c.events.iter().map(move |e| (c, e)));
+        claims
+            .filter_map(|(commit, event)| match &event.body {
+                Body::StepClaimed(claim) => Some(Lease {
+                    task: self.key.clone(),
+                    attempt_id: claim.attempt_id,
+                    duration_ms: claim.lease_expires_at.abs_diff(commit.created_at),
+                }),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(super) fn return_credits(&self, unused: Credits) {
+        for (worker, credits) in unused {
+            self.node.give_back(&worker, credits);
+        }
+    }
+
+    /// A rejection that is no answer of the domain.
+    pub(super) fn refuse_all(&mut self, flight: Flight, rejection: &Rejection) {
+        let creation = flight.creation.map(|ask| ask.reply_to);
+        for reply_to in creation.into_iter().chain(flight.answers.into_iter().map(|h| h.reply_to)) {
+            let _ = reply_to.send(Err(rejection.clone()));
+        }
+        for (_, worker) in flight.grants {
+            self.node.give_back(&worker, 1);
+        }
+        self.return_credits(flight.unused);
+    }
+}
+
+/// The Attempt that ends with an event.
+fn ended(body: &Body) -> Option<AttemptId> {
+    match body {
+        Body::StepBlocked(p) => p.attempt_id,
+        Body::StepCompleted(p) => p.attempt_id,
+        Body::StepFailed(p) => p.attempt_id,
+        Body::StepCancelled(p) => p.attempt_id,
+        Body::StepLeaseExpired(p) => Some(p.attempt_id),
+        _ => None,
+    }
+}
+

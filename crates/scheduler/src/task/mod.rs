@@ -1,0 +1,320 @@
+//! The Task actor: decide, append, apply, answer, in that order (WAL-06).
+//!
+//! The actor is a thin shell around the pure Task. Its handler never waits: while an append is in
+//! flight, commands gather in a queue and are then decided together and appended together (group
+//! commit without speculation, mechanisms 2), and reads are answered from the last durable state.
+//! A domain "no" is a reply. The actor stops only when it no longer knows its state; its
+//! supervisor then replays the log.
+
+mod batch;
+pub(crate) mod open;
+mod settle;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tenure_core::command::Wait;
+use tenure_core::event::LeaseEnd;
+use tenure_core::id::{AttemptId, Millis};
+use tenure_core::{Caller, Commit, Rejection, Task};
+use tenure_ports::journal::{AppendError, TaskKey};
+use tenure_ports::leases::LeaseError;
+use tenure_ports::{Journal, Leases};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::ask::{Ask, Held};
+use crate::node::Node;
+use crate::pool::{Credits, Worker};
+
+/// What is done with the last durable state of a Task.
+pub(crate) type Reader = Box<dyn FnOnce(Result<&Task, &Rejection>) + Send>;
+
+/// What a Task's actor is told.
+pub(crate) enum Msg {
+    /// A command.
+    Ask(Box<Ask>),
+    /// Workers have room for ready Steps of this Task.
+    Credits(Credits),
+    /// Leases of these Attempts ended.
+    Expired(Vec<AttemptId>, LeaseEnd),
+    /// The append in flight has returned.
+    Landed(Landed),
+    /// Decide what has gathered.
+    Flush,
+    /// Something is due.
+    Timer(u64),
+    /// Look at the Task.
+    Read(Reader),
+    /// Tell when the Task has ended.
+    WaitForEnd(oneshot::Sender<()>),
+}
+
+impl fmt::Debug for Msg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Ask(_) => "Ask",
+            Self::Credits(_) => "Credits",
+            Self::Expired(..) => "Expired",
+            Self::Landed(_) => "Landed",
+            Self::Flush => "Flush",
+            Self::Timer(_) => "Timer",
+            Self::Read(_) => "Read",
+            Self::WaitForEnd(_) => "WaitForEnd",
+        };
+        f.write_str(name)
+    }
+}
+
+
+/// What became of an append and of the leases taken beside it.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    pub(crate) append: Result<(), AppendError>,
+    pub(crate) leases: Result<(), LeaseError>,
+}
+
+/// Something to decide.
+pub(crate) enum Waiting {
+    Ask(Box<Ask>),
+    Credits(Credits),
+    Expired(Vec<AttemptId>, LeaseEnd),
+    Due,
+}
+
+/// Whether the Task can be worked on.
+pub(crate) enum Life {
+    /// It does not exist yet.
+    New,
+    /// Its state is known.
+    Known(Box<Task>),
+    /// Its log cannot be read: everything is answered with this (RECOVER-04).
+    Unreadable(Rejection),
+}
+
+/// How an actor begins.
+pub(crate) enum Begin {
+    /// The Task may not exist; if it does, it is read.
+    Create,
+    /// The Task is read from its log.
+    Open,
+}
+
+pub(crate) struct Arguments<J, L> {
+    pub(crate) key: TaskKey,
+    pub(crate) node: Arc<Node<J, L>>,
+    pub(crate) begin: Begin,
+}
+
+pub(crate) struct State<J, L> {
+    key: TaskKey,
+    node: Arc<Node<J, L>>,
+    system: Caller,
+    life: Life,
+    waiting: VecDeque<Waiting>,
+    flush_is_due: bool,
+    flight: Option<Flight>,
+    /// Workers of open Attempts, to tell them what they must know.
+    holders: HashMap<AttemptId, Arc<Worker>>,
+    /// Answers that wait for the Task or a Run to end.
+    late: Vec<(Wait, Held)>,
+    watchers: Vec<oneshot::Sender<()>>,
+    /// Attempts whose worker was told to stop.
+    told: Vec<AttemptId>,
+    timer: Option<(Millis, JoinHandle<()>)>,
+    timer_generation: u64,
+    /// No longer in the directory: what still arrives goes to the actor that is.
+    retired: bool,
+}
+
+/// An append in flight, and what is to be done when it returns.
+pub(crate) struct Flight {
+    creates: bool,
+    /// The create itself, to be answered when it is durable, or asked again.
+    creation: Option<Ask>,
+    commits: Vec<Arc<Commit>>,
+    answers: Vec<Held>,
+    /// Attempts made for workers that asked for work.
+    grants: Vec<(tenure_core::table::Pos, Arc<Worker>)>,
+    /// Attempts that end with it.
+    ended: Vec<AttemptId>,
+    /// Credits that found no Step.
+    unused: Credits,
+}
+
+pub(crate) struct TaskActor<J, L>(std::marker::PhantomData<fn() -> (J, L)>);
+
+impl<J, L> TaskActor<J, L> {
+    pub(crate) fn new() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
+    type Msg = Msg;
+    type State = State<J, L>;
+    type Arguments = Arguments<J, L>;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Msg>,
+        args: Arguments<J, L>,
+    ) -> Result<State<J, L>, ActorProcessingErr> {
+        let mut state = State::new(args.key, args.node);
+        if matches!(args.begin, Begin::Open) {
+            state.open(&myself).await;
+        }
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Msg>,
+        msg: Msg,
+        state: &mut State<J, L>,
+    ) -> Result<(), ActorProcessingErr> {
+        if state.retired {
+            state.forward(msg);
+            return Ok(());
+        }
+        match msg {
+            Msg::Ask(ask) => state.gather(&myself, Waiting::Ask(ask)),
+            Msg::Credits(credits) => state.gather(&myself, Waiting::Credits(credits)),
+            Msg::Expired(attempts, why) => state.gather(&myself, Waiting::Expired(attempts, why)),
+            Msg::Flush => {
+                state.flush_is_due = false;
+                state.flush(&myself);
+            }
+            Msg::Landed(landed) => state.land(&myself, landed).await?,
+            Msg::Timer(generation) => state.wake(&myself, generation),
+            Msg::Read(reader) => state.read(reader),
+            Msg::WaitForEnd(watcher) => state.watch(watcher),
+        }
+        state.retire(&myself);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Msg>,
+        _: SupervisionEvent,
+        _: &mut State<J, L>,
+    ) -> Result<(), ActorProcessingErr> {
+        Ok(()) // A Task has no children; the default would stop it.
+    }
+}
+
+impl<J: Journal, L: Leases> State<J, L> {
+    fn new(key: TaskKey, node: Arc<Node<J, L>>) -> Self {
+        Self {
+            system: Caller::system(key.session_id.clone()),
+            key,
+            node,
+            life: Life::New,
+            waiting: VecDeque::new(),
+            flush_is_due: false,
+            flight: None,
+            holders: HashMap::new(),
+            late: Vec::new(),
+            watchers: Vec::new(),
+            told: Vec::new(),
+            timer: None,
+            timer_generation: 0,
+            retired: false,
+        }
+    }
+
+    /// Hands a message that crossed this actor's retirement to its successor.
+    fn forward(&self, msg: Msg) {
+        match msg {
+            Msg::Ask(_) | Msg::Read(_) | Msg::WaitForEnd(_) => {
+                if let Ok(successor) = self.node.task(&self.key, Begin::Open) {
+                    let _ = successor.cast(msg); // If it is gone too, the caller is told.
+                }
+            }
+            Msg::Credits(credits) => self.return_credits(credits),
+            Msg::Expired(..) | Msg::Landed(_) | Msg::Flush | Msg::Timer(_) => {}
+        }
+    }
+
+    /// Queues something to decide. What is in the mailbox behind it comes along: the flush is a
+    /// message of its own.
+    fn gather(&mut self, myself: &ActorRef<Msg>, waiting: Waiting) {
+        self.waiting.push_back(waiting);
+        self.flush_soon(myself);
+    }
+
+    fn flush_soon(&mut self, myself: &ActorRef<Msg>) {
+        if self.flight.is_none() && !self.flush_is_due && !self.waiting.is_empty() {
+            self.flush_is_due = myself.cast(Msg::Flush).is_ok();
+        }
+    }
+
+    fn read(&self, reader: Reader) {
+        match &self.life {
+            Life::Known(task) if !self.is_being_created() => reader(Ok(task)),
+            Life::Unreadable(rejection) => reader(Err(rejection)),
+            Life::New | Life::Known(_) => reader(Err(&crate::node::not_found(&self.key))),
+        }
+    }
+
+    fn is_being_created(&self) -> bool {
+        self.flight.as_ref().is_some_and(|f| f.creates)
+    }
+
+    fn watch(&mut self, watcher: oneshot::Sender<()>) {
+        match &self.life {
+            Life::Known(task) if task.is_terminal() && self.flight.is_none() => drop(watcher.send(())),
+            Life::Unreadable(_) => {}
+            Life::New | Life::Known(_) => self.watchers.push(watcher),
+        }
+    }
+
+    fn wake(&mut self, myself: &ActorRef<Msg>, generation: u64) {
+        if generation == self.timer_generation {
+            self.timer = None;
+            self.gather(myself, Waiting::Due);
+        }
+    }
+
+    /// Sets the one timer to the next moment at which something is due.
+    fn set_timer(&mut self, myself: &ActorRef<Msg>) {
+        let Life::Known(task) = &self.life else { return };
+        let due = task.next_due();
+        if self.timer.as_ref().map(|(at, _)| *at) == due {
+            return;
+        }
+        if let Some((_, old)) = self.timer.take() {
+            old.abort();
+        }
+        self.timer_generation += 1;
+        let Some(at) = due else { return };
+        let (generation, actor) = (self.timer_generation, myself.clone());
+        let instant = self.node.clock.instant_of(at);
+        let sleeper = tokio::spawn(async move {
+            tokio::time::sleep_until(instant).await;
+            let _ = actor.cast(Msg::Timer(generation)); // The Task may have gone.
+        });
+        self.timer = Some((at, sleeper));
+    }
+
+    /// An actor is needed while its Task is live or somebody waits; after that it lets its queue
+    /// run empty (`drain`, never `stop`, which would drop what is queued).
+    fn retire(&mut self, myself: &ActorRef<Msg>) {
+        let idle = self.flight.is_none() && self.waiting.is_empty() && self.late.is_empty();
+        let over = match &self.life {
+            Life::Known(task) => task.is_terminal(),
+            Life::Unreadable(_) | Life::New => true,
+        };
+        if idle && over && self.node.directory.remove(&self.key, myself) {
+            self.retired = true;
+            self.node.journal.release(&self.key);
+            if let Some((_, timer)) = self.timer.take() {
+                timer.abort();
+            }
+            let _ = myself.drain();
+        }
+    }
+}

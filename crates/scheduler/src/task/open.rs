@@ -1,0 +1,94 @@
+//! Reading a Task from its log (RECOVER).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ractor::ActorRef;
+use tenure_core::event::LeaseEnd;
+use tenure_core::id::AttemptId;
+use tenure_core::task::apply::Illegal;
+use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_ports::{Journal, Leases};
+
+use super::{Life, Msg, State, Waiting};
+
+impl<J: Journal, L: Leases> State<J, L> {
+    /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
+    /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09).
+    pub(super) async fn open(&mut self, myself: &ActorRef<Msg>) {
+        self.life = match load(&*self.node.journal, &self.key).await {
+            Ok(task) => Life::Known(Box::new(task)),
+            Err(ReadError::NotFound) => Life::New,
+            Err(error) => {
+                tracing::error!(task = %self.key, %error, "the task's log cannot be read");
+                Life::Unreadable(unreadable(&error))
+            }
+        };
+        let Life::Known(task) = &self.life else { return };
+        if task.is_terminal() {
+            return;
+        }
+        let orphans: Vec<AttemptId> = task
+            .open_attempts()
+            .filter(|a| self.node.config.embedded && !self.node.knows(&a.worker_id))
+            .map(|a| a.attempt_id)
+            .collect();
+        for attempt in task.open_attempts() {
+            if let Some(worker) = self.node.worker(&attempt.worker_id) {
+                self.holders.insert(attempt.attempt_id, worker);
+            }
+        }
+        if !orphans.is_empty() {
+            tracing::info!(task = %self.key, count = orphans.len(), "attempts of an earlier boot end");
+            self.waiting.push_front(Waiting::Expired(orphans, LeaseEnd::HostRestarted));
+        }
+        self.waiting.push_back(Waiting::Due);
+        self.offer(myself);
+        self.flush_soon(myself);
+    }
+}
+
+/// Folds a Task's log.
+///
+/// # Errors
+/// The log does not exist, is damaged, or is not the history of a Task (RECOVER-05).
+pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadError> {
+    load_until(journal, key, u64::MAX).await
+}
+
+/// Folds a Task's log up to the commit that contains `seq`.
+///
+/// # Errors
+/// As [`load`].
+pub async fn load_until<J: Journal>(journal: &J, key: &TaskKey, seq: u64) -> Result<Task, ReadError> {
+    let folded: Arc<Mutex<Option<Result<Task, Illegal>>>> = Arc::default();
+    let into = Arc::clone(&folded);
+    let each = move |commit: Commit| {
+        if commit.first_seq > seq {
+            return ControlFlow::Break(());
+        }
+        let mut slot = into.lock();
+        let next = match slot.take() {
+            None => Task::restore(&commit),
+            Some(Ok(mut task)) => task.replay(&commit).map(|()| task),
+            Some(Err(illegal)) => Err(illegal),
+        };
+        let flow = if next.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        *slot = Some(next);
+        flow
+    };
+    journal.read(key, each).await?;
+    match folded.lock().take() {
+        Some(Ok(task)) => Ok(task),
+        Some(Err(illegal)) => Err(ReadError::Failed(illegal.to_string())),
+        None => Err(ReadError::NotFound),
+    }
+}
+
+/// RECOVER-04: what every command and read on the Task is answered with.
+pub(crate) fn unreadable(error: &ReadError) -> Rejection {
+    Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
+        .with("kind", "replay_failed")
+}

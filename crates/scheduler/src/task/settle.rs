@@ -1,0 +1,222 @@
+//! What happens when an append returns: answers, grants, signals, offers (WAL-06).
+
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef};
+use tenure_core::command::Wait;
+use tenure_core::id::PoolId;
+use tenure_core::status::{EndReason, RunState};
+use tenure_core::{Code, Commit, Rejection};
+use tenure_ports::bus::Delivery;
+use tenure_ports::journal::AppendError;
+use tenure_ports::{Journal, Leases};
+
+use super::{Flight, Landed, Life, Msg, State, Waiting};
+use crate::ask::{Answer, Ask, Held};
+use crate::grant::grant_of;
+
+impl<J: Journal, L: Leases> State<J, L> {
+    pub(super) async fn land(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        landed: Landed,
+    ) -> Result<(), ActorProcessingErr> {
+        let Some(flight) = self.flight.take() else { return Ok(()) };
+        match landed.append {
+            Ok(()) => {
+                if let Err(error) = landed.leases {
+                    tracing::warn!(task = %self.key, %error, "leases of new attempts were not taken");
+                }
+                self.settle(myself, flight);
+            }
+            Err(error) if flight.creates => self.not_created(myself, flight, error).await,
+            Err(AppendError::Unknown(error)) => {
+                let rejection = storage_error("ambiguous", &error);
+                self.refuse_all(flight, &rejection);
+                // The state is no longer known: the supervisor replays the log.
+                return Err(format!("append of unknown fate: {error}").into());
+            }
+            Err(error) => {
+                tracing::error!(task = %self.key, %error, "append failed");
+                if let Life::Known(task) = &mut self.life {
+                    task.abort();
+                }
+                self.refuse_all(flight, &storage_error("append_failed", &error.to_string()));
+                if let AppendError::Fenced { .. } = error {
+                    return Err(error.to_string().into());
+                }
+            }
+        }
+        self.set_timer(myself);
+        self.flush_soon(myself);
+        Ok(())
+    }
+
+    /// The commits are durable: now, and not before, others learn of them.
+    fn settle(&mut self, myself: &ActorRef<Msg>, flight: Flight) {
+        let Life::Known(task) = &mut self.life else { return };
+        task.settle();
+        for commit in &flight.commits {
+            self.node.publish(&self.key, commit);
+        }
+        self.hand_out(&flight);
+        self.end_attempts(&flight);
+        if let Some(ask) = flight.creation {
+            self.answer_creation(ask, &flight.commits);
+        }
+        for held in flight.answers {
+            self.answer(held);
+        }
+        self.return_credits(flight.unused);
+        self.signal();
+        self.answer_late();
+        self.offer(myself);
+    }
+
+    fn answer_creation(&self, ask: Ask, commits: &[Arc<Commit>]) {
+        let (Life::Known(task), Some(first)) = (&self.life, commits.first()) else { return };
+        let answer = Answer {
+            written: Some(first.written()),
+            version: first.last_seq(),
+            run_id: None,
+            attempt_id: None,
+            status: task.head().status,
+            cancel_requested: false,
+        };
+        let _ = ask.reply_to.send(Ok(answer)); // The caller may have gone; the change stands.
+    }
+
+    /// Sends grants to their workers.
+    fn hand_out(&mut self, flight: &Flight) {
+        let Life::Known(task) = &self.life else { return };
+        let lease_ms = self.node.config.limits.lease_ms;
+        for (attempt, worker) in &flight.grants {
+            let grant = grant_of(&self.key, task, *attempt, lease_ms);
+            let attempt_id = grant.holding.attempt_id;
+            if worker.inbox.send(Delivery::Grant(Box::new(grant))).is_ok() {
+                self.holders.insert(attempt_id, Arc::clone(worker));
+            } else {
+                // Nobody is there: the Step goes back at once (S26).
+                let release = tenure_core::event::LeaseEnd::Released;
+                self.waiting.push_back(Waiting::Expired(vec![attempt_id], release));
+            }
+        }
+    }
+
+    /// Drops leases of ended Attempts, and tells workers of those that others ended.
+    fn end_attempts(&mut self, flight: &Flight) {
+        if flight.ended.is_empty() {
+            return;
+        }
+        let Life::Known(task) = &self.life else { return };
+        for id in &flight.ended {
+            let Some(worker) = self.holders.remove(id) else { continue };
+            let by_itself = task.attempt(*id).and_then(|a| task.run(a.run_id)).is_some_and(|run| {
+                run.end_reason == Some(EndReason::Completed)
+            });
+            if !by_itself {
+                let _ = worker.inbox.send(Delivery::Lost(*id)); // It may have left.
+            }
+        }
+        self.node.drop_leases(flight.ended.clone());
+    }
+
+    /// Tells holders that they are asked to stop, once each (in process nothing gets lost).
+    fn signal(&mut self) {
+        let Life::Known(task) = &self.life else { return };
+        if !task.is_closing() && !task.has_stopping_runs() {
+            self.told.clear();
+            return;
+        }
+        for attempt in task.open_attempts() {
+            if task.must_stop(attempt.attempt_id) && !self.told.contains(&attempt.attempt_id) {
+                self.told.push(attempt.attempt_id);
+                if let Some(worker) = self.holders.get(&attempt.attempt_id) {
+                    let _ = worker.inbox.send(Delivery::CancelRequested(attempt.attempt_id));
+                }
+            }
+        }
+    }
+
+    /// Answers now, or when what the caller waits for has happened.
+    pub(super) fn answer(&mut self, held: Held) {
+        match held.waits {
+            Some(wait) if !self.has_happened(wait) => self.late.push((wait, held)),
+            _ => {
+                let result = self.as_of_now(held.result);
+                let _ = held.reply_to.send(result); // The caller may have gone; the change stands.
+            }
+        }
+    }
+
+    fn as_of_now(
+        &self,
+        result: Result<Answer, Rejection>,
+    ) -> Result<Answer, Rejection> {
+        let Life::Known(task) = &self.life else { return result };
+        result.map(|answer| Answer {
+            status: task.head().status,
+            cancel_requested: task.is_closing(),
+            ..answer
+        })
+    }
+
+    fn has_happened(&self, wait: Wait) -> bool {
+        let Life::Known(task) = &self.life else { return true };
+        match wait {
+            Wait::TaskEnd => task.is_terminal(),
+            Wait::RunEnd(run) => task.run_at(run).state == RunState::Ended,
+        }
+    }
+
+    fn answer_late(&mut self) {
+        if !self.late.is_empty() {
+            for (_, held) in std::mem::take(&mut self.late) {
+                self.answer(held);
+            }
+        }
+        if !self.watchers.is_empty() && self.has_happened(Wait::TaskEnd) {
+            for watcher in std::mem::take(&mut self.watchers) {
+                let _ = watcher.send(());
+            }
+        }
+    }
+
+    /// Tells pools how many ready Steps wait for a worker. Absolute numbers: repeating does no harm.
+    pub(super) fn offer(&mut self, myself: &ActorRef<Msg>) {
+        let Life::Known(task) = &self.life else { return };
+        let pools: Vec<(PoolId, usize)> = task.ready_pools().map(|(p, n)| (p.clone(), n)).collect();
+        let priority = task.head().spec.priority;
+        for (pool, ready) in pools {
+            self.node.offer(&pool, self.key.clone(), myself.clone(), priority, ready);
+        }
+    }
+
+    async fn not_created(&mut self, myself: &ActorRef<Msg>, flight: Flight, error: AppendError) {
+        self.life = Life::New;
+        let rejection = match error {
+            AppendError::TaskExists => return self.created_before(myself, flight).await,
+            AppendError::NameTaken => {
+                Rejection::new(Code::PathConflict, "a task with this wal_name exists in the session")
+                    .with("field", "wal_name")
+            }
+            AppendError::Unknown(error) => storage_error("ambiguous", &error),
+            other => storage_error("append_failed", &other.to_string()),
+        };
+        self.refuse_all(flight, &rejection);
+    }
+
+    /// The id exists: the Task is read, and judges whether this is a repeat or a conflict.
+    async fn created_before(&mut self, myself: &ActorRef<Msg>, mut flight: Flight) {
+        let again = flight.creation.take();
+        let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
+        self.refuse_all(flight, &conflict);
+        self.open(myself).await;
+        self.waiting.extend(again.map(|ask| Waiting::Ask(Box::new(ask))));
+    }
+}
+
+pub(crate) fn storage_error(kind: &str, message: &str) -> Rejection {
+    Rejection::new(Code::StorageError, message).with("kind", kind)
+}
+

@@ -1,0 +1,186 @@
+//! The bus in process: the scheduler's side of a worker that lives beside it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tenure_core::command::{EndRun, RunOutcome, StepReport};
+use tenure_core::id::{AgentId, HandlerName, PoolId};
+use tenure_core::status::Role;
+use tenure_core::{Caller, Code, Command, Rejection, Task};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::Lease;
+use tenure_ports::{Journal, Leases};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::ask::{Answer, Envelope};
+use crate::handle::{Lane, Scheduler, ambiguous};
+use crate::pool::Worker;
+
+/// A worker's connection: it asks for work, reports, heartbeats. Dropping it leaves the pool.
+#[derive(Debug)]
+pub struct WorkerLink<J: Journal, L: Leases> {
+    scheduler: Scheduler<J, L>,
+    worker: Arc<Worker>,
+}
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// Joins a pool under a boot-unique principal. The receiver gets grants and signals.
+    ///
+    /// # Errors
+    /// `unavailable` when the node is stopping; `permission_denied` for the scheduler's own name.
+    pub fn join(
+        &self,
+        id: AgentId,
+        pool: PoolId,
+        handlers: Option<Vec<HandlerName>>,
+    ) -> Result<(WorkerLink<J, L>, UnboundedReceiver<Delivery>), Rejection> {
+        if id == tenure_core::id::system_agent() {
+            return Err(Rejection::new(Code::PermissionDenied, "this name is the scheduler's own"));
+        }
+        let (inbox, deliveries) = unbounded_channel();
+        let worker = Arc::new(Worker { id, pool, handlers, inbox });
+        self.node.join(Arc::clone(&worker))?;
+        Ok((WorkerLink { scheduler: self.clone(), worker }, deliveries))
+    }
+}
+
+impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// Sends a holder's command, with the room there is now. The Task that decides it may use that
+    /// room in the same append; what is left wakes the pool.
+    fn send(
+        &self,
+        held: &Holding,
+        command: Command,
+        room: Option<Credit>,
+    ) -> Answering {
+        let node = &self.scheduler.node;
+        let waiting = room.is_some_and(|room| node.note_credit(&self.worker, room));
+        let caller = Caller {
+            agent: self.worker.id.clone(),
+            role: Role::Worker,
+            session_id: held.task.session_id.clone(),
+            run_id: Some(held.run_id),
+            worker_pool_id: Some(self.worker.pool.clone()),
+        };
+        let envelope = Envelope::new(caller, None);
+        let sent = self.scheduler.send(&held.task, envelope, command, Lane::Reports);
+        if waiting {
+            node.wake_pool(&self.worker.pool);
+        }
+        Answering(sent.map_err(Some))
+    }
+}
+
+/// Waits for the answer of a Task's actor.
+#[derive(Debug)]
+pub struct Answering(Result<oneshot::Receiver<Result<Answer, Rejection>>, Option<Rejection>>);
+
+impl Future for Answering {
+    type Output = Result<Recorded, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = match &mut self.0 {
+            Ok(answer) => match Pin::new(answer).poll(cx) {
+                Poll::Ready(answer) => answer.unwrap_or_else(|_| Err(ambiguous())),
+                Poll::Pending => return Poll::Pending,
+            },
+            Err(refused) => Err(refused.take().unwrap_or_else(ambiguous)),
+        };
+        Poll::Ready(answer.map(|answer| Recorded {
+            version: answer.version,
+            cancel_requested: answer.cancel_requested,
+        }))
+    }
+}
+
+impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
+    type Answer = Answering;
+
+    fn id(&self) -> &AgentId {
+        &self.worker.id
+    }
+
+    fn credit(&self, credit: Credit) {
+        if self.scheduler.node.note_credit(&self.worker, credit) {
+            self.scheduler.node.wake_pool(&self.worker.pool);
+        }
+    }
+
+    fn report(
+        &self,
+        held: &Holding,
+        report: StepReport,
+        room: Option<Credit>,
+    ) -> Answering {
+        self.send(held, Command::TaskUpdateStep(report), room)
+    }
+
+    fn end_run(
+        &self,
+        held: &Holding,
+        outcome: RunOutcome,
+        room: Option<Credit>,
+    ) -> Answering {
+        let end = EndRun { outcome, result: None, run_id: held.run_id };
+        self.send(held, Command::EndRun(end), room)
+    }
+
+    fn release(
+        &self,
+        held: &Holding,
+        room: Option<Credit>,
+    ) -> Answering {
+        let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
+        self.send(held, Command::ReleaseStep { attempt_id, fencing_token }, room)
+    }
+
+    async fn heartbeat(&self, holdings: &[Holding]) -> Vec<Pulse> {
+        let mut by_task: BTreeMap<&TaskKey, Vec<usize>> = BTreeMap::new();
+        for (at, held) in holdings.iter().enumerate() {
+            by_task.entry(&held.task).or_default().push(at);
+        }
+        let mut pulses = vec![Pulse::Unknown; holdings.len()];
+        let mut leases = Vec::new();
+        for (task, places) in by_task {
+            let asked: Vec<_> = places.iter().map(|&at| holdings[at].clone()).collect();
+            let judged = self.scheduler.read(task, move |task| judge(task, &asked)).await;
+            let Ok(judged) = judged else { continue };
+            for (at, pulse) in places.into_iter().zip(judged) {
+                if matches!(pulse, Pulse::Renewed { .. }) {
+                    let held = &holdings[at];
+                    let (task, attempt_id) = (held.task.clone(), held.attempt_id);
+                    leases.push(Lease { task, attempt_id, duration_ms: held.lease_ms });
+                }
+                pulses[at] = pulse;
+            }
+        }
+        if let Err(error) = self.scheduler.node.leases.renew(leases).await {
+            tracing::warn!(%error, "leases were not renewed");
+            let renewed = pulses.iter_mut().filter(|p| matches!(p, Pulse::Renewed { .. }));
+            renewed.for_each(|pulse| *pulse = Pulse::Unknown);
+        }
+        pulses
+    }
+}
+
+impl<J: Journal, L: Leases> Drop for WorkerLink<J, L> {
+    fn drop(&mut self) {
+        self.scheduler.node.leave(&self.worker);
+    }
+}
+
+fn judge(task: &Task, holdings: &[Holding]) -> Vec<Pulse> {
+    holdings.iter().map(|held| pulse(task, held)).collect()
+}
+
+fn pulse(task: &Task, held: &Holding) -> Pulse {
+    match task.check_holder(held.attempt_id, held.fencing_token) {
+        Ok(()) => Pulse::Renewed { cancel_requested: task.must_stop(held.attempt_id) },
+        Err(rejection) => Pulse::Lost(rejection),
+    }
+}

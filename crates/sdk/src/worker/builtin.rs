@@ -1,0 +1,167 @@
+//! Built-in handlers: `noop`, `sleep`, `exec`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+use smol_str::SmolStr;
+use tenure_core::id::{ArtifactId, BadId};
+use tenure_core::record::{ArtifactInput, Value};
+use tenure_core::status::{ArtifactKind, ArtifactState};
+
+use super::context::StepContext;
+use super::exec::{self, Ended, ExecOutcome, ExecPaths, ExecSpec};
+use super::handler::{HandlerError, Handlers};
+
+/// Name of the handler that does nothing.
+pub const NOOP: &str = "noop";
+/// Name of the handler that waits.
+pub const SLEEP: &str = "sleep";
+/// Name of the handler that runs a command.
+pub const EXEC: &str = "exec";
+
+impl Handlers {
+    /// Adds `noop`, `sleep` and `exec`. What commands write goes below `files`.
+    ///
+    /// # Errors
+    /// None: the names are right.
+    pub fn with_builtins(self, files: PathBuf) -> Result<Self, BadId> {
+        let files = Arc::new(files);
+        self.on(NOOP, noop)?.on(SLEEP, sleep)?.on(EXEC, move |ctx| {
+            let files = Arc::clone(&files);
+            async move { run_command(&ctx, &files).await }
+        })
+    }
+}
+
+async fn noop(ctx: StepContext) -> Result<(), HandlerError> {
+    Ok(ctx.complete(None)?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sleep {
+    ms: u64,
+}
+
+async fn sleep(ctx: StepContext) -> Result<(), HandlerError> {
+    let Sleep { ms } = match ctx.input_json() {
+        Ok(input) => input,
+        Err(error) => return Ok(bad_input(&ctx, "sleep takes {\"ms\": N}", &error)?),
+    };
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(ms)) => Ok(ctx.complete(None)?),
+        () = ctx.cancellation().cancelled() => Ok(()),
+    }
+}
+
+/// An input that can never work is not tried again.
+fn bad_input(
+    ctx: &StepContext,
+    expected: &str,
+    error: &dyn std::fmt::Display,
+) -> Result<(), super::context::Refused> {
+    ctx.reject(&format!("{expected}: {error}"))
+}
+
+async fn run_command(ctx: &StepContext, files: &std::path::Path) -> Result<(), HandlerError> {
+    let spec: ExecSpec = match ctx.input_json() {
+        Ok(spec) => spec,
+        Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
+    };
+    let dir = directory_of(ctx, files);
+    tokio::fs::create_dir_all(&dir).await?;
+    let paths = ExecPaths {
+        stdout: dir.join("stdout.log"),
+        stderr: dir.join("stderr.log"),
+        output: dir.join("output.json"),
+        inputs: dir.join("inputs.json"),
+    };
+    tokio::fs::write(&paths.inputs, inputs_of(ctx)?).await?;
+    match exec::run(&spec, &paths, &environment(ctx), ctx.cancellation()).await {
+        Ok(outcome) => report(ctx, &paths, &outcome),
+        Err(error) => {
+            let message = error.to_string();
+            match error.is_retryable() {
+                true => Ok(ctx.fail("exec_failed", &message, None)?),
+                false => Ok(ctx.reject(&message)?),
+            }
+        }
+    }
+}
+
+/// One directory per Attempt, so that no try overwrites what an earlier one wrote.
+fn directory_of(ctx: &StepContext, files: &std::path::Path) -> PathBuf {
+    let attempt = ctx.attempt().to_string();
+    files.join(ctx.session_id()).join(ctx.task_id()).join(ctx.step_id().as_str()).join(attempt)
+}
+
+/// Outputs of direct dependencies as one JSON object, by step id. What is no JSON comes as text.
+fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
+    let all: Map<String, Json> = ctx
+        .dependencies()
+        .map(|dep| (dep.step_id.to_string(), dep.output.map_or(Json::Null, as_json)))
+        .collect();
+    serde_json::to_vec(&all)
+}
+
+fn as_json(value: &Value) -> Json {
+    let Some(data) = value.data() else { return Json::Null };
+    let parsed = if value.content_type == Value::JSON { serde_json::from_slice(data).ok() } else { None };
+    parsed.unwrap_or_else(|| Json::String(String::from_utf8_lossy(data).into_owned()))
+}
+
+fn environment(ctx: &StepContext) -> Vec<(String, String)> {
+    [
+        ("TENURE_TASK_ID", ctx.task_id().to_owned()),
+        ("TENURE_SESSION_ID", ctx.session_id().to_owned()),
+        ("TENURE_STEP_ID", ctx.step_id().to_string()),
+        ("TENURE_ATTEMPT", ctx.attempt().to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result<(), HandlerError> {
+    ctx.attach(log(&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes)?);
+    ctx.attach(log(&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes)?);
+    match outcome.ended {
+        Ended::Exited(0) => {
+            ctx.complete(outcome.output.as_ref().map(|data| Value::json(data.clone())))?;
+        }
+        Ended::Exited(code) => {
+            let details = Map::from_iter([("exit_status".to_owned(), code.into())]);
+            ctx.fail("exit_status", &format!("the command exited with {code}"), Some(details))?;
+        }
+        Ended::Signaled(signal) => {
+            let details = Map::from_iter([("signal".to_owned(), signal.into())]);
+            ctx.fail("exit_status", &format!("the command died of signal {signal}"), Some(details))?;
+        }
+        Ended::TimedOut => {
+            ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;
+        }
+        Ended::Cancelled => return Ok(()), // No final word: the run ends as cancelled (CANCEL-08).
+    }
+    if !outcome.tail.is_empty() {
+        ctx.summarise(&outcome.tail)?;
+    }
+    Ok(())
+}
+
+fn log(path: &std::path::Path, kind: ArtifactKind, size: u64) -> Result<ArtifactInput, BadId> {
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(ArtifactInput {
+        artifact_id: ArtifactId::new(uuid::Uuid::now_v7().to_string())?,
+        name,
+        description: None,
+        media_type: Some(SmolStr::new_static("text/plain")),
+        kind,
+        uri: Some(path.display().to_string()),
+        data: None,
+        size_bytes: Some(size),
+        digest: None,
+        state: ArtifactState::Available,
+    })
+}

@@ -1,0 +1,443 @@
+//! The pool of a worker: takes grants, runs handlers, heartbeats, reports until recorded.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::id::AttemptId;
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::{Credit, Delivery, Grant, Holding, Pulse, Recorded, WorkerPort};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::context::{Reporter, StepContext};
+use super::handler::{HandlerError, Handlers};
+
+/// Handlers shorter than this get a prefetch of three times the concurrency: the way to the
+/// scheduler and back costs more than they do (mechanisms 8).
+const SHORT: Duration = Duration::from_millis(5);
+
+/// Handlers longer than this get none: no long Step waits behind another while a worker idles.
+const LONG: Duration = Duration::from_millis(50);
+
+/// First and longest wait before a report is sent again.
+const RESEND: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Settings of a pool.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Handlers that run at a time.
+    pub concurrency: NonZeroUsize,
+    /// How long a handler that was asked to stop may take before it is ended by force (CTX-09).
+    pub grace: Duration,
+}
+
+impl Options {
+    /// So many handlers at a time, ten seconds of grace.
+    pub fn new(concurrency: NonZeroUsize) -> Self {
+        Self { concurrency, grace: Duration::from_secs(10) }
+    }
+}
+
+/// A running pool.
+#[derive(Debug)]
+pub struct WorkerPool<P: WorkerPort> {
+    shared: Arc<Shared<P>>,
+    loops: [JoinHandle<()>; 2],
+}
+
+#[derive(Debug)]
+struct Shared<P> {
+    port: Arc<P>,
+    handlers: Handlers,
+    options: Options,
+    slots: Semaphore,
+    room: Mutex<Room>,
+    open: Mutex<HashMap<AttemptId, Open>>,
+    /// An Attempt came whose heartbeat may be due earlier than planned.
+    sooner: Notify,
+    running: TaskTracker,
+}
+
+/// What the worker has in hand, and how much more it would take.
+#[derive(Debug)]
+struct Room {
+    concurrency: usize,
+    seen: u64,
+    in_hand: usize,
+    accepting: bool,
+    /// Moving average of handler times, in microseconds; none before the first.
+    handler_us: Option<f64>,
+}
+
+#[derive(Debug)]
+struct Open {
+    holding: Holding,
+    renewed: Instant,
+    cancelled: CancellationToken,
+    forced: CancellationToken,
+    /// The Attempt is over: nothing is to be reported.
+    lost: bool,
+}
+
+impl Room {
+    fn credit(&self) -> Credit {
+        let capacity = if self.accepting { self.concurrency + self.prefetch() } else { 0 };
+        let free = capacity.saturating_sub(self.in_hand) as u64;
+        Credit { free, seen: self.seen }
+    }
+
+    fn prefetch(&self) -> usize {
+        match self.handler_us.map(|us| Duration::from_micros(us as u64)) {
+            Some(time) if time < SHORT => 3 * self.concurrency,
+            Some(time) if time < LONG => self.concurrency / 2,
+            _ => 0,
+        }
+    }
+
+    fn take(&mut self) {
+        self.seen += 1;
+        self.in_hand += 1;
+    }
+
+    fn free_up(&mut self, took: Option<Duration>) -> Credit {
+        self.in_hand -= 1;
+        if let Some(took) = took {
+            let us = took.as_secs_f64() * 1e6;
+            self.handler_us = Some(self.handler_us.map_or(us, |old| 0.9 * old + 0.1 * us));
+        }
+        self.credit()
+    }
+}
+
+impl<P: WorkerPort> WorkerPool<P> {
+    /// Starts taking work.
+    pub fn start(
+        port: P,
+        deliveries: UnboundedReceiver<Delivery>,
+        handlers: Handlers,
+        options: Options,
+    ) -> Self {
+        let concurrency = options.concurrency.get();
+        let room = Room { concurrency, seen: 0, in_hand: 0, accepting: true, handler_us: None };
+        let shared = Arc::new(Shared {
+            port: Arc::new(port),
+            handlers,
+            slots: Semaphore::new(concurrency),
+            room: Mutex::new(room),
+            open: Mutex::default(),
+            sooner: Notify::new(),
+            running: TaskTracker::new(),
+            options,
+        });
+        shared.port.credit(shared.room.lock().credit());
+        let loops = [
+            tokio::spawn(take_deliveries(Arc::clone(&shared), deliveries)),
+            tokio::spawn(heartbeat(Arc::clone(&shared))),
+        ];
+        Self { shared, loops }
+    }
+
+    /// Attempts in hand.
+    pub fn in_hand(&self) -> usize {
+        self.shared.room.lock().in_hand
+    }
+
+    /// Takes no more work, and returns when what is in hand is done and recorded.
+    pub async fn drain(&self) {
+        self.stop_taking();
+        self.shared.running.close();
+        self.shared.running.wait().await;
+    }
+
+    /// Takes no more work, asks handlers to stop, ends them by force after the grace time, and
+    /// gives their Steps back (`release_step`). Answers how many were given back.
+    pub async fn interrupt(&self) -> usize {
+        self.stop_taking();
+        let asked = {
+            let open = self.shared.open.lock();
+            open.values().for_each(|one| one.cancelled.cancel());
+            open.len()
+        };
+        self.shared.running.close();
+        let done = self.shared.running.wait();
+        if tokio::time::timeout(self.shared.options.grace, done).await.is_err() {
+            self.shared.open.lock().values().for_each(|one| one.forced.cancel());
+            self.shared.running.wait().await;
+        }
+        asked
+    }
+
+    fn stop_taking(&self) {
+        let mut room = self.shared.room.lock();
+        room.accepting = false;
+        self.shared.port.credit(room.credit());
+    }
+}
+
+impl<P: WorkerPort> Drop for WorkerPool<P> {
+    fn drop(&mut self) {
+        self.loops.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn take_deliveries<P: WorkerPort>(
+    shared: Arc<Shared<P>>,
+    mut deliveries: UnboundedReceiver<Delivery>,
+) {
+    while let Some(delivery) = deliveries.recv().await {
+        match delivery {
+            Delivery::Grant(grant) => shared.take(*grant),
+            Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
+            Delivery::Lost(attempt) => shared.lose(attempt),
+        }
+    }
+}
+
+impl<P: WorkerPort> Shared<P> {
+    fn take(self: &Arc<Self>, grant: Grant) {
+        self.room.lock().take();
+        let open = Open {
+            holding: grant.holding.clone(),
+            renewed: Instant::now(),
+            cancelled: CancellationToken::new(),
+            forced: CancellationToken::new(),
+            lost: false,
+        };
+        let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
+        let first = {
+            let mut all = self.open.lock();
+            let shortest = all.values().map(|o| o.holding.lease_ms).min();
+            let first = shortest.is_none_or(|ms| open.holding.lease_ms < ms);
+            all.insert(grant.holding.attempt_id, open);
+            first
+        };
+        if first {
+            self.sooner.notify_one();
+        }
+        self.running.spawn(Arc::clone(self).run(grant, cancelled, forced));
+    }
+
+    /// CTX-09: the handler may stop by itself, and is ended at the wait limit.
+    fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
+        let Some((cancelled, forced)) = self.tokens(attempt) else { return };
+        if cancelled.is_cancelled() {
+            return;
+        }
+        cancelled.cancel();
+        let grace = self.options.grace;
+        tokio::spawn(async move {
+            tokio::time::sleep(grace).await;
+            forced.cancel();
+        });
+    }
+
+    fn lose(&self, attempt: AttemptId) {
+        if let Some(open) = self.open.lock().get_mut(&attempt) {
+            open.lost = true;
+            open.cancelled.cancel();
+            open.forced.cancel();
+        }
+    }
+
+    fn tokens(&self, attempt: AttemptId) -> Option<(CancellationToken, CancellationToken)> {
+        let open = self.open.lock();
+        open.get(&attempt).map(|one| (one.cancelled.clone(), one.forced.clone()))
+    }
+
+    async fn run(self: Arc<Self>, grant: Grant, cancelled: CancellationToken, forced: CancellationToken) {
+        let holding = grant.holding.clone();
+        let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self.port)));
+        let handler = self.handlers.get(&grant.handler).cloned();
+        let name = grant.handler.clone();
+        let ctx = StepContext::new(grant, cancelled.clone(), reporter);
+        // A prefetched Step waits here for its slot; one that is no longer wanted does not start.
+        let slot = tokio::select! {
+            slot = self.slots.acquire() => slot.ok(),
+            () = cancelled.cancelled() => None,
+        };
+        let started = Instant::now();
+        if slot.is_some() {
+            match handler {
+                Some(handler) => carry_out(handler(ctx.clone()), &ctx, &forced).await,
+                None => {
+                    let message = format!("this worker has no handler {name}");
+                    let _ = ctx.fail("unknown_handler", &message, None); // Nothing was said yet.
+                }
+            }
+        }
+        drop(slot);
+        let took = (!cancelled.is_cancelled()).then(|| started.elapsed());
+        self.finish(&holding, &ctx, &cancelled, took).await;
+    }
+
+    /// Says the final word, with the room it leaves, until it is recorded.
+    async fn finish(
+        &self,
+        held: &Holding,
+        ctx: &StepContext,
+        cancelled: &CancellationToken,
+        took: Option<Duration>,
+    ) {
+        let lost = self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost);
+        let (room, draining) = {
+            let mut room = self.room.lock();
+            (room.free_up(took), !room.accepting)
+        };
+        if lost {
+            self.open.lock().remove(&held.attempt_id);
+            self.port.credit(room);
+            return;
+        }
+        match (ctx.take_final(), cancelled.is_cancelled()) {
+            (Some(word), _) => {
+                let port = &self.port;
+                self.until_recorded(held, room, |room| port.report(held, word.clone(), room)).await;
+            }
+            (None, true) if draining => {
+                self.until_recorded(held, room, |room| self.port.release(held, room)).await;
+            }
+            (None, stopped) => {
+                let how = if stopped { RunOutcome::Cancelled } else { RunOutcome::Finished };
+                self.until_recorded(held, room, |room| self.port.end_run(held, how, room)).await;
+            }
+        }
+        self.open.lock().remove(&held.attempt_id);
+    }
+
+    /// Repeats a call until it is answered for good: a finished result is never dropped while its
+    /// Attempt may still count.
+    async fn until_recorded(
+        &self,
+        held: &Holding,
+        room: Credit,
+        call: impl Fn(Option<Credit>) -> P::Answer,
+    ) {
+        let mut answer = call(Some(room)).await;
+        let mut wait = RESEND.0;
+        loop {
+            match answer {
+                Ok(_) => return,
+                Err(refused) if !refused.code.is_retryable() => {
+                    tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
+                    return;
+                }
+                Err(_) => {}
+            }
+            if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost) {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(RESEND.1);
+            answer = call(None).await;
+        }
+    }
+}
+
+/// Runs a handler to its end, or to the moment it is ended by force. Dropping it is the force.
+async fn carry_out(
+    handler: impl Future<Output = Result<(), HandlerError>>,
+    ctx: &StepContext,
+    forced: &CancellationToken,
+) {
+    tokio::select! {
+        ended = AssertUnwindSafe(handler).catch_unwind() => match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => ctx.fail_if_silent(&error.to_string()),
+            Err(panic) => ctx.fail_if_silent(&panic_message(&*panic)),
+        },
+        () = forced.cancelled() => {}
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the handler panicked: {}", text.as_deref().unwrap_or("no message"))
+}
+
+/// CTX-11: renews leases at a third of their duration, whatever handlers do.
+async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
+    loop {
+        let shortest = shared.open.lock().values().map(|open| open.holding.lease_ms).min();
+        let every = shortest.map(|ms| Duration::from_millis((ms / 3).max(1)));
+        let pause = async {
+            match every {
+                Some(every) => tokio::time::sleep(every).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = pause => shared.renew().await,
+            () = shared.sooner.notified() => {}
+        }
+    }
+}
+
+impl<P: WorkerPort> Shared<P> {
+    async fn renew(self: &Arc<Self>) {
+        let asked = Instant::now(); // A lease counts from before the request.
+        let holdings: Vec<Holding> =
+            self.open.lock().values().filter(|o| !o.lost).map(|o| o.holding.clone()).collect();
+        let pulses = self.port.heartbeat(&holdings).await;
+        for (held, pulse) in holdings.iter().zip(pulses) {
+            match pulse {
+                Pulse::Renewed { cancel_requested } => {
+                    if let Some(open) = self.open.lock().get_mut(&held.attempt_id) {
+                        open.renewed = asked;
+                    }
+                    if cancel_requested {
+                        self.ask_to_stop(held.attempt_id);
+                    }
+                }
+                Pulse::Lost(refused) => {
+                    tracing::warn!(attempt = %held.attempt_id, %refused, "the attempt is lost");
+                    self.lose(held.attempt_id);
+                }
+                Pulse::Unknown => self.fence(held),
+            }
+        }
+    }
+
+    /// A worker that cannot renew stops by itself before its lease ends.
+    fn fence(&self, held: &Holding) {
+        let limit = Duration::from_millis(held.lease_ms * 9 / 10);
+        let late = |open: &Open| open.renewed.elapsed() >= limit;
+        if self.open.lock().get(&held.attempt_id).is_some_and(late) {
+            tracing::warn!(attempt = %held.attempt_id, "the lease could not be renewed; stopping");
+            self.lose(held.attempt_id);
+        }
+    }
+}
+
+struct PortReporter<P>(Arc<P>);
+
+impl<P: WorkerPort> Reporter for PortReporter<P> {
+    fn send(&self, grant: &Grant, report: StepReport) -> BoxFuture<'static, Result<Recorded, Rejection>> {
+        let (port, held) = (Arc::clone(&self.0), grant.holding.clone());
+        let mut sent = port.report(&held, report.clone(), None);
+        Box::pin(async move {
+            let mut wait = RESEND.0;
+            loop {
+                match sent.await {
+                    Err(refused) if refused.code == Code::Unavailable && wait < RESEND.1 => {}
+                    answer => return answer,
+                }
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+                sent = port.report(&held, report.clone(), None);
+            }
+        })
+    }
+}
