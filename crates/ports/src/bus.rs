@@ -6,10 +6,10 @@
 
 use std::future::Future;
 
+use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Ref, RunId, StepId};
 use tenure_core::record::Value;
-use tenure_core::Rejection;
 
 use crate::journal::TaskKey;
 
@@ -110,12 +110,7 @@ pub trait WorkerPort: Send + Sync + 'static {
     fn credit(&self, credit: Credit);
 
     /// Reports on a held Step, with the room there is now.
-    fn report(
-        &self,
-        held: &Holding,
-        report: StepReport,
-        room: Option<Credit>,
-    ) -> Self::Answer;
+    fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Self::Answer;
 
     /// Ends a Run without a final word on its Step (RUN-03).
     fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Self::Answer;

@@ -26,13 +26,19 @@ impl std::fmt::Display for TaskKey {
 /// An append-only log per Task.
 ///
 /// The caller has at most one `create` or `append` of a Task in flight. Calls for different Tasks
-/// run in parallel. After `Ok` the commits are durable, in order, and every later `read` sees them.
-/// After [`AppendError::Failed`] none of them is in the log, nor ever will be. After
+/// run in parallel; reads never wait for writes of other Tasks.
+///
+/// After `Ok` the commits are durable, in order, and every later `read` sees them. After
+/// [`AppendError::Failed`] none of them is in the log, nor ever will be. After
 /// [`AppendError::Unknown`] the caller does not know, and must read the log again before it uses the
-/// Task (embedded), the adapter having made sure that the answer no longer changes.
+/// Task (embedded), the adapter having made sure that the answer no longer changes: until that is
+/// so, reads fail. All commits of one call have one fate, except that a crash may keep the first
+/// few of them; each commit is kept whole or not at all (WAL-08).
+///
+/// A write that has begun goes through even if its future is dropped.
 pub trait Journal: Send + Sync + 'static {
-    /// Starts the log of a new Task. Exactly one of several concurrent creates of a key wins
-    /// (OWN-07).
+    /// Starts the log of a new Task. The first event is its `task_created`, which carries the same
+    /// ids and `wal_name`. Exactly one of several concurrent creates of a key wins (OWN-07).
     fn create(
         &self,
         key: &TaskKey,
@@ -40,7 +46,8 @@ pub trait Journal: Send + Sync + 'static {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
-    /// Adds commits to the log of a Task whose last event is `after`.
+    /// Adds commits to the log of a Task whose last event is `after`. They follow it, and each
+    /// other, without a gap; otherwise nothing is written.
     fn append(
         &self,
         key: &TaskKey,
@@ -49,13 +56,15 @@ pub trait Journal: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
     /// Hands every whole commit of a Task's log to `each`, oldest first, until it breaks off.
-    /// An unfinished commit at the end is not handed out.
+    /// An unfinished commit at the end is not handed out. Of a damaged log the commits before the
+    /// damage are handed out, then the error is returned. `each` runs on a thread that may block.
     fn read<F>(&self, key: &TaskKey, each: F) -> impl Future<Output = Result<(), ReadError>> + Send
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static;
 
     /// One Task of the index, without reading its log.
-    fn entry(&self, key: &TaskKey) -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
+    fn entry(&self, key: &TaskKey)
+    -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
 
     /// All Tasks of a session, or of all sessions, without reading their logs; in no order.
     fn entries(
@@ -65,6 +74,52 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
+}
+
+/// A shared journal is a journal.
+impl<J: Journal> Journal for Arc<J> {
+    fn create(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> impl Future<Output = Result<(), AppendError>> + Send {
+        J::create(self, key, wal_name, commits)
+    }
+
+    fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> impl Future<Output = Result<(), AppendError>> + Send {
+        J::append(self, key, after, commits)
+    }
+
+    fn read<F>(&self, key: &TaskKey, each: F) -> impl Future<Output = Result<(), ReadError>> + Send
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        J::read(self, key, each)
+    }
+
+    fn entry(
+        &self,
+        key: &TaskKey,
+    ) -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send {
+        J::entry(self, key)
+    }
+
+    fn entries(
+        &self,
+        session: Option<&SessionId>,
+    ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send {
+        J::entries(self, session)
+    }
+
+    fn release(&self, key: &TaskKey) {
+        J::release(self, key);
+    }
 }
 
 /// What the index knows of a Task. Derived from its log, and as fresh as its last append.

@@ -29,7 +29,10 @@ pub trait Leases: Send + Sync + 'static {
     fn renew(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Drops leases.
-    fn release(&self, attempts: Vec<AttemptId>) -> impl Future<Output = Result<(), LeaseError>> + Send;
+    fn release(
+        &self,
+        attempts: Vec<AttemptId>,
+    ) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Leases that have ended, oldest end first. They stay until released, so a scan may be repeated.
     fn expired(&self) -> impl Future<Output = Result<Vec<Lease>, LeaseError>> + Send;

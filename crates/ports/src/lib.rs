@@ -1,12 +1,19 @@
 //! What the scheduler asks of its surroundings: a log, leases, and a bus to workers.
 //!
 //! A port is a small trait whose documentation is the contract: what holds after `Ok`, what is
-//! unknown after `Err`, what order calls have. Each port has one conformance suite here, run by
-//! every adapter, and a double that can be told to fail.
+//! unknown after `Err`, what order calls have. Each port has one suite in [`conformance`], run by
+//! every adapter. [`MemoryJournal`] is the simplest adapter there can be, and [`Faulty`] makes any
+//! other fail when told to: both are for tests and simulations.
 
 pub mod bus;
+#[doc(hidden)]
+pub mod conformance;
+pub mod faulty;
 pub mod journal;
 pub mod leases;
+pub mod memory;
 
+pub use faulty::Faulty;
 pub use journal::Journal;
 pub use leases::Leases;
+pub use memory::MemoryJournal;

@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use ractor::{Actor, ActorRef};
-use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::command::check_tool;
+use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, TaskId};
 use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tokio::sync::{Semaphore, broadcast, oneshot};
+use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::ask::{Answer, Ask, Envelope, What};
@@ -250,13 +250,21 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.subscribe()
     }
 
+    /// Why the log cannot be written: set by an append that failed, cleared by one that did not.
+    pub fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.node.trouble()
+    }
+
     /// The log this node writes.
     pub fn journal(&self) -> &Arc<J> {
         &self.node.journal
     }
 
     /// What is known of a pool's workers.
-    pub fn pool_facts(&self, pool: &tenure_core::id::PoolId) -> tenure_core::eligibility::PoolFacts {
+    pub fn pool_facts(
+        &self,
+        pool: &tenure_core::id::PoolId,
+    ) -> tenure_core::eligibility::PoolFacts {
         let nobody = tenure_core::eligibility::PoolFacts { workers: 0, free: 0 };
         self.node.pool_if_open(pool).map_or(nobody, |pool| pool.facts())
     }

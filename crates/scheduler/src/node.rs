@@ -10,7 +10,7 @@ use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::bus::Credit;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT};
@@ -46,6 +46,8 @@ pub(crate) struct Node<J, L> {
     partitions: Mutex<Vec<ActorCell>>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
+    /// Why the last append failed, until one succeeds.
+    trouble: watch::Sender<Option<Arc<str>>>,
 }
 
 impl<J: Journal, L: Leases> Node<J, L> {
@@ -61,6 +63,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             partitions: Mutex::default(),
             supervisor: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_KEPT),
+            trouble: watch::Sender::new(None),
         }
     }
 
@@ -151,6 +154,22 @@ impl<J: Journal, L: Leases> Node<J, L> {
         }
     }
 
+    /// Credits of a worker that none of a Task's ready Steps fits.
+    pub(crate) fn return_unfit(
+        &self,
+        key: TaskKey,
+        task: ActorRef<TaskMsg>,
+        priority: i32,
+        ready: usize,
+        (worker, credits): (Arc<Worker>, u64),
+    ) {
+        if let Ok((_, actor)) = self.pool(&worker.pool) {
+            let worker = worker.id.clone();
+            let returned = PoolMsg::Returned { key, task, priority, ready, worker, credits };
+            let _ = actor.cast(returned); // It may be stopping.
+        }
+    }
+
     pub(crate) fn offer(
         &self,
         pool: &PoolId,
@@ -183,6 +202,19 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Appended> {
         self.events.subscribe()
     }
+
+    /// Notes whether the log can be written.
+    pub(crate) fn note_append(&self, failure: Option<String>) {
+        self.trouble.send_if_modified(|trouble| {
+            let is_news = failure.is_some() || trouble.is_some();
+            *trouble = failure.map(Arc::from);
+            is_news
+        });
+    }
+
+    pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.trouble.subscribe()
+    }
 }
 
 /// `task_not_found`, to callers who may know.
@@ -193,5 +225,6 @@ pub(crate) fn not_found(key: &TaskKey) -> Rejection {
 
 /// The node cannot take this now.
 pub(crate) fn stopped(what: &str) -> Rejection {
-    Rejection::new(Code::Unavailable, format!("{what} is not running")).with("retry_after_ms", 1_000)
+    Rejection::new(Code::Unavailable, format!("{what} is not running"))
+        .with("retry_after_ms", 1_000)
 }

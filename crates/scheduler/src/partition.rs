@@ -29,7 +29,6 @@ pub fn of(key: &TaskKey, count: usize) -> usize {
 #[derive(Debug)]
 pub(crate) enum Nothing {}
 
-
 /// Supervises Tasks of one partition, and reads those again whose actor failed.
 pub(crate) struct PartitionActor<J, L>(pub(crate) std::marker::PhantomData<fn() -> (J, L)>);
 
@@ -89,7 +88,11 @@ impl Actor for NodeActor {
         Ok(())
     }
 
-    async fn post_stop(&self, myself: ActorRef<Nothing>, (): &mut ()) -> Result<(), ActorProcessingErr> {
+    async fn post_stop(
+        &self,
+        myself: ActorRef<Nothing>,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
         myself.drain_children_and_wait(None).await;
         Ok(())
     }

@@ -52,6 +52,8 @@ struct Waiting {
     task: ActorRef<TaskMsg>,
     priority: i32,
     ready: usize,
+    /// Workers that none of its ready Steps fits; forgotten when it has new ones.
+    unfit: Vec<AgentId>,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +103,11 @@ impl Pool {
     pub(crate) fn try_reserve(&self, key: &TaskKey, steps: usize) -> Credits {
         let mut state = self.state.lock();
         let others_wait = state.waiting.keys().any(|waiting| waiting != key);
-        if others_wait || state.waiting.contains_key(key) { Vec::new() } else { state.take(steps) }
+        if others_wait || state.waiting.contains_key(key) {
+            Vec::new()
+        } else {
+            state.take(steps, &[])
+        }
     }
 
     /// Credits that a Task could not use.
@@ -125,7 +131,7 @@ impl Pool {
 
 impl State {
     /// Takes up to `wanted` credits, spread over the workers that have some.
-    fn take(&mut self, wanted: usize) -> Credits {
+    fn take(&mut self, wanted: usize, unfit: &[AgentId]) -> Credits {
         let mut left = wanted as u64;
         let mut out = Vec::new();
         for _ in 0..self.members.len() {
@@ -135,17 +141,13 @@ impl State {
             self.next_member = (self.next_member + 1) % self.members.len();
             let member = &mut self.members[self.next_member];
             let credits = member.left().min(left);
-            if credits > 0 {
+            if credits > 0 && !unfit.contains(&member.worker.id) {
                 member.sent += credits;
                 left -= credits;
                 out.push((Arc::clone(&member.worker), credits));
             }
         }
         out
-    }
-
-    fn has_credit(&self) -> bool {
-        self.members.iter().any(|m| m.left() > 0)
     }
 
     fn enqueue(&mut self, key: TaskKey, waiting: Waiting) {
@@ -159,25 +161,44 @@ impl State {
         }
     }
 
-    /// The next Task in turn with its share: an equal part of the credits, so that no Task waits
-    /// for another's whole backlog, yet a lone Task gets all at once.
+    /// The next Task in turn that has a worker, with its share: an equal part of the credits, so
+    /// that no Task waits for another's whole backlog, yet a lone Task gets all at once.
     fn next_share(&mut self) -> Option<(TaskKey, ActorRef<TaskMsg>, Credits)> {
-        loop {
-            let mut lane = self.queue.first_entry()?;
-            let Some(key) = lane.get_mut().pop_front() else {
-                lane.remove();
-                continue;
-            };
-            let in_lane = lane.get().len() + 1;
-            let Some(waiting) = self.waiting.get(&key) else { continue };
+        let all = self.members.iter().map(Member::left).sum::<u64>();
+        if all == 0 {
+            return None;
+        }
+        let lanes: Vec<Reverse<i32>> = self.queue.keys().copied().collect();
+        lanes.into_iter().find_map(|lane| self.next_in(lane, all))
+    }
+
+    fn next_in(
+        &mut self,
+        lane: Reverse<i32>,
+        all: u64,
+    ) -> Option<(TaskKey, ActorRef<TaskMsg>, Credits)> {
+        let turns = self.queue.get(&lane).map_or(0, VecDeque::len);
+        for _ in 0..turns {
+            let queue = self.queue.get_mut(&lane)?;
+            let key = queue.pop_front()?;
+            let in_lane = queue.len() + 1;
+            let Some(waiting) = self.waiting.get_mut(&key) else { continue };
             let (task, ready) = (waiting.task.clone(), waiting.ready);
-            let all = self.members.iter().map(Member::left).sum::<u64>();
-            let share = usize::try_from(all).unwrap_or(usize::MAX).div_ceil(in_lane).clamp(1, ready);
-            let credits = self.take(share);
+            let unfit = std::mem::take(&mut waiting.unfit);
+            let share =
+                usize::try_from(all).unwrap_or(usize::MAX).div_ceil(in_lane).clamp(1, ready);
+            let credits = self.take(share, &unfit);
+            if let Some(waiting) = self.waiting.get_mut(&key) {
+                waiting.unfit = unfit;
+            }
             let given: u64 = credits.iter().map(|(_, n)| n).sum();
             self.keep_turn(key.clone(), ready - usize::try_from(given).unwrap_or(ready));
-            return Some((key, task, credits));
+            if given > 0 {
+                return Some((key, task, credits));
+            }
         }
+        self.queue.retain(|_, queue| !queue.is_empty());
+        None
     }
 
     fn keep_turn(&mut self, key: TaskKey, ready: usize) {
@@ -195,10 +216,18 @@ impl State {
 pub(crate) enum Msg {
     /// A Task has so many ready Steps for this pool that it has no credit for.
     Ready { key: TaskKey, task: ActorRef<TaskMsg>, priority: i32, ready: usize },
-    /// Somebody has room, or a Task gave credits back.
+    /// None of a Task's ready Steps fits this worker; `ready` are left for others.
+    Returned {
+        key: TaskKey,
+        task: ActorRef<TaskMsg>,
+        priority: i32,
+        ready: usize,
+        worker: AgentId,
+        credits: u64,
+    },
+    /// Somebody has room.
     Match,
 }
-
 
 /// Pairs ready Steps with credits.
 pub(crate) struct PoolActor;
@@ -208,7 +237,11 @@ impl Actor for PoolActor {
     type State = Arc<Pool>;
     type Arguments = Arc<Pool>;
 
-    async fn pre_start(&self, _: ActorRef<Msg>, pool: Arc<Pool>) -> Result<Arc<Pool>, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Msg>,
+        pool: Arc<Pool>,
+    ) -> Result<Arc<Pool>, ActorProcessingErr> {
         tracing::debug!(pool = %pool.id, "pool is open");
         Ok(pool)
     }
@@ -219,8 +252,20 @@ impl Actor for PoolActor {
         msg: Msg,
         pool: &mut Arc<Pool>,
     ) -> Result<(), ActorProcessingErr> {
-        if let Msg::Ready { key, task, priority, ready } = msg {
-            pool.state.lock().enqueue(key, Waiting { task, priority, ready });
+        match msg {
+            Msg::Ready { key, task, priority, ready } => {
+                let unfit = Vec::new();
+                pool.state.lock().enqueue(key, Waiting { task, priority, ready, unfit });
+            }
+            Msg::Returned { key, task, priority, ready, worker, credits } => {
+                pool.give_back(&worker, credits);
+                let mut state = pool.state.lock();
+                let known = state.waiting.get_mut(&key).map(|w| std::mem::take(&mut w.unfit));
+                let mut unfit = known.unwrap_or_default();
+                unfit.push(worker);
+                state.enqueue(key, Waiting { task, priority, ready, unfit });
+            }
+            Msg::Match => {}
         }
         pool.pump();
         Ok(())
@@ -232,13 +277,7 @@ impl Pool {
     /// each ready Step.
     fn pump(&self) {
         loop {
-            let share = {
-                let mut state = self.state.lock();
-                if !state.has_credit() {
-                    return;
-                }
-                state.next_share()
-            };
+            let share = self.state.lock().next_share();
             let Some((key, task, credits)) = share else { return };
             let back: Vec<_> = credits.iter().map(|(w, n)| (w.id.clone(), *n)).collect();
             if task.cast(TaskMsg::Credits(credits)).is_err() {

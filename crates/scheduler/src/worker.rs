@@ -52,12 +52,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// Sends a holder's command, with the room there is now. The Task that decides it may use that
     /// room in the same append; what is left wakes the pool.
-    fn send(
-        &self,
-        held: &Holding,
-        command: Command,
-        room: Option<Credit>,
-    ) -> Answering {
+    fn send(&self, held: &Holding, command: Command, room: Option<Credit>) -> Answering {
         let node = &self.scheduler.node;
         let waiting = room.is_some_and(|room| node.note_credit(&self.worker, room));
         let caller = Caller {
@@ -111,30 +106,16 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         }
     }
 
-    fn report(
-        &self,
-        held: &Holding,
-        report: StepReport,
-        room: Option<Credit>,
-    ) -> Answering {
+    fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Answering {
         self.send(held, Command::TaskUpdateStep(report), room)
     }
 
-    fn end_run(
-        &self,
-        held: &Holding,
-        outcome: RunOutcome,
-        room: Option<Credit>,
-    ) -> Answering {
+    fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Answering {
         let end = EndRun { outcome, result: None, run_id: held.run_id };
         self.send(held, Command::EndRun(end), room)
     }
 
-    fn release(
-        &self,
-        held: &Holding,
-        room: Option<Credit>,
-    ) -> Answering {
+    fn release(&self, held: &Holding, room: Option<Credit>) -> Answering {
         let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
         self.send(held, Command::ReleaseStep { attempt_id, fencing_token }, room)
     }

@@ -44,7 +44,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         self.claim_at_once(&mut flight);
         if flight.commits.is_empty() {
-            self.answer_refusals(flight);
+            self.answer_refusals(myself, flight);
             self.set_timer(myself);
             self.flush_soon(myself);
             return;
@@ -94,7 +94,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let decided = match (&mut self.life, &what) {
             (Life::Known(task), What::Command(command)) => task.decide(&cx, command),
             (Life::Known(task), What::Create(create)) => {
-                task.recreated(&cx, &create.0).map(|reply| Outcome { commit: None, reply })
+                task.recreated(&cx, &create.0).map(Outcome::unchanged)
             }
             (Life::Unreadable(rejection), _) => Err(rejection.clone()),
             (Life::New, What::Command(_)) => Err(crate::node::not_found(&self.key)),
@@ -205,8 +205,8 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Nothing was written: refusals, replays and no-ops are answered.
-    fn answer_refusals(&mut self, flight: Flight) {
-        self.return_credits(flight.unused);
+    fn answer_refusals(&mut self, myself: &ActorRef<Msg>, flight: Flight) {
+        self.return_credits(myself, flight.unused);
         for held in flight.answers {
             self.answer(held);
         }
@@ -257,10 +257,24 @@ impl<J: Journal, L: Leases> State<J, L> {
             .collect()
     }
 
-    pub(super) fn return_credits(&self, unused: Credits) {
+    /// Gives credits back that found no Step: the pool does not send them here again before there
+    /// are new ready Steps.
+    pub(super) fn return_credits(&self, myself: &ActorRef<Msg>, unused: Credits) {
         for (worker, credits) in unused {
-            self.node.give_back(&worker, credits);
+            let (priority, ready) = match &self.life {
+                Life::Known(task) => {
+                    (task.head().spec.priority, Self::ready_for(task, &worker.pool))
+                }
+                Life::New | Life::Unreadable(_) => (0, 0),
+            };
+            let unused = (worker, credits);
+            self.node.return_unfit(self.key.clone(), myself.clone(), priority, ready, unused);
         }
+    }
+
+    fn ready_for(task: &Task, pool: &PoolId) -> usize {
+        let mine = task.ready_pools().find(|(id, _)| *id == pool);
+        mine.map_or(0, |(_, ready)| ready)
     }
 
     /// A rejection that is no answer of the domain.
@@ -272,7 +286,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         for (_, worker) in flight.grants {
             self.node.give_back(&worker, 1);
         }
-        self.return_credits(flight.unused);
+        for (worker, credits) in flight.unused {
+            self.node.give_back(&worker, credits);
+        }
     }
 }
 
@@ -287,4 +303,3 @@ fn ended(body: &Body) -> Option<AttemptId> {
         _ => None,
     }
 }
-

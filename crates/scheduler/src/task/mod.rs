@@ -68,7 +68,6 @@ impl fmt::Debug for Msg {
     }
 }
 
-
 /// What became of an append and of the leases taken beside it.
 #[derive(Debug)]
 pub(crate) struct Landed {
@@ -234,7 +233,9 @@ impl<J: Journal, L: Leases> State<J, L> {
                     let _ = successor.cast(msg); // If it is gone too, the caller is told.
                 }
             }
-            Msg::Credits(credits) => self.return_credits(credits),
+            Msg::Credits(credits) => {
+                credits.iter().for_each(|(worker, n)| self.node.give_back(worker, *n));
+            }
             Msg::Expired(..) | Msg::Landed(_) | Msg::Flush | Msg::Timer(_) => {}
         }
     }
@@ -266,7 +267,9 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     fn watch(&mut self, watcher: oneshot::Sender<()>) {
         match &self.life {
-            Life::Known(task) if task.is_terminal() && self.flight.is_none() => drop(watcher.send(())),
+            Life::Known(task) if task.is_terminal() && self.flight.is_none() => {
+                drop(watcher.send(()))
+            }
             Life::Unreadable(_) => {}
             Life::New | Life::Known(_) => self.watchers.push(watcher),
         }

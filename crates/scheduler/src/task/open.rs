@@ -62,7 +62,11 @@ pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadEr
 ///
 /// # Errors
 /// As [`load`].
-pub async fn load_until<J: Journal>(journal: &J, key: &TaskKey, seq: u64) -> Result<Task, ReadError> {
+pub async fn load_until<J: Journal>(
+    journal: &J,
+    key: &TaskKey,
+    seq: u64,
+) -> Result<Task, ReadError> {
     let folded: Arc<Mutex<Option<Result<Task, Illegal>>>> = Arc::default();
     let into = Arc::clone(&folded);
     let each = move |commit: Commit| {

@@ -22,6 +22,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         landed: Landed,
     ) -> Result<(), ActorProcessingErr> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
+        self.node.note_append(trouble(&landed.append));
         match landed.append {
             Ok(()) => {
                 if let Err(error) = landed.leases {
@@ -67,7 +68,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         for held in flight.answers {
             self.answer(held);
         }
-        self.return_credits(flight.unused);
+        self.return_credits(myself, flight.unused);
         self.signal();
         self.answer_late();
         self.offer(myself);
@@ -111,9 +112,10 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &self.life else { return };
         for id in &flight.ended {
             let Some(worker) = self.holders.remove(id) else { continue };
-            let by_itself = task.attempt(*id).and_then(|a| task.run(a.run_id)).is_some_and(|run| {
-                run.end_reason == Some(EndReason::Completed)
-            });
+            let by_itself = task
+                .attempt(*id)
+                .and_then(|a| task.run(a.run_id))
+                .is_some_and(|run| run.end_reason == Some(EndReason::Completed));
             if !by_itself {
                 let _ = worker.inbox.send(Delivery::Lost(*id)); // It may have left.
             }
@@ -149,10 +151,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    fn as_of_now(
-        &self,
-        result: Result<Answer, Rejection>,
-    ) -> Result<Answer, Rejection> {
+    fn as_of_now(&self, result: Result<Answer, Rejection>) -> Result<Answer, Rejection> {
         let Life::Known(task) = &self.life else { return result };
         result.map(|answer| Answer {
             status: task.head().status,
@@ -196,10 +195,11 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.life = Life::New;
         let rejection = match error {
             AppendError::TaskExists => return self.created_before(myself, flight).await,
-            AppendError::NameTaken => {
-                Rejection::new(Code::PathConflict, "a task with this wal_name exists in the session")
-                    .with("field", "wal_name")
-            }
+            AppendError::NameTaken => Rejection::new(
+                Code::PathConflict,
+                "a task with this wal_name exists in the session",
+            )
+            .with("field", "wal_name"),
             AppendError::Unknown(error) => storage_error("ambiguous", &error),
             other => storage_error("append_failed", &other.to_string()),
         };
@@ -216,7 +216,17 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 }
 
+/// What an append says of the disk: a log that is not the expected one says nothing.
+fn trouble(append: &Result<(), AppendError>) -> Option<String> {
+    match append {
+        Err(error @ (AppendError::Failed(_) | AppendError::Unknown(_))) => Some(error.to_string()),
+        Ok(())
+        | Err(AppendError::TaskExists | AppendError::NameTaken | AppendError::Fenced { .. }) => {
+            None
+        }
+    }
+}
+
 pub(crate) fn storage_error(kind: &str, message: &str) -> Rejection {
     Rejection::new(Code::StorageError, message).with("kind", kind)
 }
-

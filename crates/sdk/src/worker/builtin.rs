@@ -109,7 +109,8 @@ fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
 
 fn as_json(value: &Value) -> Json {
     let Some(data) = value.data() else { return Json::Null };
-    let parsed = if value.content_type == Value::JSON { serde_json::from_slice(data).ok() } else { None };
+    let parsed =
+        if value.content_type == Value::JSON { serde_json::from_slice(data).ok() } else { None };
     parsed.unwrap_or_else(|| Json::String(String::from_utf8_lossy(data).into_owned()))
 }
 
@@ -137,7 +138,11 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
         }
         Ended::Signaled(signal) => {
             let details = Map::from_iter([("signal".to_owned(), signal.into())]);
-            ctx.fail("exit_status", &format!("the command died of signal {signal}"), Some(details))?;
+            ctx.fail(
+                "exit_status",
+                &format!("the command died of signal {signal}"),
+                Some(details),
+            )?;
         }
         Ended::TimedOut => {
             ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;

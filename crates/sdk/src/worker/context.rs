@@ -24,7 +24,11 @@ pub type Refused = Rejection;
 /// How reports leave a context.
 pub(super) trait Reporter: Send + Sync {
     /// Sends a report that is not the last word.
-    fn send(&self, grant: &Grant, report: StepReport) -> BoxFuture<'static, Result<Recorded, Rejection>>;
+    fn send(
+        &self,
+        grant: &Grant,
+        report: StepReport,
+    ) -> BoxFuture<'static, Result<Recorded, Rejection>>;
 }
 
 /// A direct dependency and its output.
@@ -71,7 +75,11 @@ impl fmt::Debug for StepContext {
 }
 
 impl StepContext {
-    pub(super) fn new(grant: Grant, cancelled: CancellationToken, reporter: Arc<dyn Reporter>) -> Self {
+    pub(super) fn new(
+        grant: Grant,
+        cancelled: CancellationToken,
+        reporter: Arc<dyn Reporter>,
+    ) -> Self {
         let (spoken, artifacts) = (Mutex::default(), Mutex::default());
         Self { shared: Arc::new(Shared { grant, cancelled, reporter, spoken, artifacts }) }
     }
@@ -262,7 +270,11 @@ impl StepContext {
     ///
     /// # Errors
     /// As [`send_status`](Self::send_status).
-    pub async fn emit_data_artifact(&self, name: &str, data: &impl Serialize) -> Result<(), Refused> {
+    pub async fn emit_data_artifact(
+        &self,
+        name: &str,
+        data: &impl Serialize,
+    ) -> Result<(), Refused> {
         let text = serde_json::to_string(data)
             .map_err(|error| Rejection::invalid("artifacts", error.to_string()))?;
         self.emit(inline(name, ArtifactKind::Data, "application/json", &text)?).await
@@ -341,11 +353,21 @@ fn said_already() -> Rejection {
     Rejection::new(Code::StaleAttempt, "the final word on this step has been said")
 }
 
-fn reason(code: &str, message: &str, details: Option<Object>, retryable: Option<bool>) -> ReasonInput {
+fn reason(
+    code: &str,
+    message: &str,
+    details: Option<Object>,
+    retryable: Option<bool>,
+) -> ReasonInput {
     ReasonInput { code: Some(SmolStr::new(code)), details, message: message.into(), retryable }
 }
 
-fn inline(name: &str, kind: ArtifactKind, media: &str, text: &str) -> Result<ArtifactInput, Refused> {
+fn inline(
+    name: &str,
+    kind: ArtifactKind,
+    media: &str,
+    text: &str,
+) -> Result<ArtifactInput, Refused> {
     Ok(ArtifactInput {
         artifact_id: ArtifactId::new(Uuid::now_v7().to_string())?,
         name: name.into(),

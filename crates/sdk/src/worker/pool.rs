@@ -226,6 +226,9 @@ impl<P: WorkerPort> Shared<P> {
         if first {
             self.sooner.notify_one();
         }
+        if !self.room.lock().accepting {
+            cancelled.cancel(); // It crossed our word that there is no more room.
+        }
         self.running.spawn(Arc::clone(self).run(grant, cancelled, forced));
     }
 
@@ -256,7 +259,12 @@ impl<P: WorkerPort> Shared<P> {
         open.get(&attempt).map(|one| (one.cancelled.clone(), one.forced.clone()))
     }
 
-    async fn run(self: Arc<Self>, grant: Grant, cancelled: CancellationToken, forced: CancellationToken) {
+    async fn run(
+        self: Arc<Self>,
+        grant: Grant,
+        cancelled: CancellationToken,
+        forced: CancellationToken,
+    ) {
         let holding = grant.holding.clone();
         let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self.port)));
         let handler = self.handlers.get(&grant.handler).cloned();
@@ -424,7 +432,11 @@ impl<P: WorkerPort> Shared<P> {
 struct PortReporter<P>(Arc<P>);
 
 impl<P: WorkerPort> Reporter for PortReporter<P> {
-    fn send(&self, grant: &Grant, report: StepReport) -> BoxFuture<'static, Result<Recorded, Rejection>> {
+    fn send(
+        &self,
+        grant: &Grant,
+        report: StepReport,
+    ) -> BoxFuture<'static, Result<Recorded, Rejection>> {
         let (port, held) = (Arc::clone(&self.0), grant.holding.clone());
         let mut sent = port.report(&held, report.clone(), None);
         Box::pin(async move {

@@ -1,0 +1,180 @@
+//! Histories of small Tasks: every commit fits what came before it.
+
+use std::sync::Arc;
+
+use tenure_core::event::{
+    Archived, Body, Commit, DeliveryUpdated, Ended, Event, Moved, Nothing, TaskCreated,
+    TaskProgress,
+};
+use tenure_core::id::{
+    AgentId, CommandId, CommitId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId, WalName,
+};
+use tenure_core::record::{Progress, StepSpec, TaskSpec};
+use tenure_core::status::{DeliveryState, Policy, TaskStatus, Visibility};
+use uuid::Uuid;
+
+use crate::journal::TaskKey;
+
+/// The life of a Task with one Step, as commits made one after another.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// The Task.
+    pub key: TaskKey,
+    /// The name of its log.
+    pub wal_name: WalName,
+    /// Everything so far.
+    pub commits: Vec<Arc<Commit>>,
+}
+
+/// Time of the first commit; each later one is a millisecond younger.
+const START: Millis = 1_700_000_000_000;
+
+impl History {
+    /// Of a Task that is not created yet.
+    pub fn of(session: &str, task: &str) -> Self {
+        Self::named(session, task, task)
+    }
+
+    /// The same with a log of its own name.
+    pub fn named(session: &str, task: &str, wal_name: &str) -> Self {
+        let session_id = SessionId::new(session).unwrap();
+        let key = TaskKey { session_id, task_id: TaskId::new(task).unwrap() };
+        Self { key, wal_name: WalName::new(wal_name).unwrap(), commits: Vec::new() }
+    }
+
+    /// `wal_seq` of the last event.
+    pub fn last_seq(&self) -> u64 {
+        self.commits.last().map_or(0, |commit| commit.last_seq())
+    }
+
+    /// Time of the last commit.
+    pub fn updated_at(&self) -> Millis {
+        self.commits.last().map_or(START, |commit| commit.created_at)
+    }
+
+    /// Adds a commit of these events.
+    pub fn commit(&mut self, bodies: impl IntoIterator<Item = Body>) -> Arc<Commit> {
+        let events = bodies.into_iter().map(|body| event(body, "orchestrator")).collect();
+        let first_seq = self.last_seq() + 1;
+        let created_at = START + Millis::try_from(self.commits.len()).unwrap();
+        let command_id = Some(CommandId::new(format!("command \"{first_seq}\"")).unwrap());
+        let commit = Arc::new(Commit {
+            commit_id: self.commit_id(first_seq),
+            first_seq,
+            created_at,
+            command_id,
+            command_digest: None,
+            epoch: 0,
+            trace: None,
+            events,
+        });
+        self.commits.push(commit.clone());
+        commit
+    }
+
+    fn commit_id(&self, first_seq: u64) -> CommitId {
+        let name = format!("{}/{first_seq}", self.key);
+        CommitId(Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()))
+    }
+
+    /// The Task is created and runs.
+    pub fn create(&mut self) -> Arc<Commit> {
+        let task = Arc::new(self.spec());
+        let created = Body::TaskCreated(TaskCreated { task, idempotency_key: None });
+        let ready = Body::StepReady(Nothing {});
+        let running = Body::TaskRunning(Moved { from: TaskStatus::Pending, reason: None });
+        self.commit([created, ready, running])
+    }
+
+    /// Something is reported, in so many events.
+    pub fn work(&mut self, events: usize) -> Arc<Commit> {
+        let text = format!("{} events, \"line one\"\nline two, ünïcode \u{1f980}", events);
+        let progress = Some(Progress { summary: Some(text), ..Progress::default() });
+        let report = TaskProgress { progress, ..TaskProgress::default() };
+        self.commit((0..events).map(|_| Body::TaskProgress(Box::new(report.clone()))))
+    }
+
+    /// The Task ends.
+    pub fn complete(&mut self) -> Arc<Commit> {
+        self.commit([Body::TaskCompleted(Box::new(Ended::default()))])
+    }
+
+    /// Its result is delivered.
+    pub fn deliver(&mut self) -> Arc<Commit> {
+        let delivery_state = DeliveryState::Delivered;
+        self.commit([Body::TaskDeliveryUpdated(DeliveryUpdated {
+            delivery_state,
+            target_ref: None,
+        })])
+    }
+
+    /// It is archived.
+    pub fn archive(&mut self) -> Arc<Commit> {
+        self.commit([Body::TaskArchived(Archived::default())])
+    }
+
+    fn spec(&self) -> TaskSpec {
+        let pool = PoolId::new("default").unwrap();
+        let step = StepSpec {
+            step_id: step_id(),
+            title: "a step".into(),
+            summary: "does something".into(),
+            depends_on_step_ids: Vec::new(),
+            required: true,
+            worker_pool_id: pool.clone(),
+            handler: HandlerName::default_handler(),
+            input: None,
+            retry_policy: None,
+            assignee: None,
+        };
+        TaskSpec {
+            task_id: self.key.task_id.clone(),
+            session_id: self.key.session_id.clone(),
+            wal_name: self.wal_name.clone(),
+            title: title(&self.key.task_id).as_str().into(),
+            summary: "a task".into(),
+            dispatch: Policy::Auto,
+            completion: Policy::Auto,
+            default_worker_pool_id: pool,
+            root_task_id: self.key.task_id.clone(),
+            delivery_state: DeliveryState::Pending,
+            visibility: Visibility::Internal,
+            thread_id: None,
+            turn_id: None,
+            parent_task_id: None,
+            objective: None,
+            requested_by: None,
+            owner: None,
+            assignee: None,
+            retry_policy: None,
+            task_kind: None,
+            task_family: None,
+            priority: 0,
+            scope: None,
+            constraints: None,
+            task_profile: None,
+            acceptance: Vec::new(),
+            retry_of: None,
+            job_id: None,
+            metadata: None,
+            native_protocol: None,
+            status: TaskStatus::Pending,
+            relationships: Vec::new(),
+            steps: [Arc::new(step)].into(),
+        }
+    }
+}
+
+/// The title of a Task of a history.
+pub fn title(task: &TaskId) -> String {
+    format!("the \"{task}\" task")
+}
+
+fn step_id() -> StepId {
+    StepId::new("a").unwrap()
+}
+
+fn event(body: Body, actor: &str) -> Event {
+    let step_id = body.event_type().starts_with("task_step_").then(step_id);
+    Event { actor: AgentId::new(actor).unwrap(), run: None, step_id, body }
+}

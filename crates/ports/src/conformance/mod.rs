@@ -1,0 +1,14 @@
+//! One suite per port, run by every adapter, and histories to run it with.
+//!
+//! A suite takes a function that makes a fresh adapter, with whatever must live as long as it
+//! does (a temporary directory, say). It panics where the contract is broken.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // This is test code that other crates share.
+
+pub mod history;
+mod journal;
+mod leases;
+
+pub use history::History;
+pub use journal::{journal_suite, names_suite, read_all};
+pub use leases::leases_suite;

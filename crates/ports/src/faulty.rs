@@ -1,0 +1,197 @@
+//! A journal that fails when told to.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::event::Commit;
+use tenure_core::id::{SessionId, WalName};
+use tokio::sync::Semaphore;
+
+use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
+
+/// What befalls one `create` or `append`.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// Nothing is written, and the caller is told so.
+    Fail,
+    /// Nothing is written, and the caller is told that nobody knows.
+    UnknownLost,
+    /// Everything is written, and the caller is told that nobody knows.
+    UnknownKept,
+    /// It takes so much longer.
+    Delay(Duration),
+    /// It waits until the gate opens.
+    Hold(Gate),
+}
+
+/// Holds writes back until it is opened, once and for all.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<Semaphore>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+}
+
+impl Gate {
+    /// Lets everybody through, now and later.
+    pub fn open(&self) {
+        self.0.close();
+    }
+
+    async fn pass(&self) {
+        let _ = self.0.acquire().await; // Closing the semaphore opens the gate.
+    }
+}
+
+/// A journal whose writes and reads fail as scripted; otherwise the one inside.
+#[derive(Debug, Default)]
+pub struct Faulty<J> {
+    inner: J,
+    script: Mutex<VecDeque<(Option<TaskKey>, Fault)>>,
+    is_full: AtomicBool,
+    reads_to_fail: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl<J> Faulty<J> {
+    /// A journal without faults so far.
+    pub fn new(inner: J) -> Self {
+        Self {
+            inner,
+            script: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            reads_to_fail: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// The journal inside.
+    pub fn inner(&self) -> &J {
+        &self.inner
+    }
+
+    /// The next write that no earlier fault is for meets this one.
+    pub fn next(&self, fault: Fault) {
+        self.script.lock().push_back((None, fault));
+    }
+
+    /// The next write of one Task meets this fault.
+    pub fn next_of(&self, key: &TaskKey, fault: Fault) {
+        self.script.lock().push_back((Some(key.clone()), fault));
+    }
+
+    /// Holds the next write until the gate is opened.
+    pub fn hold_next(&self) -> Gate {
+        let gate = Gate::default();
+        self.next(Fault::Hold(gate.clone()));
+        gate
+    }
+
+    /// While the disk is full every write fails, definitely.
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    /// The next `count` reads of logs fail.
+    pub fn fail_reads(&self, count: u64) {
+        self.reads_to_fail.store(count, Ordering::SeqCst);
+    }
+
+    /// How many writes were asked for so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    /// Whether every scripted fault has happened.
+    pub fn is_spent(&self) -> bool {
+        self.script.lock().is_empty()
+    }
+
+    fn take(&self, key: &TaskKey) -> Option<Fault> {
+        let mut script = self.script.lock();
+        let at = script.iter().position(|(of, _)| of.as_ref().is_none_or(|of| of == key))?;
+        script.remove(at).map(|(_, fault)| fault)
+    }
+
+    async fn write(
+        &self,
+        key: &TaskKey,
+        write: impl Future<Output = Result<(), AppendError>> + Send,
+    ) -> Result<(), AppendError> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(AppendError::Failed("no space left on device".into()));
+        }
+        match self.take(key) {
+            None => write.await,
+            Some(Fault::Fail) => Err(AppendError::Failed("injected: not written".into())),
+            Some(Fault::UnknownLost) => Err(AppendError::Unknown("injected: lost".into())),
+            Some(Fault::UnknownKept) => {
+                write.await?;
+                Err(AppendError::Unknown("injected: kept".into()))
+            }
+            Some(Fault::Delay(time)) => {
+                tokio::time::sleep(time).await;
+                write.await
+            }
+            Some(Fault::Hold(gate)) => {
+                gate.pass().await;
+                write.await
+            }
+        }
+    }
+
+    fn is_read_to_fail(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        self.reads_to_fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+    }
+}
+
+impl<J: Journal> Journal for Faulty<J> {
+    async fn create(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.write(key, self.inner.create(key, wal_name, commits)).await
+    }
+
+    async fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.write(key, self.inner.append(key, after, commits)).await
+    }
+
+    async fn read<F>(&self, key: &TaskKey, each: F) -> Result<(), ReadError>
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        if self.is_read_to_fail() {
+            return Err(ReadError::Failed("injected: not read".into()));
+        }
+        self.inner.read(key, each).await
+    }
+
+    async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
+        self.inner.entry(key).await
+    }
+
+    async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
+        self.inner.entries(session).await
+    }
+
+    fn release(&self, key: &TaskKey) {
+        self.inner.release(key);
+    }
+}

@@ -1,0 +1,161 @@
+//! A journal in memory: the port's contract and nothing else.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tenure_core::event::{Body, Commit};
+use tenure_core::id::{SessionId, WalName};
+use tenure_core::status::TaskStatus;
+
+use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
+
+/// A [`Journal`] in memory. Clones share the logs, so a test can start a second scheduler on what
+/// the first one left.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryJournal {
+    logs: Arc<Mutex<Logs>>,
+}
+
+#[derive(Debug, Default)]
+struct Logs {
+    logs: HashMap<TaskKey, Log>,
+    /// Names in use: here as where a name is a file (STORE-14).
+    names: HashSet<(SessionId, WalName)>,
+}
+
+#[derive(Debug)]
+struct Log {
+    commits: Vec<Arc<Commit>>,
+    entry: Entry,
+}
+
+impl Log {
+    fn last_seq(&self) -> u64 {
+        self.commits.last().map_or(0, |commit| commit.last_seq())
+    }
+
+    fn take(&mut self, commits: Vec<Arc<Commit>>) {
+        for commit in &commits {
+            self.entry.updated_at = commit.created_at;
+            for event in &commit.events {
+                self.entry.ended = self.entry.ended.or_else(|| end_of(&event.body));
+                self.entry.archived |= matches!(event.body, Body::TaskArchived(_));
+            }
+        }
+        self.commits.extend(commits);
+    }
+}
+
+fn end_of(body: &Body) -> Option<TaskStatus> {
+    match body {
+        Body::TaskCompleted(_) => Some(TaskStatus::Completed),
+        Body::TaskFailed(_) => Some(TaskStatus::Failed),
+        Body::TaskCancelled(_) => Some(TaskStatus::Cancelled),
+        _ => None,
+    }
+}
+
+/// Whether the commits follow event `after` and each other.
+fn check_order(after: u64, commits: &[Arc<Commit>]) -> Result<(), AppendError> {
+    let mut last = after;
+    for commit in commits {
+        if commit.events.is_empty() || commit.first_seq != last + 1 {
+            let message = format!("event {} cannot follow event {last}", commit.first_seq);
+            return Err(AppendError::Failed(message));
+        }
+        last = commit.last_seq();
+    }
+    Ok(())
+}
+
+/// What the index knows of a Task that is being created.
+fn first_entry(
+    key: &TaskKey,
+    wal_name: &WalName,
+    commits: &[Arc<Commit>],
+) -> Result<Entry, AppendError> {
+    let body = commits.first().and_then(|commit| Some((commit, &commit.events.first()?.body)));
+    let Some((commit, Body::TaskCreated(created))) = body else {
+        return Err(AppendError::Failed("a log starts with task_created".into()));
+    };
+    Ok(Entry {
+        key: key.clone(),
+        wal_name: wal_name.clone(),
+        title: created.task.title.to_string(),
+        created_at: commit.created_at,
+        updated_at: commit.created_at,
+        ended: None,
+        archived: false,
+        damaged: false,
+    })
+}
+
+impl Journal for MemoryJournal {
+    async fn create(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        let entry = first_entry(key, wal_name, &commits)?;
+        check_order(0, &commits)?;
+        let mut logs = self.logs.lock();
+        if logs.logs.contains_key(key) {
+            return Err(AppendError::TaskExists);
+        }
+        if !logs.names.insert((key.session_id.clone(), wal_name.clone())) {
+            return Err(AppendError::NameTaken);
+        }
+        let mut log = Log { commits: Vec::new(), entry };
+        log.take(commits);
+        logs.logs.insert(key.clone(), log);
+        Ok(())
+    }
+
+    async fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        let mut logs = self.logs.lock();
+        let log = logs
+            .logs
+            .get_mut(key)
+            .ok_or_else(|| AppendError::Failed(format!("task {key} does not exist")))?;
+        let last = log.last_seq();
+        if last != after {
+            return Err(AppendError::Fenced { expected: after, last });
+        }
+        check_order(after, &commits)?;
+        log.take(commits);
+        Ok(())
+    }
+
+    async fn read<F>(&self, key: &TaskKey, mut each: F) -> Result<(), ReadError>
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        let commits = self.logs.lock().logs.get(key).map(|log| log.commits.clone());
+        for commit in commits.ok_or(ReadError::NotFound)? {
+            if each(Commit::clone(&commit)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
+        Ok(self.logs.lock().logs.get(key).map(|log| log.entry.clone()))
+    }
+
+    async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
+        let logs = self.logs.lock();
+        let of_session = |log: &&Log| session.is_none_or(|id| log.entry.key.session_id == *id);
+        Ok(logs.logs.values().filter(of_session).map(|log| log.entry.clone()).collect())
+    }
+
+    fn release(&self, _: &TaskKey) {}
+}

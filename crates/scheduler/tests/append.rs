@@ -1,0 +1,195 @@
+//! Decide, append, apply, answer: what holds while an append is in flight, and when it fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{
+    completing, create, dag, envelope, events, key, node, node_on, replayed, status, until,
+};
+use tenure_core::command::Why;
+use tenure_core::status::TaskStatus;
+use tenure_core::{Code, Command, Task};
+use tenure_ports::faulty::Fault;
+use tenure_ports::{Faulty, MemoryJournal};
+
+/// WAL-06, WAL-10: nobody is answered before the append is durable, and readers see the last
+/// durable state meanwhile.
+#[tokio::test]
+async fn nothing_leaves_the_actor_before_the_append_returns() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let gate = node.journal().hold_next();
+    let pausing = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { node.command(&key, envelope(), Command::PauseTask(Why::default())).await }
+    });
+    while node.journal().writes() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!pausing.is_finished());
+    let (ahead, durable) =
+        node.read(&key, |task| (task.head().status, task.durable().head().status)).await.unwrap();
+    assert_eq!((ahead, durable), (TaskStatus::Paused, TaskStatus::Running));
+    gate.open();
+    assert_eq!(pausing.await.unwrap().unwrap().status, TaskStatus::Paused);
+}
+
+/// WAL-05, mechanisms 2: commands that arrive while an append is in flight are decided together
+/// and appended together.
+#[tokio::test]
+async fn waiting_commands_share_one_append() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let gate = node.journal().hold_next();
+    let before = node.journal().writes();
+    let mut asked = Vec::new();
+    for i in 0..100_u32 {
+        let (node, key) = (node.clone(), key.clone());
+        let why = Why::default();
+        let command = if i % 2 == 0 { Command::PauseTask(why) } else { Command::ResumeTask(why) };
+        asked.push(tokio::spawn(async move { node.command(&key, envelope(), command).await }));
+        tokio::task::yield_now().await;
+    }
+    while node.journal().writes() == before {
+        tokio::task::yield_now().await;
+    }
+    gate.open();
+    for one in asked {
+        one.await.unwrap().unwrap();
+    }
+    assert!(node.journal().writes() - before <= 4, "{} appends", node.journal().writes() - before);
+    assert_eq!(
+        replayed(&node, &key).await.version(),
+        node.read(&key, Task::version).await.unwrap()
+    );
+}
+
+/// WAL-07: a failed append fails every command in it, refusals included, and changes nothing.
+#[tokio::test]
+async fn a_failed_append_refuses_its_commands_and_leaves_the_state_as_it_was() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let before = node.read(&key, Clone::clone).await.unwrap();
+    node.journal().next(Fault::Fail);
+    let refused = node.command(&key, envelope(), Command::PauseTask(Why::default())).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code, Code::StorageError);
+    assert_eq!(refused.details["kind"], "append_failed");
+    let after = node.read(&key, Clone::clone).await.unwrap();
+    assert_eq!(before, after);
+    assert_eq!(replayed(&node, &key).await, after);
+    node.command(&key, envelope(), Command::PauseTask(Why::default())).await.unwrap();
+}
+
+/// WAL-09, mechanisms 14: after an append of unknown fate the actor stops, its supervisor replays,
+/// and what the log has is what is true, kept or lost.
+#[tokio::test]
+async fn after_an_append_of_unknown_fate_the_log_is_read_again() {
+    for (fault, expected) in
+        [(Fault::UnknownKept, TaskStatus::Paused), (Fault::UnknownLost, TaskStatus::Running)]
+    {
+        let node = node().await;
+        let key = create(&node, dag("t", "a")).await.unwrap();
+        node.journal().next(fault);
+        let pause = envelope();
+        let asked = node.command(&key, pause.clone(), Command::PauseTask(Why::default())).await;
+        let asked = asked.unwrap_err();
+        assert_eq!((asked.code, &asked.details["kind"]), (Code::StorageError, &"ambiguous".into()));
+        assert_eq!(status(&node, &key).await, expected);
+        assert_eq!(replayed(&node, &key).await, node.read(&key, Clone::clone).await.unwrap());
+        // IDEM-01: repeating the command with its id settles it either way, once.
+        node.command(&key, pause, Command::PauseTask(Why::default())).await.unwrap();
+        let paused = events(&node, &key).await.iter().filter(|e| **e == "task_paused").count();
+        assert_eq!(paused, 1);
+    }
+}
+
+/// A create whose append fails has made nothing; the id is free.
+#[tokio::test]
+async fn a_failed_create_makes_nothing() {
+    let node = node().await;
+    node.journal().next(Fault::Fail);
+    let refused = create(&node, dag("t", "a")).await.unwrap_err();
+    assert_eq!(refused.code, Code::StorageError);
+    let missing = node.read(&key("t"), Task::version).await.unwrap_err();
+    assert_eq!(missing.code, Code::TaskNotFound);
+    create(&node, dag("t", "a")).await.unwrap();
+}
+
+/// ID-03, IDEM-03, OWN-07: of concurrent creates of one id one wins; a repeat with its key gets the
+/// first Task, anything else a conflict.
+#[tokio::test]
+async fn one_of_many_creates_of_an_id_wins() {
+    let node = node().await;
+    let creates = (0..20).map(|_| create(&node, dag("t", "a")));
+    let results = futures::future::join_all(creates).await;
+    assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 1);
+    let lost = results.into_iter().filter_map(Result::err).map(|r| r.code);
+    assert!(lost.into_iter().all(|code| code == Code::TaskIdConflict));
+
+    let keyed = |summary: &str| {
+        let mut input = dag("k", "a");
+        input.idempotency_key = Some("once".into());
+        input.summary = summary.into();
+        input
+    };
+    let first =
+        node.create(envelope(), keyed("x"), tenure_core::status::Policy::Auto).await.unwrap();
+    let again =
+        node.create(envelope(), keyed("x"), tenure_core::status::Policy::Auto).await.unwrap();
+    assert_eq!(first.written, again.written);
+    let other = node.create(envelope(), keyed("y"), tenure_core::status::Policy::Auto).await;
+    assert_eq!(other.unwrap_err().code, Code::IdempotencyConflict);
+}
+
+/// RECOVER-01, RECOVER-10, LEASE-15: a node that starts on the log of a dead one knows all live
+/// Tasks; Attempts of the earlier boot end at once and their Steps run again.
+#[tokio::test]
+async fn a_new_boot_ends_the_attempts_of_the_old_one_and_goes_on() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let first = node_on(Arc::clone(&journal)).await;
+    let stuck = common::workers(&first, 4, |_| async {
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    let key = create(&first, dag("t", "a b c<-a,b")).await.unwrap();
+    until(&first, &key, |task| task.tally().held() == 2).await;
+    drop(stuck);
+    first.stop().await;
+
+    let second = node_on(journal).await;
+    let _workers = completing(&second, 4);
+    assert_eq!(second.resume_all().await.unwrap(), 1);
+    second.wait_for_end(&key).await.unwrap();
+    let events = events(&second, &key).await;
+    let count = |name: &str| events.iter().filter(|e| **e == name).count();
+    assert_eq!(count("task_step_lease_expired"), 2);
+    assert_eq!(count("task_step_claimed"), 5);
+    assert_eq!(count("task_step_completed"), 3);
+    let task = replayed(&second, &key).await;
+    assert_eq!(task.head().status, TaskStatus::Completed);
+    // RETRY-03: a restarted host counts in no budget.
+    assert_eq!(task.step(&common::step_id("a")).unwrap().state.lost_count, 0);
+}
+
+/// RECOVER-04: a log that cannot be read makes its own Task unavailable, and no other.
+#[tokio::test]
+async fn an_unreadable_log_makes_one_task_unavailable() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let first = node_on(Arc::clone(&journal)).await;
+    let (bad, good) = (
+        create(&first, dag("bad", "a")).await.unwrap(),
+        create(&first, dag("good", "a")).await.unwrap(),
+    );
+    first.stop().await;
+    let second = node_on(Arc::clone(&journal)).await;
+    journal.fail_reads(1);
+    let refused = second.read(&bad, Task::version).await.unwrap_err();
+    assert_eq!(
+        (refused.code, &refused.details["kind"]),
+        (Code::StorageError, &"replay_failed".into())
+    );
+    assert_eq!(status(&second, &good).await, TaskStatus::Running);
+}

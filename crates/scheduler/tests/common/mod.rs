@@ -1,0 +1,150 @@
+//! A node on a journal in memory that fails when told to, and the things tests do with it.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub, missing_docs)]
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Close, RunOutcome};
+use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, SessionId, StepId, TaskId};
+use tenure_core::patch::StepInput;
+use tenure_core::record::RetryPolicy;
+use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
+use tenure_core::{Caller, Command, Rejection, Task};
+use tenure_local::MemoryLeases;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Faulty, MemoryJournal};
+use tenure_scheduler::{Answer, Config, Envelope, Scheduler, WorkerLink};
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+
+pub type Node = Scheduler<Faulty<MemoryJournal>, MemoryLeases>;
+pub type Pool = WorkerPool<WorkerLink<Faulty<MemoryJournal>, MemoryLeases>>;
+
+pub const POOL: &str = "default";
+
+pub async fn node() -> Node {
+    node_on(Arc::new(Faulty::new(MemoryJournal::default()))).await
+}
+
+pub async fn node_on(journal: Arc<Faulty<MemoryJournal>>) -> Node {
+    let config = Config::embedded(PoolId::new(POOL).unwrap());
+    Scheduler::start(journal, Arc::new(MemoryLeases::default()), config).await.unwrap()
+}
+
+pub fn orchestrator() -> Caller {
+    Caller {
+        agent: AgentId::new("o").unwrap(),
+        role: Role::Orchestrator,
+        session_id: session(),
+        run_id: None,
+        worker_pool_id: None,
+    }
+}
+
+pub fn session() -> SessionId {
+    SessionId::new("s").unwrap()
+}
+
+pub fn envelope() -> Envelope {
+    let id = CommandId::new(uuid::Uuid::now_v7().to_string()).unwrap();
+    Envelope::new(orchestrator(), Some(id))
+}
+
+pub fn key(task: &str) -> TaskKey {
+    TaskKey { session_id: session(), task_id: TaskId::new(task).unwrap() }
+}
+
+pub fn step_id(id: &str) -> StepId {
+    StepId::new(id).unwrap()
+}
+
+/// `"a b c<-a,b"`: three Steps, the last after the others; all of handler `h`.
+pub fn dag(task: &str, text: &str) -> CreateTask {
+    let steps = text.split_whitespace().map(|word| {
+        let (id, on) = word.split_once("<-").unwrap_or((word, ""));
+        StepInput {
+            assignee: None,
+            depends_on_step_ids: on.split(',').filter(|s| !s.is_empty()).map(step_id).collect(),
+            handler: Some(HandlerName::new("h").unwrap()),
+            input: None,
+            required: None,
+            retry_policy: None,
+            step_id: step_id(id),
+            summary: id.into(),
+            title: id.into(),
+            worker_pool_id: None,
+        }
+    });
+    CreateTask {
+        steps: steps.collect(),
+        summary: task.into(),
+        task_id: Some(TaskId::new(task).unwrap()),
+        title: task.into(),
+        ..CreateTask::default()
+    }
+}
+
+pub fn with_policy(mut task: CreateTask, policy: RetryPolicy) -> CreateTask {
+    task.retry_policy = Some(Arc::new(policy));
+    task
+}
+
+pub async fn create(node: &Node, input: CreateTask) -> Result<TaskKey, Rejection> {
+    let key = key(input.task_id.as_ref().unwrap().as_str());
+    node.create(envelope(), input, Policy::Auto).await?;
+    Ok(key)
+}
+
+pub async fn cancel(node: &Node, key: &TaskKey) -> Result<Answer, Rejection> {
+    node.command(key, envelope(), Command::TaskCancel(Close::default())).await
+}
+
+/// Workers whose only handler is `h`.
+pub fn workers<F, Fut>(node: &Node, n: usize, h: F) -> Pool
+where
+    F: Fn(tenure_sdk::worker::StepContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), tenure_sdk::worker::HandlerError>> + Send + 'static,
+{
+    let id = AgentId::new(format!("w-{}", uuid::Uuid::now_v7())).unwrap();
+    let (link, inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    let mut options = Options::new(NonZeroUsize::new(n).unwrap());
+    options.grace = Duration::from_secs(2);
+    WorkerPool::start(link, inbox, Handlers::new().on("h", h).unwrap(), options)
+}
+
+/// Workers that complete every Step.
+pub fn completing(node: &Node, n: usize) -> Pool {
+    workers(node, n, |ctx| async move { Ok(ctx.complete(None)?) })
+}
+
+pub async fn status(node: &Node, key: &TaskKey) -> TaskStatus {
+    node.read(key, |task| task.head().status).await.unwrap()
+}
+
+pub async fn step_status(node: &Node, key: &TaskKey, id: &str) -> StepStatus {
+    let id = step_id(id);
+    node.read(key, move |task| task.step(&id).unwrap().state.status).await.unwrap()
+}
+
+/// Waits for a condition on the Task, never for a time alone.
+pub async fn until(node: &Node, key: &TaskKey, what: fn(&Task) -> bool) {
+    let found = async {
+        while !node.read(key, what).await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(600), found).await.expect("the condition comes true");
+}
+
+/// Event types of the Task's log, in order.
+pub async fn events(node: &Node, key: &TaskKey) -> Vec<&'static str> {
+    let commits = node.commits(key).await.unwrap();
+    commits.iter().flat_map(|c| c.events.iter().map(|e| e.body.event_type())).collect()
+}
+
+pub async fn replayed(node: &Node, key: &TaskKey) -> Task {
+    tenure_scheduler::load(&**node.journal(), key).await.unwrap()
+}
+
+pub const FINISHED: RunOutcome = RunOutcome::Finished;

@@ -1,0 +1,159 @@
+//! Pools: credits, fairness, admission, workers that come and go.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{POOL, completing, create, dag, events, node, status, until, workers};
+use tenure_core::id::{AgentId, PoolId};
+use tenure_core::status::TaskStatus;
+use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
+
+/// DISP-14, DISP-15: a DAG runs to its end in dependency order, and every Step once.
+#[tokio::test]
+async fn a_dag_runs_in_order_and_every_step_once() {
+    let node = node().await;
+    let _workers = completing(&node, 3);
+    let key = create(&node, dag("t", "a b<-a c<-a d<-b,c e<-d f")).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+    let all = events(&node, &key).await;
+    assert_eq!(all.iter().filter(|e| **e == "task_step_completed").count(), 6);
+    assert_eq!(all.iter().filter(|e| **e == "task_step_claimed").count(), 6);
+}
+
+/// Never more handlers at a time than there is room for, and all of the room is used.
+#[tokio::test(start_paused = true)]
+async fn concurrency_is_kept_and_used() {
+    let node = node().await;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (n, m) = (Arc::clone(&now), Arc::clone(&most));
+    let _workers = workers(&node, 5, move |ctx| {
+        let (n, m) = (Arc::clone(&n), Arc::clone(&m));
+        async move {
+            m.fetch_max(n.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            n.fetch_sub(1, Ordering::SeqCst);
+            Ok(ctx.complete(None)?)
+        }
+    });
+    let steps: Vec<String> = (0..50).map(|i| format!("s{i}")).collect();
+    let key = create(&node, dag("t", &steps.join(" "))).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert_eq!(most.load(Ordering::SeqCst), 5);
+}
+
+/// READY-07, DISP-14: absolute credits, so that a repeated or old message does no harm.
+#[tokio::test]
+async fn credits_are_absolute() {
+    let node = node().await;
+    let (link, mut inbox) =
+        node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    for _ in 0..5 {
+        link.credit(Credit { free: 2, seen: 0 });
+    }
+    let key = create(&node, dag("t", "a b c d")).await.unwrap();
+    let mut grants = Vec::new();
+    for _ in 0..2 {
+        let Some(Delivery::Grant(grant)) = inbox.recv().await else { panic!("a grant") };
+        grants.push(grant);
+    }
+    assert_eq!(node.read(&key, |t| t.tally().held()).await.unwrap(), 2);
+    link.credit(Credit { free: 1, seen: 2 });
+    link.credit(Credit { free: 2, seen: 0 }); // Late: it saw less.
+    let Some(Delivery::Grant(_)) = inbox.recv().await else { panic!("a grant") };
+    until(&node, &key, |t| t.tally().held() == 3).await;
+    assert!(inbox.try_recv().is_err());
+}
+
+/// Tasks share a pool in turn: none waits for another's whole backlog.
+#[tokio::test(start_paused = true)]
+async fn tasks_take_turns() {
+    let node = node().await;
+    let big: Vec<String> = (0..500).map(|i| format!("s{i}")).collect();
+    let big = create(&node, dag("big", &big.join(" "))).await.unwrap();
+    let small = create(&node, dag("small", "a b<-a")).await.unwrap();
+    let _workers = workers(&node, 2, |ctx| async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok(ctx.complete(None)?)
+    });
+    node.wait_for_end(&small).await.unwrap();
+    let left = node.read(&big, |t| t.tally().unfinished()).await.unwrap();
+    assert!(left > 450, "{left} of the big one are left when the small one ends");
+}
+
+/// DISP-14: a Step goes to a worker that announced its handler.
+#[tokio::test(start_paused = true)]
+async fn a_step_waits_for_a_worker_with_its_handler() {
+    let node = node().await;
+    let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
+    let (link, mut inbox) =
+        node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), other).unwrap();
+    link.credit(Credit { free: 4, seen: 0 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(inbox.try_recv().is_err());
+    let _workers = completing(&node, 1);
+    node.wait_for_end(&key).await.unwrap();
+}
+
+/// S26: a grant that reaches nobody gives its Step back at once, and the Step counts in no budget.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_reaches_nobody_is_released() {
+    let node = node().await;
+    let (link, inbox) =
+        node.join(AgentId::new("gone").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0 });
+    drop(inbox);
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    until(&node, &key, |t| t.tally().held() == 0).await;
+    drop(link);
+    let _workers = completing(&node, 1);
+    node.wait_for_end(&key).await.unwrap();
+}
+
+/// CTX-03, CTX-12: a handler that panics fails its Step with `unhandled_exception`; one that returns
+/// without a final word with `worker_finished_without_terminal_step_status`.
+#[tokio::test]
+async fn broken_handlers_fail_their_steps() {
+    let node = node().await;
+    let _workers = workers(&node, 2, |ctx| async move {
+        assert_ne!(ctx.step_id().as_str(), "panics", "on purpose");
+        Ok(())
+    });
+    let policy = tenure_core::record::RetryPolicy { max_attempts: Some(1), ..Default::default() };
+    for (id, code) in [
+        ("panics", "unhandled_exception"),
+        ("silent", "worker_finished_without_terminal_step_status"),
+    ] {
+        let input = common::with_policy(dag(id, id), policy.clone());
+        let key = create(&node, input).await.unwrap();
+        node.wait_for_end(&key).await.unwrap();
+        let step = common::step_id(id);
+        let reason = node
+            .read(&key, move |t| t.step(&step).unwrap().state.facts().status_reason.clone())
+            .await;
+        assert_eq!(reason.unwrap().unwrap().code, code);
+    }
+}
+
+/// An interrupted worker gives its Steps back, and they run again elsewhere.
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_worker_releases_what_it_holds() {
+    let node = node().await;
+    let first = workers(&node, 4, |ctx| async move {
+        ctx.cancellation().cancelled().await;
+        Ok(())
+    });
+    let key = create(&node, dag("t", "a b c")).await.unwrap();
+    until(&node, &key, |t| t.tally().held() == 3).await;
+    assert_eq!(first.interrupt().await, 3);
+    assert_eq!(node.read(&key, |t| t.tally().held()).await.unwrap(), 0);
+    drop(first);
+    let _second = completing(&node, 1);
+    node.wait_for_end(&key).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+}

@@ -1,0 +1,226 @@
+//! Leases, backoffs and limits, on a clock that the test holds.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{
+    POOL, cancel, completing, create, dag, envelope, events, node, status, step_status, until,
+    with_policy, workers,
+};
+use tenure_core::Command;
+use tenure_core::command::{RunAndWhy, Why};
+use tenure_core::id::{AgentId, PoolId};
+use tenure_core::record::{Backoff, RetryPolicy};
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
+use tokio::time::Instant;
+
+/// LEASE-07, LEASE-10, LEASE-16: a worker that falls silent loses its Step within the lease and one
+/// tick, and the Step runs again elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_silent_worker_loses_its_step_within_lease_and_tick() {
+    let node = node().await;
+    let id = AgentId::new("silent").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    let started = Instant::now();
+    until(&node, &key, |task| task.tally().held() == 0).await;
+    let took = started.elapsed();
+    assert!(took >= Duration::from_secs(30), "lost after {took:?}");
+    assert!(took <= Duration::from_millis(31_100), "lost after {took:?}");
+    assert!(matches!(inbox.recv().await, Some(Delivery::Lost(_))));
+    let _workers = completing(&node, 1);
+    node.wait_for_end(&key).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+}
+
+/// LEASE-04, LEASE-05, CTX-11: the worker heartbeats by itself; nothing of it reaches the log.
+#[tokio::test(start_paused = true)]
+async fn a_long_handler_keeps_its_lease_by_heartbeats() {
+    let node = node().await;
+    let _workers = workers(&node, 1, |ctx| async move {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        Ok(ctx.complete(None)?)
+    });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    let events = events(&node, &key).await;
+    assert_eq!(
+        events,
+        [
+            "task_created",
+            "task_step_ready",
+            "task_running",
+            "task_step_claimed",
+            "task_step_completed",
+            "task_completed"
+        ]
+    );
+}
+
+/// A handler that blocks its thread does not lose its lease: it runs on a thread for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocking_handler_keeps_its_lease() {
+    let node = node().await;
+    let (link, inbox) =
+        node.join(AgentId::new("b").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    let handlers = tenure_sdk::worker::Handlers::new()
+        .blocking("h", |ctx| {
+            std::thread::sleep(Duration::from_millis(1_500));
+            Ok(ctx.complete(None)?)
+        })
+        .unwrap();
+    let options = tenure_sdk::worker::Options::new(std::num::NonZeroUsize::MIN);
+    let _pool = tenure_sdk::worker::WorkerPool::start(link, inbox, handlers, options);
+    let short = RetryPolicy { heartbeat_ms: Some(300), ..RetryPolicy::default() };
+    let key = create(&node, with_policy(dag("t", "a"), short)).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert!(!events(&node, &key).await.contains(&"task_step_lease_expired"));
+}
+
+/// READY-05, RETRY-04, RETRY-06: a failed Step is tried again when its backoff has passed, by the
+/// timer alone.
+#[tokio::test(start_paused = true)]
+async fn a_failed_step_is_tried_again_after_its_backoff() {
+    let node = node().await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    let _workers = workers(&node, 1, move |ctx| {
+        let nth = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if nth < 2 {
+                return Err("not yet".into());
+            }
+            Ok(ctx.complete(None)?)
+        }
+    });
+    let policy = RetryPolicy {
+        max_attempts: Some(3),
+        backoff: Backoff { initial_ms: 10_000, jitter: 0.0, ..Backoff::default() },
+        ..RetryPolicy::default()
+    };
+    let started = Instant::now();
+    let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert_eq!(tries.load(Ordering::SeqCst), 3);
+    assert!(started.elapsed() >= Duration::from_secs(30), "{:?}", started.elapsed());
+    assert!(started.elapsed() <= Duration::from_secs(31), "{:?}", started.elapsed());
+}
+
+/// S14, RETRY-10: a Step that takes longer than `start_to_close_ms` fails with `worker_timeout`, and
+/// its worker is told.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_takes_too_long_times_out() {
+    let node = node().await;
+    let _workers = workers(&node, 1, |ctx| async move {
+        ctx.cancellation().cancelled().await;
+        Ok(())
+    });
+    let policy = RetryPolicy {
+        max_attempts: Some(1),
+        start_to_close_ms: Some(5_000),
+        ..RetryPolicy::default()
+    };
+    let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    let code = node.read(&key, |t| t.head().status_reason.clone()).await.unwrap().unwrap();
+    assert_eq!(code.code, "timed_out");
+}
+
+/// S15: a ready Step that nobody claims in time fails.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_nobody_claims_in_time_fails() {
+    let node = node().await;
+    let policy = RetryPolicy { schedule_to_start_ms: Some(60_000), ..RetryPolicy::default() };
+    let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
+    let started = Instant::now();
+    node.wait_for_end(&key).await.unwrap();
+    assert!(started.elapsed() >= Duration::from_secs(60));
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Failed);
+}
+
+/// POL-08: an automatic Task that passes its deadline fails with `timed_out`.
+#[tokio::test(start_paused = true)]
+async fn a_task_past_its_deadline_fails() {
+    let node = node().await;
+    let mut input = dag("t", "a");
+    let at = node.now() + 60_000;
+    input.constraints = Some([("deadline_at".to_owned(), at.into())].into_iter().collect());
+    let key = create(&node, input).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    let reason = node.read(&key, |t| t.head().status_reason.clone()).await.unwrap().unwrap();
+    assert_eq!(reason.code, "timed_out");
+}
+
+/// CANCEL-01, CANCEL-07, TERM-09: a holder is asked to stop first; it may, and the Task then ends.
+#[tokio::test(start_paused = true)]
+async fn cancelling_asks_the_holder_first() {
+    let node = node().await;
+    let _workers = workers(&node, 1, |ctx| async move {
+        ctx.cancellation().cancelled().await;
+        Ok(())
+    });
+    let key = create(&node, dag("t", "a b<-a")).await.unwrap();
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    let started = Instant::now();
+    let answer = cancel(&node, &key).await.unwrap();
+    assert_eq!(answer.status, TaskStatus::Cancelled);
+    assert!(started.elapsed() < Duration::from_secs(1), "it stopped by itself");
+    let events = events(&node, &key).await;
+    assert!(events.contains(&"task_cancel_requested"));
+    assert_eq!(events.last(), Some(&"task_cancelled"));
+}
+
+/// TERM-12, TERM-13: a holder that does not stop delays the end by the wait limit, no more.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_does_not_stop_delays_the_end_by_the_wait_limit() {
+    let node = node().await;
+    let (link, mut inbox) =
+        node.join(AgentId::new("deaf").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    let started = Instant::now();
+    cancel(&node, &key).await.unwrap();
+    assert!(started.elapsed() >= Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(started.elapsed() <= Duration::from_secs(11), "{:?}", started.elapsed());
+    assert!(matches!(inbox.recv().await, Some(Delivery::CancelRequested(_))));
+    assert!(matches!(inbox.recv().await, Some(Delivery::Lost(_))));
+}
+
+/// RUN-02, RUN-05, CANCEL-08: cancelling one run fails its Step with `worker_cancelled`, which the
+/// orchestrator can reopen, and leaves the Task alone.
+#[tokio::test(start_paused = true)]
+async fn cancelling_a_run_fails_its_step_only() {
+    let node = node().await;
+    let _workers = workers(&node, 1, |ctx| async move {
+        ctx.cancellation().cancelled().await;
+        Ok(())
+    });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    let run = node.read(&key, |task| task.open_attempts().next().map(|a| a.run_id)).await;
+    let cancel = RunAndWhy { reason: None, run_id: run.unwrap().unwrap() };
+    node.command(&key, envelope(), Command::CancelRun(cancel)).await.unwrap();
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Failed);
+    assert_eq!(status(&node, &key).await, TaskStatus::Running);
+}
+
+/// TASK-12, TASK-13: nothing is claimed while a Task is paused; resuming offers its Steps again.
+#[tokio::test(start_paused = true)]
+async fn a_paused_task_is_claimed_from_only_after_it_resumes() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a b<-a")).await.unwrap();
+    node.command(&key, envelope(), Command::PauseTask(Why::default())).await.unwrap();
+    let _workers = completing(&node, 2);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Ready);
+    node.command(&key, envelope(), Command::ResumeTask(Why::default())).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+}
