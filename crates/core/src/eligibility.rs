@@ -50,7 +50,8 @@ names! {
 pub struct Obstacles(u32);
 
 impl Obstacles {
-    fn add(&mut self, obstacle: Obstacle, stands: bool) {
+    /// Adds one, if it stands.
+    pub(crate) fn add(&mut self, obstacle: Obstacle, stands: bool) {
         self.0 |= u32::from(stands) << obstacle as u32;
     }
 
@@ -109,7 +110,8 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found.add(O::StepTerminal, terminal);
     found.add(O::StepFailed, state.status == StepStatus::Failed);
     found.add(O::StepBlocked, state.status == StepStatus::Blocked);
-    found.add(O::AssignedElsewhere, is_assigned_elsewhere(head, spec, asker));
+    let elsewhere = asker.worker.is_some_and(|who| is_assigned_elsewhere(head, spec, who));
+    found.add(O::AssignedElsewhere, elsewhere);
     let pending = state.status == StepStatus::Pending;
     found.add(O::DependencyUnsatisfiable, pending && state.dead > 0);
     found.add(O::DependencyPending, pending && state.unmet > 0 && state.dead == 0);
@@ -129,9 +131,8 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found
 }
 
-/// CLAIM-13: `assignee` of Task or Step names somebody else.
-fn is_assigned_elsewhere(head: &Head, spec: &StepSpec, asker: Asker<'_>) -> bool {
-    let Some(worker) = asker.worker else { return false };
+/// CLAIM-13: whether `assignee` of Task or Step names somebody else than `worker`.
+pub fn is_assigned_elsewhere(head: &Head, spec: &StepSpec, worker: &AgentId) -> bool {
     [&head.spec.assignee, &spec.assignee].into_iter().flatten().any(|only| only != worker)
 }
 

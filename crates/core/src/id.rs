@@ -38,6 +38,8 @@ impl fmt::Display for BadId {
     }
 }
 
+impl core::error::Error for BadId {}
+
 fn is_name(text: &str, max: usize) -> bool {
     !text.is_empty()
         && text.len() <= max

@@ -1,6 +1,7 @@
 //! Operations of a patch (`agent.task_update`, PATCH-04, PATCH-05).
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
 
 use crate::id::{AgentId, HandlerName, PoolId, Ref, StepId};
-use crate::record::{Acceptance, Object, RetryPolicy, Value};
+use crate::record::{Acceptance, Object, RetryPolicy, StepSpec, TaskSpec, Value};
 use crate::status::{Policy, Visibility};
 
 /// A field that a patch may leave alone, clear or set.
@@ -91,6 +92,30 @@ pub struct StepInput {
     pub worker_pool_id: Option<PoolId>,
 }
 
+impl StepInput {
+    /// The Step as it is stored: defaults filled in (DAG-08, DAG-09, DAG-14).
+    pub fn filled_in(&self, default_pool: &PoolId) -> StepSpec {
+        StepSpec {
+            step_id: self.step_id.clone(),
+            title: self.title.clone(),
+            summary: self.summary.clone(),
+            depends_on_step_ids: deduplicated(&self.depends_on_step_ids),
+            required: self.required.unwrap_or(true),
+            worker_pool_id: self.worker_pool_id.clone().unwrap_or_else(|| default_pool.clone()),
+            handler: self.handler.clone().unwrap_or_else(HandlerName::default_handler),
+            input: self.input.clone(),
+            retry_policy: self.retry_policy.clone(),
+            assignee: self.assignee.clone(),
+        }
+    }
+}
+
+/// DISP-07, DAG-14: each id once, first place kept.
+pub(crate) fn deduplicated(ids: &[StepId]) -> Vec<StepId> {
+    let mut seen = BTreeSet::new();
+    ids.iter().filter(|id| seen.insert(*id)).cloned().collect()
+}
+
 /// Fields of a Step that `update_step` may name (PATCH-09).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -122,6 +147,42 @@ pub struct StepFields {
     /// New pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_pool_id: Option<PoolId>,
+}
+
+impl StepFields {
+    /// Carries the fields over, `depends_on_step_ids` excepted: edges are the reducer's.
+    pub(crate) fn apply(&self, spec: &mut StepSpec) {
+        set(&self.title, &mut spec.title);
+        set(&self.summary, &mut spec.summary);
+        set(&self.required, &mut spec.required);
+        set(&self.worker_pool_id, &mut spec.worker_pool_id);
+        set(&self.handler, &mut spec.handler);
+        self.input.apply(&mut spec.input);
+        self.retry_policy.apply(&mut spec.retry_policy);
+        self.assignee.apply(&mut spec.assignee);
+    }
+
+    /// Whether they name more than title and summary (STEP-14, STEP-22).
+    pub(crate) fn name_more_than_texts(&self) -> bool {
+        let Self {
+            title: _,
+            summary: _,
+            assignee,
+            depends_on_step_ids,
+            handler,
+            input,
+            required,
+            retry_policy,
+            worker_pool_id,
+        } = self;
+        !(assignee.is_keep()
+            && depends_on_step_ids.is_none()
+            && handler.is_none()
+            && input.is_keep()
+            && required.is_none()
+            && retry_policy.is_keep()
+            && worker_pool_id.is_none())
+    }
 }
 
 /// Fields of a Task that `update_task` may name (PATCH-07).
@@ -176,6 +237,37 @@ pub struct TaskFields {
     /// New visibility.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
+}
+
+impl TaskFields {
+    /// Carries the fields over.
+    pub(crate) fn apply(&self, spec: &mut TaskSpec) {
+        set(&self.title, &mut spec.title);
+        set(&self.summary, &mut spec.summary);
+        set(&self.acceptance, &mut spec.acceptance);
+        set(&self.completion, &mut spec.completion);
+        set(&self.dispatch, &mut spec.dispatch);
+        set(&self.visibility, &mut spec.visibility);
+        self.assignee.apply(&mut spec.assignee);
+        self.constraints.apply(&mut spec.constraints);
+        self.metadata.apply(&mut spec.metadata);
+        self.objective.apply(&mut spec.objective);
+        self.owner.apply(&mut spec.owner);
+        self.requested_by.apply(&mut spec.requested_by);
+        self.retry_policy.apply(&mut spec.retry_policy);
+        self.task_profile.apply(&mut spec.task_profile);
+        match self.priority {
+            Change::Keep => {}
+            Change::Clear => spec.priority = 0,
+            Change::Set(priority) => spec.priority = priority,
+        }
+    }
+}
+
+fn set<T: Clone>(given: &Option<T>, field: &mut T) {
+    if let Some(value) = given {
+        field.clone_from(value);
+    }
 }
 
 /// A reason as callers give it: the code may be left out.
@@ -279,4 +371,22 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<ReasonInput>,
     },
+}
+
+impl Operation {
+    /// Why, in the caller's words (PATCH-06).
+    pub fn reason(&self) -> Option<&ReasonInput> {
+        match self {
+            Self::UpdateTask(fields) => fields.reason.as_ref(),
+            Self::AddStep { reason, .. }
+            | Self::UpdateStep { reason, .. }
+            | Self::DeleteStep { reason, .. }
+            | Self::AddDependency { reason, .. }
+            | Self::RemoveDependency { reason, .. }
+            | Self::CancelStep { reason, .. }
+            | Self::ReopenStep { reason, .. }
+            | Self::BlockTask { reason }
+            | Self::ReopenTask { reason } => reason.as_ref(),
+        }
+    }
 }

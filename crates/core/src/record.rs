@@ -467,6 +467,8 @@ pub struct CancelRequest {
     pub by: AgentId,
     /// Their run.
     pub by_run: Option<RunId>,
+    /// `wal_seq` of the request.
+    pub seq: u64,
     /// When.
     pub at: Millis,
     /// How long runs may take to stop.

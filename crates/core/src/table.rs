@@ -26,8 +26,24 @@ pub type Pos = u32;
 #[derive(Debug, Clone)]
 pub struct Table<T> {
     rows: Vec<T>,
-    index: HashTable<Pos>,
+    index: HashTable<Slot>,
     hash: FixedState,
+}
+
+/// A row's place, with enough of its key's hash that neither a search nor the growth of the index
+/// has to look at rows that are not meant.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    hash: u32,
+    at: Pos,
+}
+
+impl Slot {
+    /// Half of a hash as a whole one: the index takes its low bits for the place and the highest
+    /// seven for the tag, and both must vary.
+    fn whole(hash: u32) -> u64 {
+        u64::from(hash) << 32 | u64::from(hash)
+    }
 }
 
 impl<T: Keyed> Table<T> {
@@ -39,18 +55,16 @@ impl<T: Keyed> Table<T> {
     /// Makes room for `more` records.
     pub fn reserve(&mut self, more: usize) {
         self.rows.reserve(more);
-        let (rows, hash) = (&self.rows, &self.hash);
-        self.index.reserve(more, |&at| hash.hash_one(rows[at as usize].key()));
+        self.index.reserve(more, |slot| Slot::whole(slot.hash));
     }
 
     /// Adds a record whose key is new, and answers where it is.
     pub fn push(&mut self, row: T) -> Pos {
         debug_assert!(self.find(row.key()).is_none(), "a key is added once");
         let at = next_pos(self.rows.len());
-        let hashed = self.hash.hash_one(row.key());
+        let slot = Slot { hash: self.hash_of(row.key()), at };
         self.rows.push(row);
-        let (rows, hash) = (&self.rows, &self.hash);
-        self.index.insert_unique(hashed, at, |&at| hash.hash_one(rows[at as usize].key()));
+        self.index.insert_unique(Slot::whole(slot.hash), slot, |slot| Slot::whole(slot.hash));
         at
     }
 
@@ -58,7 +72,8 @@ impl<T: Keyed> Table<T> {
     pub fn pop(&mut self) -> Option<T> {
         let row = self.rows.pop()?;
         let at = next_pos(self.rows.len());
-        if let Ok(entry) = self.index.find_entry(self.hash.hash_one(row.key()), |&have| have == at) {
+        let whole = Slot::whole(self.hash_of(row.key()));
+        if let Ok(entry) = self.index.find_entry(whole, |slot| slot.at == at) {
             entry.remove();
         }
         Some(row)
@@ -66,8 +81,14 @@ impl<T: Keyed> Table<T> {
 
     /// Where the record with this key is.
     pub fn find(&self, key: &T::Key) -> Option<Pos> {
-        let found = self.index.find(self.hash.hash_one(key), |&at| self.rows[at as usize].key() == key);
-        found.copied()
+        let hash = self.hash_of(key);
+        let is_meant = |slot: &Slot| slot.hash == hash && self[slot.at].key() == key;
+        self.index.find(Slot::whole(hash), is_meant).map(|slot| slot.at)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // The other half is not kept.
+    fn hash_of(&self, key: &T::Key) -> u32 {
+        self.hash.hash_one(key) as u32
     }
 
     /// The record with this key.

@@ -2,15 +2,16 @@
 //! DISP-14).
 
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
 use super::tx::{By, Did};
-use super::{Grant, Tx};
+use super::{Caller, Grant, Tx};
 use crate::eligibility::{Asker, Obstacle, Obstacles, is_in_scope, obstacles};
 use crate::event::{Body, StepClaimed, StepSnapshot};
-use crate::id::{AgentId, ArtifactId, PoolId, Ref, RunId, StepId, system_agent};
-use crate::record::{Body as ValueBody, StepSpec, add_once};
+use crate::id::{AgentId, ArtifactId, HandlerName, PoolId, Ref, RunId, StepId, system_agent};
+use crate::record::{Body as ValueBody, add_once};
 use crate::reject::{Code, Rejection};
 use crate::status::{Policy, RunState};
 use crate::table::{Pos, next_pos};
@@ -50,12 +51,9 @@ impl Tx<'_, '_> {
         self.open(pos, under)
     }
 
-    /// CLAIM-01, CLAIM-03: the Run is the asker's to use, and has its one claim left.
+    /// CLAIM-01, CLAIM-03: the Run has its one claim left, and it is the asker's to use.
     fn check_run(&self, pos: Pos) -> Result<(), Rejection> {
         let (run, caller) = (&self.task.runs[pos], self.cx.caller);
-        if caller.worker_pool_id.as_ref() != Some(&run.worker_pool_id) {
-            return Err(Rejection::new(Code::PermissionDenied, "the run is for another pool"));
-        }
         if run.attempt.is_some() {
             let message = "the run has made its one claim";
             return Err(Rejection::new(Code::StepAlreadyClaimedByRun, message));
@@ -64,7 +62,8 @@ impl Tx<'_, '_> {
         if taken.is_some_and(|who| *who != caller.agent) {
             return Err(Rejection::new(Code::PermissionDenied, "the run was taken by another worker"));
         }
-        if run.state == RunState::Ended || self.task.volatile.spent.contains(&pos) {
+        let expired = run.expires_at.is_some_and(|at| at <= self.now());
+        if run.state == RunState::Ended || expired || self.task.volatile.spent.contains(&pos) {
             return Err(Rejection::new(Code::RunEnded, "the run has ended"));
         }
         Ok(())
@@ -127,6 +126,19 @@ fn refuse(found: Obstacles, step: &Step) -> Result<(), Rejection> {
 }
 
 impl Task {
+    /// K4 with state: the Run is known, it is the one of the envelope, and the asker is a member
+    /// of its pool (PERM-02).
+    pub(super) fn check_claimer(&self, caller: &Caller, run_id: RunId) -> Result<(), Rejection> {
+        if caller.run_id.is_some_and(|own| own != run_id) {
+            return Err(Rejection::new(Code::PermissionDenied, "you act under another run"));
+        }
+        let pos = self.run_or_reject(run_id)?;
+        if caller.worker_pool_id.as_ref() != Some(&self.runs[pos].worker_pool_id) {
+            return Err(Rejection::new(Code::PermissionDenied, "the run is for another pool"));
+        }
+        Ok(())
+    }
+
     /// The oldest ready Step of a pool that a worker may and can run.
     fn next_for(&self, grant: &Grant) -> Option<Pos> {
         if self.head.spec.dispatch != Policy::Auto
@@ -136,11 +148,14 @@ impl Task {
             return None;
         }
         let asker = Asker { run: None, worker: Some(&grant.worker_id), pool: None };
-        let fits = |spec: &StepSpec| grant.handlers.as_ref().is_none_or(|h| h.contains(&spec.handler));
-        self.derived.ready.get(&grant.worker_pool_id)?.iter().copied().find(|&pos| {
+        let may = |pos: Pos| {
             let step = &self.steps[pos];
-            fits(&step.spec) && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
-        })
+            obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
+        };
+        let pool = self.derived.ready.get(&grant.worker_pool_id)?;
+        let can = |name: &HandlerName| grant.handlers.as_ref().is_none_or(|h| h.contains(name));
+        let lanes = pool.iter().filter(|(handler, _)| can(handler));
+        lanes.filter_map(|(_, steps)| steps.iter().copied().find(|&pos| may(pos))).min()
     }
 
     /// 2.4: refs of `input`, of direct dependencies' outputs and artifacts, of Step and Task, and
@@ -167,7 +182,7 @@ impl Task {
 
     /// Whether an automatic Task has a ready Step for this pool.
     pub fn ready_in(&self, pool: &PoolId) -> usize {
-        self.derived.ready.get(pool).map_or(0, alloc::collections::BTreeSet::len)
+        self.derived.ready.get(pool).map_or(0, count)
     }
 
     /// Pools with ready Steps that the scheduler gives out, with their number.
@@ -175,8 +190,13 @@ impl Task {
         let gives = self.head.spec.dispatch == Policy::Auto
             && self.head.status.is_dispatchable()
             && !self.is_closing();
-        self.derived.ready.iter().filter(move |_| gives).map(|(pool, set)| (pool, set.len()))
+        let pools = self.derived.ready.iter().filter(move |_| gives);
+        pools.map(|(pool, lanes)| (pool, count(lanes)))
     }
+}
+
+fn count(lanes: &BTreeMap<HandlerName, BTreeSet<Pos>>) -> usize {
+    lanes.values().map(BTreeSet::len).sum()
 }
 
 fn as_ref(body: &ValueBody) -> Option<Ref> {

@@ -1,21 +1,22 @@
 //! `agent.task_complete`, `agent.task_fail`, `agent.task_cancel`: the end of a Task (TERM, CANCEL).
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use smol_str::SmolStr;
 
 use super::tx::{By, Did};
-use super::{Close, Complete, Tx, Wait, invalid_transition};
+use super::{Close, Complete, Tx, invalid_transition};
 use crate::event::{Body, CancelRequested, Ended, StepCancelled, StepFailed};
 use crate::id::StepId;
 use crate::patch::ReasonInput;
-use crate::record::Reason;
+use crate::record::{ArtifactInput, Reason};
 use crate::reject::{Code, Rejection};
-use crate::status::{Intent, Outcome, StepStatus, TaskStatus};
+use crate::status::{ArtifactState, Intent, Outcome, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
-use crate::task::Task;
+use crate::task::{CommandRecord, Task};
 use crate::task::derived::after;
 
 /// What a closing will do, and why.
@@ -39,6 +40,7 @@ impl Tx<'_, '_> {
         }
         self.task.check_nothing_held()?;
         self.task.check_required_completed()?;
+        self.check_reported_on_task(&given.artifacts, None)?;
         self.check_facts(given)?;
         let acceptance = given.acceptance.as_ref().unwrap_or(&self.task.head.spec.acceptance);
         self.task.check_acceptance(acceptance)?;
@@ -54,17 +56,15 @@ impl Tx<'_, '_> {
     }
 
     fn check_facts(&self, given: &Complete) -> Result<(), Rejection> {
-        let pending = |a: &crate::record::ArtifactInput| {
-            a.state == crate::status::ArtifactState::Pending
-        };
-        if self.task.facts_are_reconciled() && !given.artifacts.iter().any(pending) {
+        let pending = self.task.artifacts_pending_after(&given.artifacts);
+        let unreconciled = self.task.tally().unreconciled;
+        if pending == 0 && unreconciled == 0 {
             return Ok(());
         }
-        let tally = self.task.tally();
         let message = "artifacts are pending or facts of a peer are not stored here";
         Err(Rejection::new(Code::FactsUnreconciled, message)
-            .with("artifacts_pending", tally.artifacts_pending)
-            .with("unreconciled_steps", tally.unreconciled))
+            .with("artifacts_pending", pending)
+            .with("unreconciled_steps", unreconciled))
     }
 
     /// T09: optional pending and ready Steps are cancelled, then the Task is completed.
@@ -92,7 +92,7 @@ impl Tx<'_, '_> {
     }
 
     fn close(&mut self, intent: Intent, given: &Close, code: &str) -> Result<Did, Rejection> {
-        let waits = given.wait.unwrap_or(true).then_some(Wait::TaskEnd);
+        let waits = given.waits();
         let recorded = self.task.head.cancel_requested.as_ref().map(|c| c.intent);
         match recorded {
             Some(recorded) if recorded == intent => return Ok(Did { waits, ..Did::DONE }),
@@ -131,8 +131,21 @@ impl Tx<'_, '_> {
             return Ok(());
         }
         let Some(request) = task.head.cancel_requested.clone() else { return Ok(()) };
+        self.name_after_request(request.seq);
         let by = By { agent: request.by.clone(), run: request.by_run };
         self.end_all(request.intent, &request.reason, by)
+    }
+
+    /// 2.5: phase 2 that no command of its own brings about carries the one that asked for it.
+    fn name_after_request(&mut self, seq: u64) {
+        if self.commit.command_id.is_some() {
+            return;
+        }
+        let asked = |c: &&CommandRecord| (c.written.first_seq..=c.written.version()).contains(&seq);
+        if let Some(record) = self.task.commands.iter().find(asked) {
+            self.commit.command_id = Some(record.command_id.clone());
+            self.commit.command_digest = record.digest;
+        }
     }
 
     /// TERM-14, TERM-15: every unfinished Step, in creation order, then the Task.
@@ -192,6 +205,17 @@ impl Task {
     /// All positions, in creation order.
     pub(crate) fn positions(&self) -> core::ops::Range<Pos> {
         0..next_pos(self.steps.len())
+    }
+
+    /// Artifacts that are announced only, once these are recorded.
+    fn artifacts_pending_after(&self, given: &[ArtifactInput]) -> usize {
+        if given.is_empty() {
+            return self.derived.tally.artifacts_pending as usize;
+        }
+        let recorded = self.artifacts.iter().map(|a| &a.given);
+        let last: BTreeMap<_, _> =
+            recorded.chain(given).map(|a| (&a.artifact_id, a.state)).collect();
+        last.values().filter(|state| **state == ArtifactState::Pending).count()
     }
 
     /// Whether no Run that holds a Step is known to be at work (RUN-08).

@@ -2,19 +2,18 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::dispatch::deduplicated;
 use super::tx::Did;
-use super::{Cx, Outcome, Reply, Tx, check_tool};
+use super::{Cx, Operator, Outcome, Reply, Tx, check_principal, check_tool};
 use crate::dag::find_cycle;
 use crate::event::{Body, Event, TaskCreated};
-use crate::id::{AgentId, EdgeId, HandlerName, Millis, PoolId, Ref, StepId, TaskId, WalName};
+use crate::id::{AgentId, Millis, PoolId, Ref, StepId, TaskId, WalName};
 use crate::limits::Limits;
 use crate::patch::StepInput;
 use crate::record::{Acceptance, Edge, Object, RetryPolicy, StepSpec, TaskSpec};
@@ -83,6 +82,9 @@ pub struct CreateTask {
     /// Default for all Steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// Why it is started again, kept with the `retry_of` edge. Never an input of its own.
+    #[serde(skip)]
+    pub retry_reason: Option<String>,
     /// Opaque.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Object>,
@@ -188,7 +190,8 @@ impl Task {
         defaults: &Defaults,
         parent: Option<&Parent>,
     ) -> Result<(Self, Outcome), Rejection> {
-        check_tool(cx.caller, super::Operator::TaskCreate)?;
+        check_principal(cx.caller)?;
+        check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
         let wal_name = given.wal_name()?;
         let steps = plan_steps(given, defaults)?;
@@ -211,16 +214,20 @@ impl Task {
         let mut task = Self::empty(&event, &created, cx.stamp.commit_id, cx.stamp.now);
         let mut tx = Tx::begin(&mut task, cx);
         tx.emit(tx.caller(), event.body)?;
+        tx.task.check_first_references()?;
         let outcome = tx.finish(Did::DONE)?;
         Ok((task, outcome))
     }
 
     /// A create whose `task_id` exists: the first answer, or a conflict (IDEM-01, IDEM-03, ID-03).
     pub fn recreated(&self, cx: &Cx<'_>, given: &CreateTask) -> Result<Reply, Rejection> {
+        check_principal(cx.caller)?;
+        check_tool(cx.caller, Operator::TaskCreate)?;
+        given.validate(cx.limits)?;
         if let Some(reply) = self.replayed(cx)? {
             return Ok(reply);
         }
-        let first = self.commands.get(0);
+        let first = self.commands.get(0).filter(|record| record.written.first_seq == 1);
         let same_key = given.idempotency_key.is_some()
             && given.idempotency_key == self.head.idempotency_key;
         match first {
@@ -249,7 +256,6 @@ impl Task {
         let live = self.steps.iter().filter(|s| !s.state.removed);
         let metadata = spec.metadata.clone();
         let fresh = |a: Acceptance| Acceptance { state: AcceptanceState::Unknown, ..a };
-        let _ = reason;
         Ok(CreateTask {
             acceptance: spec.acceptance.into_iter().map(fresh).collect(),
             assignee: spec.assignee,
@@ -266,8 +272,9 @@ impl Task {
             requested_by: spec.requested_by,
             retry_of: Some(spec.task_id),
             retry_policy: spec.retry_policy,
+            retry_reason: Some(reason.to_string()),
             scope: spec.scope,
-            steps: live.map(|s| as_input(&s.spec)).collect(),
+            steps: live.map(|s| as_input(self.task_id(), &s.spec)).collect(),
             summary: spec.summary,
             task_family: spec.task_family,
             task_id: Some(task_id),
@@ -288,12 +295,13 @@ pub fn task_id_conflict(id: &TaskId) -> Rejection {
         .with("task_id", id.as_str())
 }
 
-fn as_input(spec: &StepSpec) -> StepInput {
+/// A Step as the input of a new Task: what it refers to here is named as this Task's.
+fn as_input(task_id: &TaskId, spec: &StepSpec) -> StepInput {
     StepInput {
         assignee: spec.assignee.clone(),
         depends_on_step_ids: spec.depends_on_step_ids.clone(),
         handler: Some(spec.handler.clone()),
-        input: spec.input.clone(),
+        input: spec.input.as_ref().map(|value| value.seen_from_outside(task_id)),
         required: Some(spec.required),
         retry_policy: spec.retry_policy.clone(),
         step_id: spec.step_id.clone(),
@@ -303,29 +311,13 @@ fn as_input(spec: &StepSpec) -> StepInput {
     }
 }
 
-/// Fills in the defaults of a Step (DAG-08, DAG-09, DAG-14).
-pub(crate) fn filled_in(given: &StepInput, default_pool: &PoolId) -> StepSpec {
-    StepSpec {
-        step_id: given.step_id.clone(),
-        title: given.title.clone(),
-        summary: given.summary.clone(),
-        depends_on_step_ids: deduplicated(&given.depends_on_step_ids),
-        required: given.required.unwrap_or(true),
-        worker_pool_id: given.worker_pool_id.clone().unwrap_or_else(|| default_pool.clone()),
-        handler: given.handler.clone().unwrap_or_else(HandlerName::default_handler),
-        input: given.input.clone(),
-        retry_policy: given.retry_policy.clone(),
-        assignee: given.assignee.clone(),
-    }
-}
-
 fn plan_steps(given: &CreateTask, defaults: &Defaults) -> Result<Arc<[Arc<StepSpec>]>, Rejection> {
     if given.steps.is_empty() && !given.draft.unwrap_or(false) {
         return Err(Rejection::invalid("steps", "a task needs at least one step"));
     }
     let pool = given.default_worker_pool_id.as_ref().unwrap_or(&defaults.worker_pool_id);
     let specs: Vec<Arc<StepSpec>> =
-        given.steps.iter().map(|s| Arc::new(filled_in(s, pool))).collect();
+        given.steps.iter().map(|s| Arc::new(s.filled_in(pool))).collect();
     check_dag(&specs.iter().map(|s| &**s).collect::<Vec<_>>())?;
     Ok(specs.into())
 }
@@ -431,9 +423,12 @@ fn spec_of(
 
 /// REL-04: the `parent` and `retry_of` edges stand in the new Task's creation.
 fn first_edges(given: &CreateTask, task_id: &TaskId, at: Millis) -> Result<Vec<Edge>, Rejection> {
-    let ends = [(EdgeKind::Parent, &given.parent_task_id), (EdgeKind::RetryOf, &given.retry_of)];
-    let given = ends.into_iter().filter_map(|(kind, to)| to.as_ref().map(|to| (kind, to)));
-    given.map(|(kind, to)| edge(kind, task_id, &Ref::new(to.as_str())?, None, at)).collect()
+    let ends = [
+        (EdgeKind::Parent, &given.parent_task_id, None),
+        (EdgeKind::RetryOf, &given.retry_of, given.retry_reason.clone()),
+    ];
+    let named = ends.into_iter().filter_map(|(kind, to, why)| to.as_ref().map(|to| (kind, to, why)));
+    named.map(|(kind, to, why)| edge(kind, task_id, &Ref::new(to.as_str())?, why, at)).collect()
 }
 
 /// A relation with a stable id: the same two ends and kind always give the same.
@@ -445,7 +440,7 @@ pub(crate) fn edge(
     at: Millis,
 ) -> Result<Edge, Rejection> {
     Ok(Edge {
-        edge_id: EdgeId::new(format!("{kind}:{from}:{to}"))?,
+        edge_id: super::relate::edge_id(kind, from, to)?,
         kind,
         from: Ref::new(from.as_str())?,
         to: to.clone(),
@@ -462,6 +457,7 @@ impl CreateTask {
         self.task_id()?;
         super::validate::text("title", &self.title, limits)?;
         super::validate::text("summary", &self.summary, limits)?;
+        super::validate::text("objective", self.objective.as_deref().unwrap_or(""), limits)?;
         if self.steps.len() > limits.steps_max {
             let message = format!("{} steps; at most {} fit a task", self.steps.len(), limits.steps_max);
             return Err(Rejection::invalid("steps", message)

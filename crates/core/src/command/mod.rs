@@ -11,10 +11,12 @@ pub mod due;
 pub mod lifecycle;
 pub mod policy;
 pub mod progress;
+pub mod references;
 pub mod relate;
 pub mod report;
 pub mod retry;
 pub mod run_end;
+mod topology;
 mod tx;
 pub mod update;
 mod validate;
@@ -29,15 +31,18 @@ use smol_str::SmolStr;
 use crate::event::{Bindings, Commit, LeaseEnd};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, EdgeId, HandlerName, Millis, PoolId,
-    Ref, RunId, SessionId, StepId, TaskId,
+    Ref, RunId, SessionId, StepId,
 };
 use crate::limits::Limits;
 use crate::patch::{Operation, ReasonInput};
 use crate::record::{Acceptance, ArtifactInput, Progress, RemoteRef, Value};
 use crate::reject::{Code, Rejection};
-use crate::status::{DeliveryState, EdgeKind, ReplyKind, Role, StepStatus, WaitKind, names};
+use crate::status::{
+    DeliveryState, EdgeKind, ReplyKind, Role, RunState, StepStatus, WaitKind, names,
+};
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
+use crate::view::Stage;
 
 pub(crate) use tx::Tx;
 
@@ -112,6 +117,15 @@ pub struct Outcome {
     pub commit: Option<Commit>,
     /// What to answer once it is durable.
     pub reply: Reply,
+    /// The Task after each event of the commit: what its public events say (7.1).
+    pub stages: Vec<Stage>,
+}
+
+impl Outcome {
+    /// Nothing was written.
+    pub const fn unchanged(reply: Reply) -> Self {
+        Self { commit: None, reply, stages: Vec::new() }
+    }
 }
 
 /// The answer to a command, to be completed with a summary of the Task (CTRL-04).
@@ -205,6 +219,8 @@ names! {
         InspectTask = "inspect_task",
         /// `task_views`.
         TaskViews = "task_views",
+        /// `task_board_summary`.
+        TaskBoardSummary = "task_board_summary",
         /// `agent.task_template`.
         TaskTemplate = "task_template",
     }
@@ -226,6 +242,7 @@ impl Operator {
                 O::TaskGet
                     | O::TaskList
                     | O::TaskQuerySteps
+                    | O::TaskBoardSummary
                     | O::TaskClaimStep
                     | O::TaskUpdateStep
                     | O::AppendTaskProgress
@@ -249,6 +266,14 @@ impl Operator {
             ),
         }
     }
+}
+
+/// K1: nobody but the scheduler bears its name, and it bears no other (U12).
+pub fn check_principal(caller: &Caller) -> Result<(), Rejection> {
+    if (caller.agent == crate::id::system_agent()) == (caller.role == Role::System) {
+        return Ok(());
+    }
+    Err(Rejection::new(Code::Unauthenticated, "the name `system` is the scheduler's own"))
 }
 
 /// K2: the operation is in the caller's tool set.
@@ -288,6 +313,12 @@ pub struct Close {
     /// Whether to answer only when the Task has ended; default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<bool>,
+}
+
+impl Close {
+    fn waits(&self) -> Option<Wait> {
+        self.wait.unwrap_or(true).then_some(Wait::TaskEnd)
+    }
 }
 
 /// A reason alone.
@@ -398,6 +429,12 @@ pub struct Dispatch {
     pub wait: Option<bool>,
     /// The pool.
     pub worker_pool_id: PoolId,
+}
+
+impl Dispatch {
+    fn waits(&self, run: Pos) -> Option<Wait> {
+        self.wait.unwrap_or(false).then_some(Wait::RunEnd(run))
+    }
 }
 
 /// `append_task_progress` on the Task.
@@ -658,15 +695,17 @@ impl Task {
     /// [`settle`](Task::settle), or [`abort`](Task::abort) if it did not become durable. On `Err`
     /// nothing has changed (WAL-11).
     pub fn decide(&mut self, cx: &Cx<'_>, command: &Command) -> Result<Outcome, Rejection> {
+        check_principal(cx.caller)?;
         check_tool(cx.caller, command.operation())?;
         command.validate(cx)?;
         self.check_session(cx.caller)?;
         self.check_content_fields(cx, command)?;
-        if let Some(reply) = self.replayed(cx)? {
-            return Ok(Outcome { commit: None, reply });
+        if let Some(mut reply) = self.replayed(cx)? {
+            reply.waits = self.waits_again(command, reply.made);
+            return Ok(Outcome::unchanged(reply));
         }
         if let Some(reply) = self.repeated_report(cx, command) {
-            return Ok(Outcome { commit: None, reply });
+            return Ok(Outcome::unchanged(reply));
         }
         self.check_rights(cx, command)?;
         self.check_live(cx, command)?;
@@ -676,7 +715,7 @@ impl Task {
         match result {
             Ok(outcome) => {
                 if outcome.commit.is_none() {
-                    self.rollback(point);
+                    self.keep_unwritten(point);
                 }
                 Ok(outcome)
             }
@@ -706,10 +745,22 @@ impl Task {
                 .with("command_id", record.command_id.as_str()));
         }
         let written = record.written;
-        let waits = self.is_closing().then_some(Wait::TaskEnd);
         let changed = Vec::new();
         let version = written.version();
-        Ok(Some(Reply { written: Some(written), version, made: record.made, changed, waits }))
+        Ok(Some(Reply { written: Some(written), version, made: record.made, changed, waits: None }))
+    }
+
+    /// What a replayed command still waits for: the first answer may not have been given yet.
+    fn waits_again(&self, command: &Command, made: Made) -> Option<Wait> {
+        match (command, made) {
+            (Command::TaskFail(close) | Command::TaskCancel(close), _) => {
+                close.waits().filter(|_| self.is_closing())
+            }
+            (Command::DispatchWorker(dispatch), Made::Run(run)) => {
+                dispatch.waits(run).filter(|_| self.runs[run].state != RunState::Ended)
+            }
+            _ => None,
+        }
     }
 
     /// K8, K9, K10.
@@ -755,9 +806,4 @@ pub(crate) fn invalid_transition(from: &str, to: &str) -> Rejection {
     Rejection::new(Code::InvalidTransition, format!("{from} cannot become {to}"))
         .with("from", from)
         .with("to", to)
-}
-
-/// A Task id as evidence.
-pub(crate) fn named(id: &TaskId) -> String {
-    id.to_string()
 }

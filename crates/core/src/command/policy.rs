@@ -14,7 +14,7 @@ use crate::reject::Rejection;
 use crate::status::{AcceptanceState, Policy, StepStatus, TaskStatus};
 use crate::table::Pos;
 use crate::task::Task;
-use crate::task::derived::{Timer, after};
+use crate::task::derived::after;
 
 impl Tx<'_, '_> {
     pub(super) fn follow_up(&mut self) -> Result<(), Rejection> {
@@ -82,17 +82,15 @@ impl Tx<'_, '_> {
         Ok(())
     }
 
-    /// S02 for every Step that can be ready, in creation order.
-    fn promote(&mut self) -> Result<(), Rejection> {
+    /// S02 for every Step that can be ready, those whose backoff is over included, in creation
+    /// order.
+    pub(super) fn promote(&mut self) -> Result<(), Rejection> {
         let derived = &self.task.derived;
         let mut steps: Vec<Pos> = derived.promotable.iter().copied().collect();
-        let backoffs = derived.timers.iter().take_while(|(at, _)| *at <= self.now());
-        let waited = steps.len();
-        steps.extend(backoffs.filter_map(|(_, timer)| match timer {
-            Timer::NotBefore(pos) => Some(*pos),
-            _ => None,
-        }));
-        if steps.len() > waited {
+        let without_backoff = steps.len();
+        let over = derived.timers.not_before.iter().take_while(|(at, _)| *at <= self.now());
+        steps.extend(over.map(|&(_, pos)| pos));
+        if steps.len() > without_backoff {
             steps.sort_unstable();
         }
         steps.into_iter().try_for_each(|pos| {
@@ -150,8 +148,7 @@ impl Task {
 
     /// TASK-19: every required Step completed and no Step claimed or running.
     pub fn is_completeable(&self) -> bool {
-        let tally = &self.derived.tally;
-        tally.required_open == 0 && tally.held() == 0 && tally.steps() > 0
+        self.derived.tally.is_completeable()
     }
 
     /// TERM-10.

@@ -28,6 +28,7 @@ impl Tx<'_, '_> {
             return Err(Rejection::new(Code::PermissionDenied, message));
         }
         if given.has_progress() {
+            self.check_reported_on_task(&given.artifacts, given.progress.as_ref())?;
             let event = TaskProgress {
                 progress: given.progress.clone(),
                 artifacts: given.artifacts.clone(),

@@ -1,28 +1,26 @@
 //! `link_tasks` and `unlink_tasks`: relations of this Task (REL-03).
 
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::vec::Vec;
+use core::fmt::Display;
 
 use super::create::edge;
 use super::tx::Did;
 use super::{Link, Tx, Unlink};
 use crate::event::{Body, Linked, Unlinked};
+use crate::id::{BadId, EdgeId, OPAQUE_MAX, Ref, TaskId};
 use crate::reject::{Code, Rejection};
-use crate::status::{EdgeKind, EdgeStatus};
+use crate::status::{EdgeKind, EdgeStatus, Role};
 
 impl Tx<'_, '_> {
-    /// The shell has checked that the other end exists and that `blocks` closes no cycle (REL-06).
+    /// The shell has checked that the other end exists, and with [`check_blocks`] that a `blocks`
+    /// edge closes no cycle it can see (REL-06).
     pub(super) fn link(&mut self, link: &Link) -> Result<Did, Rejection> {
-        let by_scheduler = self.cx.caller.role == crate::status::Role::System;
-        let made_at_creation =
-            matches!(link.kind, EdgeKind::Parent | EdgeKind::RetryOf | EdgeKind::Child);
-        if made_at_creation && !(by_scheduler && link.kind == EdgeKind::Child) {
-            let message = format!("{} edges come from creation only", link.kind);
-            return Err(Rejection::invalid("kind", message));
-        }
-        if matches!(link.kind, EdgeKind::ProducedArtifact | EdgeKind::ConsumedArtifact) {
-            let message = format!("{} edges are derived, not stored", link.kind);
-            return Err(Rejection::invalid("kind", message));
+        check_kind(link.kind, self.cx.caller.role)?;
+        if link.to.as_str() == self.task.task_id().as_str() {
+            return Err(to_itself(link, self.task.task_id()));
         }
         let mut edge =
             edge(link.kind, self.task.task_id(), &link.to, link.reason.clone(), self.now())?;
@@ -35,7 +33,7 @@ impl Tx<'_, '_> {
             return Ok(Did::DONE); // Idempotent by edge (REL-05).
         }
         if count > 0 {
-            edge.edge_id = crate::id::EdgeId::new(format!("{}:{count}", edge.edge_id))?;
+            edge.edge_id = EdgeId::new(format!("{}:{count}", edge.edge_id))?;
         }
         self.emit(self.caller(), Body::TaskLinked(Box::new(Linked { edge })))?;
         Ok(Did::DONE)
@@ -47,7 +45,7 @@ impl Tx<'_, '_> {
             Rejection::new(Code::ValidationError, format!("edge {} does not exist", unlink.edge_id))
                 .with("field", "edge_id")
         })?;
-        if matches!(edge.kind, EdgeKind::Parent | EdgeKind::RetryOf | EdgeKind::Child) {
+        if is_made_at_creation(edge.kind) {
             let message = format!("{} edges come from creation and stay", edge.kind);
             return Err(Rejection::invalid("edge_id", message));
         }
@@ -58,4 +56,90 @@ impl Tx<'_, '_> {
         self.emit(self.caller(), Body::TaskUnlinked(event))?;
         Ok(Did::DONE)
     }
+}
+
+const fn is_made_at_creation(kind: EdgeKind) -> bool {
+    matches!(kind, EdgeKind::Parent | EdgeKind::RetryOf | EdgeKind::Child)
+}
+
+/// Edges that `link_tasks` does not make: those of creation (REL-06) and derived ones (REL-08). The
+/// scheduler alone records a child in its parent (REL-05).
+fn check_kind(kind: EdgeKind, role: Role) -> Result<(), Rejection> {
+    let what = match kind {
+        EdgeKind::Child if role == Role::System => return Ok(()),
+        EdgeKind::Parent | EdgeKind::RetryOf | EdgeKind::Child => "come from creation only",
+        EdgeKind::ProducedArtifact | EdgeKind::ConsumedArtifact | EdgeKind::SourceAttempt => {
+            "are derived, not stored"
+        }
+        _ => return Ok(()),
+    };
+    Err(Rejection::invalid("kind", format!("{kind} edges {what}")))
+}
+
+fn to_itself(link: &Link, id: &TaskId) -> Rejection {
+    match link.kind {
+        EdgeKind::Blocks | EdgeKind::BlockedBy => cycle(&[id, id]),
+        _ => Rejection::invalid("to", "a task is not linked to itself"),
+    }
+}
+
+fn cycle(path: &[&TaskId]) -> Rejection {
+    let ids: Vec<serde_json::Value> = path.iter().map(|id| id.as_str().into()).collect();
+    let message = format!("tasks would block each other: {}", arrows(path));
+    Rejection::new(Code::DependencyCycle, message).with("task_ids", ids)
+}
+
+fn arrows(path: &[&TaskId]) -> alloc::string::String {
+    path.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" -> ")
+}
+
+/// REL-06: whether `blocker` may block `blocked`, given the `blocks` edges in force that are visible
+/// at this moment, each as blocker and blocked (an edge of kind `blocked_by` turned round).
+///
+/// # Errors
+/// `dependency_cycle` with the path that the new edge would close.
+pub fn check_blocks(
+    blocker: &TaskId,
+    blocked: &TaskId,
+    edges: &[(TaskId, TaskId)],
+) -> Result<(), Rejection> {
+    if blocker == blocked {
+        return Err(cycle(&[blocker, blocker]));
+    }
+    let mut came_from: BTreeMap<&TaskId, &TaskId> = BTreeMap::new();
+    let mut seen = BTreeSet::from([blocked]);
+    let mut work = Vec::from([blocked]);
+    while let Some(at) = work.pop() {
+        for (_, next) in edges.iter().filter(|(from, _)| from == at) {
+            if seen.insert(next) {
+                came_from.insert(next, at);
+                work.push(next);
+            }
+        }
+    }
+    if !seen.contains(blocker) {
+        return Ok(());
+    }
+    let back = core::iter::successors(Some(blocker), |at| came_from.get(at).copied());
+    let mut path: Vec<&TaskId> = back.collect();
+    path.push(blocker);
+    path.reverse();
+    Err(cycle(&path))
+}
+
+/// A stable id: the same kind and ends always give the same. An end too long for an id is named by
+/// its hash.
+pub(crate) fn edge_id(kind: EdgeKind, from: &impl Display, to: &Ref) -> Result<EdgeId, BadId> {
+    let full = format!("{kind}:{from}:{to}");
+    // Room for the count that tells repeated relations apart.
+    if full.len() + 12 <= OPAQUE_MAX {
+        return EdgeId::new(full);
+    }
+    EdgeId::new(format!("{kind}:{from}:fnv1a-{:016x}", fnv1a(to.as_str().as_bytes())))
+}
+
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }

@@ -13,21 +13,19 @@ use crate::event::{
 use crate::id::{AttemptId, Millis};
 use crate::record::Reason;
 use crate::reject::{Code, Rejection};
-use crate::status::{AttemptStatus, Outcome, Role, StepStatus, WaitKind};
+use crate::status::{AttemptStatus, Outcome, Role, StepStatus, TaskStatus, WaitKind};
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::{Attempt, Made, Task};
 
 impl Tx<'_, '_> {
     pub(super) fn report(&mut self, report: &StepReport) -> Result<Did, Rejection> {
-        let pos = self.task.step_or_reject(&report.step_id)?;
-        if self.cx.caller.role == Role::Worker {
-            self.task.check_current(pos, report.attempt_id, report.fencing_token)?;
-        }
+        let pos = self.reported_step(report)?;
         let from = self.task.steps[pos].state.status;
         match report.status {
             None => {
                 check_editable(from)?;
+                self.check_reported(pos, report)?;
                 self.note_progress(pos, report)?;
             }
             Some(to) if self.cx.caller.role == Role::Worker => {
@@ -42,7 +40,24 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 
+    /// The Step, which a worker holds, or which an orchestrator may write (TASK-03).
+    fn reported_step(&self, report: &StepReport) -> Result<Pos, Rejection> {
+        if self.cx.caller.role == Role::Worker {
+            // A Step deleted since has no current Attempt either.
+            let pos = self.task.claimed_by_run(self.cx, report).ok_or_else(stale)?.step;
+            self.task.check_current(pos, report.attempt_id, report.fencing_token)?;
+            return Ok(pos);
+        }
+        let pos = self.task.step_or_reject(&report.step_id)?;
+        if self.task.head.status == TaskStatus::Draft {
+            let from = self.task.steps[pos].state.status;
+            return Err(invalid_transition(from.as_str(), report.status.unwrap_or(from).as_str()));
+        }
+        Ok(pos)
+    }
+
     fn write(&mut self, pos: Pos, to: StepStatus, report: &StepReport) -> Result<(), Rejection> {
+        self.check_reported(pos, report)?;
         match to {
             StepStatus::Running => self.start(pos, report),
             StepStatus::Blocked => {
@@ -247,6 +262,12 @@ impl Task {
         match command {
             Command::TaskUpdateStep(report) if cx.caller.role == Role::Worker => {
                 self.check_worker_report(cx, report)
+            }
+            Command::TaskClaimStep { run_id, .. } => self.check_claimer(cx.caller, *run_id),
+            Command::ReleaseStep { attempt_id, .. } => self.check_own_attempt(cx, *attempt_id),
+            Command::AppendTaskProgress(_) if cx.caller.role == Role::Worker => {
+                let message = "a worker reports progress on the step it holds";
+                Err(Rejection::new(Code::PermissionDenied, message))
             }
             Command::EndRun(end) => self.check_own_run(cx, end.run_id),
             Command::DeclineRun(decline) => self.check_own_run(cx, decline.run_id),

@@ -16,7 +16,8 @@ impl Tx<'_, '_> {
     pub(super) fn retry_steps(&mut self, retry: &RetrySteps) -> Result<Did, Rejection> {
         if self.task.is_terminal() {
             let message = format!("the task is {}; retry it as a new task", self.task.head.status);
-            return Err(Rejection::new(Code::TaskTerminal, message));
+            return Err(Rejection::new(Code::TaskTerminal, message)
+                .with("status", self.task.head.status.as_str()));
         }
         let steps = self.steps_to_retry(retry)?;
         for pos in steps {

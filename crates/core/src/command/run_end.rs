@@ -23,7 +23,7 @@ impl Tx<'_, '_> {
         match self.task.held_by(run) {
             Some(pos) => self.end_holding_run(run, pos, end.outcome)?,
             None if self.task.runs[run].state == RunState::Dispatched => {
-                self.task.volatile.spent.insert(run); // Nothing claimed: nothing written (R05).
+                self.task.mark_spent(run); // Nothing claimed: nothing written (R05).
             }
             None => {}
         }
@@ -33,7 +33,7 @@ impl Tx<'_, '_> {
     /// S13: the Step of a Run that ended without a final status fails; while the Task is closing
     /// the end of the Run is all that counts (RUN-08).
     fn end_holding_run(&mut self, run: Pos, pos: Pos, how: RunOutcome) -> Result<(), Rejection> {
-        let stopping = self.task.volatile.stopping.remove(&run);
+        let stopping = self.task.set_stopping(run, None);
         if self.task.is_closing() {
             return self.run_is_gone(run);
         }
@@ -58,8 +58,8 @@ impl Tx<'_, '_> {
 
     /// RUN-08: while closing, the end of a Run is all that counts; its Step is left to phase 2,
     /// which begins when the last Run is gone.
-    fn run_is_gone(&mut self, run: Pos) -> Result<(), Rejection> {
-        self.task.volatile.spent.insert(run);
+    pub(super) fn run_is_gone(&mut self, run: Pos) -> Result<(), Rejection> {
+        self.task.mark_spent(run);
         self.end_closing(false)
     }
 
@@ -68,13 +68,13 @@ impl Tx<'_, '_> {
         match self.task.held_by(run) {
             Some(pos) => self.end_holding_run(run, pos, RunOutcome::Cancelled),
             None => {
-                self.task.volatile.stopping.remove(&run);
+                self.task.set_stopping(run, None); // The Run ended by itself.
                 Ok(())
             }
         }
     }
 
-    fn give_back(&mut self, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
+    fn give_back(&mut self, by: By, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
         let Some(at) = self.task.steps[pos].state.current else { return Err(stale()) };
         let attempt = &self.task.attempts[at];
         let lost = u32::from(reason == LeaseEnd::LeaseExpired);
@@ -85,14 +85,14 @@ impl Tx<'_, '_> {
             lost_count: self.task.steps[pos].state.lost_count + lost,
             reason,
         };
-        self.emit_on(By::system(), pos, Body::StepLeaseExpired(event))
+        self.emit_on(by, pos, Body::StepLeaseExpired(event))
     }
 
     /// RUN-12.
     pub(super) fn decline_run(&mut self, decline: &RunAndWhy) -> Result<Did, Rejection> {
         let pos = self.task.run_or_reject(decline.run_id)?;
         let run = &self.task.runs[pos];
-        if run.state == RunState::Ended || self.task.is_terminal() {
+        if self.task.is_terminal() {
             return Ok(Did::DONE);
         }
         if run.attempt.is_some() {
@@ -100,6 +100,9 @@ impl Tx<'_, '_> {
             return Err(Rejection::new(Code::InvalidTransition, message)
                 .with("from", run.state.as_str())
                 .with("to", "declined"));
+        }
+        if run.state == RunState::Ended || self.task.volatile.spent.contains(&pos) {
+            return Ok(Did::DONE);
         }
         let event = RunEnded {
             run_id: decline.run_id,
@@ -131,24 +134,22 @@ impl Tx<'_, '_> {
             requested_at: self.now(),
             deadline_at: after(self.now(), self.cx.limits.cancel_wait_ms),
         };
-        self.task.volatile.stopping.entry(pos).or_insert(stopping);
+        if !self.task.volatile.stopping.contains_key(&pos) {
+            self.task.set_stopping(pos, Some(stopping));
+        }
         Ok(Did { waits: Some(Wait::RunEnd(pos)), ..Did::DONE })
     }
 
     /// S26 by the holder.
     pub(super) fn release(&mut self, attempt_id: AttemptId, token: u64) -> Result<Did, Rejection> {
-        let caller = self.cx.caller;
         let attempt = self.task.attempts.by_key(&attempt_id).ok_or_else(stale)?;
-        if attempt.worker_id != caller.agent {
-            return Err(Rejection::new(Code::PermissionDenied, "the attempt is another worker's"));
-        }
-        let pos = attempt.step;
-        let run = attempt.run;
+        let (pos, run) = (attempt.step, attempt.run);
+        let holder = By { agent: self.cx.caller.agent.clone(), run: Some(attempt.run_id) };
         self.task.check_current(pos, Some(attempt_id), Some(token))?;
         if self.task.is_closing() {
             self.run_is_gone(run)?;
         } else {
-            self.give_back(pos, LeaseEnd::Released)?;
+            self.give_back(holder, pos, LeaseEnd::Released)?;
         }
         Ok(Did::DONE)
     }
@@ -174,7 +175,7 @@ impl Tx<'_, '_> {
             return self.run_is_gone(attempt.run);
         }
         let max_lost = attempt.retry_policy.as_ref().and_then(|p| p.max_lost);
-        self.give_back(pos, reason)?;
+        self.give_back(By::system(), pos, reason)?;
         let lost = self.task.steps[pos].state.lost_count;
         let used_up = reason == LeaseEnd::LeaseExpired && max_lost.is_some_and(|max| lost >= max);
         if used_up {
@@ -198,6 +199,16 @@ impl Task {
         attempt.outcome.is_none().then_some(attempt.step)
     }
 
+    /// K4 with state: the Attempt is the caller's own. An unknown one is left to K12.
+    pub(super) fn check_own_attempt(&self, cx: &Cx<'_>, id: AttemptId) -> Result<(), Rejection> {
+        match self.attempts.by_key(&id) {
+            Some(attempt) if attempt.worker_id != cx.caller.agent => {
+                Err(Rejection::new(Code::PermissionDenied, "the attempt is another worker's"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// K4 with state: the Run is the caller's own.
     pub(super) fn check_own_run(&self, cx: &Cx<'_>, run_id: RunId) -> Result<(), Rejection> {
         let pos = self.run_or_reject(run_id)?;
@@ -211,6 +222,19 @@ impl Task {
             return Ok(());
         }
         Err(Rejection::new(Code::PermissionDenied, format!("run {run_id} is not yours")))
+    }
+
+    /// What a heartbeat is judged by: the Task is live and the Attempt its Step's current one.
+    ///
+    /// # Errors
+    /// `task_terminal`, `stale_attempt`.
+    pub fn check_holder(&self, attempt_id: crate::id::AttemptId, token: u64) -> Result<(), Rejection> {
+        if self.is_terminal() {
+            let message = format!("the task is {}", self.head.status);
+            return Err(Rejection::new(Code::TaskTerminal, message));
+        }
+        let attempt = self.attempts.by_key(&attempt_id).ok_or_else(stale)?;
+        self.check_current(attempt.step, Some(attempt_id), Some(token))
     }
 
     /// Whether the holder of an Attempt was asked to stop, by its Task or by its Run (CANCEL-07).

@@ -7,9 +7,11 @@ use super::{Command, Cx, Outcome, Reply, Wait};
 use crate::event::{Body, Commit, Event};
 use crate::id::{AgentId, Millis, RunId, StepId, system_agent};
 use crate::reject::{Code, Rejection};
+use crate::status::Role;
 use crate::table::Pos;
 use crate::task::apply::At;
 use crate::task::{Made, Task, Written};
+use crate::view::Stage;
 
 /// Steps named in an answer (CTRL-04).
 const CHANGED_MAX: usize = 50;
@@ -46,6 +48,7 @@ pub(crate) struct Tx<'t, 'c> {
     /// Steps that failed in this commit and may be retried (S19).
     pub(crate) failed: Vec<Pos>,
     changed: Vec<Pos>,
+    stages: Vec<Stage>,
 }
 
 impl<'t, 'c> Tx<'t, 'c> {
@@ -60,7 +63,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             trace: cx.trace.cloned(),
             events: Vec::new(),
         };
-        Self { task, cx, commit, failed: Vec::new(), changed: Vec::new() }
+        let (failed, changed, stages) = (Vec::new(), Vec::new(), Vec::new());
+        Self { task, cx, commit, failed, changed, stages }
     }
 
     /// Time of this commit.
@@ -73,26 +77,41 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.commit.first_seq + self.commit.events.len() as u64
     }
 
-    /// The caller, for events the command names.
+    /// The caller, for events the command names. An orchestrator acts under no Run of this Task:
+    /// what it writes about a Step is never its holder's word.
     pub(crate) fn caller(&self) -> By {
-        By { agent: self.cx.caller.agent.clone(), run: self.cx.caller.run_id }
+        let caller = self.cx.caller;
+        let worker = caller.role == Role::Worker;
+        let run = caller.run_id.filter(|id| worker || self.task.runs.find(id).is_none());
+        By { agent: caller.agent.clone(), run }
     }
 
     /// Emits an event about the Task.
     pub(crate) fn emit(&mut self, by: By, body: Body) -> Result<(), Rejection> {
-        self.push(by, None, body)
+        self.push(by, None, None, body)
+    }
+
+    /// Names a Step in the answer.
+    pub(crate) fn touched(&mut self, pos: Pos) {
+        if self.changed.len() < CHANGED_MAX && !self.changed.contains(&pos) {
+            self.changed.push(pos);
+        }
     }
 
     /// Emits an event about a Step.
     pub(crate) fn emit_on(&mut self, by: By, pos: Pos, body: Body) -> Result<(), Rejection> {
-        if self.changed.len() < CHANGED_MAX && !self.changed.contains(&pos) {
-            self.changed.push(pos);
-        }
+        self.touched(pos);
         let step_id = self.task.steps[pos].spec.step_id.clone();
-        self.push(by, Some(step_id), body)
+        self.push(by, Some(pos), Some(step_id), body)
     }
 
-    fn push(&mut self, by: By, step_id: Option<StepId>, body: Body) -> Result<(), Rejection> {
+    fn push(
+        &mut self,
+        by: By,
+        pos: Option<Pos>,
+        step_id: Option<StepId>,
+        body: Body,
+    ) -> Result<(), Rejection> {
         let event = Event { actor: by.agent, run: by.run, step_id, body };
         // `count` is not known yet; whoever keeps it is corrected in `finish`.
         let written = Written {
@@ -101,14 +120,21 @@ impl<'t, 'c> Tx<'t, 'c> {
             count: 0,
         };
         let at = At { seq: self.next_seq(), time: self.commit.created_at, written };
-        let applied = self.task.apply(&event, at);
+        let applied = self.task.apply_at(&event, pos, at);
         debug_assert!(applied.is_ok(), "a decided event fits: {applied:?} {event:?}");
         applied.map_err(|message| Rejection::new(Code::InvalidTransition, message))?;
+        self.stages.push(Stage::after(self.task, &event));
         self.commit.events.push(event);
         Ok(())
     }
 
     pub(crate) fn run(&mut self, command: &Command) -> Result<Did, Rejection> {
+        let did = self.act_on(command)?;
+        self.check_references(command)?;
+        Ok(did)
+    }
+
+    fn act_on(&mut self, command: &Command) -> Result<Did, Rejection> {
         match command {
             Command::TaskUpdate { operations } => self.update(operations),
             Command::TaskClaimStep { run_id, step_id } => self.claim(*run_id, step_id),
@@ -148,7 +174,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         if self.commit.events.is_empty() {
             let version = self.task.mark.version;
             let reply = Reply { written: None, version, made, changed: self.changed, waits };
-            return Ok(Outcome { commit: None, reply });
+            return Ok(Outcome::unchanged(reply));
         }
         self.correct_counts();
         self.task.remember(&self.commit);
@@ -156,7 +182,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         let waits = waits.filter(|w| *w != Wait::TaskEnd || !self.task.is_terminal());
         let version = written.version();
         let reply = Reply { written: Some(written), version, made, changed: self.changed, waits };
-        Ok(Outcome { commit: Some(self.commit), reply })
+        Ok(Outcome { commit: Some(self.commit), reply, stages: self.stages })
     }
 
     /// Attempts that ended in this commit name it with its final number of events.

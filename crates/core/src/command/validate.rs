@@ -3,8 +3,9 @@
 use alloc::format;
 
 use super::{Command, Cx, StepReport};
+use crate::id::{NAME_MAX, system_agent};
 use crate::limits::Limits;
-use crate::patch::{Change, Operation, StepInput};
+use crate::patch::{Change, Operation, ReasonInput, StepInput};
 use crate::record::{ArtifactInput, Object, Progress, RetryPolicy, Value};
 use crate::reject::Rejection;
 use crate::status::{Role, StepStatus};
@@ -18,6 +19,20 @@ impl Command {
             Self::TaskComplete(complete) => {
                 long_text("result_summary", complete.result_summary.as_deref(), limits)?;
                 complete.artifacts.iter().try_for_each(|a| artifact(a, limits))
+            }
+            Self::TaskFail(close) | Self::TaskCancel(close) => reason(close.reason.as_ref(), limits),
+            Self::SubmitTask(why)
+            | Self::PauseTask(why)
+            | Self::ResumeTask(why)
+            | Self::BlockTask(why)
+            | Self::ReopenTask(why)
+            | Self::ArchiveTask(why) => reason(why.reason.as_ref(), limits),
+            Self::RetryTask(retry) => reason(Some(&retry.reason), limits),
+            Self::DeclineRun(run) | Self::CancelRun(run) => reason(run.reason.as_ref(), limits),
+            Self::LinkTasks(link) => long_text("reason", link.reason.as_deref(), limits),
+            Self::UnlinkTasks(unlink) => long_text("reason", unlink.reason.as_deref(), limits),
+            Self::GrantStep(grant) if grant.worker_id == system_agent() => {
+                Err(Rejection::invalid("worker_id", "the name `system` is the scheduler's own"))
             }
             Self::DispatchWorker(dispatch) => match &dispatch.allowed_step_ids {
                 Some(ids) if ids.is_empty() => Err(Rejection::invalid(
@@ -49,7 +64,9 @@ fn patch(operations: &[Operation], limits: &Limits) -> Result<(), Rejection> {
         return Err(Rejection::invalid("operations", message));
     }
     for (at, operation) in operations.iter().enumerate() {
-        validate_operation(operation, limits).map_err(|rejection| rejection.with("op_index", at))?;
+        validate_operation(operation, limits)
+            .and_then(|()| reason(operation.reason(), limits))
+            .map_err(|rejection| rejection.with("op_index", at))?;
     }
     Ok(())
 }
@@ -73,6 +90,9 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
             }
             if let Change::Set(constraints) = &fields.constraints {
                 deadline(Some(constraints))?;
+            }
+            if let Change::Set(objective) = &fields.objective {
+                text("objective", objective, limits)?;
             }
             fields.title.as_deref().map_or(Ok(()), |t| text("title", t, limits))?;
             fields.summary.as_deref().map_or(Ok(()), |t| text("summary", t, limits))
@@ -107,6 +127,22 @@ fn long_text(field: &str, given: Option<&str>, limits: &Limits) -> Result<(), Re
         }
         _ => Ok(()),
     }
+}
+
+/// Message and details share one limit; a code is a name.
+fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(), Rejection> {
+    let Some(given) = given else { return Ok(()) };
+    if given.code.as_ref().is_some_and(|code| code.is_empty() || code.len() > NAME_MAX) {
+        return Err(Rejection::invalid("reason.code", format!("a code has 1 to {NAME_MAX} bytes")));
+    }
+    let details = given.details.as_ref().map(serde_json::to_vec);
+    let details = details.map_or(0, |written| written.map_or(usize::MAX, |bytes| bytes.len()));
+    if details > limits.progress_bytes_max {
+        let message = format!("details have {details} bytes; at most {}", limits.progress_bytes_max);
+        return Err(Rejection::invalid("reason.details", message)
+            .with("limit", limits.progress_bytes_max));
+    }
+    long_text("reason.message", Some(&given.message), limits)
 }
 
 fn inline(field: &str, value: &Value, limits: &Limits) -> Result<(), Rejection> {
@@ -206,7 +242,7 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
         inline("output", value, limits)?;
     }
     long_text("result_summary", report.result_summary.as_deref(), limits)?;
-    long_text("reason.message", report.reason.as_ref().map(|r| r.message.as_str()), limits)?;
+    reason(report.reason.as_ref(), limits)?;
     if let Some(delta) = &report.progress {
         progress(delta, limits)?;
     }

@@ -15,15 +15,15 @@ use crate::event::{
     Body, Commit, Event, Facts, LeaseEnd, StepClaimed, StepReopened, TaskCreated,
 };
 use crate::id::{ArtifactId, AttemptId, CommitId, Millis, StepId};
-use crate::patch::Change;
 use crate::record::{
     Artifact, ArtifactInput, CancelRequest, Edge, Reason, StepSpec, TaskSpec, add_once,
 };
 use crate::status::{
     ArtifactKind, ArtifactState, AttemptStatus, EdgeStatus, EndReason, Outcome, RunState, StepStatus,
-    TaskStatus,
+    TaskStatus, WaitKind,
 };
 use crate::table::{Pos, Table};
+use crate::view::Stage;
 
 /// An event that does not go with the state: the log is not a history of this Task (RECOVER-05).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl fmt::Display for Illegal {
 
 impl core::error::Error for Illegal {}
 
-type Applied = Result<(), String>;
+pub(super) type Applied = Result<(), String>;
 
 /// Where an event stands in the log.
 #[derive(Debug, Clone, Copy)]
@@ -63,22 +63,47 @@ impl Commit {
 impl Task {
     /// The state after the first commit of a log.
     pub fn restore(first: &Commit) -> Result<Self, Illegal> {
-        let illegal = |message: &str| Illegal { wal_seq: first.first_seq, message: message.into() };
-        let Some(event @ Event { body: Body::TaskCreated(created), .. }) = first.events.first() else {
-            return Err(illegal("a log starts with task_created"));
-        };
-        let mut task = Self::empty(event, created, first.commit_id, first.created_at);
+        let mut task = Self::before_first(first)?;
         task.replay(first)?;
         Ok(task)
     }
 
+    /// The Task that the first commit of a log is applied to.
+    fn before_first(first: &Commit) -> Result<Self, Illegal> {
+        let illegal = |message: &str| Illegal { wal_seq: first.first_seq, message: message.into() };
+        let Some(event @ Event { body: Body::TaskCreated(created), .. }) = first.events.first() else {
+            return Err(illegal("a log starts with task_created"));
+        };
+        Ok(Self::empty(event, created, first.commit_id, first.created_at))
+    }
+
     /// Applies a commit that is in the log.
     pub fn replay(&mut self, commit: &Commit) -> Result<(), Illegal> {
+        self.replay_with(commit, |_, _| {})
+    }
+
+    /// Applies a commit that is in the log, and answers what its public events say (RECOVER-08):
+    /// the same as its decision did.
+    pub fn replay_traced(&mut self, commit: &Commit) -> Result<alloc::vec::Vec<Stage>, Illegal> {
+        let mut stages = alloc::vec::Vec::with_capacity(commit.events.len());
+        self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;
+        Ok(stages)
+    }
+
+    /// The state after the first commit of a log, and what the public events of it say.
+    pub fn restore_traced(first: &Commit) -> Result<(Self, alloc::vec::Vec<Stage>), Illegal> {
+        let mut task = Self::before_first(first)?;
+        let stages = task.replay_traced(first)?;
+        Ok((task, stages))
+    }
+
+    fn replay_with(&mut self, commit: &Commit, mut see: impl FnMut(&Self, &Event)) -> Result<(), Illegal> {
         debug_assert!(!self.is_ahead(), "replay works on durable state");
         let written = commit.written();
         for (seq, event) in (commit.first_seq..).zip(&commit.events) {
             let at = At { seq, time: commit.created_at, written };
             self.apply(event, at).map_err(|message| Illegal { wal_seq: seq, message })?;
+            see(self, event);
         }
         self.remember(commit);
         Ok(())
@@ -104,6 +129,7 @@ impl Task {
             idempotency_key: created.idempotency_key.clone(),
             created_at: at,
             started_at: None,
+            picked_up: false,
             ended_at: None,
             resumed_at: None,
         };
@@ -119,6 +145,7 @@ impl Task {
             derived: Derived::default(),
             undo: UndoLog::default(),
             volatile: super::Volatile::default(),
+            no_refs: Arc::default(),
         }
     }
 
@@ -142,6 +169,14 @@ impl Task {
 
     /// Applies one event. On an error the state may be half changed: a replay gives the Task up.
     pub(crate) fn apply(&mut self, event: &Event, at: At) -> Applied {
+        let step = event.step_id.as_ref();
+        let known = |id: &StepId| self.find_step(id).ok_or_else(|| format!("unknown step {id}"));
+        let step = step.map(known).transpose()?;
+        self.apply_at(event, step, at)
+    }
+
+    /// As [`apply`](Self::apply), where the Step is known already.
+    pub(crate) fn apply_at(&mut self, event: &Event, step: Option<Pos>, at: At) -> Applied {
         if at.seq != self.mark.version + 1 {
             return Err(format!("wal_seq {} follows {}", at.seq, self.mark.version));
         }
@@ -152,11 +187,8 @@ impl Task {
             return Err(format!("{} after the end", event.body.event_type()));
         }
         self.mark = Mark { version: at.seq, updated_at: at.time };
-        match &event.step_id {
-            Some(id) => {
-                let pos = self.find_step(id).ok_or_else(|| format!("unknown step {id}"))?;
-                self.apply_to_step(pos, event, at)
-            }
+        match step {
+            Some(pos) => self.apply_to_step(pos, event, at),
             None => self.apply_to_task(event, at),
         }
     }
@@ -164,24 +196,26 @@ impl Task {
     fn apply_to_task(&mut self, event: &Event, at: At) -> Applied {
         match &event.body {
             Body::TaskCreated(created) => self.create_steps(created, at),
-            Body::TaskSubmitted(p) => self.move_task(p.from, TaskStatus::Pending, None, at),
-            Body::TaskRunning(p) => self.move_task(p.from, TaskStatus::Running, None, at),
+            Body::TaskSubmitted(p) | Body::TaskRunning(p) => self.move_task(event, p.from, None),
             Body::TaskReopened(p) | Body::TaskResumed(p) => {
-                self.move_task(p.from, TaskStatus::Pending, None, at)?;
-                self.head.resumed_at = Some(at.time);
+                self.move_task(event, p.from, None)?;
+                self.change_resumed_at(|task| task.head.resumed_at = Some(at.time));
                 Ok(())
             }
-            Body::TaskBlocked(p) => {
-                self.move_task(p.from, TaskStatus::Blocked, Some(&p.reason), at)
+            Body::TaskBlocked(p) | Body::TaskPaused(p) => {
+                self.move_task(event, p.from, Some(&p.reason))
             }
-            Body::TaskPaused(p) => self.move_task(p.from, TaskStatus::Paused, Some(&p.reason), at),
             Body::TaskUpdated(p) => self.apply_patch(p, at),
+            Body::TaskCancelRequested(_) if self.is_closing() || self.head.status == TaskStatus::Draft => {
+                Err(format!("closing of a task that is {} or closing", self.head.status))
+            }
             Body::TaskCancelRequested(p) => {
                 self.head_mut().cancel_requested = Some(Arc::new(CancelRequest {
                     intent: p.intent,
                     reason: p.reason.clone(),
                     by: event.actor.clone(),
                     by_run: event.run,
+                    seq: at.seq,
                     at: at.time,
                     deadline_at: p.deadline_at,
                 }));
@@ -210,10 +244,12 @@ impl Task {
                 *edge = Edge { status: EdgeStatus::Removed, reason, updated_at: at.time, ..edge.clone() };
                 Ok(())
             }
-            Body::TaskCompleted(p) => self.end_task(TaskStatus::Completed, p, at),
-            Body::TaskFailed(p) => self.end_task(TaskStatus::Failed, p, at),
-            Body::TaskCancelled(p) => self.end_task(TaskStatus::Cancelled, p, at),
-            Body::TaskArchived(_) if !self.is_terminal() => Err("archived while live".into()),
+            Body::TaskCompleted(p) | Body::TaskFailed(p) | Body::TaskCancelled(p) => {
+                self.end_task(event, p, at)
+            }
+            Body::TaskArchived(_) if !self.is_terminal() || self.head.archived_at.is_some() => {
+                Err("archived while live, or twice".into())
+            }
             Body::TaskArchived(_) => {
                 self.head_mut().archived_at = Some(at.time);
                 Ok(())
@@ -304,44 +340,42 @@ impl Task {
             }
             Body::StepBlocked(p) => {
                 let ending = Ending::of(event, p.attempt_id, Outcome::Blocked, Some(&p.reason));
-                self.settle_step(pos, to, ending, p.report.as_deref(), at)?;
-                self.change(pos, |s| {
+                if let Some(attempt) = self.steps[pos].state.current {
+                    self.change_attempt(attempt, |a| a.waited_for = Some(p.wait_kind));
+                }
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
                     s.wait_kind = Some(p.wait_kind);
                     s.facts_mut().status_reason = Some(p.reason.clone());
-                });
-                Ok(())
+                })
             }
             Body::StepCompleted(p) => {
                 let ending = Ending::of(event, p.attempt_id, Outcome::Completed, p.reason.as_ref());
-                self.settle_step(pos, to, ending, p.report.as_deref(), at)?;
-                if p.output.is_some() || p.reply.is_some() {
-                    self.change(pos, |s| {
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    if p.output.is_some() || p.reply.is_some() {
                         s.facts_mut().output.clone_from(&p.output);
                         s.facts_mut().reply = p.reply;
-                    });
-                }
-                Ok(())
+                    }
+                })
             }
             Body::StepFailed(p) => {
                 let outcome = p.outcome.unwrap_or(Outcome::Failed);
                 let ending = Ending::of(event, p.attempt_id, outcome, Some(&p.reason));
                 let fatal = self.is_fatal(&ending, &p.reason);
-                self.settle_step(pos, to, ending, p.report.as_deref(), at)?;
-                self.change(pos, |s| {
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
                     s.fatal_failure = fatal;
                     s.attempt_count = p.attempt_count.unwrap_or(s.attempt_count);
                     s.facts_mut().status_reason = Some(p.reason.clone());
-                });
+                })?;
                 self.head_mut().last_error = Some(Arc::new(p.reason.clone()));
                 Ok(())
             }
             Body::StepCancelled(p) => {
                 let ending = Ending::of(event, p.attempt_id, Outcome::Cancelled, p.reason.as_ref());
-                self.settle_step(pos, to, ending, p.report.as_deref(), at)?;
-                if p.reason.is_some() {
-                    self.change(pos, |s| s.facts_mut().status_reason.clone_from(&p.reason));
-                }
-                Ok(())
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    if p.reason.is_some() {
+                        s.facts_mut().status_reason.clone_from(&p.reason);
+                    }
+                })
             }
             Body::StepReopened(p) => self.reopen(pos, from, p, at),
             Body::StepLeaseExpired(p) => {
@@ -395,8 +429,8 @@ impl Task {
         }
     }
 
-    /// Makes a Step wait for its dependencies. Counts only grow here, for the Step itself.
-    pub(crate) fn link(&mut self, pos: Pos) {
+    /// Makes a Step of a new Task wait for its dependencies.
+    fn link(&mut self, pos: Pos) {
         let spec = Arc::clone(&self.steps[pos].spec);
         let (mut unmet, mut dead, mut fatal) = (0, 0, 0);
         for id in &spec.depends_on_step_ids {
@@ -413,18 +447,6 @@ impl Task {
         (state.unmet, state.dead, state.fatal) = (unmet, dead, fatal);
     }
 
-    /// Takes a Step out of the lists of its dependencies.
-    pub(crate) fn unlink(&mut self, pos: Pos) {
-        let spec = Arc::clone(&self.steps[pos].spec);
-        for id in &spec.depends_on_step_ids {
-            let Some(dep) = self.find_step(id) else { continue };
-            let dependents = &mut self.steps[dep].dependents;
-            if let Ok(place) = dependents.binary_search(&pos) {
-                dependents.remove(place);
-            }
-        }
-    }
-
     /// Changes a Step's state, keeps the indexes, and carries what it means to its dependents.
     pub(crate) fn change(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
         let before = Signals::of(&self.steps[pos].state);
@@ -433,18 +455,25 @@ impl Task {
     }
 
     pub(crate) fn change_alone(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
-        self.note(|task| Note::Step(pos, Box::new(task.steps[pos].state.clone())));
+        self.note_step(pos);
         self.index_out(pos);
         change(&mut self.steps[pos].state);
         self.index_in(pos);
     }
 
-    /// Tells dependents that a Step became (or ceased to be) completed, dead or fatal; and theirs,
-    /// as far as it changes them. A worklist, not recursion: chains may be long.
-    pub(crate) fn spread(&mut self, pos: Pos, before: Signals) {
+    /// Tells dependents that a Step became (or ceased to be) completed, dead or fatal.
+    fn spread(&mut self, pos: Pos, before: Signals) {
         let now = Signals::of(&self.steps[pos].state);
-        let mut work = alloc::vec![(pos, before, now)];
-        while let Some((pos, before, now)) = work.pop() {
+        if now == before || self.steps[pos].dependents.is_empty() {
+            return;
+        }
+        self.spread_all(alloc::vec![Turn { pos, before, now }]);
+    }
+
+    /// Tells dependents of turned Steps, and theirs, as far as it changes them. A worklist, not
+    /// recursion: chains may be long. The last one in `work` goes first, with all that it leads to.
+    pub(crate) fn spread_all(&mut self, mut work: alloc::vec::Vec<Turn>) {
+        while let Some(Turn { pos, before, now }) = work.pop() {
             if now == before {
                 continue;
             }
@@ -456,7 +485,8 @@ impl Task {
                     s.dead = shift(s.dead, before.dead, now.dead);
                     s.fatal = shift(s.fatal, before.fatal, now.fatal);
                 });
-                work.push((dependent, then, Signals::of(&self.steps[dependent].state)));
+                let now = Signals::of(&self.steps[dependent].state);
+                work.push(Turn { pos: dependent, before: then, now });
             }
         }
     }
@@ -482,10 +512,14 @@ impl Task {
             fencing_token: p.fencing_token,
             status: AttemptStatus::Claimed,
             outcome: None,
+            waited_for: None,
             error: None,
-            input_refs: Arc::from(p.input_refs.as_slice()),
-            output_refs: Arc::default(),
-            checkpoint_refs: Arc::default(),
+            input_refs: match p.input_refs.as_slice() {
+                [] => Arc::default(), // Takes no memory, unlike a list of nothing.
+                refs => Arc::from(refs),
+            },
+            output_refs: Arc::clone(&self.no_refs),
+            checkpoint_refs: Arc::clone(&self.no_refs),
             completion_summary: None,
             retry_policy: p.retry_policy.clone(),
             step_snapshot: Arc::new(p.step_snapshot.clone()),
@@ -493,6 +527,7 @@ impl Task {
             remote: None,
             started_at: at.time,
             ended_at: None,
+            lease_ms: u64::try_from(p.lease_expires_at.saturating_sub(at.time)).unwrap_or(0),
             lease_expires_at: p.lease_expires_at,
             progress_at: None,
             previous: self.steps[pos].state.last_attempt,
@@ -511,8 +546,10 @@ impl Task {
                 s.facts_mut().progress = None;
             }
         });
-        if self.head.started_at.is_none() {
-            self.head_mut().started_at = Some(at.time);
+        if !self.head.picked_up {
+            let head = self.head_mut();
+            head.started_at.get_or_insert(at.time);
+            head.picked_up = true;
         }
         Ok(())
     }
@@ -555,7 +592,8 @@ impl Task {
         })
     }
 
-    /// Moves a Step to blocked, completed, failed or cancelled, and ends its Attempt if one is open.
+    /// Moves a Step to blocked, completed, failed or cancelled, with what else the event says of it,
+    /// and ends its Attempt if one is open.
     fn settle_step(
         &mut self,
         pos: Pos,
@@ -563,6 +601,7 @@ impl Task {
         ending: Ending<'_>,
         report: Option<&Facts>,
         at: At,
+        also: impl FnOnce(&mut StepState),
     ) -> Applied {
         let attempt = ending.attempt_id.map(|id| self.open_attempt(pos, id)).transpose()?;
         if attempt.is_none() && self.steps[pos].state.status.is_held() {
@@ -581,6 +620,7 @@ impl Task {
             s.not_before = None;
             s.wait_kind = None;
             s.updated_at = at.time;
+            also(s);
         });
         Ok(())
     }
@@ -633,6 +673,10 @@ impl Task {
     fn reopen(&mut self, pos: Pos, from: StepStatus, p: &StepReopened, at: At) -> Applied {
         if p.from != from {
             return Err(format!("reopened from {} but it is {from}", p.from));
+        }
+        let answers = self.steps[pos].state.wait_kind;
+        if matches!(answers, Some(WaitKind::Input | WaitKind::Permission)) && self.head.picked_up {
+            self.head_mut().picked_up = false;
         }
         self.change(pos, |s| {
             s.status = StepStatus::Pending;
@@ -722,9 +766,9 @@ impl Task {
             let old = Arc::clone(&self.artifacts[pos]);
             let mut new = Artifact::clone(&old);
             new.given.state = given.state;
-            new.given.uri.clone_from(&given.uri);
-            new.given.size_bytes = given.size_bytes;
-            new.given.digest.clone_from(&given.digest);
+            new.given.uri = given.uri.clone().or(new.given.uri);
+            new.given.size_bytes = given.size_bytes.or(new.given.size_bytes);
+            new.given.digest = given.digest.clone().or(new.given.digest);
             self.note(|_| Note::Artifact(pos, Arc::clone(&old)));
             self.derived.take_artifact(&old);
             self.derived.put_artifact(&new);
@@ -740,12 +784,12 @@ impl Task {
     }
 
     pub(crate) fn head_mut(&mut self) -> &mut Head {
-        self.note(|task| Note::Head(Box::new(task.head.clone())));
+        self.note_head();
         &mut self.head
     }
 
     pub(crate) fn change_attempt(&mut self, pos: Pos, change: impl FnOnce(&mut Attempt)) {
-        self.note(|task| Note::Attempt(pos, Box::new(task.attempts[pos].clone())));
+        self.note_attempt(pos);
         change(&mut self.attempts[pos]);
     }
 
@@ -762,9 +806,16 @@ impl Task {
         self.runs.push(run)
     }
 
-    fn move_task(&mut self, from: TaskStatus, to: TaskStatus, reason: Option<&Reason>, _: At) -> Applied {
-        if from != self.head.status || !from.may_become(to) {
-            return Err(format!("task cannot go from {from} to {to} while {}", self.head.status));
+    /// The Task's status after an event (3.1).
+    fn status_after(&self, event: &Event) -> Result<TaskStatus, String> {
+        let (from, body) = (self.head.status, &event.body);
+        from.after(body).ok_or_else(|| format!("{} on a task that is {from}", body.event_type()))
+    }
+
+    fn move_task(&mut self, event: &Event, from: TaskStatus, reason: Option<&Reason>) -> Applied {
+        let to = self.status_after(event)?;
+        if from != self.head.status {
+            return Err(format!("moved from {from} but it is {}", self.head.status));
         }
         let head = self.head_mut();
         head.status = to;
@@ -772,9 +823,10 @@ impl Task {
         Ok(())
     }
 
-    fn end_task(&mut self, to: TaskStatus, p: &crate::event::Ended, at: At) -> Applied {
-        if !self.head.status.may_become(to) || !self.derived.held.is_empty() {
-            return Err(format!("task cannot become {to} from {}", self.head.status));
+    fn end_task(&mut self, event: &Event, p: &crate::event::Ended, at: At) -> Applied {
+        let to = self.status_after(event)?;
+        if !self.derived.held.is_empty() {
+            return Err(format!("task becomes {to} while steps are held"));
         }
         p.artifacts.iter().try_for_each(|a| self.add_artifact(a, None, None, at.time))?;
         let live: alloc::vec::Vec<Pos> = self.derived.live_runs.iter().copied().collect();
@@ -831,9 +883,19 @@ impl<'a> Ending<'a> {
 /// What a Step means to its dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signals {
-    completed: bool,
-    dead: bool,
-    fatal: bool,
+    pub(crate) completed: bool,
+    pub(crate) dead: bool,
+    /// Never without `dead`.
+    pub(crate) fatal: bool,
+}
+
+/// A Step that means something else to its dependents than they know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) pos: Pos,
+    /// What they know.
+    pub(crate) before: Signals,
+    pub(crate) now: Signals,
 }
 
 impl Signals {
@@ -893,23 +955,23 @@ impl StepStatus {
 }
 
 impl TaskStatus {
-    /// Whether section 3.1 has a row from this status to that one.
-    pub const fn may_become(self, to: Self) -> bool {
+    /// The status after an event, or `None` where the two do not go together (3.1).
+    pub const fn after(self, event: &Body) -> Option<Self> {
         use TaskStatus::{Blocked, Cancelled, Completed, Draft, Failed, Paused, Pending, Running};
-        match (self, to) {
-            (Draft, Pending | Cancelled) | (Pending, Running) => true,
-            (Pending | Running, Blocked | Paused) | (Blocked | Paused, Pending) => true,
-            (Pending | Running | Blocked | Paused, Completed | Failed | Cancelled) => true,
-            (Draft | Pending | Running | Blocked | Paused | Completed | Failed | Cancelled, _) => false,
-        }
-    }
-}
-
-/// Carries a change of a clearable number over.
-pub(crate) fn set_or_zero(change: &Change<i32>, field: &mut i32) {
-    match change {
-        Change::Keep => {}
-        Change::Clear => *field = 0,
-        Change::Set(value) => *field = *value,
+        let to = match (self, event) {
+            (Draft, Body::TaskSubmitted(_)) => Pending,
+            (Pending, Body::TaskRunning(_)) => Running,
+            (Pending | Running, Body::TaskBlocked(_)) => Blocked,
+            (Blocked, Body::TaskReopened(_)) => Pending,
+            (Pending | Running, Body::TaskPaused(_)) => Paused,
+            (Paused, Body::TaskResumed(_)) => Pending,
+            (Pending | Running | Blocked | Paused, Body::TaskCompleted(_)) => Completed,
+            (Pending | Running | Blocked | Paused, Body::TaskFailed(_)) => Failed,
+            (Draft | Pending | Running | Blocked | Paused, Body::TaskCancelled(_)) => Cancelled,
+            (Draft | Pending | Running | Blocked | Paused | Completed | Failed | Cancelled, _) => {
+                return None;
+            }
+        };
+        Some(to)
     }
 }

@@ -4,11 +4,12 @@
 //! change can be forgotten; `check_invariants` rebuilds them from nothing and compares.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
-use super::{Attempt, Run, Step, Task};
-use crate::id::{Millis, PoolId};
-use crate::record::{Artifact, RetryPolicy};
-use crate::status::{ArtifactState, RunState, StepStatus};
+use super::{Attempt, Head, Run, Step, Task};
+use crate::id::{HandlerName, Millis, PoolId};
+use crate::record::{Artifact, StepSpec};
+use crate::status::{ArtifactState, RunState, StepStatus, WaitKind};
 use crate::table::{Pos, Table};
 
 /// See the module's text.
@@ -18,8 +19,9 @@ pub struct Derived {
     pub tally: Tally,
     /// Claimed and running Steps.
     pub held: BTreeSet<Pos>,
-    /// Ready Steps by pool, in creation order.
-    pub ready: BTreeMap<PoolId, BTreeSet<Pos>>,
+    /// Ready Steps by pool and handler, in creation order: what a worker can run is found without
+    /// passing over what it cannot.
+    pub ready: BTreeMap<PoolId, BTreeMap<HandlerName, BTreeSet<Pos>>>,
     /// Pending Steps with all dependencies completed and no backoff: to be made ready.
     pub promotable: BTreeSet<Pos>,
     /// Required Steps that failed for good (POL-05).
@@ -28,33 +30,53 @@ pub struct Derived {
     pub cancelled_required: BTreeSet<Pos>,
     /// Required Steps that can never be ready (POL-06).
     pub doomed_required: BTreeSet<Pos>,
+    /// Steps that failed, for good or not.
+    pub failed: BTreeSet<Pos>,
+    /// Blocked Steps.
+    pub blocked: BTreeSet<Pos>,
     /// Runs that have not ended.
     pub live_runs: BTreeSet<Pos>,
     /// Moments at which something falls due.
-    pub timers: BTreeSet<(Millis, Timer)>,
+    pub timers: Timers,
 }
 
-/// What falls due, in the order in which it is judged (RECOVER-09).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
+/// Moments at which something falls due, one list per kind: some kinds rest while the Task is
+/// blocked or closing, and a resting list is passed over as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Timers {
     /// A backoff ends (READY-05).
-    NotBefore(Pos),
+    pub not_before: BTreeSet<(Millis, Pos)>,
     /// A ready Step was not claimed in time (S15).
-    ScheduleToStart(Pos),
+    pub schedule_to_start: BTreeSet<(Millis, Pos)>,
     /// A held Step took too long (S14).
-    StartToClose(Pos),
-    /// The deadline of the Task (POL-08).
-    Deadline,
+    pub start_to_close: BTreeSet<(Millis, Pos)>,
     /// An unused Run ran out (R09).
-    RunExpiry(Pos),
-    /// Closing has waited long enough (TERM-12).
-    Closing,
+    pub run_expiry: BTreeSet<(Millis, Pos)>,
+}
+
+/// Which list a Step's timer is in.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    NotBefore,
+    ScheduleToStart,
+    StartToClose,
+}
+
+impl Timers {
+    fn of(&mut self, limit: Limit) -> &mut BTreeSet<(Millis, Pos)> {
+        match limit {
+            Limit::NotBefore => &mut self.not_before,
+            Limit::ScheduleToStart => &mut self.schedule_to_start,
+            Limit::StartToClose => &mut self.start_to_close,
+        }
+    }
 }
 
 /// Counts over the Steps that were not deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     counts: [u32; 8],
+    waits: [u32; 5],
     /// Required Steps.
     pub required: u32,
     /// Required Steps that are not completed.
@@ -63,6 +85,8 @@ pub struct Tally {
     pub unreconciled: u32,
     /// Artifacts that are announced only (TERM-10).
     pub artifacts_pending: u32,
+    /// Pending and ready Steps whose last Attempt is to be made good (7.2, "awaiting retry").
+    pub retrying: u32,
 }
 
 impl Tally {
@@ -76,6 +100,16 @@ impl Tally {
         self.of(StepStatus::Claimed) + self.of(StepStatus::Running)
     }
 
+    /// Blocked Steps that wait for this.
+    pub const fn waiting_for(&self, kind: WaitKind) -> u32 {
+        self.waits[kind as usize]
+    }
+
+    /// TASK-19: every required Step completed and no Step claimed or running.
+    pub fn is_completeable(&self) -> bool {
+        self.required_open == 0 && self.held() == 0 && self.steps() > 0
+    }
+
     /// All Steps.
     pub fn steps(&self) -> u32 {
         self.counts.iter().sum()
@@ -87,8 +121,15 @@ impl Tally {
         self.steps() - settled.sum::<u32>()
     }
 
-    fn move_step(&mut self, step: &Step, by: fn(&mut u32)) {
+    fn move_step(&mut self, a: &Around<'_>, by: fn(&mut u32)) {
+        let step = a.step;
         by(&mut self.counts[step.state.status as usize]);
+        if let Some(kind) = step.state.wait_kind {
+            by(&mut self.waits[kind as usize]);
+        }
+        if a.awaits_retry() {
+            by(&mut self.retrying);
+        }
         if step.spec.required {
             by(&mut self.required);
             if step.state.status != StepStatus::Completed {
@@ -106,28 +147,46 @@ struct Around<'a> {
     pos: Pos,
     step: &'a Step,
     attempts: &'a Table<Attempt>,
-    task_policy: Option<&'a RetryPolicy>,
+    head: &'a Head,
 }
 
 impl Around<'_> {
     /// The one moment at which this Step falls due by itself.
-    fn timer(&self) -> Option<(Millis, Timer)> {
+    fn timer(&self) -> Option<(Limit, Millis)> {
         let state = &self.step.state;
         match state.status {
             StepStatus::Pending if state.unmet == 0 => {
-                state.not_before.map(|at| (at, Timer::NotBefore(self.pos)))
+                state.not_before.map(|at| (Limit::NotBefore, at))
             }
-            StepStatus::Ready => {
-                let policy = self.step.spec.retry_policy.as_deref().or(self.task_policy)?;
-                let due = after(state.ready_at?, policy.schedule_to_start_ms?);
-                Some((due, Timer::ScheduleToStart(self.pos)))
-            }
+            StepStatus::Ready => self.schedule_to_start().map(|at| (Limit::ScheduleToStart, at)),
             StepStatus::Claimed | StepStatus::Running => {
                 let attempt = &self.attempts[state.current?];
                 let limit = attempt.retry_policy.as_ref()?.start_to_close_ms?;
-                Some((after(attempt.started_at, limit), Timer::StartToClose(self.pos)))
+                Some((Limit::StartToClose, after(attempt.started_at, limit)))
             }
             _ => None,
+        }
+    }
+
+    /// S15: from the later of `ready_at` and the Task's last reopen or resume.
+    fn schedule_to_start(&self) -> Option<Millis> {
+        let own = self.step.spec.retry_policy.as_deref();
+        let policy = own.or(self.head.spec.retry_policy.as_deref())?;
+        let limit = policy.schedule_to_start_ms?;
+        let from = self.step.state.ready_at?.max(self.head.resumed_at.unwrap_or(Millis::MIN));
+        Some(after(from, limit))
+    }
+
+    /// A Step that starts again after an Attempt that ended badly. Its last Attempt has ended, so
+    /// what this says of a pending or ready Step never changes behind the index's back.
+    fn awaits_retry(&self) -> bool {
+        let state = &self.step.state;
+        match state.status {
+            StepStatus::Pending if state.not_before.is_some() => true,
+            StepStatus::Pending | StepStatus::Ready => {
+                state.last_attempt.is_some_and(|at| self.attempts[at].ended_badly())
+            }
+            _ => false,
         }
     }
 
@@ -145,21 +204,23 @@ pub(crate) fn after(at: Millis, duration_ms: u64) -> Millis {
 impl Derived {
     fn put(&mut self, a: &Around<'_>) {
         let (pos, state) = (a.pos, &a.step.state);
-        self.tally.move_step(a.step, |n| *n += 1);
+        self.tally.move_step(a, |n| *n += 1);
         if state.status.is_held() {
             self.held.insert(pos);
         }
         if state.status == StepStatus::Ready {
-            match self.ready.get_mut(&a.step.spec.worker_pool_id) {
-                Some(set) => drop(set.insert(pos)),
-                None => drop(self.ready.insert(a.step.spec.worker_pool_id.clone(), [pos].into())),
-            }
+            self.offer(&a.step.spec, pos);
+        }
+        match state.status {
+            StepStatus::Failed => drop(self.failed.insert(pos)),
+            StepStatus::Blocked => drop(self.blocked.insert(pos)),
+            _ => {}
         }
         if a.is_promotable() {
             self.promotable.insert(pos);
         }
-        if let Some(timer) = a.timer() {
-            self.timers.insert(timer);
+        if let Some((limit, at)) = a.timer() {
+            self.timers.of(limit).insert((at, pos));
         }
         if a.step.spec.required {
             match state.status {
@@ -173,23 +234,23 @@ impl Derived {
 
     fn take(&mut self, a: &Around<'_>) {
         let (pos, state) = (a.pos, &a.step.state);
-        self.tally.move_step(a.step, |n| *n -= 1);
+        self.tally.move_step(a, |n| *n -= 1);
         if state.status.is_held() {
             self.held.remove(&pos);
         }
-        if state.status == StepStatus::Ready
-            && let Some(set) = self.ready.get_mut(&a.step.spec.worker_pool_id)
-        {
-            set.remove(&pos);
-            if set.is_empty() {
-                self.ready.remove(&a.step.spec.worker_pool_id);
-            }
+        if state.status == StepStatus::Ready {
+            self.withdraw(&a.step.spec, pos);
+        }
+        match state.status {
+            StepStatus::Failed => drop(self.failed.remove(&pos)),
+            StepStatus::Blocked => drop(self.blocked.remove(&pos)),
+            _ => {}
         }
         if a.is_promotable() {
             self.promotable.remove(&pos);
         }
-        if let Some(timer) = a.timer() {
-            self.timers.remove(&timer);
+        if let Some((limit, at)) = a.timer() {
+            self.timers.of(limit).remove(&(at, pos));
         }
         if a.step.spec.required {
             match state.status {
@@ -201,19 +262,48 @@ impl Derived {
         }
     }
 
+    fn offer(&mut self, spec: &StepSpec, pos: Pos) {
+        let known = self.ready.get_mut(&spec.worker_pool_id);
+        if let Some(set) = known.and_then(|pool| pool.get_mut(&spec.handler)) {
+            set.insert(pos);
+            return;
+        }
+        let pool = self.ready.entry(spec.worker_pool_id.clone()).or_default();
+        pool.insert(spec.handler.clone(), [pos].into());
+    }
+
+    fn withdraw(&mut self, spec: &StepSpec, pos: Pos) {
+        let Some(pool) = self.ready.get_mut(&spec.worker_pool_id) else { return };
+        let Some(set) = pool.get_mut(&spec.handler) else { return };
+        set.remove(&pos);
+        if set.is_empty() {
+            pool.remove(&spec.handler);
+        }
+        if pool.is_empty() {
+            self.ready.remove(&spec.worker_pool_id);
+        }
+    }
+
+    /// Ready Steps of all pools, by pool and handler.
+    pub(crate) fn all_ready(&self) -> impl Iterator<Item = Pos> {
+        self.ready.values().flat_map(BTreeMap::values).flatten().copied()
+    }
+
     pub(crate) fn put_run(&mut self, pos: Pos, run: &Run) {
         if run.state != RunState::Ended {
             self.live_runs.insert(pos);
         }
-        if let Some(timer) = run_timer(pos, run) {
-            self.timers.insert(timer);
+        if let Some(at) = expiry(run) {
+            self.timers.run_expiry.insert((at, pos));
         }
     }
 
     pub(crate) fn take_run(&mut self, pos: Pos, run: &Run) {
-        self.live_runs.remove(&pos);
-        if let Some(timer) = run_timer(pos, run) {
-            self.timers.remove(&timer);
+        if run.state != RunState::Ended {
+            self.live_runs.remove(&pos);
+        }
+        if let Some(at) = expiry(run) {
+            self.timers.run_expiry.remove(&(at, pos));
         }
     }
 
@@ -231,9 +321,9 @@ impl Derived {
     }
 }
 
-fn run_timer(pos: Pos, run: &Run) -> Option<(Millis, Timer)> {
-    let unused = run.state == RunState::Dispatched;
-    run.expires_at.filter(|_| unused).map(|at| (at, Timer::RunExpiry(pos)))
+/// When a Run ends by itself: only while it is unused (2.3).
+fn expiry(run: &Run) -> Option<Millis> {
+    run.expires_at.filter(|_| run.state == RunState::Dispatched)
 }
 
 impl Task {
@@ -243,8 +333,7 @@ impl Task {
         if step.state.removed {
             return;
         }
-        let task_policy = self.head.spec.retry_policy.as_deref();
-        self.derived.take(&Around { pos, step, attempts: &self.attempts, task_policy });
+        self.derived.take(&Around { pos, step, attempts: &self.attempts, head: &self.head });
     }
 
     /// Puts a Step into the indexes, after it changed.
@@ -253,16 +342,14 @@ impl Task {
         if step.state.removed {
             return;
         }
-        let task_policy = self.head.spec.retry_policy.as_deref();
-        self.derived.put(&Around { pos, step, attempts: &self.attempts, task_policy });
+        self.derived.put(&Around { pos, step, attempts: &self.attempts, head: &self.head });
     }
 
     /// The indexes made from nothing: what they must equal at any time.
     pub fn derive_again(&self) -> Derived {
         let mut fresh = Derived::default();
-        let task_policy = self.head.spec.retry_policy.as_deref();
         for (pos, step) in (0..).zip(self.steps.iter()).filter(|(_, s)| !s.state.removed) {
-            fresh.put(&Around { pos, step, attempts: &self.attempts, task_policy });
+            fresh.put(&Around { pos, step, attempts: &self.attempts, head: &self.head });
         }
         for (pos, run) in (0..).zip(self.runs.iter()) {
             fresh.put_run(pos, run);
@@ -271,11 +358,22 @@ impl Task {
         fresh
     }
 
-    /// Re-enters every Step: after a change of the Task's own retry policy.
-    pub(crate) fn reindex_all(&mut self, change: impl FnOnce(&mut Self)) {
-        let all = 0..crate::table::next_pos(self.steps.len());
-        all.clone().for_each(|pos| self.index_out(pos));
+    /// Changes the Task's own retry policy: the one thing outside a Step that its timers read, and
+    /// only while it is ready.
+    pub(crate) fn change_policy(&mut self, change: impl FnOnce(&mut Self)) {
+        let ready: Vec<Pos> = self.derived.all_ready().collect();
+        ready.iter().for_each(|&pos| self.index_out(pos));
         change(self);
-        all.for_each(|pos| self.index_in(pos));
+        ready.into_iter().for_each(|pos| self.index_in(pos));
+    }
+
+    /// As [`change_policy`](Self::change_policy), for a reopen or resume: only the limits of ready
+    /// Steps that have one move with it (S15).
+    pub(crate) fn change_resumed_at(&mut self, change: impl FnOnce(&mut Self)) {
+        let starts = self.derived.timers.schedule_to_start.iter();
+        let starts: Vec<Pos> = starts.map(|&(_, pos)| pos).collect();
+        starts.iter().for_each(|&pos| self.index_out(pos));
+        change(self);
+        starts.into_iter().for_each(|pos| self.index_in(pos));
     }
 }

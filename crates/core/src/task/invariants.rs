@@ -20,9 +20,13 @@ impl Task {
         }
         for attempt in self.attempts.iter() {
             if (attempt.status == AttemptStatus::Ended) != attempt.outcome.is_some() {
-                return Err(format!("attempt {}: ended without outcome, or the reverse", attempt.attempt_id));
+                return Err(format!(
+                    "attempt {}: ended without outcome, or the reverse",
+                    attempt.attempt_id
+                ));
             }
-            let open = self.steps[attempt.step].state.current.map(|at| self.attempts[at].attempt_id);
+            let open =
+                self.steps[attempt.step].state.current.map(|at| self.attempts[at].attempt_id);
             if attempt.outcome.is_none() && open != Some(attempt.attempt_id) {
                 return Err(format!("attempt {} is open but not current", attempt.attempt_id));
             }
@@ -30,7 +34,10 @@ impl Task {
         for run in self.runs.iter() {
             let active = run.attempt.is_some_and(|at| self.attempts[at].outcome.is_none());
             if (run.state == RunState::Active) != active {
-                return Err(format!("run {} is {} but its attempt says otherwise", run.run_id, run.state));
+                return Err(format!(
+                    "run {} is {} but its attempt says otherwise",
+                    run.run_id, run.state
+                ));
             }
             if (run.state == RunState::Ended) != run.end_reason.is_some() {
                 return Err(format!("run {} ended without a reason", run.run_id));
@@ -44,6 +51,10 @@ impl Task {
 
     fn check_step(&self, pos: u32, step: &super::Step) -> Result<(), String> {
         let state = &step.state;
+        if self.steps.find(&step.spec.step_id) != Some(pos) {
+            return Err("its id does not lead to it".into());
+        }
+        self.check_dependents(pos, step)?;
         if state.removed {
             return Ok(());
         }
@@ -81,5 +92,22 @@ impl Task {
             ));
         }
         Ok(())
+    }
+
+    /// The list of dependents is exact: ascending, and everyone in it waits for this Step.
+    fn check_dependents(&self, pos: u32, step: &super::Step) -> Result<(), String> {
+        if !step.dependents.is_sorted_by(|a, b| a < b) {
+            return Err(format!("dependents {:?} are not in order", step.dependents));
+        }
+        for &dependent in &step.dependents {
+            let on = &self.steps[dependent];
+            if on.state.removed || !on.spec.depends_on_step_ids.contains(&step.spec.step_id) {
+                return Err(format!("{} at {dependent} does not wait for it", on.spec.step_id));
+            }
+        }
+        match step.state.removed && !step.dependents.is_empty() {
+            true => Err(format!("deleted at {pos}, but others wait for it")),
+            false => Ok(()),
+        }
     }
 }

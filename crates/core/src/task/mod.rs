@@ -8,12 +8,14 @@
 pub mod apply;
 pub mod derived;
 pub mod invariants;
+pub(crate) mod patching;
 pub mod undo;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::event::{Bindings, StepSnapshot};
@@ -31,7 +33,7 @@ use crate::status::{
 use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
-use undo::UndoLog;
+use undo::{Note, UndoLog};
 
 /// One Task: a DAG of Steps with its Runs, Attempts and memory of commands.
 #[derive(Debug, Clone)]
@@ -47,6 +49,8 @@ pub struct Task {
     pub(crate) derived: Derived,
     pub(crate) undo: UndoLog,
     pub(crate) volatile: Volatile,
+    /// What every Attempt has of refs until it reports some: one list for all of them.
+    pub(crate) no_refs: Arc<Vec<Ref>>,
 }
 
 /// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
@@ -72,6 +76,16 @@ pub struct Stopping {
     pub requested_at: Millis,
     /// How long the run may take.
     pub deadline_at: Millis,
+}
+
+impl Volatile {
+    /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
+    pub(crate) fn put_stopping(&mut self, run: Pos, stopping: Option<Stopping>) -> Option<Stopping> {
+        match stopping {
+            Some(stopping) => self.stopping.insert(run, stopping),
+            None => self.stopping.remove(&run),
+        }
+    }
 }
 
 /// What every event moves.
@@ -118,6 +132,9 @@ pub struct Head {
     pub created_at: Millis,
     /// First claim.
     pub started_at: Option<Millis>,
+    /// Some Attempt has started since creation, or since the last answered request for input or
+    /// permission (7.3).
+    pub picked_up: bool,
     /// Terminal event.
     pub ended_at: Option<Millis>,
     /// Last `task_reopened` or `task_resumed` (S15).
@@ -175,24 +192,45 @@ pub struct StepState {
 }
 
 /// Results and reasons of a Step.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StepFacts {
     /// In prose.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<Arc<str>>,
     /// Artifacts, in order of report.
     pub artifact_ids: Vec<ArtifactId>,
     /// Why it is blocked, failed or cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status_reason: Option<Reason>,
     /// Immutable once completed (U13).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// How the output answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<ReplyKind>,
     /// Of the current Attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// What came with reopenings.
     pub input_refs: Vec<Ref>,
     /// The peer that does the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteRef>,
+}
+
+impl StepFacts {
+    /// Of a Step that nobody has reported on.
+    pub const NONE: Self = Self {
+        result_summary: None,
+        artifact_ids: Vec::new(),
+        status_reason: None,
+        output: None,
+        reply: None,
+        progress: None,
+        input_refs: Vec::new(),
+        remote: None,
+    };
 }
 
 impl StepState {
@@ -220,16 +258,7 @@ impl StepState {
 
     /// Results and reasons, to read.
     pub fn facts(&self) -> &StepFacts {
-        static NONE: StepFacts = StepFacts {
-            result_summary: None,
-            artifact_ids: Vec::new(),
-            status_reason: None,
-            output: None,
-            reply: None,
-            progress: None,
-            input_refs: Vec::new(),
-            remote: None,
-        };
+        static NONE: StepFacts = StepFacts::NONE;
         self.facts.as_deref().unwrap_or(&NONE)
     }
 
@@ -281,6 +310,8 @@ pub struct Attempt {
     pub status: AttemptStatus,
     /// Exactly when ended.
     pub outcome: Option<Outcome>,
+    /// What its Step waited for when it ended as `blocked`.
+    pub waited_for: Option<WaitKind>,
     /// Why it ended badly.
     pub error: Option<Arc<Reason>>,
     /// Fixed at the claim.
@@ -303,6 +334,8 @@ pub struct Attempt {
     pub started_at: Millis,
     /// The end.
     pub ended_at: Option<Millis>,
+    /// How long each lease lasts, in milliseconds (LEASE-02).
+    pub lease_ms: u64,
     /// End of the lease as the WAL has it (LEASE-05).
     pub lease_expires_at: Millis,
     /// Last report that said anything (PROG-08).
@@ -311,6 +344,18 @@ pub struct Attempt {
     pub previous: Option<Pos>,
     /// Where the event that ended it stands (REPORT-16).
     pub ended_in: Option<Written>,
+}
+
+impl Attempt {
+    /// Whether its Step, if it is to run again, runs to make this Attempt good (7.2): it failed,
+    /// was lost or abandoned, and was not given back.
+    pub fn ended_badly(&self) -> bool {
+        match self.outcome {
+            Some(Outcome::Failed | Outcome::TimedOut | Outcome::Lost) => true,
+            Some(Outcome::Abandoned) => self.error.as_ref().is_none_or(|e| e.code != "released"),
+            _ => false,
+        }
+    }
 }
 
 /// A worker's licence to act in this Task (2.3).
@@ -514,6 +559,31 @@ impl Task {
     /// The policy in force for a Step: its own, else the Task's, as a whole.
     pub fn policy_of<'a>(&'a self, spec: &'a StepSpec) -> Option<&'a Arc<RetryPolicy>> {
         spec.retry_policy.as_ref().or(self.head.spec.retry_policy.as_ref())
+    }
+
+    /// Remembers that a Run has ended although the log does not say so (R05, RUN-08).
+    pub(crate) fn mark_spent(&mut self, run: Pos) {
+        if self.volatile.spent.insert(run) {
+            self.note(|_| Note::Spent(run));
+        }
+    }
+
+    /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
+    pub(crate) fn set_stopping(&mut self, run: Pos, stopping: Option<Stopping>) -> Option<Stopping> {
+        let before = self.volatile.put_stopping(run, stopping);
+        self.note(|_| Note::Stopping(run, before.clone().map(alloc::boxed::Box::new)));
+        before
+    }
+
+    /// Whether some Run was asked to stop while it holds a Step (RUN-02).
+    pub fn has_stopping_runs(&self) -> bool {
+        !self.volatile.stopping.is_empty()
+    }
+
+    /// Whether the holder of an open Attempt was asked to stop (CANCEL-07).
+    pub fn must_stop(&self, id: AttemptId) -> bool {
+        let found = self.attempts.find(&id).filter(|&at| self.attempts[at].outcome.is_none());
+        found.is_some_and(|at| self.is_asked_to_stop(at))
     }
 
     /// Attempts that are open, by position of their Step.

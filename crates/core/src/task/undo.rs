@@ -10,7 +10,9 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Attempt, Head, Mark, Run, StepState, Task};
+use super::derived::Tally;
+use super::patching::replace;
+use super::{Attempt, Head, Mark, Run, StepState, Stopping, Task};
 use crate::record::{Artifact, Edge, StepSpec};
 use crate::table::Pos;
 
@@ -19,6 +21,11 @@ use crate::table::Pos;
 pub struct UndoLog {
     notes: Vec<Note>,
     recording: bool,
+    /// Whether the head was noted since the last savepoint: once is enough, however many events
+    /// of a commit change it.
+    head_noted: bool,
+    /// The counts when the first note was made: what readers see while the state is ahead.
+    tally: Tally,
 }
 
 #[derive(Debug, Clone)]
@@ -28,7 +35,8 @@ pub(crate) enum Note {
     Step(Pos, Box<StepState>),
     Spec(Pos, Arc<StepSpec>),
     StepAdded,
-    StepUnlinked(Pos),
+    /// Steps that began and ceased to wait for one.
+    Dependents { of: Pos, gained: Box<[Pos]>, lost: Box<[Pos]> },
     Attempt(Pos, Box<Attempt>),
     AttemptAdded,
     Run(Pos, Box<Run>),
@@ -38,6 +46,10 @@ pub(crate) enum Note {
     Edge(usize, Box<Edge>),
     EdgeAdded,
     CommandAdded,
+    /// A Run that was not known to have ended with nothing claimed.
+    Spent(Pos),
+    /// How a Run was asked to stop.
+    Stopping(Pos, Option<Box<Stopping>>),
 }
 
 /// A point in the notes to come back to.
@@ -48,6 +60,10 @@ impl Task {
     /// Starts noting changes, and answers where it started.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
         self.undo.recording = true;
+        if self.undo.notes.is_empty() {
+            self.undo.tally = self.derived.tally;
+        }
+        self.undo.head_noted = false;
         let at = Savepoint(self.undo.notes.len());
         self.undo.notes.push(Note::Mark(self.mark));
         at
@@ -59,6 +75,17 @@ impl Task {
             if let Some(note) = self.undo.notes.pop() {
                 self.play_back(note);
             }
+        }
+        self.undo.recording = !self.undo.notes.is_empty();
+        self.undo.head_noted = false;
+    }
+
+    /// Ends a decision that wrote nothing. Where the state is not ahead of the log, what only
+    /// memory holds is settled at once: no append will come to settle it.
+    pub(crate) fn keep_unwritten(&mut self, point: Savepoint) {
+        let idle = self.undo.notes.len() == point.0 + 1;
+        if idle || point.0 == 0 {
+            self.undo.notes.truncate(point.0);
         }
         self.undo.recording = !self.undo.notes.is_empty();
     }
@@ -87,11 +114,50 @@ impl Task {
         }
     }
 
+    /// Notes a Step's state, unless it has just been noted.
+    pub(crate) fn note_step(&mut self, pos: Pos) {
+        if !self.is_noted(|note| matches!(note, Note::Step(noted, _) if *noted == pos)) {
+            self.note(|task| Note::Step(pos, Box::new(task.steps[pos].state.clone())));
+        }
+    }
+
+    /// Notes an Attempt, unless it has just been noted.
+    pub(crate) fn note_attempt(&mut self, pos: Pos) {
+        if !self.is_noted(|note| matches!(note, Note::Attempt(noted, _) if *noted == pos)) {
+            self.note(|task| Note::Attempt(pos, Box::new(task.attempts[pos].clone())));
+        }
+    }
+
+    /// Whether such a note stands among the newest, with only notes of Steps and Runs after it:
+    /// an event changes a record several times, and the first note of it is enough.
+    fn is_noted(&self, same: impl Fn(&Note) -> bool) -> bool {
+        let newest = self.undo.notes.iter().rev().take(4);
+        for note in newest {
+            match note {
+                note if same(note) => return true,
+                Note::Step(..) | Note::Run(..) => {}
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Notes the head, once per commit.
+    pub(crate) fn note_head(&mut self) {
+        if self.undo.recording && !self.undo.head_noted {
+            self.undo.notes.push(Note::Head(Box::new(self.head.clone())));
+            self.undo.head_noted = true;
+        }
+    }
+
     fn play_back(&mut self, note: Note) {
         match note {
             Note::Mark(mark) => self.mark = mark,
             Note::Head(head) if head.spec.retry_policy != self.head.spec.retry_policy => {
-                self.reindex_all(|task| task.head = *head);
+                self.change_policy(|task| task.head = *head);
+            }
+            Note::Head(head) if head.resumed_at != self.head.resumed_at => {
+                self.change_resumed_at(|task| task.head = *head);
             }
             Note::Head(head) => self.head = *head,
             Note::Step(pos, state) => {
@@ -101,17 +167,15 @@ impl Task {
             }
             Note::Spec(pos, spec) => {
                 self.index_out(pos);
-                self.unlink(pos);
                 self.steps[pos].spec = spec;
-                self.link(pos);
                 self.index_in(pos);
             }
-            Note::StepUnlinked(pos) => self.link(pos),
             Note::StepAdded => {
-                let pos = crate::table::next_pos(self.steps.len() - 1);
-                self.index_out(pos);
-                self.unlink(pos);
+                self.index_out(crate::table::next_pos(self.steps.len() - 1));
                 self.steps.pop();
+            }
+            Note::Dependents { of, gained, lost } => {
+                replace(&mut self.steps[of].dependents, &gained, &lost);
             }
             Note::Attempt(pos, attempt) => self.attempts[pos] = *attempt,
             Note::AttemptAdded => drop(self.attempts.pop()),
@@ -124,6 +188,7 @@ impl Task {
                 let pos = crate::table::next_pos(self.runs.len() - 1);
                 self.derived.take_run(pos, &self.runs[pos]);
                 self.runs.pop();
+                self.volatile.taken.remove(&pos);
             }
             Note::Artifact(pos, artifact) => {
                 self.derived.take_artifact(&self.artifacts[pos]);
@@ -138,6 +203,10 @@ impl Task {
             Note::Edge(at, edge) => self.edges[at] = *edge,
             Note::EdgeAdded => drop(self.edges.pop()),
             Note::CommandAdded => drop(self.commands.pop()),
+            Note::Spent(pos) => drop(self.volatile.spent.remove(&pos)),
+            Note::Stopping(pos, stopping) => {
+                self.volatile.put_stopping(pos, stopping.map(|stopping| *stopping));
+            }
         }
     }
 
@@ -151,6 +220,7 @@ impl Task {
 #[derive(Debug)]
 pub(crate) struct Before<'a> {
     pub(crate) mark: Mark,
+    pub(crate) tally: &'a Tally,
     pub(crate) head: Option<&'a Head>,
     pub(crate) steps: BTreeMap<Pos, &'a StepState>,
     pub(crate) specs: BTreeMap<Pos, &'a Arc<StepSpec>>,
@@ -169,6 +239,7 @@ impl<'a> Before<'a> {
     fn of(task: &'a Task) -> Self {
         let mut out = Self {
             mark: task.mark,
+            tally: &task.undo.tally,
             head: None,
             steps: BTreeMap::new(),
             specs: BTreeMap::new(),
@@ -202,7 +273,10 @@ impl<'a> Before<'a> {
             Note::RunAdded => self.runs_len -= 1,
             Note::ArtifactAdded => self.artifacts_len -= 1,
             Note::EdgeAdded => self.edges_len -= 1,
-            Note::StepUnlinked(_) | Note::CommandAdded => {}
+            Note::Dependents { .. }
+            | Note::CommandAdded
+            | Note::Spent(_)
+            | Note::Stopping(..) => {}
         }
     }
 }

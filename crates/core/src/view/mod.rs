@@ -1,1 +1,100 @@
-//! What readers see.
+//! What readers see: views of one Task, and pure functions from views to answers.
+//!
+//! A [`View`] is the one way to read a Task from outside the core. [`Task::durable`] shows the last
+//! durable state, even while commits are in flight; it is what every reader gets.
+//! [`Task::live`](crate::Task::live) shows the state that decisions see. Both cost what is pending,
+//! not what the Task holds.
+//!
+//! | Question | Function |
+//! |---|---|
+//! | a Task for `agent.task_get` | [`get_task`] |
+//! | a line of `agent.task_list`; the page | [`list_entry`], [`page_tasks`], [`worker_page`] |
+//! | Steps for `agent.task_query_steps` | [`query_steps`] |
+//! | the answer to a write | [`write_summary`] |
+//! | what a worker gets with its claim | [`claim_result`] |
+//! | why a Step is not running | [`explain`] |
+//! | public events of a commit | [`public_events`], with the stages of [`Outcome`] or [`Task::replay_traced`] |
+//! | normalized status | [`Facts::of`], [`Facts::status`] |
+//! | A2A state, MACP phase, gateway codes | [`gateway`] |
+//! | the snapshot of many Tasks (`task_views`) | [`snapshot::Snapshot`] |
+//! | `inspect_task` | [`timeline`], [`inspect`] |
+//! | the DAG as a picture | [`graph`] |
+//! | an answer within a budget | [`first_that_fits`] |
+//!
+//! What a reader knows beside the log (the time, the leases, whether the owner is up to date)
+//! comes in as [`Known`].
+
+pub mod artifact;
+pub mod budget;
+pub mod claim;
+pub mod explain;
+pub mod gateway;
+pub mod graph;
+pub mod list;
+pub mod normal;
+pub mod public;
+pub mod query;
+pub mod read;
+pub mod run;
+pub mod scope;
+pub mod snapshot;
+pub mod step;
+pub mod summary;
+pub mod task;
+pub mod timeline;
+pub mod write;
+
+pub use budget::{Reference, first_that_fits};
+pub use claim::{ClaimResult, claim_result};
+pub use explain::{Explanation, explain};
+pub use graph::{Graph, graph};
+pub use list::{ListInput, TaskPage, list_entry, page_tasks, worker_page};
+pub use normal::{Facts, Normal, Stage};
+pub use public::{PublicEvent, public_events};
+pub use query::{QueryInput, StepPage, query_steps};
+pub use read::{StepRef, View};
+pub use run::{AttemptView, RunView};
+pub use scope::Scope;
+pub use step::StepView;
+pub use summary::{Diagnostics, TaskSummary};
+pub use task::{TaskRead, TaskView, WorkerTask, get_task};
+pub use timeline::{Entry, Inspection, inspect, timeline};
+pub use write::{WriteSummary, write_summary};
+
+use crate::id::{AttemptId, Millis};
+
+/// What the lease store says of an open Attempt (LEASE-05).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseFact {
+    /// When the lease ends unless renewed.
+    pub expires_at: Millis,
+    /// It is shown to be in force now. If not, the Attempt is "unconfirmed" (7.2).
+    pub valid: bool,
+}
+
+/// What a reader knows beside the log.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// The owner's clock.
+    pub now: Millis,
+    /// The owner has confirmed this state within the staleness limit (N08).
+    pub confirmed: bool,
+    /// Leases as of the last tick; none: nothing is known, so nothing is confirmed.
+    pub leases: &'a dyn Fn(AttemptId) -> Option<LeaseFact>,
+    /// Where the log is, as the journal computes it (2.1 `wal_path`).
+    pub wal_path: Option<&'a str>,
+}
+
+impl core::fmt::Debug for Known<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { now, confirmed, wal_path, leases: _ } = self;
+        write!(f, "Known {{ now: {now}, confirmed: {confirmed}, wal_path: {wal_path:?} }}")
+    }
+}
+
+impl<'a> Known<'a> {
+    /// An owner that is up to date, with these leases.
+    pub fn new(now: Millis, leases: &'a dyn Fn(AttemptId) -> Option<LeaseFact>) -> Self {
+        Self { now, confirmed: true, leases, wal_path: None }
+    }
+}

@@ -1,0 +1,239 @@
+//! What reports and inputs may refer to: artifacts that exist (ART-05), artifacts that stay what
+//! they are (ART-01), and offsets that only rise (PROG-03).
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::create::CreateTask;
+use super::{Command, StepReport, Tx};
+use crate::id::{ArtifactId, Ref, TaskId};
+use crate::patch::{Change, Operation};
+use crate::record::{ArtifactInput, Body, Progress, Value};
+use crate::reject::{Code, Rejection};
+use crate::status::Role;
+use crate::table::Pos;
+use crate::task::Task;
+
+/// What a [`Ref`] names (2.7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// An artifact of the same Task.
+    Own(ArtifactId),
+    /// An artifact of a Task of the session.
+    Of(TaskId, ArtifactId),
+    /// Something elsewhere.
+    Elsewhere,
+}
+
+impl Ref {
+    /// What it names.
+    ///
+    /// # Errors
+    /// `validation_error` if it is neither an artifact, an artifact of a Task, nor a URI.
+    pub fn target(&self) -> Result<Target, Rejection> {
+        let text = self.as_str();
+        if text.contains(':') {
+            return Ok(Target::Elsewhere);
+        }
+        Ok(match text.split_once('/') {
+            Some((task, artifact)) => Target::Of(TaskId::new(task)?, ArtifactId::new(artifact)?),
+            None => Target::Own(ArtifactId::new(text)?),
+        })
+    }
+}
+
+impl Value {
+    /// The same value for a reader outside the Task: an artifact of its own is named with it.
+    pub(super) fn seen_from_outside(&self, task: &TaskId) -> Self {
+        let own = value_ref(Some(self)).and_then(|r| match r.target() {
+            Ok(Target::Own(artifact)) => Ref::new(format!("{task}/{artifact}")).ok(),
+            _ => None,
+        });
+        match own {
+            Some(reference) => Self { body: Body::Ref(reference), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+}
+
+/// Artifacts of other Tasks that these refs name: the shell asks whether they exist (ART-05).
+fn foreign<'a>(refs: impl Iterator<Item = &'a Ref>) -> Vec<(TaskId, ArtifactId)> {
+    let targets = refs.filter_map(|r| r.target().ok());
+    let foreign = targets.filter_map(|target| match target {
+        Target::Of(task, artifact) => Some((task, artifact)),
+        Target::Own(_) | Target::Elsewhere => None,
+    });
+    foreign.collect()
+}
+
+impl Command {
+    /// Artifacts of other Tasks that the command refers to. The shell looks them up beforehand and
+    /// refuses with [`unknown_artifact`] what does not exist.
+    pub fn foreign_artifacts(&self) -> Vec<(TaskId, ArtifactId)> {
+        foreign(self.references().map(|(_, r)| r))
+    }
+
+    /// What the command refers to, with the index of the operation that does.
+    fn references(&self) -> impl Iterator<Item = (Option<usize>, &Ref)> {
+        let (operations, plain): (&[Operation], Vec<&Ref>) = match self {
+            Self::TaskUpdate { operations } => (operations, Vec::new()),
+            Self::TaskUpdateStep(report) => {
+                (&[], report.input_refs.iter().chain(value_ref(report.output.as_ref())).collect())
+            }
+            Self::TaskComplete(complete) => (&[], complete.evidence_refs.iter().collect()),
+            Self::AppendTaskProgress(given) => {
+                (&[], given.evidence_refs.iter().chain(&given.input_refs).collect())
+            }
+            _ => (&[], Vec::new()),
+        };
+        let of_patch = operations.iter().enumerate();
+        let of_patch =
+            of_patch.flat_map(|(at, op)| operation_refs(op).into_iter().map(move |r| (Some(at), r)));
+        plain.into_iter().map(|r| (None, r)).chain(of_patch)
+    }
+}
+
+impl CreateTask {
+    /// Artifacts of other Tasks that the Steps' inputs refer to, for the shell as those of a
+    /// [`Command`].
+    pub fn foreign_artifacts(&self) -> Vec<(TaskId, ArtifactId)> {
+        foreign(self.steps.iter().filter_map(|s| value_ref(s.input.as_ref())))
+    }
+}
+
+fn value_ref(value: Option<&Value>) -> Option<&Ref> {
+    match &value?.body {
+        Body::Ref(reference) => Some(reference),
+        Body::Data(_) => None,
+    }
+}
+
+fn operation_refs(operation: &Operation) -> Vec<&Ref> {
+    match operation {
+        Operation::ReopenStep { input_refs, .. } => input_refs.iter().collect(),
+        Operation::AddStep { step, .. } => value_ref(step.input.as_ref()).into_iter().collect(),
+        Operation::UpdateStep { fields, .. } => match &fields.input {
+            Change::Set(value) => value_ref(Some(value)).into_iter().collect(),
+            Change::Keep | Change::Clear => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// ART-05: a reference to nothing.
+pub fn unknown_artifact(reference: &Ref) -> Rejection {
+    let message = format!("{reference} names an artifact that does not exist");
+    Rejection::invalid("ref", message).with("ref", reference.as_str())
+}
+
+impl Task {
+    /// ART-05, as far as this Task knows: the artifacts of others are the shell's to find.
+    fn check_reference(&self, reference: &Ref) -> Result<(), Rejection> {
+        let own = match reference.target()? {
+            Target::Elsewhere => return Ok(()),
+            Target::Of(task, _) if task != *self.task_id() => return Ok(()),
+            Target::Of(_, artifact) | Target::Own(artifact) => artifact,
+        };
+        self.artifacts.find(&own).map(drop).ok_or_else(|| unknown_artifact(reference))
+    }
+
+    /// ART-05 for a new Task, which has no artifacts yet.
+    pub(super) fn check_first_references(&self) -> Result<(), Rejection> {
+        for (at, step) in self.steps.iter().enumerate() {
+            if let Some(reference) = value_ref(step.spec.input.as_ref()) {
+                let field = format!("steps[{at}].input.ref");
+                self.check_reference(reference).map_err(|no| no.with("field", field))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// ART-01: who is told of an artifact again is told of the same thing.
+    fn check_artifacts(&self, given: &[ArtifactInput], step: Option<Pos>) -> Result<(), Rejection> {
+        let mut seen: BTreeMap<&ArtifactId, &ArtifactInput> = BTreeMap::new();
+        for artifact in given {
+            let id = &artifact.artifact_id;
+            let stored = self.artifacts.by_key(id);
+            let belongs = stored.is_none_or(|old| {
+                step.is_none_or(|pos| old.step_id.as_ref() == Some(&self.steps[pos].spec.step_id))
+            });
+            if !belongs {
+                let message = format!("artifact {id} is another step's; take a new id");
+                return Err(Rejection::new(Code::PermissionDenied, message)
+                    .with("artifact_id", id.as_str()));
+            }
+            let before = seen.insert(id, artifact).or(stored.map(|old| &old.given));
+            if let Some(field) = before.and_then(|old| changed_field(old, artifact)) {
+                let message =
+                    format!("artifact {id} keeps its {field}; a new version takes a new id");
+                return Err(Rejection::invalid("artifacts", message)
+                    .with("artifact_id", id.as_str())
+                    .with("changed", field));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A field that may not change while the id stays: everything but state, place, size and digest.
+fn changed_field(old: &ArtifactInput, new: &ArtifactInput) -> Option<&'static str> {
+    fn differs<T: PartialEq>(old: &Option<T>, new: &Option<T>) -> bool {
+        new.is_some() && old != new
+    }
+    let fields = [
+        ("name", old.name != new.name),
+        ("kind", old.kind != new.kind),
+        ("description", differs(&old.description, &new.description)),
+        ("media_type", differs(&old.media_type, &new.media_type)),
+        ("data", differs(&old.data, &new.data)),
+    ];
+    fields.into_iter().find(|(_, changed)| *changed).map(|(field, _)| field)
+}
+
+/// PROG-03: how much of a log there is never becomes less.
+fn check_offsets(old: Option<&Progress>, delta: Option<&Progress>) -> Result<(), Rejection> {
+    let (Some(old), Some(delta)) = (old, delta) else { return Ok(()) };
+    for (reference, &offset) in &delta.output_offsets {
+        let reached = old.output_offsets.get(reference).copied().unwrap_or(0);
+        if offset < reached {
+            let message = format!("offset {offset} of {reference} is behind {reached}");
+            return Err(Rejection::invalid("progress.output_offsets", message)
+                .with("ref", reference.as_str())
+                .with("current", reached));
+        }
+    }
+    Ok(())
+}
+
+impl Tx<'_, '_> {
+    /// What a report on a Step says of artifacts and progress. A worker changes artifacts of its
+    /// own Step only (PERM-13).
+    pub(super) fn check_reported(&self, pos: Pos, report: &StepReport) -> Result<(), Rejection> {
+        let own = (self.cx.caller.role == Role::Worker).then_some(pos);
+        self.task.check_artifacts(&report.artifacts, own)?;
+        let before = self.task.steps[pos].state.facts().progress.as_ref();
+        check_offsets(before, report.progress.as_ref())
+    }
+
+    /// The same for the Task.
+    pub(super) fn check_reported_on_task(
+        &self,
+        artifacts: &[ArtifactInput],
+        progress: Option<&Progress>,
+    ) -> Result<(), Rejection> {
+        self.task.check_artifacts(artifacts, None)?;
+        check_offsets(Some(&self.task.head.progress), progress)
+    }
+
+    /// ART-05, once the command's own artifacts are there; a refusal takes them back again.
+    pub(super) fn check_references(&self, command: &Command) -> Result<(), Rejection> {
+        for (operation, reference) in command.references() {
+            self.task.check_reference(reference).map_err(|no| match operation {
+                Some(at) => no.with("op_index", at),
+                None => no,
+            })?;
+        }
+        Ok(())
+    }
+}

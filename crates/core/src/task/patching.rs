@@ -1,0 +1,483 @@
+//! Patches in the reducer: what `task_updated` does to content and topology (PATCH-14, PATCH-17).
+//!
+//! Operations are folded, in the given order, into a [`Draft`]: the Steps they touch, as the patch
+//! leaves them, laid over the Task as it is. The command judges the same draft that the reducer
+//! takes in, so what was judged is what happens. Nothing here costs more than what a patch touches,
+//! a change of the Task's own retry policy excepted: it costs what is ready.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::apply::{Applied, At, Signals, Turn};
+use super::undo::Note;
+use super::{Step, StepState, Task};
+use crate::event::TaskUpdated;
+use crate::id::StepId;
+use crate::patch::{Operation, StepInput};
+use crate::record::{StepSpec, TaskSpec};
+use crate::status::StepStatus;
+use crate::table::{Pos, next_pos};
+
+/// An operation that does not go with the Steps there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// It names a Step that does not exist, or no longer.
+    UnknownStep(StepId),
+    /// It adds a Step whose id is or was another's (ID-05, ID-06).
+    IdTaken(StepId),
+    /// It takes away a dependency that does not exist.
+    UnknownEdge(StepId, StepId),
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownStep(id) => write!(f, "step {id} does not exist"),
+            Self::IdTaken(id) => write!(f, "step {id} exists already, or did"),
+            Self::UnknownEdge(step, dep) => write!(f, "step {step} does not depend on {dep}"),
+        }
+    }
+}
+
+/// A patch half read.
+#[derive(Debug)]
+pub(crate) struct Draft<'t> {
+    task: &'t Task,
+    patched: Patched,
+    /// Dependencies of Steps that are edited edge by edge.
+    edges: BTreeMap<Pos, EdgeList>,
+}
+
+/// What a patch leaves behind: the Steps it touched and the Task's own content.
+#[derive(Debug, Default)]
+pub(crate) struct Patched {
+    spec: Option<Box<TaskSpec>>,
+    steps: BTreeMap<Pos, Touched>,
+    /// Steps it adds; their positions follow those of the Task.
+    added: BTreeMap<StepId, Pos>,
+}
+
+/// A Step as a patch leaves it.
+#[derive(Debug)]
+pub(crate) struct Touched {
+    pub(crate) spec: StepSpec,
+    pub(crate) removed: bool,
+}
+
+impl<'t> Draft<'t> {
+    pub(crate) fn of(task: &'t Task) -> Self {
+        Self { task, patched: Patched::default(), edges: BTreeMap::new() }
+    }
+
+    /// Where a Step is, as far as the patch has come.
+    pub(crate) fn find(&self, id: &StepId) -> Option<Pos> {
+        self.patched.find(self.task, id)
+    }
+
+    /// Reads on by one operation. Those that act through events of their own change nothing here.
+    pub(crate) fn fold(&mut self, operation: &Operation) -> Result<(), Misfit> {
+        match operation {
+            Operation::UpdateTask(fields) => {
+                let now = &self.task.head.spec;
+                let spec = self.patched.spec.get_or_insert_with(|| Box::new(TaskSpec::clone(now)));
+                fields.apply(spec);
+            }
+            Operation::AddStep { step, .. } => self.add(step)?,
+            Operation::UpdateStep { step_id, fields, .. } => {
+                let pos = self.existing(step_id)?;
+                let spec = &mut self.touch(pos).spec;
+                fields.apply(spec);
+                if let Some(ids) = &fields.depends_on_step_ids {
+                    spec.depends_on_step_ids = crate::patch::deduplicated(ids);
+                    self.edges.remove(&pos);
+                }
+            }
+            Operation::DeleteStep { step_id, .. } => {
+                let pos = self.existing(step_id)?;
+                self.touch(pos).removed = true;
+            }
+            Operation::AddDependency { step_id, depends_on_step_id, .. } => {
+                self.edges_of(step_id)?.add(depends_on_step_id);
+            }
+            Operation::RemoveDependency { step_id, depends_on_step_id, .. } => {
+                if !self.edges_of(step_id)?.remove(depends_on_step_id) {
+                    return Err(Misfit::UnknownEdge(step_id.clone(), depends_on_step_id.clone()));
+                }
+            }
+            Operation::CancelStep { .. }
+            | Operation::ReopenStep { .. }
+            | Operation::BlockTask { .. }
+            | Operation::ReopenTask { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The whole patch, once every operation is read.
+    pub(crate) fn finish(mut self) -> Patched {
+        for (pos, edges) in self.edges {
+            if let Some(step) = self.patched.steps.get_mut(&pos) {
+                step.spec.depends_on_step_ids = edges.into_ids();
+            }
+        }
+        self.patched
+    }
+
+    fn add(&mut self, given: &StepInput) -> Result<(), Misfit> {
+        let pos = next_pos(self.task.steps.len() + self.patched.added.len());
+        let taken = self.task.steps.find(&given.step_id).is_some();
+        match self.patched.added.entry(given.step_id.clone()) {
+            Entry::Vacant(entry) if !taken => entry.insert(pos),
+            _ => return Err(Misfit::IdTaken(given.step_id.clone())),
+        };
+        let spec = given.filled_in(&self.task.head.spec.default_worker_pool_id);
+        self.patched.steps.insert(pos, Touched { spec, removed: false });
+        Ok(())
+    }
+
+    fn existing(&self, id: &StepId) -> Result<Pos, Misfit> {
+        self.find(id).ok_or_else(|| Misfit::UnknownStep(id.clone()))
+    }
+
+    fn touch(&mut self, pos: Pos) -> &mut Touched {
+        self.patched.steps.entry(pos).or_insert_with(|| {
+            let spec = StepSpec::clone(&self.task.steps[pos].spec);
+            Touched { spec, removed: false }
+        })
+    }
+
+    fn edges_of(&mut self, id: &StepId) -> Result<&mut EdgeList, Misfit> {
+        let pos = self.existing(id)?;
+        self.touch(pos);
+        let Self { patched, edges, .. } = self;
+        let ids = patched.steps.get(&pos).map(|step| &step.spec.depends_on_step_ids);
+        Ok(edges.entry(pos).or_insert_with(|| EdgeList::of(ids.map_or(&[], Vec::as_slice))))
+    }
+}
+
+/// Dependencies in order, found by id: a patch may add and remove as many as a Task has Steps.
+#[derive(Debug)]
+struct EdgeList {
+    places: BTreeMap<StepId, usize>,
+    next: usize,
+}
+
+impl EdgeList {
+    fn of(ids: &[StepId]) -> Self {
+        Self { places: ids.iter().cloned().zip(0..).collect(), next: ids.len() }
+    }
+
+    /// An edge that exists stays where it is (PATCH-11).
+    fn add(&mut self, id: &StepId) {
+        self.places.entry(id.clone()).or_insert(self.next);
+        self.next += 1;
+    }
+
+    fn remove(&mut self, id: &StepId) -> bool {
+        self.places.remove(id).is_some()
+    }
+
+    fn into_ids(self) -> Vec<StepId> {
+        let mut ids: Vec<(usize, StepId)> =
+            self.places.into_iter().map(|(id, at)| (at, id)).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+/// Edges that a patch makes and takes away, by the Step that is waited for. Ascending.
+#[derive(Debug, Default)]
+pub(crate) struct EdgeChanges {
+    pub(crate) by_dependency: BTreeMap<Pos, EdgeChange>,
+    /// Steps whose dependencies differ, with all they wait for in the end.
+    pub(crate) waiting: BTreeMap<Pos, Vec<Pos>>,
+}
+
+/// Steps that begin and cease to wait for one Step.
+#[derive(Debug, Default)]
+pub(crate) struct EdgeChange {
+    pub(crate) gained: Vec<Pos>,
+    pub(crate) lost: Vec<Pos>,
+}
+
+impl EdgeChanges {
+    fn record(&mut self, pos: Pos, before: &[Pos], now: Vec<Pos>) {
+        for dep in now.iter().filter(|dep| before.binary_search(dep).is_err()) {
+            self.by_dependency.entry(*dep).or_default().gained.push(pos);
+        }
+        for dep in before.iter().filter(|dep| now.binary_search(dep).is_err()) {
+            self.by_dependency.entry(*dep).or_default().lost.push(pos);
+        }
+        self.waiting.insert(pos, now);
+    }
+}
+
+impl Patched {
+    /// Every Step it touched, in creation order.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (Pos, &Touched)> {
+        self.steps.iter().map(|(&pos, step)| (pos, step))
+    }
+
+    /// A Step it touched.
+    pub(crate) fn step(&self, pos: Pos) -> Option<&Touched> {
+        self.steps.get(&pos)
+    }
+
+    /// Number of Steps it adds, those included that it deletes again.
+    pub(crate) fn added(&self) -> usize {
+        self.added.len()
+    }
+
+    /// Whether a Step is there no longer.
+    pub(crate) fn is_removed(&self, task: &Task, pos: Pos) -> bool {
+        match self.steps.get(&pos) {
+            Some(step) => step.removed,
+            None => task.steps.get(pos).is_none_or(|step| step.state.removed),
+        }
+    }
+
+    /// Where a Step is in the end.
+    pub(crate) fn find(&self, task: &Task, id: &StepId) -> Option<Pos> {
+        self.row(task, id).filter(|&pos| !self.is_removed(task, pos))
+    }
+
+    /// The row of an id, of deleted Steps too: no id ever has two.
+    pub(crate) fn row(&self, task: &Task, id: &StepId) -> Option<Pos> {
+        self.added.get(id).copied().or_else(|| task.steps.find(id))
+    }
+
+    /// The id of a Step.
+    pub(crate) fn id_of<'a>(&'a self, task: &'a Task, pos: Pos) -> &'a StepId {
+        match self.steps.get(&pos) {
+            Some(step) => &step.spec.step_id,
+            None => &task.steps[pos].spec.step_id,
+        }
+    }
+
+    /// Steps in the end that are not deleted.
+    pub(crate) fn live_steps(&self, task: &Task) -> usize {
+        let existing = |pos: Pos| (pos as usize) < task.steps.len();
+        let gone = self.steps().filter(|(pos, s)| s.removed && existing(*pos)).count();
+        let new = self.steps().filter(|(pos, s)| !s.removed && !existing(*pos)).count();
+        task.tally().steps() as usize + new - gone
+    }
+
+    /// What the patch does to edges. Unknown dependencies are left out.
+    pub(crate) fn edge_changes(&self, task: &Task) -> EdgeChanges {
+        let mut changes = EdgeChanges::default();
+        for (pos, step) in self.steps() {
+            let before = task.steps.get(pos).map(|s| s.spec.depends_on_step_ids.as_slice());
+            let now = step.spec.depends_on_step_ids.as_slice();
+            if step.removed || before != Some(now) {
+                let before = self.rows(task, before.unwrap_or(&[]));
+                let now = if step.removed { Vec::new() } else { self.rows(task, now) };
+                changes.record(pos, &before, now);
+            }
+        }
+        changes
+    }
+
+    fn rows(&self, task: &Task, ids: &[StepId]) -> Vec<Pos> {
+        let mut rows: Vec<Pos> = ids.iter().filter_map(|id| self.row(task, id)).collect();
+        rows.sort_unstable();
+        rows
+    }
+}
+
+impl Task {
+    /// Content and topology of `task_updated`; what it cancels, reopens or blocks comes in events
+    /// of the same commit.
+    pub(super) fn apply_patch(&mut self, p: &TaskUpdated, at: At) -> Applied {
+        let mut draft = Draft::of(self);
+        for operation in p.operations.iter() {
+            draft.fold(operation).map_err(|misfit| misfit.to_string())?;
+        }
+        let patched = draft.finish();
+        self.check_patched(&patched)?;
+        let edges = patched.edge_changes(self);
+        self.take_content(patched, at);
+        self.take_edges(&edges);
+        self.recount(&edges);
+        p.demoted_step_ids.iter().try_for_each(|id| self.demote(id, at))?;
+        self.check_ready(&edges)?;
+        p.updated_after_dispatch.iter().try_for_each(|id| self.note_edited(id))
+    }
+
+    /// A log whose edges lead nowhere is not a history of this Task.
+    fn check_patched(&self, patched: &Patched) -> Applied {
+        for (_, step) in patched.steps().filter(|(_, step)| !step.removed) {
+            let ids = &step.spec.depends_on_step_ids;
+            if let Some(missing) = ids.iter().find(|id| patched.find(self, id).is_none()) {
+                let id = &step.spec.step_id;
+                return Err(format!("step {id} depends on unknown {missing}"));
+            }
+        }
+        let removed = patched.steps().filter(|(_, step)| step.removed);
+        for (pos, step) in removed {
+            let dependents = self.steps.get(pos).map_or(&[][..], |s| &s.dependents);
+            // Touched ones are judged above.
+            if dependents.iter().any(|&d| patched.step(d).is_none()) {
+                return Err(format!("step {} is depended on", step.spec.step_id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Texts, fields, new and deleted rows. Edges follow when all rows are there.
+    fn take_content(&mut self, patched: Patched, at: At) {
+        if let Some(spec) = patched.spec {
+            self.take_task_spec(*spec);
+        }
+        for (pos, step) in patched.steps {
+            if (pos as usize) < self.steps.len() {
+                self.take_step(pos, step, at);
+            } else {
+                self.add_step(step, at);
+            }
+        }
+    }
+
+    fn take_task_spec(&mut self, spec: TaskSpec) {
+        if *self.head.spec == spec {
+            return;
+        }
+        let spec = Arc::new(spec);
+        if self.head.spec.retry_policy == spec.retry_policy {
+            self.head_mut().spec = spec;
+        } else {
+            self.change_policy(|task| task.head_mut().spec = spec);
+        }
+    }
+
+    fn take_step(&mut self, pos: Pos, step: Touched, at: At) {
+        if *self.steps[pos].spec != step.spec {
+            self.note(|task| Note::Spec(pos, Arc::clone(&task.steps[pos].spec)));
+            self.index_out(pos);
+            self.steps[pos].spec = Arc::new(step.spec);
+            self.index_in(pos);
+        } else if !step.removed {
+            return;
+        }
+        self.change_alone(pos, |s| {
+            s.removed = step.removed;
+            s.updated_at = at.time;
+        });
+    }
+
+    fn add_step(&mut self, step: Touched, at: At) {
+        self.note(|_| Note::StepAdded);
+        let state = StepState { removed: step.removed, ..StepState::new(at.time) };
+        let pos =
+            self.steps.push(Step { spec: Arc::new(step.spec), state, dependents: Vec::new() });
+        self.index_in(pos);
+    }
+
+    fn take_edges(&mut self, edges: &EdgeChanges) {
+        for (&of, EdgeChange { gained, lost }) in &edges.by_dependency {
+            self.note(|_| Note::Dependents {
+                of,
+                gained: lost.as_slice().into(),
+                lost: gained.as_slice().into(),
+            });
+            replace(&mut self.steps[of].dependents, gained, lost);
+        }
+    }
+
+    /// Counts anew what the Steps with other dependencies wait for, then tells theirs. All count by
+    /// what their dependencies meant before the patch, and what that changes is told afterwards:
+    /// so nothing is told twice.
+    fn recount(&mut self, edges: &EdgeChanges) {
+        let counts: Vec<(Pos, Counts)> = edges
+            .waiting
+            .iter()
+            .filter(|(pos, _)| !self.steps[**pos].state.removed)
+            .map(|(&pos, on)| (pos, self.counts(on)))
+            .collect();
+        let mut turns: Vec<Turn> = Vec::new();
+        for (pos, Counts { unmet, dead, fatal }) in counts {
+            let before = Signals::of(&self.steps[pos].state);
+            self.change_alone(pos, |s| (s.unmet, s.dead, s.fatal) = (unmet, dead, fatal));
+            turns.push(Turn { pos, before, now: Signals::of(&self.steps[pos].state) });
+        }
+        // The last goes first: what rises before what falls, so that no Step turns more than twice.
+        turns.sort_by_key(|turn| turn.now.dead || turn.now.fatal);
+        self.spread_all(turns);
+    }
+
+    fn counts(&self, on: &[Pos]) -> Counts {
+        let mut counts = Counts::default();
+        for &dep in on {
+            let means = Signals::of(&self.steps[dep].state);
+            counts.unmet += u32::from(!means.completed);
+            counts.dead += u32::from(means.dead);
+            counts.fatal += u32::from(means.fatal);
+        }
+        counts
+    }
+
+    /// S03.
+    fn demote(&mut self, id: &StepId, at: At) -> Applied {
+        let pos = self.find_step(id).ok_or_else(|| format!("unknown step {id}"))?;
+        let state = &self.steps[pos].state;
+        if state.status != StepStatus::Ready || state.unmet == 0 {
+            return Err(format!("step {id} is {} and cannot be demoted", state.status));
+        }
+        self.change(pos, |s| {
+            s.status = StepStatus::Pending;
+            s.ready_at = None;
+            s.updated_at = at.time;
+        });
+        Ok(())
+    }
+
+    fn check_ready(&self, edges: &EdgeChanges) -> Applied {
+        let waits = |pos: &&Pos| {
+            let state = &self.steps[**pos].state;
+            !state.removed && state.status == StepStatus::Ready && state.unmet > 0
+        };
+        match edges.waiting.keys().find(waits) {
+            Some(&pos) => Err(format!(
+                "step {} stays ready with open dependencies",
+                self.steps[pos].spec.step_id
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// STEP-27.
+    fn note_edited(&mut self, id: &StepId) -> Applied {
+        let held = self.find_step(id).and_then(|pos| self.steps[pos].state.current);
+        let attempt = held.ok_or_else(|| format!("step {id} is not claimed or running"))?;
+        self.change_attempt(attempt, |a| a.updated_after_dispatch = true);
+        Ok(())
+    }
+}
+
+/// How many dependencies of a Step are open, cannot complete, and count for POL-06.
+#[derive(Debug, Default)]
+struct Counts {
+    unmet: u32,
+    dead: u32,
+    fatal: u32,
+}
+
+/// Adds and takes out positions of an ascending list. All three ascend; what is gained is not in
+/// the list yet, what is lost is.
+pub(super) fn replace(list: &mut Vec<Pos>, gained: &[Pos], lost: &[Pos]) {
+    if !lost.is_empty() {
+        let mut lost = lost.iter().copied().peekable();
+        list.retain(|pos| lost.next_if_eq(pos).is_none());
+    }
+    if !gained.is_empty() {
+        let behind = list.last().is_none_or(|last| *last < gained[0]);
+        list.extend_from_slice(gained);
+        if !behind {
+            list.sort(); // Two ascending runs: one merge.
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Why a Step is not running, with the evidence and the operation that would change it.
+//!
+//! Built on [`eligibility`](crate::eligibility), the judgement that claims go by: a claim by a Run
+//! succeeds exactly when the explanation for that Run says `runnable_now`.
+
+mod evidence;
+mod words;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::Known;
+use super::normal::{self, Normal};
+use super::read::{StepRef, View};
+use crate::eligibility::{Asker, Obstacle, Obstacles, PoolFacts, obstacles};
+use crate::id::{AgentId, RunId, StepId};
+use crate::reject::{Code, Rejection};
+use crate::status::{RunState, StepStatus};
+use crate::table::Pos;
+
+pub use evidence::{DependencyState, Evidence};
+
+/// For whom the question is asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ForWhom<'a> {
+    /// The Run that would claim; none: anybody whom the pool would give it to.
+    pub run_id: Option<RunId>,
+    /// The worker that would claim; none: the one that holds the Run, if one does.
+    pub worker: Option<&'a AgentId>,
+    /// The Step's pool; counts only where no Run is named.
+    pub pool: Option<PoolFacts>,
+}
+
+/// Why a Step is not running.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The Step.
+    pub step_id: StepId,
+    /// Its native status.
+    pub status: StepStatus,
+    /// The same in portable words.
+    pub normalized_status: Normal,
+    /// The most decisive reason.
+    pub headline: Obstacle,
+    /// The headline in words.
+    pub text: String,
+    /// All reasons, most decisive first; `runnable_now` alone if nothing stands in the way.
+    pub reasons: Vec<Why>,
+}
+
+/// One reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// Its code.
+    pub code: Obstacle,
+    /// In words, one line.
+    pub text: String,
+    /// What shows it.
+    pub evidence: Evidence,
+    /// What would change it, best first; empty: nothing but time, or nothing at all.
+    pub remedies: Vec<Remedy>,
+}
+
+/// An operation that would change a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// Its name, as a command or as an operation of a patch.
+    pub operation: SmolStr,
+    /// On this Step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<StepId>,
+    /// On this Run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The dependency it would take away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depends_on_step_id: Option<StepId>,
+}
+
+impl Remedy {
+    fn new(operation: &'static str) -> Self {
+        let operation = SmolStr::new_static(operation);
+        Self { operation, step_id: None, run_id: None, depends_on_step_id: None }
+    }
+
+    fn on_step(operation: &'static str, id: &StepId) -> Self {
+        Self { step_id: Some(id.clone()), ..Self::new(operation) }
+    }
+
+    fn on_run(operation: &'static str, id: RunId) -> Self {
+        Self { run_id: Some(id), ..Self::new(operation) }
+    }
+}
+
+/// Why a Step is not running, for somebody.
+///
+/// For callers who see the whole Task: the evidence names Steps through which others wait.
+///
+/// # Errors
+/// `step_not_found`, `run_not_found`.
+pub fn explain(
+    view: &View<'_>,
+    step_id: &StepId,
+    whom: ForWhom<'_>,
+    known: &Known<'_>,
+) -> Result<Explanation, Rejection> {
+    let step = view.step(step_id).ok_or_else(|| {
+        Rejection::new(Code::StepNotFound, alloc::format!("step {step_id} does not exist"))
+            .with("step_id", step_id.as_str())
+    })?;
+    let run = whom.run_id.map(|id| find_run(view, id)).transpose()?;
+    let case = Case { view, step, run, whom, known };
+    let found = case.obstacles();
+    let mut reasons: Vec<Why> = found.iter().map(|code| case.why(code)).collect();
+    if reasons.is_empty() {
+        reasons.push(case.why(Obstacle::RunnableNow));
+    }
+    Ok(Explanation {
+        step_id: step_id.clone(),
+        status: step.status(),
+        normalized_status: normal::of_step(step.state),
+        headline: found.headline(),
+        text: reasons.first().map(|r| r.text.clone()).unwrap_or_default(),
+        reasons,
+    })
+}
+
+fn find_run(view: &View<'_>, id: RunId) -> Result<Pos, Rejection> {
+    view.find_run(id).ok_or_else(|| {
+        Rejection::new(Code::RunNotFound, alloc::format!("run {id} does not exist"))
+            .with("run_id", alloc::format!("{id}"))
+    })
+}
+
+/// One question.
+#[derive(Debug, Clone, Copy)]
+struct Case<'v, 'a> {
+    view: &'v View<'a>,
+    step: StepRef<'a>,
+    run: Option<Pos>,
+    whom: ForWhom<'v>,
+    known: &'v Known<'v>,
+}
+
+impl Case<'_, '_> {
+    fn obstacles(&self) -> Obstacles {
+        let run = self.run.map(|pos| self.view.run_at(pos));
+        let memory = self.run.map(|pos| self.view.memory_of(pos)).unwrap_or_default();
+        let holder = run.and_then(|r| r.worker_id.as_ref()).or(memory.taken_by);
+        let worker = self.whom.worker.or(holder);
+        let asker = Asker { run, worker, pool: self.whom.pool };
+        let mut found = obstacles(self.view.head(), self.step.spec, self.step.state, asker);
+        let taken = memory.taken_by.is_some_and(|who| worker != Some(who));
+        let expired = run.and_then(|r| r.expires_at).is_some_and(|at| at <= self.known.now);
+        found.add(Obstacle::ScopeExcludes, taken || expired || memory.spent);
+        found
+    }
+
+    fn why(&self, code: Obstacle) -> Why {
+        let evidence = self.evidence(code);
+        let text = self.words(code, &evidence);
+        Why { code, text, remedies: self.remedies(code, &evidence), evidence }
+    }
+
+    fn remedies(&self, code: Obstacle, evidence: &Evidence) -> Vec<Remedy> {
+        use Obstacle as O;
+        let id = self.step.id();
+        match code {
+            O::TaskTerminal => Vec::from([Remedy::new("retry_task")]),
+            O::TaskDraft => Vec::from([Remedy::new("submit_task")]),
+            O::TaskBlocked => Vec::from([Remedy::new("reopen_task")]),
+            O::TaskPaused => Vec::from([Remedy::new("resume_task")]),
+            O::StepTerminal if self.step.status() == StepStatus::Cancelled => {
+                Vec::from([Remedy::new("add_step"), Remedy::on_step("delete_step", id)])
+            }
+            O::StepFailed | O::StepBlocked => Vec::from([Remedy::on_step("reopen_step", id)]),
+            O::AssignedElsewhere => match &self.step.spec.assignee {
+                Some(_) => Vec::from([Remedy::on_step("update_step", id)]),
+                None => Vec::from([Remedy::new("update_task")]),
+            },
+            O::DependencyUnsatisfiable => self.unblocking(evidence),
+            O::DependencyPending => self.answering(evidence),
+            O::Held => {
+                let run = self.view.current(self.step).map(|a| a.run_id);
+                run.map(|id| Remedy::on_run("cancel_run", id)).into_iter().collect()
+            }
+            O::NoWorkerInPool => Vec::from([Remedy::on_step("update_step", id)]),
+            O::ScopeExcludes => Vec::from([Remedy::new("dispatch_worker")]),
+            O::RunnableNow if self.needs_dispatch() => Vec::from([Remedy::new("dispatch_worker")]),
+            O::TaskCancelling | O::StepTerminal | O::NotBefore | O::PoolSaturated | O::RunnableNow => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// A manual Task gives nothing out by itself (READY-07).
+    fn needs_dispatch(&self) -> bool {
+        let manual = self.view.head().spec.dispatch == crate::status::Policy::Manual;
+        let waits = |r: &crate::task::Run| r.state == RunState::Dispatched;
+        manual && self.run.is_none() && !self.view.live_runs().any(|(_, r)| waits(r))
+    }
+
+    /// What makes a dead dependency possible again, or unnecessary.
+    fn unblocking(&self, evidence: &Evidence) -> Vec<Remedy> {
+        let Evidence::Dependencies { unmet, roots, .. } = evidence else { return Vec::new() };
+        let failed = roots.iter().filter(|r| r.status == StepStatus::Failed);
+        let reopen = failed.map(|r| Remedy::on_step("reopen_step", &r.step_id));
+        let detach = unmet.iter().filter(|d| d.dead).map(|d| Remedy {
+            depends_on_step_id: Some(d.step_id.clone()),
+            ..Remedy::on_step("remove_dependency", self.step.id())
+        });
+        reopen.chain(detach).collect()
+    }
+
+    /// What a waiting Step's blocked roots need.
+    fn answering(&self, evidence: &Evidence) -> Vec<Remedy> {
+        let Evidence::Dependencies { roots, .. } = evidence else { return Vec::new() };
+        let blocked = roots.iter().filter(|r| r.status == StepStatus::Blocked);
+        blocked.map(|r| Remedy::on_step("reopen_step", &r.step_id)).collect()
+    }
+}

@@ -1,0 +1,256 @@
+//! What shows that a reason stands.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::Case;
+use crate::eligibility::{Obstacle, PoolFacts};
+use crate::id::{AgentId, AttemptId, Millis, PoolId, RunId, StepId};
+use crate::record::Reason;
+use crate::status::{EndReason, Intent, RunState, StepStatus, TaskStatus, WaitKind};
+use crate::table::Pos;
+use crate::view::read::{StepRef, View};
+use crate::view::step::Holder;
+
+/// Steps named in one list of evidence.
+const NAMED_MAX: usize = 20;
+
+/// What shows that a reason stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Evidence {
+    /// A held Step: by whom, since when, under which lease.
+    Held {
+        /// Worker, Run, Attempt, lease.
+        holder: Holder,
+        /// The claim.
+        since: Millis,
+    },
+    /// Dependencies, and the Steps that all this waiting comes down to.
+    Dependencies {
+        /// Direct dependencies that are not completed.
+        unmet: Vec<DependencyState>,
+        /// The first causes, directly or through others.
+        roots: Vec<DependencyState>,
+        /// Causes that are not named here.
+        more_roots: usize,
+    },
+    /// The backoff.
+    Until {
+        /// Its end.
+        not_before: Millis,
+        /// From now, in milliseconds.
+        in_ms: u64,
+    },
+    /// The workers of the Step's pool.
+    Pool {
+        /// The pool.
+        worker_pool_id: PoolId,
+        /// Workers that asked for work.
+        workers: u32,
+        /// Steps they would take now.
+        free: u32,
+    },
+    /// The Run that was asked for.
+    Run {
+        /// The Run.
+        run_id: RunId,
+        /// Its state, as far as the owner remembers.
+        run_state: RunState,
+        /// How it ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end_reason: Option<EndReason>,
+        /// The pool it is for.
+        run_pool_id: PoolId,
+        /// The Steps it is for, if restricted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        allowed_step_ids: Option<Arc<[StepId]>>,
+        /// The Attempt that spent it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt_id: Option<AttemptId>,
+        /// The pool the Step is for.
+        step_pool_id: PoolId,
+    },
+    /// Who alone may claim.
+    Assigned {
+        /// The principal.
+        assignee: AgentId,
+    },
+    /// The closing of the Task.
+    Closing {
+        /// What closing will do.
+        intent: Intent,
+        /// How long runs may take to stop.
+        deadline_at: Millis,
+    },
+    /// How the Step stands, and why.
+    Step {
+        /// Its status.
+        step_status: StepStatus,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+        /// What it waits for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_kind: Option<WaitKind>,
+        /// Its newest Attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_attempt_id: Option<AttemptId>,
+    },
+    /// How the Task stands, and why.
+    Task {
+        /// Its status.
+        task_status: TaskStatus,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Arc<Reason>>,
+    },
+}
+
+/// A dependency as evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DependencyState {
+    /// The Step.
+    pub step_id: StepId,
+    /// Its status.
+    pub status: StepStatus,
+    /// It cannot complete as things stand.
+    pub dead: bool,
+    /// Code of its reason, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<SmolStr>,
+}
+
+impl DependencyState {
+    fn of(step: StepRef<'_>) -> Self {
+        Self {
+            step_id: step.id().clone(),
+            status: step.status(),
+            dead: step.state.is_dead(),
+            code: step.facts().status_reason.as_ref().map(|r| r.code.clone()),
+        }
+    }
+}
+
+impl Case<'_, '_> {
+    pub(super) fn evidence(&self, code: Obstacle) -> Evidence {
+        use Obstacle as O;
+        let found = match code {
+            O::TaskCancelling => self.closing(),
+            O::AssignedElsewhere => self.assigned(),
+            O::DependencyUnsatisfiable => Some(self.dependencies(true)),
+            O::DependencyPending => Some(self.dependencies(false)),
+            O::NotBefore => self.until(),
+            O::Held => self.holder(),
+            O::NoWorkerInPool | O::PoolSaturated => self.pool(),
+            O::ScopeExcludes => self.run_asked(),
+            O::StepTerminal | O::StepFailed | O::StepBlocked | O::RunnableNow => Some(self.stands()),
+            O::TaskTerminal | O::TaskDraft | O::TaskBlocked | O::TaskPaused => None,
+        };
+        found.unwrap_or_else(|| Evidence::Task {
+            task_status: self.view.status(),
+            reason: self.view.head().status_reason.clone(),
+        })
+    }
+
+    fn closing(&self) -> Option<Evidence> {
+        let request = self.view.head().cancel_requested.as_ref()?;
+        Some(Evidence::Closing { intent: request.intent, deadline_at: request.deadline_at })
+    }
+
+    fn assigned(&self) -> Option<Evidence> {
+        let named = self.step.spec.assignee.as_ref().or(self.view.head().spec.assignee.as_ref());
+        named.map(|assignee| Evidence::Assigned { assignee: assignee.clone() })
+    }
+
+    fn until(&self) -> Option<Evidence> {
+        let not_before = self.step.state.not_before?;
+        let in_ms = u64::try_from(not_before.saturating_sub(self.known.now)).unwrap_or(0);
+        Some(Evidence::Until { not_before, in_ms })
+    }
+
+    fn holder(&self) -> Option<Evidence> {
+        let attempt = self.view.current(self.step)?;
+        let holder = Holder::of(attempt, self.known);
+        Some(Evidence::Held { holder, since: attempt.started_at })
+    }
+
+    fn pool(&self) -> Option<Evidence> {
+        let PoolFacts { workers, free } = self.whom.pool?;
+        let worker_pool_id = self.step.spec.worker_pool_id.clone();
+        Some(Evidence::Pool { worker_pool_id, workers, free })
+    }
+
+    fn run_asked(&self) -> Option<Evidence> {
+        let run = crate::view::RunView::of(self.view, self.run?);
+        Some(Evidence::Run {
+            run_id: run.run_id,
+            run_state: run.state,
+            end_reason: run.end_reason,
+            run_pool_id: run.worker_pool_id,
+            allowed_step_ids: run.allowed_step_ids,
+            attempt_id: run.attempt_id,
+            step_pool_id: self.step.spec.worker_pool_id.clone(),
+        })
+    }
+
+    fn stands(&self) -> Evidence {
+        Evidence::Step {
+            step_status: self.step.status(),
+            reason: self.step.facts().status_reason.clone(),
+            wait_kind: self.step.state.wait_kind,
+            last_attempt_id: self.view.attempts_of(self.step).next().map(|a| a.attempt_id),
+        }
+    }
+
+    fn dependencies(&self, dead: bool) -> Evidence {
+        let unmet = unmet(self.view, self.step).filter(|d| !dead || d.state.is_dead());
+        let unmet = unmet.take(NAMED_MAX).map(DependencyState::of).collect();
+        let roots = roots(self.view, self.step, dead);
+        let more_roots = roots.len().saturating_sub(NAMED_MAX);
+        let roots = roots.into_iter().take(NAMED_MAX).map(DependencyState::of).collect();
+        Evidence::Dependencies { unmet, roots, more_roots }
+    }
+}
+
+/// Direct dependencies that are not completed.
+fn unmet<'a>(view: &'a View<'_>, step: StepRef<'a>) -> impl Iterator<Item = StepRef<'a>> {
+    let all = step.spec.depends_on_step_ids.iter().filter_map(|id| view.step(id));
+    all.filter(|s| s.status() != StepStatus::Completed)
+}
+
+/// What the waiting of a Step comes down to, in creation order: failed and cancelled Steps if it
+/// waits in vain (`dead`), else the Steps that have to move next. A worklist, not recursion: chains
+/// may be as long as a Task is large.
+fn roots<'a>(view: &'a View<'_>, step: StepRef<'a>, dead: bool) -> Vec<StepRef<'a>> {
+    let mut seen: BTreeSet<Pos> = BTreeSet::new();
+    let mut found: Vec<StepRef<'a>> = Vec::new();
+    let mut work = Vec::from([step]);
+    while let Some(at) = work.pop() {
+        for next in unmet(view, at).filter(|d| !dead || d.state.is_dead()) {
+            if !seen.insert(next.pos) {
+                continue;
+            }
+            match is_root(next, dead) {
+                true => found.push(next),
+                false => work.push(next),
+            }
+        }
+    }
+    found.sort_unstable_by_key(|s| s.pos);
+    found
+}
+
+/// Whether the reason for waiting is in this Step itself.
+fn is_root(step: StepRef<'_>, dead: bool) -> bool {
+    match step.status() {
+        StepStatus::Failed | StepStatus::Cancelled => true,
+        StepStatus::Pending => step.state.unmet == 0,
+        StepStatus::Blocked => !dead,
+        _ => true,
+    }
+}

@@ -1,0 +1,124 @@
+//! The DAG as data for a picture: nodes, edges, statuses, durations. Drawing is the client's.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::Known;
+use super::normal::{self, Facts, Normal};
+use super::read::{StepRef, View};
+use crate::id::{AgentId, HandlerName, Millis, PoolId, StepId, TaskId};
+use crate::status::{StepStatus, TaskStatus, WaitKind};
+
+/// A Task as a graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Graph {
+    /// The Task.
+    pub task_id: TaskId,
+    /// For people.
+    pub title: SmolStr,
+    /// Normalized status.
+    pub status: Normal,
+    /// Native status.
+    pub native_status: TaskStatus,
+    /// `wal_seq` of its last event.
+    pub version: u64,
+    /// Steps, in creation order.
+    pub nodes: Vec<Node>,
+    /// Dependencies, in creation order of the Step that waits.
+    pub edges: Vec<Arrow>,
+}
+
+/// A Step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its id.
+    pub step_id: StepId,
+    /// For people.
+    pub title: SmolStr,
+    /// Native status.
+    pub status: StepStatus,
+    /// The same in portable words.
+    pub normalized_status: Normal,
+    /// Whether the Task needs it.
+    pub required: bool,
+    /// Who may claim it.
+    pub worker_pool_id: PoolId,
+    /// Which handler runs it.
+    pub handler: HandlerName,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// The worker of its newest Attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<AgentId>,
+    /// What it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_kind: Option<WaitKind>,
+    /// Code of its reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<SmolStr>,
+    /// Claim of its newest Attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Millis>,
+    /// End of its newest Attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Millis>,
+    /// From that claim to that end, or to now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// A dependency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrow {
+    /// The Step waited for.
+    pub from: StepId,
+    /// The Step that waits.
+    pub to: StepId,
+    /// The dependency is completed.
+    pub satisfied: bool,
+}
+
+/// The DAG of a view.
+pub fn graph(view: &View<'_>, known: &Known<'_>) -> Graph {
+    let spec = &view.head().spec;
+    Graph {
+        task_id: spec.task_id.clone(),
+        title: spec.title.clone(),
+        status: Facts::of(view, known).status(),
+        native_status: view.status(),
+        version: view.version(),
+        nodes: view.steps().map(|s| node(view, s, known.now)).collect(),
+        edges: view.steps().flat_map(|s| arrows(view, s)).collect(),
+    }
+}
+
+fn node(view: &View<'_>, step: StepRef<'_>, now: Millis) -> Node {
+    let newest = view.attempts_of(step).next();
+    let span = |a: &crate::task::Attempt| a.ended_at.unwrap_or(now).saturating_sub(a.started_at);
+    Node {
+        step_id: step.id().clone(),
+        title: step.spec.title.clone(),
+        status: step.status(),
+        normalized_status: normal::of_step(step.state),
+        required: step.spec.required,
+        worker_pool_id: step.spec.worker_pool_id.clone(),
+        handler: step.spec.handler.clone(),
+        attempts: step.state.ordinal,
+        worker_id: newest.map(|a| a.worker_id.clone()),
+        wait_kind: step.state.wait_kind,
+        code: step.facts().status_reason.as_ref().map(|r| r.code.clone()),
+        started_at: newest.map(|a| a.started_at),
+        ended_at: newest.and_then(|a| a.ended_at),
+        duration_ms: newest.map(|a| u64::try_from(span(a)).unwrap_or(0)),
+    }
+}
+
+fn arrows<'a>(view: &'a View<'_>, step: StepRef<'a>) -> impl Iterator<Item = Arrow> + 'a {
+    step.spec.depends_on_step_ids.iter().map(move |from| Arrow {
+        from: from.clone(),
+        to: step.id().clone(),
+        satisfied: view.step(from).is_some_and(|s| s.status() == StepStatus::Completed),
+    })
+}

@@ -1,0 +1,398 @@
+//! Normalized status (7.2): 20 portable statuses derived from native facts. Never stored, never a
+//! guard.
+
+use super::read::View;
+use super::{Known, LeaseFact};
+use crate::event::{Body, Event};
+use crate::status::{
+    AttemptStatus, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names,
+};
+use crate::task::{Attempt, Head, StepState, Task};
+use crate::task::derived::Tally;
+
+names! {
+    /// A status that every protocol understands (VIEW-09).
+    Normal {
+        /// The log cannot be read.
+        Unknown = "unknown",
+        /// Put away after its end.
+        Archived = "archived",
+        /// Ended well.
+        Completed = "completed",
+        /// Ended on request.
+        Cancelled = "cancelled",
+        /// Ended by a time limit.
+        TimedOut = "timed_out",
+        /// Its worker cannot be shown to be alive, or was lost for good.
+        Lost = "lost",
+        /// Ended badly.
+        Failed = "failed",
+        /// Not confirmed by the owner lately.
+        Stale = "stale",
+        /// A cancel or fail is being carried out.
+        Cancelling = "cancelling",
+        /// Being built.
+        Draft = "draft",
+        /// Paused by its orchestrator.
+        Paused = "paused",
+        /// Waits for its orchestrator.
+        Blocked = "blocked",
+        /// At work.
+        Running = "running",
+        /// A worker has it and has not started.
+        Preparing = "preparing",
+        /// Waits for an answer.
+        WaitingInput = "waiting_input",
+        /// Waits for a permission or credential.
+        WaitingPermission = "waiting_permission",
+        /// Waits for a resource.
+        WaitingResource = "waiting_resource",
+        /// To be tried again.
+        Retrying = "retrying",
+        /// Waits for a worker.
+        Queued = "queued",
+        /// Taken in, nothing is ready yet.
+        Accepted = "accepted",
+    }
+}
+
+names! {
+    /// How a failed Task is shown, by its reason code.
+    FailedAs {
+        /// `timed_out`.
+        TimedOut = "timed_out",
+        /// `lost`.
+        Lost = "lost",
+        /// Any other.
+        Failed = "failed",
+    }
+}
+
+names! {
+    /// A row of the table; the first that fits holds.
+    Row {
+        /// Log not readable.
+        N01 = "N01",
+        /// Archived.
+        N02 = "N02",
+        /// Completed.
+        N03 = "N03",
+        /// Cancelled.
+        N04 = "N04",
+        /// Failed by a time limit.
+        N05 = "N05",
+        /// Failed because workers were lost.
+        N06 = "N06",
+        /// Failed otherwise.
+        N07 = "N07",
+        /// Not confirmed by the owner.
+        N08 = "N08",
+        /// Closing.
+        N09 = "N09",
+        /// Draft.
+        N10 = "N10",
+        /// Paused.
+        N11 = "N11",
+        /// Blocked by its orchestrator.
+        N12 = "N12",
+        /// Some Step runs, lease valid.
+        N13 = "N13",
+        /// Some Step is claimed, lease valid.
+        N14 = "N14",
+        /// Steps are held, no lease can be shown valid.
+        N15 = "N15",
+        /// Only the completing command is missing.
+        N16 = "N16",
+        /// Some Step waits for input.
+        N17 = "N17",
+        /// Some Step waits for a permission.
+        N18 = "N18",
+        /// Some Step waits for a resource.
+        N19 = "N19",
+        /// Some Step waits for something else.
+        N20 = "N20",
+        /// Some Step is to be tried again.
+        N21 = "N21",
+        /// Some Step is ready.
+        N22 = "N22",
+        /// Nothing has happened yet.
+        N23 = "N23",
+        /// Nothing moves by itself.
+        N24 = "N24",
+    }
+}
+
+impl Row {
+    /// The status of the row.
+    pub const fn status(self) -> Normal {
+        match self {
+            Self::N01 => Normal::Unknown,
+            Self::N02 => Normal::Archived,
+            Self::N03 => Normal::Completed,
+            Self::N04 => Normal::Cancelled,
+            Self::N05 => Normal::TimedOut,
+            Self::N06 | Self::N15 => Normal::Lost,
+            Self::N07 => Normal::Failed,
+            Self::N08 => Normal::Stale,
+            Self::N09 => Normal::Cancelling,
+            Self::N10 => Normal::Draft,
+            Self::N11 => Normal::Paused,
+            Self::N12 | Self::N16 | Self::N20 | Self::N24 => Normal::Blocked,
+            Self::N13 => Normal::Running,
+            Self::N14 => Normal::Preparing,
+            Self::N17 => Normal::WaitingInput,
+            Self::N18 => Normal::WaitingPermission,
+            Self::N19 => Normal::WaitingResource,
+            Self::N21 => Normal::Retrying,
+            Self::N22 => Normal::Queued,
+            Self::N23 => Normal::Accepted,
+        }
+    }
+}
+
+/// What the table looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// The log can be read.
+    pub readable: bool,
+    /// Put away.
+    pub archived: bool,
+    /// Native status.
+    pub native: TaskStatus,
+    /// How a failure is shown.
+    pub failed_as: FailedAs,
+    /// The owner has confirmed the view within the staleness limit.
+    pub confirmed: bool,
+    /// `cancel_requested` is present.
+    pub closing: bool,
+    /// Some Step is running under a valid lease.
+    pub running: bool,
+    /// Some Step is claimed under a valid lease.
+    pub claimed: bool,
+    /// Some Step is claimed or running, whatever its lease.
+    pub held: bool,
+    /// Completeable, and nothing but a command would complete it (N16).
+    pub awaits_completion: bool,
+    /// Some Step waits for input.
+    pub waits_input: bool,
+    /// Some Step waits for a permission.
+    pub waits_permission: bool,
+    /// Some Step waits for a resource.
+    pub waits_resource: bool,
+    /// Some Step waits for a dependency or anything else.
+    pub waits_other: bool,
+    /// Some Step is to be tried again.
+    pub retrying: bool,
+    /// Some Step is ready.
+    pub ready: bool,
+    /// Native pending, all Steps pending, no Attempt yet.
+    pub untouched: bool,
+}
+
+impl Facts {
+    /// A Task whose log cannot be read: nothing else is known of it.
+    pub const UNREADABLE: Self = Self {
+        readable: false,
+        archived: false,
+        native: TaskStatus::Pending,
+        failed_as: FailedAs::Failed,
+        confirmed: false,
+        closing: false,
+        running: false,
+        claimed: false,
+        held: false,
+        awaits_completion: false,
+        waits_input: false,
+        waits_permission: false,
+        waits_resource: false,
+        waits_other: false,
+        retrying: false,
+        ready: false,
+        untouched: false,
+    };
+
+    /// The facts of a view. Costs the Steps that are held.
+    pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
+        let (mut running, mut claimed) = (false, false);
+        for attempt in view.open_attempts() {
+            if known.lease(attempt).is_some_and(|lease| lease.valid) {
+                match attempt.status {
+                    AttemptStatus::Running => running = true,
+                    _ => claimed = true,
+                }
+            }
+            if running {
+                break; // Nothing decides more.
+            }
+        }
+        let unused = view.attempts_len() == 0;
+        let confirmed = known.confirmed;
+        Self { running, claimed, confirmed, ..Self::counted(view.head(), view.tally(), unused) }
+    }
+
+    /// The facts of the state that an event led to. Constant cost. An open Attempt counts as alive:
+    /// the loss of a lease is an event of its own.
+    pub(crate) fn after_event(task: &Task) -> Self {
+        Self::counted(&task.head, &task.derived.tally, task.attempts.is_empty())
+    }
+
+    /// The facts that the log alone gives: every open Attempt counts as alive.
+    pub fn of_log(view: &View<'_>) -> Self {
+        Self::counted(view.head(), view.tally(), view.attempts_len() == 0)
+    }
+
+    fn counted(head: &Head, tally: &Tally, no_attempt: bool) -> Self {
+        let waits = |kind| tally.waiting_for(kind) > 0;
+        let of = |status| tally.of(status);
+        let all_pending = of(StepStatus::Pending) == tally.steps();
+        Self {
+            readable: true,
+            archived: head.archived_at.is_some(),
+            native: head.status,
+            failed_as: failed_as(head),
+            confirmed: true,
+            closing: head.cancel_requested.is_some(),
+            running: of(StepStatus::Running) > 0,
+            claimed: of(StepStatus::Claimed) > 0,
+            held: tally.held() > 0,
+            awaits_completion: awaits_completion(head, tally),
+            waits_input: waits(WaitKind::Input),
+            waits_permission: waits(WaitKind::Permission),
+            waits_resource: waits(WaitKind::Resource),
+            waits_other: waits(WaitKind::Dependency) || waits(WaitKind::Other),
+            retrying: tally.retrying > 0,
+            ready: of(StepStatus::Ready) > 0,
+            untouched: head.status == TaskStatus::Pending && all_pending && no_attempt,
+        }
+    }
+
+    /// The row of the table: the first one that fits.
+    pub const fn row(&self) -> Row {
+        use TaskStatus as T;
+        match self {
+            Self { readable: false, .. } => Row::N01,
+            Self { archived: true, .. } => Row::N02,
+            Self { native: T::Completed, .. } => Row::N03,
+            Self { native: T::Cancelled, .. } => Row::N04,
+            Self { native: T::Failed, failed_as: FailedAs::TimedOut, .. } => Row::N05,
+            Self { native: T::Failed, failed_as: FailedAs::Lost, .. } => Row::N06,
+            Self { native: T::Failed, .. } => Row::N07,
+            Self { confirmed: false, .. } => Row::N08,
+            Self { closing: true, .. } => Row::N09,
+            Self { native: T::Draft, .. } => Row::N10,
+            Self { native: T::Paused, .. } => Row::N11,
+            Self { native: T::Blocked, .. } => Row::N12,
+            Self { running: true, .. } => Row::N13,
+            Self { claimed: true, .. } => Row::N14,
+            Self { held: true, .. } => Row::N15,
+            Self { awaits_completion: true, .. } => Row::N16,
+            Self { waits_input: true, .. } => Row::N17,
+            Self { waits_permission: true, .. } => Row::N18,
+            Self { waits_resource: true, .. } => Row::N19,
+            Self { waits_other: true, .. } => Row::N20,
+            Self { retrying: true, .. } => Row::N21,
+            Self { ready: true, .. } => Row::N22,
+            Self { untouched: true, .. } => Row::N23,
+            Self { native: T::Pending | T::Running, .. } => Row::N24,
+        }
+    }
+
+    /// The normalized status.
+    pub const fn status(&self) -> Normal {
+        self.row().status()
+    }
+}
+
+fn failed_as(head: &Head) -> FailedAs {
+    match head.status_reason.as_ref().map(|r| r.code.as_str()) {
+        Some("timed_out") => FailedAs::TimedOut,
+        Some("lost") => FailedAs::Lost,
+        _ => FailedAs::Failed,
+    }
+}
+
+/// N16: completeable, and not an automatic Task without required Steps that still has some to
+/// settle (TASK-21).
+fn awaits_completion(head: &Head, tally: &Tally) -> bool {
+    let settles_by_itself =
+        head.spec.completion == Policy::Auto && tally.required == 0 && tally.unfinished() > 0;
+    tally.is_completeable() && !settles_by_itself
+}
+
+/// The Task right after one event: what the public events of it say (7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// Normalized status.
+    pub status: Normal,
+    /// Native status.
+    pub native: TaskStatus,
+    /// The event was the first claim of the Task (EVENT-06).
+    pub first_claim: bool,
+}
+
+impl Stage {
+    /// The stage that `event`, just applied, led to.
+    pub(crate) fn after(task: &Task, event: &Event) -> Self {
+        let claims = matches!(event.body, Body::StepClaimed(_));
+        Self {
+            status: Facts::after_event(task).status(),
+            native: task.head.status,
+            first_claim: claims && task.attempts.len() == 1,
+        }
+    }
+}
+
+/// Normalized status of a Step (7.2, Step level).
+pub fn of_step(state: &StepState) -> Normal {
+    match state.status {
+        StepStatus::Pending if state.not_before.is_some() => Normal::Retrying,
+        StepStatus::Pending | StepStatus::Ready => Normal::Queued,
+        StepStatus::Claimed => Normal::Preparing,
+        StepStatus::Running => Normal::Running,
+        StepStatus::Blocked => waiting(state.wait_kind.unwrap_or(WaitKind::Other)),
+        StepStatus::Completed => Normal::Completed,
+        StepStatus::Cancelled => Normal::Cancelled,
+        StepStatus::Failed => {
+            match state.facts().status_reason.as_ref().map(|r| r.code.as_str()) {
+                Some("worker_timeout" | "schedule_to_start_timeout") => Normal::TimedOut,
+                Some("lost") => Normal::Lost,
+                _ => Normal::Failed,
+            }
+        }
+    }
+}
+
+/// Normalized status of an Attempt (7.2, Attempt level).
+pub fn of_attempt(attempt: &Attempt) -> Normal {
+    let Some(outcome) = attempt.outcome else {
+        return match attempt.status {
+            AttemptStatus::Running => Normal::Running,
+            _ => Normal::Preparing,
+        };
+    };
+    match outcome {
+        Outcome::Completed => Normal::Completed,
+        Outcome::Failed | Outcome::Abandoned => Normal::Failed,
+        Outcome::Cancelled => Normal::Cancelled,
+        Outcome::Lost => Normal::Lost,
+        Outcome::TimedOut => Normal::TimedOut,
+        Outcome::Blocked => waiting(attempt.waited_for.unwrap_or(WaitKind::Other)),
+    }
+}
+
+/// The status of what waits for this.
+pub const fn waiting(kind: WaitKind) -> Normal {
+    match kind {
+        WaitKind::Input => Normal::WaitingInput,
+        WaitKind::Permission => Normal::WaitingPermission,
+        WaitKind::Resource => Normal::WaitingResource,
+        WaitKind::Dependency | WaitKind::Other => Normal::Blocked,
+    }
+}
+
+impl Known<'_> {
+    /// What is known of the lease of an open Attempt.
+    pub fn lease(&self, attempt: &Attempt) -> Option<LeaseFact> {
+        (self.leases)(attempt.attempt_id)
+    }
+}

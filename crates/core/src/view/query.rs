@@ -1,0 +1,146 @@
+//! `agent.task_query_steps` (QUERY).
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Known;
+use super::read::{StepRef, View};
+use super::scope::Scope;
+use super::step::StepView;
+use super::summary::Diagnostics;
+use crate::command::{Caller, Operator};
+use crate::eligibility::is_assigned_elsewhere;
+use crate::id::{AgentId, PoolId};
+use crate::limits::Limits;
+use crate::reject::Rejection;
+use crate::status::{Role, StepStatus};
+
+/// Steps of a page when none is asked for (QUERY-08).
+pub const PAGE_DEFAULT: usize = 50;
+/// The same for a worker that looks for work (QUERY-12): it can claim one.
+pub const WORK_DEFAULT: usize = 5;
+
+/// Which Steps are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueryInput {
+    /// Only those held by this worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claimed_by_agent_id: Option<AgentId>,
+    /// Completed, failed and cancelled ones too (QUERY-07).
+    pub include_terminal_steps: bool,
+    /// At most so many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// From this one on.
+    pub offset: usize,
+    /// Only those in one of these statuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statuses: Option<Vec<StepStatus>>,
+    /// Only those of this pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_pool_id: Option<PoolId>,
+}
+
+/// A page of Steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepPage {
+    /// The Steps.
+    pub steps: Vec<StepView>,
+    /// Where the next page begins, if there is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_offset: Option<usize>,
+    /// Whether there is more.
+    pub truncated: bool,
+    /// Version of the Task that was read.
+    pub version: u64,
+    /// Nothing is there for a worker that looks for work: its run may end (DISP-12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_step_available: Option<bool>,
+    /// Of the Task; not for workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnostics: Option<Diagnostics>,
+}
+
+/// `agent.task_query_steps`. Costs the Steps passed over and answered; a worker that looks for work
+/// passes over ready Steps of its pool only.
+///
+/// # Errors
+/// As [`Scope::of`]; `validation_error` for a limit of 0 or above the largest page.
+pub fn query_steps(
+    view: &View<'_>,
+    caller: &Caller,
+    input: &QueryInput,
+    cx: &Known<'_>,
+    limits: &Limits,
+) -> Result<StepPage, Rejection> {
+    let scope = Scope::of(view, caller, Operator::TaskQuerySteps)?;
+    let looks_for_work = caller.role == Role::Worker
+        && input.statuses.as_deref().is_some_and(|s| s.iter().all(|&s| s == StepStatus::Ready))
+        && input.statuses.as_ref().is_some_and(|s| !s.is_empty());
+    let default = if looks_for_work { WORK_DEFAULT } else { PAGE_DEFAULT };
+    let limit = page_limit(input.limit, default, limits)?;
+    let fits = |s: &StepRef<'_>| scope.sees(view, *s) && input.admits(view, *s);
+    let page = match scope {
+        Scope::Run { run, .. } if looks_for_work => {
+            let ready = view.ready_in_pool(&run.worker_pool_id);
+            let own = ready.filter(|s| !is_assigned_elsewhere(view.head(), s.spec, &caller.agent));
+            Page::cut(own.filter(fits), input.offset, limit)
+        }
+        _ => Page::cut(view.steps().filter(fits), input.offset, limit),
+    };
+    let empty = page.rows.is_empty() && input.offset == 0;
+    Ok(StepPage {
+        steps: page.rows.into_iter().map(|s| StepView::of(view, s, cx)).collect(),
+        next_offset: page.more.then_some(input.offset + limit),
+        truncated: page.more,
+        version: view.version(),
+        no_step_available: (looks_for_work && empty).then_some(true),
+        diagnostics: (caller.role != Role::Worker).then(|| Diagnostics::of(view, cx.now)),
+    })
+}
+
+impl QueryInput {
+    /// QUERY-06, QUERY-07. Positions follow `created_at`, so creation order is QUERY-09's.
+    fn admits(&self, view: &View<'_>, step: StepRef<'_>) -> bool {
+        let holds = |who: &AgentId| view.current(step).is_some_and(|a| a.worker_id == *who);
+        (self.include_terminal_steps || !step.status().is_settled())
+            && self.statuses.as_ref().is_none_or(|s| s.contains(&step.status()))
+            && self.worker_pool_id.as_ref().is_none_or(|pool| *pool == step.spec.worker_pool_id)
+            && self.claimed_by_agent_id.as_ref().is_none_or(holds)
+    }
+}
+
+/// A cut of a sequence.
+pub(super) struct Page<T> {
+    pub(super) rows: Vec<T>,
+    pub(super) more: bool,
+}
+
+impl<T> Page<T> {
+    pub(super) fn cut(all: impl Iterator<Item = T>, offset: usize, limit: usize) -> Self {
+        let mut rest = all.skip(offset);
+        let rows: Vec<T> = rest.by_ref().take(limit).collect();
+        let more = rows.len() == limit && rest.next().is_some();
+        Self { rows, more }
+    }
+}
+
+/// The `limit` in force.
+pub(super) fn page_limit(
+    given: Option<usize>,
+    default: usize,
+    limits: &Limits,
+) -> Result<usize, Rejection> {
+    let max = limits.page_max;
+    match given {
+        None => Ok(default.min(max)),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(limit) => {
+            Err(Rejection::invalid("limit", format!("limit is {limit}; it goes from 1 to {max}"))
+                .with("limit", max))
+        }
+    }
+}

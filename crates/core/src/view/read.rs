@@ -1,0 +1,337 @@
+//! The one way to read a Task: its last durable state, or the live one.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::id::{AgentId, ArtifactId, AttemptId, Millis, PoolId, RunId, StepId, TaskId};
+use crate::record::{Artifact, Edge, StepSpec};
+use crate::status::{RunState, StepStatus, TaskStatus};
+use crate::table::{Pos, next_pos};
+use crate::task::derived::Tally;
+use crate::task::undo::Before;
+use crate::task::{Attempt, Head, Run, StepFacts, StepState, Stopping, Task};
+
+/// A Task as a reader sees it.
+///
+/// A durable view of a Task that is ahead of its log looks through the notes of what is pending;
+/// every access costs at most a search in those.
+#[derive(Debug)]
+pub struct View<'a> {
+    task: &'a Task,
+    before: Option<Before<'a>>,
+}
+
+/// A Step that was not deleted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepRef<'a> {
+    /// Its creation order.
+    pub pos: Pos,
+    /// What the orchestrator wrote.
+    pub spec: &'a Arc<StepSpec>,
+    /// Where it stands.
+    pub state: &'a StepState,
+}
+
+impl<'a> StepRef<'a> {
+    /// Its id.
+    pub fn id(&self) -> &'a StepId {
+        &self.spec.step_id
+    }
+
+    /// Its native status.
+    pub const fn status(&self) -> StepStatus {
+        self.state.status
+    }
+
+    /// Results and reasons.
+    pub fn facts(&self) -> &'a StepFacts {
+        self.state.facts()
+    }
+}
+
+/// What only the owner's memory knows of a Run (2.3): true for this moment, on this node.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RunMemory<'a> {
+    /// Who took it without a claim so far.
+    pub taken_by: Option<&'a AgentId>,
+    /// It ended with nothing claimed (R05).
+    pub spent: bool,
+    /// It was asked to stop.
+    pub stopping: Option<&'a Stopping>,
+}
+
+impl Task {
+    /// The last durable state: what readers see.
+    pub fn durable(&self) -> View<'_> {
+        View { task: self, before: self.before() }
+    }
+
+    /// The state that decisions see, commits in flight included.
+    pub fn live(&self) -> View<'_> {
+        View { task: self, before: None }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The Task without its Steps.
+    pub fn head(&self) -> &'a Head {
+        self.before.as_ref().and_then(|b| b.head).unwrap_or(&self.task.head)
+    }
+
+    /// The Task's id.
+    pub fn task_id(&self) -> &'a TaskId {
+        self.task.task_id()
+    }
+
+    /// Native status of the Task.
+    pub fn status(&self) -> TaskStatus {
+        self.head().status
+    }
+
+    /// `wal_seq` of the last event (OCC-01).
+    pub fn version(&self) -> u64 {
+        self.before.as_ref().map_or(self.task.mark, |b| b.mark).version
+    }
+
+    /// Time of the last event.
+    pub fn updated_at(&self) -> Millis {
+        self.before.as_ref().map_or(self.task.mark, |b| b.mark).updated_at
+    }
+
+    /// Counts of the Steps.
+    pub fn tally(&self) -> &'a Tally {
+        self.before.as_ref().map_or(&self.task.derived.tally, |b| b.tally)
+    }
+
+    /// Whether a cancel or fail is being carried out.
+    pub fn is_closing(&self) -> bool {
+        self.head().cancel_requested.is_some() && !self.status().is_terminal()
+    }
+
+    /// TASK-19: every required Step completed and no Step claimed or running.
+    pub fn is_completeable(&self) -> bool {
+        self.tally().is_completeable()
+    }
+
+    /// Steps ever made, deleted ones included.
+    fn steps_len(&self) -> Pos {
+        next_pos(self.before.as_ref().map_or(self.task.steps.len(), |b| b.steps_len))
+    }
+
+    fn state(&self, pos: Pos) -> &'a StepState {
+        let noted = self.before.as_ref().and_then(|b| b.steps.get(&pos).copied());
+        noted.unwrap_or(&self.task.steps[pos].state)
+    }
+
+    fn spec(&self, pos: Pos) -> &'a Arc<StepSpec> {
+        let noted = self.before.as_ref().and_then(|b| b.specs.get(&pos).copied());
+        noted.unwrap_or(&self.task.steps[pos].spec)
+    }
+
+    /// The Step at a position, unless there is none or it was deleted.
+    pub fn step_at(&self, pos: Pos) -> Option<StepRef<'a>> {
+        if pos >= self.steps_len() {
+            return None;
+        }
+        let state = self.state(pos);
+        (!state.removed).then(|| StepRef { pos, spec: self.spec(pos), state })
+    }
+
+    /// The Step with this id, unless there is none or it was deleted.
+    pub fn step(&self, id: &StepId) -> Option<StepRef<'a>> {
+        self.task.steps.find(id).and_then(|pos| self.step_at(pos))
+    }
+
+    /// All Steps that were not deleted, in creation order.
+    pub fn steps(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        (0..self.steps_len()).filter_map(|pos| self.step_at(pos))
+    }
+
+    /// Number of Attempts.
+    pub fn attempts_len(&self) -> usize {
+        self.before.as_ref().map_or(self.task.attempts.len(), |b| b.attempts_len)
+    }
+
+    /// The Attempt at a position that a record of this view names.
+    pub fn attempt_at(&self, pos: Pos) -> &'a Attempt {
+        let noted = self.before.as_ref().and_then(|b| b.attempts.get(&pos).copied());
+        noted.unwrap_or(&self.task.attempts[pos])
+    }
+
+    /// The Attempt with this id.
+    pub fn attempt(&self, id: AttemptId) -> Option<&'a Attempt> {
+        let pos = self.task.attempts.find(&id)?;
+        ((pos as usize) < self.attempts_len()).then(|| self.attempt_at(pos))
+    }
+
+    /// All Attempts, oldest first, those of deleted Steps included.
+    pub fn attempts(&self) -> impl Iterator<Item = &'a Attempt> + '_ {
+        (0..next_pos(self.attempts_len())).map(|pos| self.attempt_at(pos))
+    }
+
+    /// The open Attempt of a Step.
+    pub fn current(&self, step: StepRef<'a>) -> Option<&'a Attempt> {
+        step.state.current.map(|at| self.attempt_at(at))
+    }
+
+    /// The Attempts of a Step, newest first.
+    pub fn attempts_of(&self, step: StepRef<'a>) -> impl Iterator<Item = &'a Attempt> + '_ {
+        let newest = step.state.last_attempt.map(|at| self.attempt_at(at));
+        core::iter::successors(newest, |a| a.previous.map(|at| self.attempt_at(at)))
+    }
+
+    fn runs_len(&self) -> usize {
+        self.before.as_ref().map_or(self.task.runs.len(), |b| b.runs_len)
+    }
+
+    /// The Run at a position that a record of this view names.
+    pub fn run_at(&self, pos: Pos) -> &'a Run {
+        let noted = self.before.as_ref().and_then(|b| b.runs.get(&pos).copied());
+        noted.unwrap_or(&self.task.runs[pos])
+    }
+
+    /// Where the Run with this id is.
+    pub fn find_run(&self, id: RunId) -> Option<Pos> {
+        self.task.runs.find(&id).filter(|&pos| (pos as usize) < self.runs_len())
+    }
+
+    /// The Run with this id.
+    pub fn run(&self, id: RunId) -> Option<&'a Run> {
+        self.find_run(id).map(|pos| self.run_at(pos))
+    }
+
+    /// All Runs, oldest first, with their positions.
+    pub fn runs(&self) -> impl Iterator<Item = (Pos, &'a Run)> + '_ {
+        (0..next_pos(self.runs_len())).map(|pos| (pos, self.run_at(pos)))
+    }
+
+    /// What the owner's memory knows of a Run.
+    pub fn memory_of(&self, run: Pos) -> RunMemory<'a> {
+        let memory = &self.task.volatile;
+        RunMemory {
+            taken_by: memory.taken.get(&run),
+            spent: memory.spent.contains(&run) && self.run_at(run).attempt.is_none(),
+            stopping: memory.stopping.get(&run),
+        }
+    }
+
+    /// All artifacts, oldest first.
+    pub fn artifacts(&self) -> impl Iterator<Item = &'a Arc<Artifact>> + '_ {
+        let len = self.before.as_ref().map_or(self.task.artifacts.len(), |b| b.artifacts_len);
+        (0..next_pos(len)).map(|pos| self.artifact_at(pos))
+    }
+
+    fn artifact_at(&self, pos: Pos) -> &'a Arc<Artifact> {
+        let noted = self.before.as_ref().and_then(|b| b.artifacts.get(&pos).copied());
+        noted.unwrap_or(&self.task.artifacts[pos])
+    }
+
+    /// The artifact with this id.
+    pub fn artifact(&self, id: &ArtifactId) -> Option<&'a Arc<Artifact>> {
+        let pos = self.task.artifacts.find(id)?;
+        let len = self.before.as_ref().map_or(self.task.artifacts.len(), |b| b.artifacts_len);
+        ((pos as usize) < len).then(|| self.artifact_at(pos))
+    }
+
+    /// Stored relations, oldest first, those taken back included.
+    pub fn edges(&self) -> impl Iterator<Item = &'a Edge> + '_ {
+        let len = self.before.as_ref().map_or(self.task.edges.len(), |b| b.edges_len);
+        let edges = &self.task.edges;
+        (0..len).map(|row| {
+            let noted = self.before.as_ref().and_then(|b| b.edges.get(&row).copied());
+            noted.unwrap_or(&edges[row])
+        })
+    }
+
+    /// Claimed and running Steps, in creation order.
+    pub fn held(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        self.members(self.task.derived.held.iter().copied(), |s| s.status().is_held())
+    }
+
+    /// Failed Steps, in creation order.
+    pub fn failed(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        self.members(self.task.derived.failed.iter().copied(), |s| s.status() == StepStatus::Failed)
+    }
+
+    /// Blocked Steps, in creation order.
+    pub fn blocked(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        self.members(self.task.derived.blocked.iter().copied(), |s| s.status() == StepStatus::Blocked)
+    }
+
+    /// Required Steps that are cancelled, in creation order.
+    pub fn cancelled_required(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        let live = self.task.derived.cancelled_required.iter().copied();
+        self.members(live, |s| s.spec.required && s.status() == StepStatus::Cancelled)
+    }
+
+    /// Ready Steps of a pool, in creation order.
+    pub fn ready_in_pool(&self, pool: &'a PoolId) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        let by_handler = self.task.derived.ready.get(pool).into_iter().flat_map(BTreeMap::values);
+        self.members(ascending(by_handler), move |s| {
+            s.status() == StepStatus::Ready && s.spec.worker_pool_id == *pool
+        })
+    }
+
+    /// Attempts that are open, in creation order of their Steps.
+    pub fn open_attempts(&self) -> impl Iterator<Item = &'a Attempt> + '_ {
+        self.held().filter_map(|step| self.current(step))
+    }
+
+    /// Runs that have not ended, oldest first, with their positions.
+    pub fn live_runs(&self) -> impl Iterator<Item = (Pos, &'a Run)> + '_ {
+        let touched = self.before.iter().flat_map(|b| b.runs.keys().copied()).collect::<Vec<_>>();
+        let untouched = self.task.derived.live_runs.iter().copied();
+        let len = next_pos(self.runs_len());
+        let untouched = untouched.filter(move |&p| p < len && !self.has_touched_run(p));
+        let all = merged(untouched, touched.into_iter().filter(move |&p| p < len));
+        all.map(|pos| (pos, self.run_at(pos))).filter(|(_, run)| run.state != RunState::Ended)
+    }
+
+    fn has_touched_run(&self, pos: Pos) -> bool {
+        self.before.as_ref().is_some_and(|b| b.runs.contains_key(&pos))
+    }
+
+    fn has_touched_step(&self, pos: Pos) -> bool {
+        let touched = |b: &Before<'_>| b.steps.contains_key(&pos) || b.specs.contains_key(&pos);
+        self.before.as_ref().is_some_and(touched)
+    }
+
+    /// Members of an index as this view has them: of the live ones those that nothing pending has
+    /// touched, and of the touched ones those that belong.
+    fn members(
+        &self,
+        live: impl Iterator<Item = Pos> + 'a,
+        belongs: impl Fn(&StepRef<'a>) -> bool,
+    ) -> impl Iterator<Item = StepRef<'a>> + '_ {
+        let mut touched = Vec::new();
+        if let Some(before) = &self.before {
+            let both: BTreeSet<Pos> = before.steps.keys().chain(before.specs.keys()).copied().collect();
+            touched.extend(both.into_iter().filter(|&p| self.step_at(p).is_some_and(|s| belongs(&s))));
+        }
+        let untouched = live.filter(|&p| !self.has_touched_step(p));
+        merged(untouched, touched.into_iter()).filter_map(|pos| self.step_at(pos))
+    }
+}
+
+/// Two ascending sequences as one.
+fn merged(
+    left: impl Iterator<Item = Pos>,
+    right: impl Iterator<Item = Pos>,
+) -> impl Iterator<Item = Pos> {
+    let (mut left, mut right) = (left.peekable(), right.peekable());
+    core::iter::from_fn(move || match (left.peek(), right.peek()) {
+        (Some(l), Some(r)) if r < l => right.next(),
+        (None, Some(_)) => right.next(),
+        _ => left.next(),
+    })
+}
+
+/// Several sets as one ascending sequence. There are few: a pool has few handlers.
+fn ascending<'a>(sets: impl Iterator<Item = &'a BTreeSet<Pos>>) -> impl Iterator<Item = Pos> + 'a {
+    let mut heads: Vec<_> = sets.map(|set| set.iter().copied().peekable()).collect();
+    core::iter::from_fn(move || {
+        let heads = heads.iter_mut().filter_map(|head| head.peek().copied().map(|at| (at, head)));
+        heads.min_by_key(|(at, _)| *at).and_then(|(_, head)| head.next())
+    })
+}

@@ -1,0 +1,223 @@
+//! Runs and Attempts as readers get them (2.3, 2.4).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::normal::{self, Normal};
+use super::read::View;
+use super::step::LeaseState;
+use super::Known;
+use crate::event::StepSnapshot;
+use crate::id::{AgentId, AttemptId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId};
+use crate::record::{Reason, RemoteRef, RetryPolicy};
+use crate::status::{AttemptStatus, EndReason, Outcome, RunState};
+use crate::table::Pos;
+use crate::task::Attempt;
+
+/// One claim of one Step by one Run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttemptView {
+    /// Unique id.
+    pub attempt_id: AttemptId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Step.
+    pub step_id: StepId,
+    /// The Run.
+    pub run_id: RunId,
+    /// The worker.
+    pub worker_id: AgentId,
+    /// From 1 per Step.
+    pub ordinal: u32,
+    /// `wal_seq` of the claim.
+    pub fencing_token: u64,
+    /// Claimed, running or ended.
+    pub status: AttemptStatus,
+    /// The same in portable words.
+    pub normalized_status: Normal,
+    /// Exactly when ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Why it ended badly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Arc<Reason>>,
+    /// What it was given.
+    pub input_refs: Arc<[Ref]>,
+    /// What it made.
+    pub output_refs: Arc<Vec<Ref>>,
+    /// Where a later Attempt may go on.
+    pub checkpoint_refs: Arc<Vec<Ref>>,
+    /// What its last report said; not authoritative (ATT-08).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_summary: Option<Arc<str>>,
+    /// The policy in force at the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// The Step at the claim (STEP-28).
+    pub step_snapshot: Arc<StepSnapshot>,
+    /// The Step was edited meanwhile (STEP-27).
+    pub updated_after_dispatch: bool,
+    /// The peer that does the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Arc<RemoteRef>>,
+    /// The claim.
+    pub started_at: Millis,
+    /// The end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Millis>,
+    /// Signs of life, while it is open.
+    #[serde(flatten)]
+    pub life: Option<Life>,
+}
+
+/// Signs of life of an open Attempt (PROG-08).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// The last report that said anything, or the claim.
+    pub last_progress_at: Millis,
+    /// End of the lease: the lease store's while it can be reached, else the log's.
+    pub lease_expires_at: Millis,
+    /// Whether the lease is shown to be in force.
+    pub lease_state: LeaseState,
+}
+
+impl Life {
+    fn of(attempt: &Attempt, known: &Known<'_>) -> Option<Self> {
+        if attempt.outcome.is_some() {
+            return None;
+        }
+        let lease = known.lease(attempt);
+        Some(Self {
+            last_progress_at: attempt.progress_at.unwrap_or(attempt.started_at),
+            lease_expires_at: lease.map_or(attempt.lease_expires_at, |l| l.expires_at),
+            lease_state: LeaseState::of(lease),
+        })
+    }
+}
+
+impl AttemptView {
+    /// An Attempt of a view.
+    pub fn of(view: &View<'_>, attempt: &Attempt, known: &Known<'_>) -> Self {
+        Self {
+            attempt_id: attempt.attempt_id,
+            task_id: view.task_id().clone(),
+            step_id: attempt.step_id.clone(),
+            run_id: attempt.run_id,
+            worker_id: attempt.worker_id.clone(),
+            ordinal: attempt.ordinal,
+            fencing_token: attempt.fencing_token,
+            status: attempt.status,
+            normalized_status: normal::of_attempt(attempt),
+            outcome: attempt.outcome,
+            error: attempt.error.clone(),
+            input_refs: Arc::clone(&attempt.input_refs),
+            output_refs: Arc::clone(&attempt.output_refs),
+            checkpoint_refs: Arc::clone(&attempt.checkpoint_refs),
+            completion_summary: attempt.completion_summary.clone(),
+            retry_policy: attempt.retry_policy.clone(),
+            step_snapshot: Arc::clone(&attempt.step_snapshot),
+            updated_after_dispatch: attempt.updated_after_dispatch,
+            remote: attempt.remote.clone(),
+            started_at: attempt.started_at,
+            ended_at: attempt.ended_at,
+            life: Life::of(attempt, known),
+        }
+    }
+}
+
+/// A worker's licence to act in one Task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunView {
+    /// Unique id.
+    pub run_id: RunId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// Its pool.
+    pub worker_pool_id: PoolId,
+    /// Its hard scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_step_ids: Option<Arc<[StepId]>>,
+    /// Who asked for it.
+    pub dispatched_by: AgentId,
+    /// The worker: of its claim, else who took it as far as the owner remembers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<AgentId>,
+    /// Dispatched, active or ended.
+    pub state: RunState,
+    /// The Step it claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_step_id: Option<StepId>,
+    /// The Attempt it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<AttemptId>,
+    /// Exactly when ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
+    /// In whose words it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Arc<Reason>>,
+    /// When it was asked to stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested_at: Option<Millis>,
+    /// `wal_seq` of its first event.
+    pub dispatch_version: u64,
+    /// For the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Arc<str>>,
+    /// End of its life while unused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Millis>,
+    /// The conversation thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<SmolStr>,
+    /// The environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment_ref: Option<SmolStr>,
+    /// When it was made.
+    pub created_at: Millis,
+    /// Its claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Millis>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Millis>,
+}
+
+impl RunView {
+    /// A Run of a view, with what the owner's memory adds.
+    pub fn of(view: &View<'_>, pos: Pos) -> Self {
+        let run = view.run_at(pos);
+        let memory = view.memory_of(pos);
+        let attempt = run.attempt.map(|at| view.attempt_at(at));
+        let spent = memory.spent && run.state == RunState::Dispatched;
+        let spec = &view.head().spec;
+        Self {
+            run_id: run.run_id,
+            session_id: spec.session_id.clone(),
+            task_id: spec.task_id.clone(),
+            worker_pool_id: run.worker_pool_id.clone(),
+            allowed_step_ids: run.allowed_step_ids.clone(),
+            dispatched_by: run.dispatched_by.clone(),
+            worker_id: run.worker_id.as_ref().or(memory.taken_by).cloned(),
+            state: if spent { RunState::Ended } else { run.state },
+            claimed_step_id: attempt.map(|a| a.step_id.clone()),
+            attempt_id: attempt.map(|a| a.attempt_id),
+            end_reason: run.end_reason.or(spent.then_some(EndReason::NoStepClaimed)),
+            reason: run.ended_because.clone(),
+            cancel_requested_at: memory.stopping.map(|s| s.requested_at),
+            dispatch_version: run.dispatch_version,
+            instructions: run.instructions.clone(),
+            expires_at: run.expires_at,
+            thread_id: run.bindings.as_ref().and_then(|b| b.thread_id.clone()),
+            environment_ref: run.bindings.as_ref().and_then(|b| b.environment_ref.clone()),
+            created_at: run.created_at,
+            started_at: attempt.map(|a| a.started_at),
+            ended_at: run.ended_at,
+        }
+    }
+}

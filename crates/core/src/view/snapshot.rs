@@ -1,0 +1,421 @@
+//! `task_views`: the snapshot of many Tasks (VIEW-01 to VIEW-06).
+//!
+//! Built Task by Task, and mergeable, so that partitions can be asked apart and gathered.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::Known;
+use super::normal::{Facts, Normal};
+use super::read::View;
+use super::run::AttemptView;
+use super::summary::{TaskSummary, current_run_id, progress};
+use crate::id::{AgentId, ArtifactId, Millis, Ref, RunId, StepId, TaskId};
+use crate::record::{Edge, Object, Progress, Reason};
+use crate::status::{DeliveryState, EdgeKind, EdgeStatus, TaskStatus, WaitKind, names};
+
+/// Ended Tasks and Attempts counted as recent.
+pub const RECENT_MAX: usize = 50;
+
+names! {
+    /// The views that can be asked for.
+    ViewName {
+        /// VIEW-01.
+        TaskSummary = "task_summary",
+        /// VIEW-02.
+        Tasks = "tasks",
+        /// VIEW-03.
+        TaskGraph = "task_graph",
+        /// VIEW-04.
+        Attempts = "attempts",
+        /// VIEW-05.
+        BlockedTasks = "blocked_tasks",
+        /// VIEW-06.
+        DeliveryState = "delivery_state",
+    }
+}
+
+/// The views asked for; others are absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Counts over all Tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_summary: Option<Totals>,
+    /// A record per Task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Vec<TaskRecord>>,
+    /// Relations between Tasks, both ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_graph: Option<Vec<GraphEdge>>,
+    /// Open Attempts and the newest ended ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<Attempts>,
+    /// Tasks that wait for somebody, and what would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_tasks: Option<Vec<BlockedTask>>,
+    /// Whether results reached who waits for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery_state: Option<BTreeMap<TaskId, DeliveryState>>,
+}
+
+/// VIEW-01.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Live Tasks.
+    pub active: u64,
+    /// Ended Tasks.
+    pub terminal: u64,
+    /// Tasks that failed, by time limit and loss included.
+    pub failed: u64,
+    /// Tasks shown as lost, live or ended.
+    pub lost: u64,
+    /// Live Tasks that wait for input, permission or a resource, or are blocked.
+    pub waiting: u64,
+    /// Tasks of which nothing certain is known (VIEW-07).
+    pub unknown: u64,
+    /// The newest ended Tasks, newest first.
+    pub recent_terminal: Vec<TaskSummary>,
+}
+
+/// VIEW-02.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    /// The Task.
+    pub task_id: TaskId,
+    /// For people.
+    pub title: SmolStr,
+    /// Normalized status.
+    pub status: Normal,
+    /// Native status.
+    pub native_status: TaskStatus,
+    /// Attribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AgentId>,
+    /// Opaque.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Object>,
+    /// The Run whose open Attempt is newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_run_id: Option<RunId>,
+    /// How far it has come.
+    pub progress: Progress,
+    /// Stored relations in force.
+    pub relationships: Vec<Edge>,
+    /// Its artifacts.
+    pub artifact_ids: Vec<ArtifactId>,
+    /// Evidence.
+    pub evidence_refs: Vec<Ref>,
+}
+
+/// VIEW-03: a relation between two Tasks, stored or its inverse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphEdge {
+    /// The relation.
+    #[serde(flatten)]
+    pub edge: Edge,
+    /// Not stored: the inverse of an edge that another Task stores (REL-04).
+    pub derived: bool,
+}
+
+/// VIEW-04.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Attempts {
+    /// Open ones.
+    pub active: Vec<AttemptView>,
+    /// The newest ended ones, newest first.
+    pub recent: Vec<AttemptView>,
+}
+
+/// VIEW-05.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BlockedTask {
+    /// The Task.
+    pub task_id: TaskId,
+    /// Normalized status.
+    pub status: Normal,
+    /// Why, in the Task's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Steps that wait for the orchestrator.
+    pub blockers: Vec<Blocker>,
+    /// Tasks that are said to block it; informs, gates nothing (REL-07).
+    pub blocked_by_task_ids: Vec<Ref>,
+    /// Operations that would set it going.
+    pub required_action_ids: Vec<SmolStr>,
+}
+
+/// A Step that waits for the orchestrator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Blocker {
+    /// The Step.
+    pub step_id: StepId,
+    /// What it waits for; none: it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_kind: Option<WaitKind>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// What would set it going: `<operation>:<step_id>`.
+    pub required_action_id: SmolStr,
+}
+
+impl Snapshot {
+    /// An empty snapshot of the views asked for; none named: all.
+    pub fn asking(names: &[ViewName]) -> Self {
+        let asked = |name: ViewName| names.is_empty() || names.contains(&name);
+        Self {
+            task_summary: asked(ViewName::TaskSummary).then(Totals::default),
+            tasks: asked(ViewName::Tasks).then(Vec::new),
+            task_graph: asked(ViewName::TaskGraph).then(Vec::new),
+            attempts: asked(ViewName::Attempts).then(Attempts::default),
+            blocked_tasks: asked(ViewName::BlockedTasks).then(Vec::new),
+            delivery_state: asked(ViewName::DeliveryState).then(BTreeMap::new),
+        }
+    }
+
+    /// Takes a Task in.
+    pub fn add(&mut self, view: &View<'_>, known: &Known<'_>) {
+        let status = Facts::of(view, known).status();
+        if let Some(totals) = &mut self.task_summary {
+            totals.add(view, status, known);
+        }
+        if let Some(tasks) = &mut self.tasks {
+            tasks.push(TaskRecord::of(view, status));
+        }
+        if let Some(graph) = &mut self.task_graph {
+            let stored = view.edges().filter(|e| joins_tasks(e.kind));
+            graph.extend(stored.map(|e| GraphEdge { edge: e.clone(), derived: false }));
+        }
+        if let Some(attempts) = &mut self.attempts {
+            attempts.add(view, known);
+        }
+        if let Some(blocked) = &mut self.blocked_tasks {
+            blocked.extend(BlockedTask::of(view, status));
+        }
+        if let Some(delivery) = &mut self.delivery_state {
+            delivery.insert(view.task_id().clone(), view.head().delivery_state);
+        }
+    }
+
+    /// Takes another part of the same snapshot in: other Tasks of the same views.
+    pub fn merge(&mut self, other: Self) {
+        join(&mut self.task_summary, other.task_summary, Totals::merge);
+        join(&mut self.tasks, other.tasks, Vec::extend);
+        join(&mut self.task_graph, other.task_graph, Vec::extend);
+        join(&mut self.attempts, other.attempts, Attempts::merge);
+        join(&mut self.blocked_tasks, other.blocked_tasks, Vec::extend);
+        join(&mut self.delivery_state, other.delivery_state, BTreeMap::extend);
+    }
+
+    /// The finished snapshot: inverse relations added, everything in an order of its own.
+    #[must_use]
+    pub fn finish(mut self) -> Self {
+        if let Some(tasks) = &mut self.tasks {
+            tasks.sort_by(|a, b| a.task_id.cmp(&b.task_id));
+        }
+        if let Some(blocked) = &mut self.blocked_tasks {
+            blocked.sort_by(|a, b| a.task_id.cmp(&b.task_id));
+        }
+        if let Some(graph) = &mut self.task_graph {
+            let inverse: Vec<GraphEdge> = graph.iter().filter_map(|e| inverse(&e.edge)).collect();
+            let known = |new: &GraphEdge| graph.iter().any(|old| old.is_same_relation(&new.edge));
+            let missing: Vec<GraphEdge> = inverse.into_iter().filter(|e| !known(e)).collect();
+            graph.extend(missing);
+            graph.sort_by(|a, b| a.edge.edge_id.cmp(&b.edge.edge_id));
+        }
+        self
+    }
+}
+
+fn join<T>(ours: &mut Option<T>, theirs: Option<T>, add: impl FnOnce(&mut T, T)) {
+    if let (Some(ours), Some(theirs)) = (ours, theirs) {
+        add(ours, theirs);
+    }
+}
+
+impl Totals {
+    fn add(&mut self, view: &View<'_>, status: Normal, known: &Known<'_>) {
+        let terminal = view.status().is_terminal();
+        *if terminal { &mut self.terminal } else { &mut self.active } += 1;
+        match status {
+            Normal::Failed | Normal::TimedOut => self.failed += 1,
+            Normal::Lost => {
+                self.lost += 1;
+                self.failed += u64::from(terminal);
+            }
+            Normal::Archived if view.status() == TaskStatus::Failed => self.failed += 1,
+            Normal::WaitingInput
+            | Normal::WaitingPermission
+            | Normal::WaitingResource
+            | Normal::Blocked => self.waiting += 1,
+            Normal::Unknown | Normal::Stale => self.unknown += 1,
+            _ => {}
+        }
+        if terminal {
+            self.recent_terminal.push(TaskSummary::of(view, known));
+            self.trim();
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.active += other.active;
+        self.terminal += other.terminal;
+        self.failed += other.failed;
+        self.lost += other.lost;
+        self.waiting += other.waiting;
+        self.unknown += other.unknown;
+        self.recent_terminal.extend(other.recent_terminal);
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        let newest = |t: &TaskSummary| core::cmp::Reverse(t.updated_at);
+        self.recent_terminal.sort_by(|a, b| {
+            (newest(a), &a.task_id).cmp(&(newest(b), &b.task_id))
+        });
+        self.recent_terminal.truncate(RECENT_MAX);
+    }
+}
+
+impl TaskRecord {
+    fn of(view: &View<'_>, status: Normal) -> Self {
+        let head = view.head();
+        let spec = &head.spec;
+        Self {
+            task_id: spec.task_id.clone(),
+            title: spec.title.clone(),
+            status,
+            native_status: head.status,
+            owner: spec.owner.clone(),
+            scope: spec.scope.clone(),
+            current_run_id: current_run_id(view),
+            progress: progress(view),
+            relationships: active_edges(view).cloned().collect(),
+            artifact_ids: view.artifacts().map(|a| a.given.artifact_id.clone()).collect(),
+            evidence_refs: head.evidence_refs.to_vec(),
+        }
+    }
+}
+
+fn active_edges<'a>(view: &'a View<'_>) -> impl Iterator<Item = &'a Edge> {
+    view.edges().filter(|e| e.status == EdgeStatus::Active)
+}
+
+/// Whether a relation is one between Tasks.
+const fn joins_tasks(kind: EdgeKind) -> bool {
+    matches!(
+        kind,
+        EdgeKind::Parent
+            | EdgeKind::Child
+            | EdgeKind::Blocks
+            | EdgeKind::BlockedBy
+            | EdgeKind::SourceTask
+            | EdgeKind::RetryOf
+    )
+}
+
+impl GraphEdge {
+    fn is_same_relation(&self, other: &Edge) -> bool {
+        self.edge.kind == other.kind && self.edge.from == other.from && self.edge.to == other.to
+    }
+}
+
+/// REL-04: the view from the other end, where there is a name for it.
+fn inverse(edge: &Edge) -> Option<GraphEdge> {
+    let kind = match edge.kind {
+        EdgeKind::Parent => EdgeKind::Child,
+        EdgeKind::Child => EdgeKind::Parent,
+        EdgeKind::Blocks => EdgeKind::BlockedBy,
+        EdgeKind::BlockedBy => EdgeKind::Blocks,
+        _ => return None,
+    };
+    let edge_id = crate::command::relate::edge_id(kind, &edge.to, &edge.from).ok()?;
+    let (from, to) = (edge.to.clone(), edge.from.clone());
+    Some(GraphEdge { edge: Edge { edge_id, kind, from, to, ..edge.clone() }, derived: true })
+}
+
+impl Attempts {
+    fn add(&mut self, view: &View<'_>, known: &Known<'_>) {
+        self.active.extend(view.open_attempts().map(|a| AttemptView::of(view, a, known)));
+        let ended = view.attempts().filter(|a| a.outcome.is_some());
+        let mut newest: Vec<_> = ended.collect();
+        newest.sort_by_key(|a| core::cmp::Reverse((a.ended_at, a.attempt_id)));
+        newest.truncate(RECENT_MAX);
+        self.recent.extend(newest.into_iter().map(|a| AttemptView::of(view, a, known)));
+        self.trim();
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.active.extend(other.active);
+        self.recent.extend(other.recent);
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        let at = |a: &AttemptView| -> (Option<Millis>, crate::id::AttemptId) { (a.ended_at, a.attempt_id) };
+        self.recent.sort_by_key(|a| core::cmp::Reverse(at(a)));
+        self.recent.truncate(RECENT_MAX);
+        self.active.sort_by_key(|a| (a.started_at, a.attempt_id));
+    }
+}
+
+impl BlockedTask {
+    /// Whether a live Task waits for somebody, and for whom.
+    fn of(view: &View<'_>, status: Normal) -> Option<Self> {
+        if view.status().is_terminal() {
+            return None;
+        }
+        let blocked = view.blocked().map(|s| Blocker::of(s, "reopen_step"));
+        let failed = view.failed().map(|s| Blocker::of(s, "reopen_step"));
+        let cancelled = view.cancelled_required().map(|s| Blocker::of(s, "delete_step"));
+        let blockers: Vec<Blocker> = blocked.chain(failed).chain(cancelled).collect();
+        let by = active_edges(view).filter(|e| e.kind == EdgeKind::BlockedBy);
+        let blocked_by_task_ids: Vec<Ref> = by.map(|e| e.to.clone()).collect();
+        let stopped = matches!(view.status(), TaskStatus::Blocked | TaskStatus::Paused);
+        let waits = matches!(
+            status,
+            Normal::Blocked
+                | Normal::WaitingInput
+                | Normal::WaitingPermission
+                | Normal::WaitingResource
+        );
+        if !stopped && !waits && blocked_by_task_ids.is_empty() && view.blocked().next().is_none() {
+            return None;
+        }
+        let of_task = task_action(view).map(SmolStr::new_static);
+        let of_steps = blockers.iter().map(|b| b.required_action_id.clone());
+        Some(Self {
+            task_id: view.task_id().clone(),
+            status,
+            reason: view.head().status_reason.as_deref().cloned(),
+            required_action_ids: of_task.into_iter().chain(of_steps).collect(),
+            blockers,
+            blocked_by_task_ids,
+        })
+    }
+}
+
+/// What the Task itself needs to go on.
+fn task_action(view: &View<'_>) -> Option<&'static str> {
+    match view.status() {
+        TaskStatus::Blocked => Some("reopen_task"),
+        TaskStatus::Paused => Some("resume_task"),
+        TaskStatus::Draft => Some("submit_task"),
+        _ if view.is_completeable() => Some("agent.task_complete"),
+        _ => None,
+    }
+}
+
+impl Blocker {
+    fn of(step: super::StepRef<'_>, operation: &str) -> Self {
+        Self {
+            step_id: step.id().clone(),
+            wait_kind: step.state.wait_kind,
+            reason: step.facts().status_reason.clone(),
+            required_action_id: SmolStr::from(alloc::format!("{operation}:{}", step.id())),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A Step as readers get it (2.2).
+
+use alloc::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::normal::{self, Normal};
+use super::read::{StepRef, View};
+use super::{Known, LeaseFact};
+use crate::id::{AgentId, AttemptId, Millis, RunId};
+use crate::record::StepSpec;
+use crate::status::{StepStatus, WaitKind, names};
+use crate::table::Pos;
+use crate::task::{Attempt, StepFacts};
+
+names! {
+    /// Whether a lease can be shown to be in force.
+    LeaseState {
+        /// It can.
+        Valid = "valid",
+        /// It cannot: lost, unknown, or the store cannot be reached.
+        Unconfirmed = "unconfirmed",
+    }
+}
+
+/// A Step: what was written of it, where it stands, what came of it. Cheap to make: the texts and
+/// values are shared with the Task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepView {
+    /// Content and topology.
+    #[serde(flatten)]
+    pub spec: Arc<StepSpec>,
+    /// Native status.
+    pub status: StepStatus,
+    /// The same in portable words.
+    pub normalized_status: Normal,
+    /// What a blocked Step waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_kind: Option<WaitKind>,
+    /// End of the backoff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Millis>,
+    /// Since when it may be claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Millis>,
+    /// Who holds it, exactly while claimed or running.
+    #[serde(flatten)]
+    pub holder: Option<Holder>,
+    /// Results and reasons.
+    #[serde(flatten, with = "shared_facts")]
+    pub facts: Option<Arc<StepFacts>>,
+    /// Attempts that count for `max_attempts`.
+    pub attempt_count: u32,
+    /// Attempts that count for `max_lost`.
+    pub lost_count: u32,
+    /// Creation order, from 0.
+    pub position: Pos,
+    /// When it was made.
+    pub created_at: Millis,
+    /// When it last changed.
+    pub updated_at: Millis,
+}
+
+/// Who holds a Step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The worker.
+    pub claimed_by_agent_id: AgentId,
+    /// Its Run.
+    pub claimed_by_run_id: RunId,
+    /// Its Attempt.
+    pub current_attempt_id: AttemptId,
+    /// Its token.
+    pub fencing_token: u64,
+    /// End of the lease: the lease store's while it can be reached, else the log's (LEASE-05).
+    pub lease_expires_at: Millis,
+    /// Whether the lease is shown to be in force.
+    pub lease_state: LeaseState,
+}
+
+impl Holder {
+    /// The holder of an open Attempt.
+    pub fn of(attempt: &Attempt, known: &Known<'_>) -> Self {
+        let lease = known.lease(attempt);
+        Self {
+            claimed_by_agent_id: attempt.worker_id.clone(),
+            claimed_by_run_id: attempt.run_id,
+            current_attempt_id: attempt.attempt_id,
+            fencing_token: attempt.fencing_token,
+            lease_expires_at: lease.map_or(attempt.lease_expires_at, |l| l.expires_at),
+            lease_state: LeaseState::of(lease),
+        }
+    }
+}
+
+impl LeaseState {
+    /// What a lease fact, or its absence, shows.
+    pub fn of(lease: Option<LeaseFact>) -> Self {
+        match lease {
+            Some(LeaseFact { valid: true, .. }) => Self::Valid,
+            _ => Self::Unconfirmed,
+        }
+    }
+}
+
+impl StepView {
+    /// A Step of a view.
+    pub fn of(view: &View<'_>, step: StepRef<'_>, known: &Known<'_>) -> Self {
+        let state = step.state;
+        let current = state.current.map(|at| view.attempt_at(at));
+        Self {
+            spec: Arc::clone(step.spec),
+            status: state.status,
+            normalized_status: normal::of_step(state),
+            wait_kind: state.wait_kind,
+            not_before: state.not_before,
+            ready_at: state.ready_at,
+            holder: current.map(|attempt| Holder::of(attempt, known)),
+            facts: state.facts.clone(),
+            attempt_count: state.attempt_count,
+            lost_count: state.lost_count,
+            position: step.pos,
+            created_at: state.created_at,
+            updated_at: state.updated_at,
+        }
+    }
+}
+
+/// Writes the fields of [`StepFacts`] beside the others, also where there are none yet.
+mod shared_facts {
+    use alloc::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::task::StepFacts;
+
+    #[allow(clippy::ref_option)] // The shape serde asks for.
+    pub(super) fn serialize<S: Serializer>(
+        facts: &Option<Arc<StepFacts>>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        facts.as_deref().unwrap_or(&StepFacts::NONE).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Arc<StepFacts>>, D::Error> {
+        let facts = StepFacts::deserialize(d)?;
+        Ok((facts != StepFacts::NONE).then(|| Arc::new(facts)))
+    }
+}

@@ -1,0 +1,249 @@
+//! `agent.task_get`: a Task in full, or as much of it as a worker's Run opens (GET).
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::Known;
+use super::artifact::{ArtifactView, relationships};
+use super::claim::DependencyResult;
+use super::normal::{Facts, Normal};
+use super::read::{StepRef, View};
+use super::run::{AttemptView, RunView};
+use super::scope::Scope;
+use super::step::StepView;
+use super::summary::TaskSummary;
+use crate::command::{Caller, Operator};
+use crate::id::{AgentId, Millis, PoolId, Ref, RunId, StepId, TaskId};
+use crate::record::{Acceptance, Coverage, Edge, Object, Reason, RetryPolicy};
+use crate::reject::Rejection;
+use crate::status::{AcceptanceState, TaskStatus};
+use crate::table::Pos;
+
+/// A Task in full (2.1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Header, counts, progress, diagnostics.
+    #[serde(flatten)]
+    pub task: TaskSummary,
+    /// For people.
+    pub summary: SmolStr,
+    /// What is to be reached; the summary where nothing else was written.
+    pub objective: String,
+    /// Conversation linkage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<SmolStr>,
+    /// Conversation linkage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<SmolStr>,
+    /// Pool of Steps that name none.
+    pub default_worker_pool_id: PoolId,
+    /// The creator.
+    pub created_by_agent_id: AgentId,
+    /// The creator's Run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by_run_id: Option<RunId>,
+    /// Attribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<AgentId>,
+    /// Default for all Steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// Classification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_family: Option<SmolStr>,
+    /// Opaque.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Object>,
+    /// Opaque but for `deadline_at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraints: Option<Object>,
+    /// Opaque.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_profile: Option<Object>,
+    /// Opaque.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Object>,
+    /// The job that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<SmolStr>,
+    /// `a2a`, `macp` or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_protocol: Option<SmolStr>,
+    /// The ended Task it starts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<TaskId>,
+    /// Criteria of completion.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acceptance: Vec<Acceptance>,
+    /// Criteria met or waived, of all (PROG-09).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acceptance_coverage: Option<Coverage>,
+    /// Late input.
+    pub input_refs: Arc<Vec<Ref>>,
+    /// Evidence.
+    pub evidence_refs: Arc<Vec<Ref>>,
+    /// The most recent Attempt or Task error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<Arc<Reason>>,
+    /// When it was put away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_at: Option<Millis>,
+    /// Steps without dependencies, in creation order.
+    pub root_step_ids: Vec<StepId>,
+    /// The DAG, in creation order.
+    pub steps: Vec<StepView>,
+    /// Runs that have not ended.
+    pub active_run_ids: Vec<RunId>,
+    /// All Runs, oldest first.
+    pub runs: Vec<RunView>,
+    /// All Attempts, oldest first, those of deleted Steps included.
+    pub attempts: Vec<AttemptView>,
+    /// All artifacts, oldest first.
+    pub artifacts: Vec<ArtifactView>,
+    /// Stored and derived relations.
+    pub relationships: Vec<Edge>,
+}
+
+/// A Task as a worker sees it: the header, its own Run, the Steps visible to it, and what their
+/// direct dependencies handed on (GET-04).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerTask {
+    /// The Task.
+    pub task_id: TaskId,
+    /// For people.
+    pub title: SmolStr,
+    /// For people.
+    pub summary: SmolStr,
+    /// Normalized status.
+    pub status: Normal,
+    /// Native status.
+    pub native_status: TaskStatus,
+    /// `wal_seq` of its last event.
+    pub version: u64,
+    /// The worker's Run.
+    pub run: RunView,
+    /// Visible Steps, in creation order; absent in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Vec<StepView>>,
+    /// Results of the visible Steps' direct dependencies; absent in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependencies: Option<Vec<DependencyResult>>,
+}
+
+/// The answer of `agent.task_get`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum TaskRead {
+    /// For orchestrators and observers.
+    Whole(alloc::boxed::Box<TaskView>),
+    /// For workers.
+    Worker(alloc::boxed::Box<WorkerTask>),
+}
+
+/// `agent.task_get` on a Task that is loaded, live or read from an ended log.
+///
+/// # Errors
+/// As [`Scope::of`].
+pub fn get_task(view: &View<'_>, caller: &Caller, known: &Known<'_>) -> Result<TaskRead, Rejection> {
+    let scope = Scope::of(view, caller, Operator::TaskGet)?;
+    Ok(match scope {
+        Scope::Whole => TaskRead::Whole(TaskView::of(view, known).into()),
+        Scope::Run { pos, .. } => {
+            TaskRead::Worker(WorkerTask::with_steps(view, pos, scope, known).into())
+        }
+    })
+}
+
+impl TaskView {
+    /// A view in full.
+    pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
+        let head = view.head();
+        let spec = &head.spec;
+        let is_root = |s: &StepRef<'_>| s.spec.depends_on_step_ids.is_empty();
+        Self {
+            task: TaskSummary::of(view, known),
+            summary: spec.summary.clone(),
+            objective: spec.objective.clone().unwrap_or_else(|| spec.summary.as_str().into()),
+            thread_id: spec.thread_id.clone(),
+            turn_id: spec.turn_id.clone(),
+            default_worker_pool_id: spec.default_worker_pool_id.clone(),
+            created_by_agent_id: head.created_by_agent_id.clone(),
+            created_by_run_id: head.created_by_run_id,
+            requested_by: spec.requested_by.clone(),
+            retry_policy: spec.retry_policy.clone(),
+            task_family: spec.task_family.clone(),
+            scope: spec.scope.clone(),
+            constraints: spec.constraints.clone(),
+            task_profile: spec.task_profile.clone(),
+            metadata: spec.metadata.clone(),
+            job_id: spec.job_id.clone(),
+            native_protocol: spec.native_protocol.clone(),
+            retry_of: spec.retry_of.clone(),
+            acceptance: spec.acceptance.clone(),
+            acceptance_coverage: coverage(&spec.acceptance),
+            input_refs: Arc::clone(&head.input_refs),
+            evidence_refs: Arc::clone(&head.evidence_refs),
+            last_error: head.last_error.clone(),
+            archived_at: head.archived_at,
+            root_step_ids: view.steps().filter(is_root).map(|s| s.id().clone()).collect(),
+            steps: view.steps().map(|s| StepView::of(view, s, known)).collect(),
+            active_run_ids: active_run_ids(view),
+            runs: view.runs().map(|(pos, _)| RunView::of(view, pos)).collect(),
+            attempts: view.attempts().map(|a| AttemptView::of(view, a, known)).collect(),
+            artifacts: view.artifacts().map(|a| ArtifactView::of(view, a)).collect(),
+            relationships: relationships(view),
+        }
+    }
+}
+
+impl WorkerTask {
+    /// The header alone: what a worker finds in a list (LIST-08). None where the scope is not a
+    /// Run's.
+    pub fn header(view: &View<'_>, scope: Scope<'_>, known: &Known<'_>) -> Option<Self> {
+        let Scope::Run { pos, .. } = scope else { return None };
+        Some(Self::of(view, pos, known))
+    }
+
+    fn with_steps(view: &View<'_>, run: Pos, scope: Scope<'_>, known: &Known<'_>) -> Self {
+        let visible: Vec<StepRef<'_>> = view.steps().filter(|&s| scope.sees(view, s)).collect();
+        let dependencies = DependencyResult::of_dependencies(view, visible.iter().copied());
+        let steps = visible.into_iter().map(|s| StepView::of(view, s, known));
+        Self {
+            steps: Some(steps.collect()),
+            dependencies: Some(dependencies),
+            ..Self::of(view, run, known)
+        }
+    }
+
+    fn of(view: &View<'_>, run: Pos, known: &Known<'_>) -> Self {
+        let spec = &view.head().spec;
+        Self {
+            task_id: spec.task_id.clone(),
+            title: spec.title.clone(),
+            summary: spec.summary.clone(),
+            status: Facts::of(view, known).status(),
+            native_status: view.status(),
+            version: view.version(),
+            run: RunView::of(view, run),
+            steps: None,
+            dependencies: None,
+        }
+    }
+}
+
+/// Runs that have not ended, as far as the owner remembers (2.1).
+pub fn active_run_ids(view: &View<'_>) -> Vec<RunId> {
+    let live = view.live_runs().filter(|(pos, _)| !view.memory_of(*pos).spent);
+    live.map(|(_, run)| run.run_id).collect()
+}
+
+/// PROG-09; none where nothing is asked for.
+pub fn coverage(acceptance: &[Acceptance]) -> Option<Coverage> {
+    let met = |a: &&Acceptance| matches!(a.state, AcceptanceState::Met | AcceptanceState::Waived);
+    let met = acceptance.iter().filter(met).count() as u64;
+    (!acceptance.is_empty()).then_some(Coverage { met, total: acceptance.len() as u64 })
+}

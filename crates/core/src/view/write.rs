@@ -1,0 +1,127 @@
+//! The answer to a write (CTRL-04).
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Known;
+use super::budget::Reference;
+use super::read::View;
+use super::scope::Scope;
+use super::step::StepView;
+use super::summary::TaskSummary;
+use super::task::WorkerTask;
+use crate::command::{Caller, Operator, Reply};
+use crate::id::{AttemptId, Millis, RunId};
+use crate::status::Role;
+use crate::task::{Made, Written};
+
+/// What a write is answered with, once it is durable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WriteSummary {
+    /// The Task in short.
+    pub task: Header,
+    /// Steps that the write changed and the caller sees, at most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepView>,
+    /// The events it wrote, now or the first time.
+    pub event_ids: Vec<String>,
+    /// Version of the Task after them.
+    pub version: u64,
+    /// The Run it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// End of that Run's life while unused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Millis>,
+    /// The Attempt it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<AttemptId>,
+    /// The caller is asked to stop (CANCEL-07); for holders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested: Option<bool>,
+}
+
+/// The Task in short, or where to read it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Header {
+    /// For orchestrators.
+    Summary(Box<TaskSummary>),
+    /// For workers.
+    Worker(Box<WorkerTask>),
+    /// For those whose budget holds no more (CTRL-06).
+    Reference(Reference),
+}
+
+/// The answer to a write.
+///
+/// It costs what the write changed, and one line an event: the shell asks for it when the append
+/// is durable.
+pub fn write_summary(
+    view: &View<'_>,
+    caller: &Caller,
+    reply: &Reply,
+    known: &Known<'_>,
+) -> WriteSummary {
+    let scope = Scope::of(view, caller, Operator::TaskGet).ok();
+    let sees = |s: &super::StepRef<'_>| scope.is_some_and(|scope| scope.sees(view, *s));
+    let changed = reply.changed.iter().filter_map(|&pos| view.step_at(pos)).filter(sees);
+    let run = match reply.made {
+        Made::Run(pos) => Some(view.run_at(pos)),
+        _ => None,
+    };
+    WriteSummary {
+        task: header(view, scope, known),
+        steps: changed.map(|s| StepView::of(view, s, known)).collect(),
+        event_ids: reply.written.as_ref().map(event_ids).unwrap_or_default(),
+        version: reply.version,
+        run_id: run.map(|r| r.run_id),
+        expires_at: run.and_then(|r| r.expires_at),
+        attempt_id: match reply.made {
+            Made::Attempt(pos) => Some(view.attempt_at(pos).attempt_id),
+            _ => None,
+        },
+        cancel_requested: asked_to_stop(view, caller, scope),
+    }
+}
+
+impl WriteSummary {
+    /// The same in forms that take ever less room: without its Steps, then with a reference
+    /// instead of the Task, then with the events named by the first and the last.
+    pub fn forms(self, view: &View<'_>) -> impl Iterator<Item = Self> {
+        let no_steps = Self { steps: Vec::new(), ..self.clone() };
+        let referring = Self { task: Header::Reference(Reference::to(view)), ..no_steps.clone() };
+        let ends = |ids: &[String]| ids.first().into_iter().chain(ids.last()).cloned().collect();
+        let bare = Self { event_ids: ends(&referring.event_ids), ..referring.clone() };
+        [self, no_steps, referring, bare].into_iter()
+    }
+}
+
+fn header(view: &View<'_>, scope: Option<Scope<'_>>, known: &Known<'_>) -> Header {
+    match scope {
+        Some(Scope::Whole) => Header::Summary(TaskSummary::of(view, known).into()),
+        Some(scope @ Scope::Run { .. }) => match WorkerTask::header(view, scope, known) {
+            Some(task) => Header::Worker(task.into()),
+            None => Header::Reference(Reference::to(view)),
+        },
+        None => Header::Reference(Reference::to(view)),
+    }
+}
+
+/// Ids of the events of a commit: `<commit_id>.<index>` (2.5).
+pub fn event_ids(written: &Written) -> Vec<String> {
+    (0..written.count).map(|at| format!("{}.{at}", written.commit_id)).collect()
+}
+
+/// CANCEL-07, for the worker whose Run reports.
+fn asked_to_stop(view: &View<'_>, caller: &Caller, scope: Option<Scope<'_>>) -> Option<bool> {
+    if caller.role != Role::Worker {
+        return None;
+    }
+    let Some(Scope::Run { pos, .. }) = scope else { return None };
+    Some(view.is_closing() || view.memory_of(pos).stopping.is_some())
+}

@@ -1,0 +1,327 @@
+//! The fixture of the rule tests: one Task, a clock that only rises, and the log of its commits.
+//!
+//! ```ignore
+//! let mut t = Fixture::manual("a b? c@gpu<-a,b"); // `?`: not required; `@`: pool
+//! let held = t.claim("a");                        // dispatches a Run and claims under it
+//! t.start(&held);
+//! t.complete(&held);
+//! assert_eq!(t.events(), ["task_step_completed a", "task_step_ready c"]);
+//! let no = t.refuse(t.patch(json!([{"op": "delete_step", "step_id": "a"}])), Code::StepHistoryImmutable);
+//! ```
+//!
+//! Every command that passes through it is a test of its own:
+//!
+//! - it is decided on a copy first and taken back: `abort` must restore the copy exactly;
+//! - decided and settled, the invariants must hold, a replay of the whole log must equal the live
+//!   state, indexes included, and the stored form of each event must read back as the same event;
+//! - refused (or a no-op), log, version and state must be as before.
+
+//!
+//! `input` holds what a test says (the notation, ids, callers, commands), `moves` what it does
+//! often, `ends` how Runs, leases and Tasks end, `look` how it reads the outcome.
+
+#![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used, clippy::expect_used)]
+
+mod ends;
+mod input;
+mod look;
+mod moves;
+pub mod ops;
+
+pub use ends::*;
+pub use input::*;
+pub use look::names;
+pub use serde_json::json;
+
+use tenure_core::command::create::{CreateTask, Defaults, Parent};
+use tenure_core::event::Body;
+use tenure_core::id::{AttemptId, CommandId, CommitId, Digest, Millis, RunId};
+use tenure_core::status::Policy;
+use tenure_core::{Caller, Code, Command, Commit, Cx, Limits, Outcome, Rejection, Stamp, Task};
+use uuid::Uuid;
+
+/// The pool of Steps that name none.
+pub const POOL: &str = "main";
+/// The orchestrator of every fixture.
+pub const ORCHESTRATOR: &str = "boss";
+/// The worker that claims unless a test names another.
+pub const WORKER: &str = "ant";
+/// Time of the first command.
+pub const START: Millis = 1_000_000;
+
+/// One Task under test; see the module's text.
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    /// The live Task.
+    pub task: Task,
+    /// Every commit, oldest first.
+    pub log: Vec<Commit>,
+    /// Numbers in force.
+    pub limits: Limits,
+    /// Time of the last command; each command makes it rise by 1 ms.
+    pub now: Millis,
+    /// The random number of the next stamps.
+    pub random: u64,
+    ids: u128,
+}
+
+/// An Attempt a test works with.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub step_id: String,
+    pub run_id: RunId,
+    pub attempt_id: AttemptId,
+    pub token: u64,
+    pub worker: String,
+    pub pool: String,
+}
+
+/// What comes with a command beside its content.
+#[derive(Debug, Clone, Default)]
+pub struct Envelope {
+    pub command_id: Option<String>,
+    pub digest: Option<[u8; 32]>,
+    pub expected_version: Option<u64>,
+}
+
+impl Fixture {
+    /// A Task that does nothing by itself: dispatch and completion manual.
+    pub fn manual(notation: &str) -> Self {
+        Self::create(create_input(notation), Policy::Manual)
+    }
+
+    /// A Task that runs and ends by itself: dispatch and completion auto.
+    pub fn auto(notation: &str) -> Self {
+        Self::create(create_input(notation), Policy::Auto)
+    }
+
+    /// A manual Task in draft.
+    pub fn draft(notation: &str) -> Self {
+        let given = CreateTask { draft: Some(true), ..create_input(notation) };
+        Self::create(given, Policy::Manual)
+    }
+
+    /// Any Task.
+    pub fn create(given: CreateTask, policy: Policy) -> Self {
+        Self::try_create(given, policy, Limits::default()).expect("the create is in order")
+    }
+
+    /// A create that may be refused.
+    pub fn try_create(
+        given: CreateTask,
+        policy: Policy,
+        limits: Limits,
+    ) -> Result<Self, Rejection> {
+        Self::try_create_under(given, policy, limits, None)
+    }
+
+    /// A create of a child that may be refused.
+    pub fn try_create_under(
+        given: CreateTask,
+        policy: Policy,
+        limits: Limits,
+        parent: Option<&Parent>,
+    ) -> Result<Self, Rejection> {
+        let caller = orchestrator();
+        let command_id: CommandId = "create".parse().unwrap();
+        let defaults = Defaults { policy, worker_pool_id: pool_id(POOL) };
+        let mut ids = 0;
+        let cx = Cx {
+            caller: &caller,
+            stamp: stamp(START, &mut ids, 0),
+            command_id: Some(&command_id),
+            digest: Some(Digest([7; 32])),
+            expected_version: None,
+            trace: None,
+            epoch: 0,
+            limits: &limits,
+        };
+        let (task, outcome) = Task::create(&cx, &given, &defaults, parent)?;
+        let log = vec![outcome.commit.expect("a create writes")];
+        let fixture = Self { task, log, limits, now: START, random: 0, ids };
+        fixture.check();
+        Ok(fixture)
+    }
+}
+
+impl Fixture {
+    /// Runs a command as its caller; checks everything the module's text names.
+    pub fn run(&mut self, caller: &Caller, command: &Command) -> Result<Outcome, Rejection> {
+        self.run_with(caller, command, &Envelope::default())
+    }
+
+    /// Runs a command with a `command_id` or an expected version.
+    pub fn run_with(
+        &mut self,
+        caller: &Caller,
+        command: &Command,
+        envelope: &Envelope,
+    ) -> Result<Outcome, Rejection> {
+        self.now += 1;
+        let before = self.task.clone();
+        let limits = self.limits.clone();
+        let command_id = envelope.command_id.as_ref().map(|c| c.parse::<CommandId>().unwrap());
+        let cx = Cx {
+            caller,
+            stamp: stamp(self.now, &mut self.ids, self.random),
+            command_id: command_id.as_ref(),
+            digest: envelope.digest.map(Digest),
+            expected_version: envelope.expected_version,
+            trace: None,
+            epoch: 0,
+            limits: &limits,
+        };
+        self.try_and_abort(&cx, command);
+        let result = self.task.decide(&cx, command);
+        self.task.settle();
+        match result.as_ref().ok().and_then(|outcome| outcome.commit.clone()) {
+            Some(commit) => {
+                assert_eq!(
+                    commit.first_seq,
+                    before.version() + 1,
+                    "the commit follows: {command:?}"
+                );
+                assert_eq!(commit.last_seq(), self.task.version(), "{command:?}");
+                check_stored_form(&commit);
+                self.log.push(commit);
+                self.check();
+            }
+            None => assert_eq!(self.task, before, "nothing was written, so nothing changed"),
+        }
+        result
+    }
+
+    /// Fresh ids at the time of now.
+    pub fn stamp(&mut self) -> Stamp {
+        stamp(self.now, &mut self.ids, self.random)
+    }
+
+    /// What is decided and then taken back leaves no trace.
+    fn try_and_abort(&self, cx: &Cx<'_>, command: &Command) {
+        let mut trial = self.task.clone();
+        let result = trial.decide(cx, command);
+        trial.abort();
+        assert_eq!(trial, self.task, "abort restores the state: {command:?} gave {result:?}");
+        trial.check_invariants().expect("the invariants hold after an abort");
+    }
+
+    /// Commands decided one behind the other while the first append is in flight, then given up:
+    /// the state is exactly what it was. Refused ones among them change nothing on the way.
+    pub fn try_ahead(&self, caller: &Caller, commands: &[Command]) {
+        let (mut trial, mut ids) = (self.task.clone(), self.ids);
+        for command in commands {
+            let before = trial.clone();
+            let cx = Cx {
+                caller,
+                stamp: stamp(self.now + 1, &mut ids, self.random),
+                command_id: None,
+                digest: None,
+                expected_version: None,
+                trace: None,
+                epoch: 0,
+                limits: &self.limits,
+            };
+            let result = trial.decide(&cx, command);
+            trial.check_invariants().expect("the invariants hold while the state is ahead");
+            let written = result.as_ref().is_ok_and(|outcome| outcome.commit.is_some());
+            assert!(written || trial == before, "{command:?} changed nothing: {result:?}");
+        }
+        trial.abort();
+        assert!(!trial.is_ahead());
+        assert_eq!(trial, self.task, "abort restores the state after {commands:?}");
+    }
+
+    /// Runs an orchestrator's command that is in order.
+    pub fn ok(&mut self, command: Command) -> Outcome {
+        self.ok_as(&orchestrator(), command)
+    }
+
+    /// Runs a command that is in order.
+    pub fn ok_as(&mut self, caller: &Caller, command: Command) -> Outcome {
+        match self.run(caller, &command) {
+            Ok(outcome) => outcome,
+            Err(rejection) => {
+                panic!("{command:?} was refused: {rejection} {:?}", rejection.details)
+            }
+        }
+    }
+
+    /// Runs an orchestrator's command that must be refused with `code`.
+    pub fn refuse(&mut self, command: Command, code: Code) -> Rejection {
+        self.refuse_as(&orchestrator(), command, code)
+    }
+
+    /// Runs a command that must be refused with `code`.
+    pub fn refuse_as(&mut self, caller: &Caller, command: Command, code: Code) -> Rejection {
+        match self.run(caller, &command) {
+            Ok(outcome) => panic!("{command:?} was accepted: {outcome:?}"),
+            Err(rejection) => {
+                assert_eq!(
+                    rejection.code, code,
+                    "{command:?}: {rejection} {:?}",
+                    rejection.details
+                );
+                rejection
+            }
+        }
+    }
+
+    /// The invariants hold, and a replay of the log is the live state.
+    pub fn check(&self) {
+        self.task.check_invariants().unwrap_or_else(|wrong| panic!("{wrong}\n{}", self.history()));
+        let replayed = self.replayed();
+        assert_eq!(replayed, self.task, "replay equals live\n{}", self.history());
+        replayed.check_invariants().expect("the invariants hold after a replay");
+    }
+
+    /// The Task as its log alone makes it.
+    pub fn replayed(&self) -> Task {
+        let mut task = Task::restore(&self.log[0]).expect("the first commit is a creation");
+        for commit in &self.log[1..] {
+            task.replay(commit).unwrap_or_else(|illegal| panic!("{illegal}\n{}", self.history()));
+        }
+        task
+    }
+
+    /// Continues with the Task as its log alone makes it: what a new owner knows.
+    pub fn restart(&mut self) {
+        self.task = self.replayed();
+    }
+
+    /// Lets time pass; nothing happens by itself.
+    pub fn wait_ms(&mut self, ms: i64) {
+        self.now += ms;
+    }
+
+    /// Judges what is due until nothing is due any more.
+    pub fn judge_due(&mut self) {
+        while self.task.next_due().is_some_and(|due| due <= self.now + 1) {
+            let before = self.log.len();
+            self.ok_as(&system(), Command::Due);
+            assert!(self.log.len() > before, "something was due, so something is written");
+        }
+    }
+}
+
+/// What is written reads back as the same event.
+fn check_stored_form(commit: &Commit) {
+    for event in &commit.events {
+        let stored = serde_json::to_value(&event.body).expect("a payload is JSON");
+        let back = Body::deserialize(event.body.event_type(), stored.clone());
+        assert_eq!(back.expect("a payload reads back"), event.body, "{stored}");
+    }
+}
+
+fn stamp(now: Millis, ids: &mut u128, random: u64) -> Stamp {
+    let mut next = || {
+        *ids += 1;
+        Uuid::from_u128(*ids)
+    };
+    Stamp {
+        now,
+        commit_id: CommitId(next()),
+        run_id: RunId(next()),
+        attempt_id: AttemptId(next()),
+        random,
+    }
+}
