@@ -1,1 +1,13 @@
-//! Placeholder.
+//! Embedded adapters: everything a single process needs to run Tasks without any server.
+//!
+//! [`JsonlJournal`] keeps one file per Task and answers only when what it was given is on disk;
+//! [`JsonlReader`] looks at the same files from another process. [`MemoryLeases`] knows who is
+//! alive for as long as the process is.
+
+mod jsonl;
+mod leases;
+
+pub use jsonl::{
+    Damage, Disk, Files, JsonlJournal, JsonlReader, OpenError, OpenReport, Options, Repair,
+};
+pub use leases::MemoryLeases;

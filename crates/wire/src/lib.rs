@@ -1,1 +1,9 @@
-//! Placeholder.
+//! What crosses a process or is stored, in bytes.
+//!
+//! [`stored`] is the form of a Task's log: one JSON object a line, one event an object, a checksum
+//! on every line. [`digest`] is the fingerprint of a command, which makes a repeat recognisable.
+//!
+//! What is deliberately absent: files, sockets, and any knowledge of who reads or writes.
+
+pub mod stored;
+pub mod digest;

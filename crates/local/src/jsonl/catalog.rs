@@ -1,0 +1,201 @@
+//! All Tasks of a data directory, in memory: what `entry`, `entries` and create look at.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tenure_core::event::{Body, Commit};
+use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::status::TaskStatus;
+use tenure_ports::journal::{Entry, TaskKey};
+
+use super::index::Row;
+use super::tail::{Tail, end_of};
+
+/// A Task and its log.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Names the slot among open files.
+    pub(crate) id: u64,
+    pub(crate) key: TaskKey,
+    pub(crate) wal_name: WalName,
+    /// Held while the log is written or judged: one at a time per Task.
+    pub(crate) log: Mutex<Log>,
+    /// Held for moments only, so that nobody who asks waits for a disk.
+    pub(crate) facts: Mutex<Facts>,
+}
+
+/// What is known of a log.
+#[derive(Debug)]
+pub(crate) enum Log {
+    /// Its creation is in flight.
+    Creating,
+    /// Nothing: it is to be judged before it is used.
+    Unverified {
+        /// Whether its content may not be on disk yet.
+        sync: bool,
+    },
+    /// Whole and on disk.
+    Good(Whole),
+    /// It could not be brought back into a known state; only a restart can help.
+    Closed(Box<str>),
+}
+
+/// How much of a log is whole commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whole {
+    pub(crate) len: u64,
+    pub(crate) last_seq: u64,
+}
+
+/// What the index knows of a Task.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub(crate) title: Box<str>,
+    pub(crate) created_at: Millis,
+    pub(crate) updated_at: Millis,
+    pub(crate) ended: Option<TaskStatus>,
+    pub(crate) archived: bool,
+    pub(crate) damaged: bool,
+    /// Bytes of the log.
+    pub(crate) len: u64,
+    /// Whether the Task exists: false while its creation is in flight.
+    pub(crate) exists: bool,
+}
+
+impl Facts {
+    /// Those of a Task whose creation begins.
+    pub(crate) fn creating(title: &str, created_at: Millis) -> Self {
+        Self {
+            title: title.into(),
+            created_at,
+            updated_at: created_at,
+            ended: None,
+            archived: false,
+            damaged: false,
+            len: 0,
+            exists: false,
+        }
+    }
+
+    pub(crate) fn of_row(row: &Row) -> Self {
+        Self {
+            title: row.title.as_str().into(),
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+            ended: row.ended,
+            archived: row.archived,
+            damaged: false,
+            len: row.len,
+            exists: true,
+        }
+    }
+
+    /// Takes over what the end of the log says.
+    pub(crate) fn take_tail(&mut self, tail: &Tail) {
+        self.updated_at = tail.last.created_at;
+        self.ended = tail.ended;
+        self.archived = tail.archived;
+        self.len = tail.len;
+        self.damaged = false;
+    }
+
+    /// Takes over commits that were appended. Answers whether the index should be told: it is of
+    /// everything that is left once a Task has ended.
+    pub(crate) fn take_commits(&mut self, commits: &[Arc<Commit>]) -> bool {
+        for commit in commits {
+            self.updated_at = commit.created_at;
+            for event in &commit.events {
+                self.ended = self.ended.or_else(|| end_of(&event.body));
+                self.archived |= matches!(event.body, Body::TaskArchived(_));
+            }
+        }
+        self.ended.is_some()
+    }
+}
+
+impl Slot {
+    pub(crate) fn entry(&self) -> Option<Entry> {
+        let facts = self.facts.lock();
+        facts.exists.then(|| Entry {
+            key: self.key.clone(),
+            wal_name: self.wal_name.clone(),
+            title: facts.title.to_string(),
+            created_at: facts.created_at,
+            updated_at: facts.updated_at,
+            ended: facts.ended,
+            archived: facts.archived,
+            damaged: facts.damaged,
+        })
+    }
+
+    pub(crate) fn row(&self) -> Row {
+        let facts = self.facts.lock();
+        Row {
+            session_id: self.key.session_id.clone(),
+            task_id: self.key.task_id.clone(),
+            wal_name: self.wal_name.clone(),
+            title: facts.title.to_string(),
+            created_at: facts.created_at,
+            updated_at: facts.updated_at,
+            ended: facts.ended,
+            archived: facts.archived,
+            len: facts.len,
+        }
+    }
+}
+
+/// Slots by session and Task.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    sessions: RwLock<HashMap<SessionId, HashMap<TaskId, Arc<Slot>>>>,
+    next_id: AtomicU64,
+}
+
+impl Catalog {
+    pub(crate) fn get(&self, key: &TaskKey) -> Option<Arc<Slot>> {
+        self.sessions.read().get(&key.session_id)?.get(&key.task_id).cloned()
+    }
+
+    /// Adds a Task, unless there is one of this key (ID-03).
+    pub(crate) fn add(
+        &self,
+        key: &TaskKey,
+        wal_name: WalName,
+        log: Log,
+        facts: Facts,
+    ) -> Option<Arc<Slot>> {
+        use std::collections::hash_map::Entry::{Occupied, Vacant};
+        let mut sessions = self.sessions.write();
+        if !sessions.contains_key(&key.session_id) {
+            sessions.insert(key.session_id.clone(), HashMap::new());
+        }
+        let tasks = sessions.get_mut(&key.session_id)?;
+        match tasks.entry(key.task_id.clone()) {
+            Occupied(_) => None,
+            Vacant(place) => {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let (log, facts) = (Mutex::new(log), Mutex::new(facts));
+                let slot = Slot { id, key: key.clone(), wal_name, log, facts };
+                Some(place.insert(Arc::new(slot)).clone())
+            }
+        }
+    }
+
+    /// Takes back a Task whose creation failed.
+    pub(crate) fn remove(&self, key: &TaskKey) {
+        if let Some(tasks) = self.sessions.write().get_mut(&key.session_id) {
+            tasks.remove(&key.task_id);
+        }
+    }
+
+    /// The slots of a session, or of all.
+    pub(crate) fn slots(&self, session: Option<&SessionId>) -> Vec<Arc<Slot>> {
+        let sessions = self.sessions.read();
+        match session {
+            Some(id) => sessions.get(id).into_iter().flat_map(HashMap::values).cloned().collect(),
+            None => sessions.values().flat_map(HashMap::values).cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What is done to log files, behind a seam where tests put failures.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Changes to log files. Reading is not here: it fails into errors that readers report anyway.
+pub trait Disk: fmt::Debug + Send + Sync + 'static {
+    /// An open log.
+    type File: fmt::Debug + Send + Sync + 'static;
+
+    /// Makes a file that must not exist yet.
+    fn create_new(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Opens a file that exists, for writing.
+    fn open(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Writes at `offset`; possibly fewer bytes than given.
+    fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Cuts the file to `len` bytes.
+    fn truncate(&self, file: &Self::File, len: u64) -> io::Result<()>;
+
+    /// Waits until the content is on disk.
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+
+    /// Makes a directory; one that is there is no error. Answers whether it is new.
+    fn create_dir(&self, path: &Path) -> io::Result<bool>;
+
+    /// Waits until the names in a directory are on disk.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Writes everything at `offset`, in one call unless the system writes less.
+    fn write_all_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.write_at(file, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files;
+
+impl Disk for Files {
+    type File = File;
+
+    fn create_new(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().write(true).create_new(true).open(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().write(true).open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.write_at(bytes, offset)
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        file.set_len(len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<bool> {
+        match fs::create_dir(path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}

@@ -1,0 +1,111 @@
+//! Directory syncs shared by whoever waits for one.
+//!
+//! A sync covers everything that was there before it *started*. So whoever comes while one runs
+//! waits for the next, together with all others who came meanwhile.
+
+use std::io;
+use std::mem;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Waiters that are answered later: the thread that brings them goes on.
+#[derive(Debug)]
+pub(crate) struct Group<T> {
+    state: Mutex<Waiting<T>>,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    items: Vec<T>,
+    syncing: bool,
+}
+
+impl<T> Default for Group<T> {
+    fn default() -> Self {
+        Self { state: Mutex::new(Waiting { items: Vec::new(), syncing: false }) }
+    }
+}
+
+impl<T> Group<T> {
+    /// Adds an item. Unless another thread is syncing already, this one syncs until nobody waits,
+    /// and hands each group to `done` with how its sync went.
+    pub(crate) fn join(
+        &self,
+        item: T,
+        sync: impl Fn() -> io::Result<()>,
+        done: impl Fn(Vec<T>, io::Result<()>),
+    ) {
+        {
+            let mut state = self.state.lock();
+            state.items.push(item);
+            if mem::replace(&mut state.syncing, true) {
+                return;
+            }
+        }
+        let _unlead = Unlead(self);
+        while let Some(items) = self.take() {
+            let result = sync();
+            done(items, result);
+        }
+    }
+
+    /// The next group; none ends the lead.
+    fn take(&self) -> Option<Vec<T>> {
+        let mut state = self.state.lock();
+        state.syncing = !state.items.is_empty();
+        state.syncing.then(|| mem::take(&mut state.items))
+    }
+}
+
+/// Ends the lead where a panic would keep it for ever.
+struct Unlead<'a, T>(&'a Group<T>);
+
+impl<T> Drop for Unlead<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.lock().syncing = false;
+        }
+    }
+}
+
+/// Waiters that block until it is done: for syncs that are rare.
+#[derive(Debug, Default)]
+pub(crate) struct Barrier {
+    state: Mutex<Rounds>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    started: u64,
+    /// The last round that succeeded.
+    succeeded: u64,
+    running: bool,
+}
+
+impl Barrier {
+    /// Returns after a sync that started after this call.
+    pub(crate) fn wait(&self, sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let needed = state.started + 1;
+        loop {
+            if state.succeeded >= needed {
+                return Ok(());
+            }
+            if state.running {
+                self.ended.wait(&mut state);
+                continue;
+            }
+            state.running = true;
+            state.started += 1;
+            let round = state.started;
+            drop(state);
+            let result = sync();
+            state = self.state.lock();
+            state.running = false;
+            self.ended.notify_all();
+            result?;
+            state.succeeded = round;
+        }
+    }
+}

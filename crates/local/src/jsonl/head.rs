@@ -1,0 +1,91 @@
+//! The start of a log: whose it is.
+
+use std::fs::File;
+use std::io;
+
+use tenure_core::event::Body;
+use tenure_core::id::{Millis, TaskId};
+use tenure_ports::journal::TaskKey;
+use tenure_wire::stored::{Line, decode_line};
+
+use super::index::Place;
+use super::lines::{Forward, LineFault};
+use super::tail::{Tail, TailError, read_tail};
+
+/// What a log that no index knows turns out to be.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The log of a Task.
+    Task(Head),
+    /// A creation that was never finished: no whole commit.
+    Unborn,
+    /// Damaged; the Task it is of, as far as that can be told.
+    Damaged(TaskKey),
+}
+
+/// What the first line says of a Task.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) key: TaskKey,
+    pub(crate) title: String,
+    pub(crate) created_at: Millis,
+    pub(crate) tail: Tail,
+}
+
+/// Reads the first and the last lines of a log.
+pub(crate) fn identify(file: &File, place: &Place) -> io::Result<Found> {
+    let size = file.metadata()?.len();
+    let first = first_line(file)?;
+    let tail = match read_tail(file, size) {
+        Ok(None) if !matches!(first, First::Damaged) => return Ok(Found::Unborn),
+        Ok(tail) => tail,
+        Err(TailError::Damaged) => None,
+        Err(TailError::Io(error)) => return Err(error),
+    };
+    let named = match (&first, &tail) {
+        (First::Line(line), _) => Some(line.task_id.clone()),
+        (_, Some(tail)) => Some(tail.last.task_id.clone()),
+        _ => None,
+    };
+    let key = key_of(place, named)?;
+    match (first, tail) {
+        (First::Line(line), Some(tail)) => Ok(head(key, &line, tail, place)),
+        _ => Ok(Found::Damaged(key)),
+    }
+}
+
+/// A log that does not say whose it is goes by its name, which by default is the Task's.
+fn key_of((session, name): &Place, named: Option<TaskId>) -> io::Result<TaskKey> {
+    let task_id = named.map_or_else(|| TaskId::new(name.as_str()), Ok);
+    let task_id = task_id.map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(TaskKey { session_id: session.clone(), task_id })
+}
+
+fn head(key: TaskKey, line: &Line, tail: Tail, (session, name): &Place) -> Found {
+    let Body::TaskCreated(created) = &line.event.body else { return Found::Damaged(key) };
+    let is_own = line.session_id == *session
+        && created.task.wal_name == *name
+        && tail.last.session_id == *session
+        && tail.last.task_id == key.task_id;
+    if !is_own {
+        return Found::Damaged(key);
+    }
+    let title = created.task.title.to_string();
+    Found::Task(Head { key, title, created_at: line.created_at, tail })
+}
+
+enum First {
+    Line(Box<Line>),
+    /// There is no complete line.
+    Missing,
+    Damaged,
+}
+
+fn first_line(file: &File) -> io::Result<First> {
+    match Forward::new(file, u64::MAX).next() {
+        Ok(Some(text)) => Ok(decode_line(text).map_or(First::Damaged, |l| First::Line(Box::new(l)))),
+        Ok(None) => Ok(First::Missing),
+        Err(LineFault::TooLong) => Ok(First::Damaged),
+        Err(LineFault::Io(error)) => Err(error),
+    }
+}

@@ -1,0 +1,220 @@
+//! The index file: a row per Task, so that logs need not be read to know what there is (P08).
+//!
+//! It is derived and disposable (STORE-16): rows are added without a sync, the last row of a log
+//! counts, and lines that are torn or damaged are passed over. A journal marks the file when it
+//! opens and when it closes well. Only after a good close are rows of ended Tasks believed as they
+//! stand; otherwise they are held against the sizes of the logs.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tenure_core::id::{Millis, SessionId, TaskId, WalName};
+use tenure_core::status::TaskStatus;
+use tenure_wire::stored::{is_sealed, seal};
+
+use super::lines::{Forward, LineFault};
+
+/// What the index keeps of a Task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) session_id: SessionId,
+    pub(crate) task_id: TaskId,
+    pub(crate) wal_name: WalName,
+    pub(crate) title: String,
+    pub(crate) created_at: Millis,
+    pub(crate) updated_at: Millis,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<TaskStatus>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) archived: bool,
+    /// Bytes of the log when the row was written: an ended Task's log of another length has
+    /// changed since.
+    pub(crate) len: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    mark: State,
+}
+
+/// What a journal says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// It writes logs, and rows may lag behind.
+    Open,
+    /// It went away with every row written.
+    Closed,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Record {
+    Row(Row),
+    Mark(Mark),
+}
+
+/// Where a log lies.
+pub(crate) type Place = (SessionId, WalName);
+
+/// What an index file says.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) rows: HashMap<Place, Row>,
+    /// Lines that count no more, or never did.
+    pub(crate) stale: usize,
+    /// Whether the last line says that the journal closed well.
+    pub(crate) is_clean: bool,
+    /// How far it was read: the end of its last complete line.
+    pub(crate) read_to: u64,
+    /// Logs whose rows came with the last [`read_on`](Self::read_on).
+    pub(crate) fresh: Vec<Place>,
+}
+
+impl Rows {
+    /// Takes in what was added since the last call.
+    pub(crate) fn read_on(&mut self, mut file: &File) -> io::Result<()> {
+        self.fresh.clear();
+        file.seek(SeekFrom::Start(self.read_to))?;
+        let start = self.read_to;
+        let mut lines = Forward::new(file, u64::MAX);
+        loop {
+            match lines.next() {
+                Ok(Some(line)) => {
+                    self.take(line);
+                    self.read_to = start + lines.end();
+                }
+                Ok(None) => return Ok(()),
+                Err(LineFault::TooLong) => {
+                    self.stale += 1;
+                    return Ok(());
+                }
+                Err(LineFault::Io(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn take(&mut self, line: &[u8]) {
+        let record = is_sealed(line).then(|| serde_json::from_slice(line).ok()).flatten();
+        self.is_clean = matches!(record, Some(Record::Mark(Mark { mark: State::Closed })));
+        match record {
+            Some(Record::Row(row)) => {
+                let place = (row.session_id.clone(), row.wal_name.clone());
+                self.fresh.push(place.clone());
+                self.stale += usize::from(self.rows.insert(place, row).is_some());
+            }
+            Some(Record::Mark(_)) | None => self.stale += 1,
+        }
+    }
+}
+
+/// The index of the journal that holds the lock.
+#[derive(Debug)]
+pub(crate) struct Index {
+    writer: Mutex<Writer>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: File,
+    line: Vec<u8>,
+    /// A row did not reach the file, or a log is not as its row says.
+    in_doubt: bool,
+}
+
+impl Index {
+    /// Goes on with the file at `path`, or begins it.
+    pub(crate) fn resume(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+        if file.metadata()?.len() > 0 {
+            file.write_all(b"\n")?; // Its last line may be torn.
+        }
+        let file = Self::begin(file)?;
+        Ok(Self { writer: Mutex::new(Writer { file, line: Vec::new(), in_doubt: false }) })
+    }
+
+    /// Replaces the file at `path` by one with these rows and nothing else.
+    pub(crate) fn rewrite(
+        &self,
+        path: &Path,
+        draft: &Path,
+        rows: impl Iterator<Item = Row>,
+    ) -> io::Result<()> {
+        let mut writer = self.writer.lock();
+        let mut out = BufWriter::new(File::create(draft)?);
+        for row in rows {
+            writer.line.clear();
+            write_line(&mut writer.line, &row)?;
+            out.write_all(&writer.line)?;
+        }
+        let file = out.into_inner()?;
+        writer.file = Self::begin(file)?;
+        std::fs::rename(draft, path)
+    }
+
+    /// Says durably that from now on rows may lag behind.
+    fn begin(mut file: File) -> io::Result<File> {
+        let mut line = Vec::new();
+        write_line(&mut line, &Mark { mark: State::Open })?;
+        file.write_all(&line)?;
+        file.sync_all()?;
+        Ok(file)
+    }
+
+    /// Adds rows. A failure costs time at the next start and nothing else.
+    pub(crate) fn add(&self, rows: impl Iterator<Item = Row>) {
+        let mut writer = self.writer.lock();
+        if let Err(error) = writer.add(rows) {
+            tracing::warn!(%error, "the index could not be written and will be rebuilt");
+            writer.in_doubt = true;
+        }
+    }
+
+    /// Some log is not known to be as its row says.
+    pub(crate) fn doubt(&self) {
+        self.writer.lock().in_doubt = true;
+    }
+
+    /// Says durably that every row is written, if so.
+    pub(crate) fn close(&self) {
+        let mut writer = self.writer.lock();
+        if !writer.in_doubt
+            && let Err(error) = writer.close()
+        {
+            tracing::warn!(%error, "the index could not be closed and will be checked");
+        }
+    }
+}
+
+impl Writer {
+    fn add(&mut self, rows: impl Iterator<Item = Row>) -> io::Result<()> {
+        self.line.clear();
+        if self.in_doubt {
+            self.line.push(b'\n'); // What was written last may be torn.
+        }
+        for row in rows {
+            write_line(&mut self.line, &row)?;
+        }
+        self.file.write_all(&self.line)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        self.line.clear();
+        write_line(&mut self.line, &Mark { mark: State::Closed })?;
+        self.file.write_all(&self.line)?;
+        self.file.sync_data()
+    }
+}
+
+fn write_line(out: &mut Vec<u8>, record: &impl Serialize) -> io::Result<()> {
+    let start = out.len();
+    serde_json::to_writer(&mut *out, record)?;
+    out.pop(); // The closing brace: the checksum goes before it.
+    seal(out, start);
+    Ok(())
+}

@@ -1,0 +1,374 @@
+//! The journal of the process that holds the data directory.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::sys::resource::{Resource, getrlimit};
+use parking_lot::Mutex;
+use tenure_core::event::{Body, Commit, Event};
+use tenure_core::id::{SessionId, WalName};
+use tenure_ports::Journal;
+use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
+use tokio::sync::oneshot;
+
+use super::catalog::{Facts, Log, Slot, Whole};
+use super::disk::{Disk, Files};
+use super::group::{Barrier, Group};
+use super::lock::Lock;
+use super::log::{Logs, encode_all};
+use super::pool::Pool;
+use super::startup::{self, OpenError, OpenReport, Opened, Repair};
+
+/// Numbers of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Threads that write and sync. Syncs of different files overlap, so more threads mean more
+    /// appends a second until the disk is busy.
+    pub sync_threads: usize,
+    /// Threads that read logs.
+    pub read_threads: usize,
+    /// Log files kept open; none: half of what the process may open.
+    pub open_files: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { sync_threads: 16, read_threads: 4, open_files: None }
+    }
+}
+
+/// Log files kept open, whatever the process may open.
+const OPEN_FILES_MAX: usize = 8192;
+/// Log files kept open, however little the process may open.
+const OPEN_FILES_MIN: usize = 16;
+
+impl Options {
+    fn open_files(&self) -> usize {
+        self.open_files.unwrap_or_else(|| {
+            let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+            let half = usize::try_from(soft / 2).unwrap_or(OPEN_FILES_MAX);
+            half.clamp(OPEN_FILES_MIN, OPEN_FILES_MAX)
+        })
+    }
+}
+
+/// The [`Journal`] of a single process: a file per Task, in a data directory of its own.
+///
+/// An append is one write and one sync of the Task's file; a create also waits for a sync of its
+/// directory, which it shares with whoever creates at the same time. Once begun, a write goes
+/// through even if its future is dropped.
+///
+/// Dropping the journal finishes what is queued and blocks until that is on disk.
+#[derive(Debug)]
+pub struct JsonlJournal<D: Disk = Files> {
+    shared: Arc<Shared<D>>,
+    writers: Pool,
+    readers: Pool,
+    _lock: Lock,
+}
+
+impl JsonlJournal {
+    /// Opens a data directory, which must exist and which no other process may write.
+    pub fn open(data: impl AsRef<Path>, options: Options) -> Result<(Self, OpenReport), OpenError> {
+        Self::open_on(data, options, Files)
+    }
+}
+
+impl<D: Disk> JsonlJournal<D> {
+    /// Opens a data directory, and changes logs through `disk`.
+    pub fn open_on(
+        data: impl AsRef<Path>,
+        options: Options,
+        disk: D,
+    ) -> Result<(Self, OpenReport), OpenError> {
+        let data = data.as_ref();
+        let Opened { lock, logs, report } =
+            startup::open(data, disk, options.open_files(), options.sync_threads)?;
+        let io_error = |source| OpenError::Io { path: data.to_owned(), source };
+        let shared = Shared { logs, dirs: Mutex::default(), dirs_made: Barrier::default() };
+        let journal = Self {
+            shared: Arc::new(shared),
+            writers: Pool::start("wal-sync", options.sync_threads).map_err(io_error)?,
+            readers: Pool::start("wal-read", options.read_threads).map_err(io_error)?,
+            _lock: lock,
+        };
+        Ok((journal, report))
+    }
+
+    /// Torn tails cut off since opening, or since the last call.
+    pub fn take_repairs(&self) -> Vec<Repair> {
+        mem::take(&mut self.shared.logs.repairs.lock())
+    }
+}
+
+impl<D: Disk> Drop for JsonlJournal<D> {
+    fn drop(&mut self) {
+        self.readers.close();
+        self.writers.close();
+        self.shared.logs.index.close();
+    }
+}
+
+impl<D: Disk> Journal for JsonlJournal<D> {
+    async fn create(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        let facts = check_creation(key, wal_name, &commits)?;
+        let logs = &self.shared.logs;
+        let Some(slot) = logs.catalog.add(key, wal_name.clone(), Log::Creating, facts) else {
+            return Err(logs.refuse_second(key));
+        };
+        let (reply, answer) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.writers.run(move |buffer| shared.create(slot, commits, buffer, reply));
+        answer.await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    async fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        let Some(slot) = self.shared.logs.catalog.get(key) else {
+            return Err(AppendError::Failed(format!("task {key} does not exist")));
+        };
+        let (reply, answer) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.writers.run(move |buffer| {
+            // The caller may have gone; the commits stand.
+            let _ = reply.send(shared.logs.append(&slot, after, &commits, buffer));
+        });
+        answer.await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    async fn read<F>(&self, key: &TaskKey, each: F) -> Result<(), ReadError>
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        let slot = self.shared.logs.catalog.get(key).filter(|slot| slot.facts.lock().exists);
+        let slot = slot.ok_or(ReadError::NotFound)?;
+        let (reply, answer) = oneshot::channel();
+        let shared = self.shared.clone();
+        self.readers.run(move |_| {
+            let _ = reply.send(shared.logs.read(&slot, each));
+        });
+        answer.await.unwrap_or_else(|_| Err(ReadError::Failed("the read broke off".into())))
+    }
+
+    async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
+        Ok(self.shared.logs.catalog.get(key).and_then(|slot| slot.entry()))
+    }
+
+    async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
+        let slots = self.shared.logs.catalog.slots(session);
+        Ok(slots.iter().filter_map(|slot| slot.entry()).collect())
+    }
+
+    fn release(&self, key: &TaskKey) {
+        if let Some(slot) = self.shared.logs.catalog.get(key) {
+            self.shared.logs.files.close(&slot);
+        }
+    }
+}
+
+/// The thread that wrote did not answer: what it did is to be read.
+fn lost() -> AppendError {
+    AppendError::Unknown("the journal did not answer".into())
+}
+
+/// The first commits of a Task are its creation, under the names they are stored by.
+fn check_creation(
+    key: &TaskKey,
+    wal_name: &WalName,
+    commits: &[Arc<Commit>],
+) -> Result<Facts, AppendError> {
+    let first = commits.first().and_then(|commit| Some((commit, commit.events.first()?)));
+    let Some((commit, Event { body: Body::TaskCreated(created), .. })) = first else {
+        return Err(AppendError::Failed("a log starts with task_created".into()));
+    };
+    let task = &created.task;
+    let is_own = task.task_id == key.task_id
+        && task.session_id == key.session_id
+        && task.wal_name == *wal_name;
+    if !is_own {
+        return Err(AppendError::Failed(format!("task_created is not of task {key}")));
+    }
+    Ok(Facts::creating(&task.title, commit.created_at))
+}
+
+impl<D: Disk> Logs<D> {
+    /// Why a key cannot be used for a new Task.
+    fn refuse_second(&self, key: &TaskKey) -> AppendError {
+        let slot = self.catalog.get(key);
+        let closed = slot.and_then(|slot| match &*slot.log.try_lock()? {
+            Log::Closed(why) if !slot.facts.lock().exists => Some(why.to_string()),
+            _ => None,
+        });
+        closed.map_or(AppendError::TaskExists, AppendError::Failed)
+    }
+}
+
+/// What the threads work on.
+#[derive(Debug)]
+struct Shared<D: Disk> {
+    logs: Logs<D>,
+    dirs: Mutex<HashMap<SessionId, Arc<SessionDir<D>>>>,
+    /// Syncs of the directory that holds the sessions.
+    dirs_made: Barrier,
+}
+
+/// The directory of a session.
+#[derive(Debug)]
+struct SessionDir<D: Disk> {
+    /// Whether the directory itself is there for good.
+    is_made: Mutex<bool>,
+    /// Creations whose files are synced and whose names are not.
+    creations: Group<Creation<D>>,
+}
+
+/// A creation whose file is on disk.
+#[derive(Debug)]
+struct Creation<D: Disk> {
+    slot: Arc<Slot>,
+    file: Arc<D::File>,
+    whole: Whole,
+    commits: Vec<Arc<Commit>>,
+    reply: oneshot::Sender<Result<(), AppendError>>,
+}
+
+impl<D: Disk> Shared<D> {
+    fn create(
+        &self,
+        slot: Arc<Slot>,
+        commits: Vec<Arc<Commit>>,
+        buffer: &mut Vec<u8>,
+        reply: oneshot::Sender<Result<(), AppendError>>,
+    ) {
+        let session = slot.key.session_id.clone();
+        let dir = self.dirs.lock().entry(session).or_insert_with(SessionDir::new).clone();
+        match self.write_new(&slot, &dir, &commits, buffer) {
+            Ok((file, whole)) => {
+                let creation = Creation { slot, file, whole, commits, reply };
+                self.name(&dir, creation);
+            }
+            Err(error) => {
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Makes the file of a Task, with its first commits on disk. On failure there is no Task.
+    fn write_new(
+        &self,
+        slot: &Slot,
+        dir: &SessionDir<D>,
+        commits: &[Arc<Commit>],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(Arc<D::File>, Whole), AppendError> {
+        let logs = &self.logs;
+        let path = logs.path(slot);
+        let begun = encode_all(&slot.key, 0, commits, buffer).and_then(|last_seq| {
+            self.make_dir(slot, dir).map_err(|error| failed(&path, &error))?;
+            let file = logs.disk.create_new(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => AppendError::NameTaken,
+                _ => failed(&path, &error),
+            })?;
+            Ok((Arc::new(file), last_seq))
+        });
+        let (file, last_seq) = begun.inspect_err(|_| logs.catalog.remove(&slot.key))?;
+        let written =
+            logs.disk.write_all_at(&file, buffer, 0).and_then(|()| logs.disk.sync(&file));
+        match written {
+            Ok(()) => Ok((file, Whole { len: buffer.len() as u64, last_seq })),
+            Err(error) => Err(self.undo(slot, &file, &error)),
+        }
+    }
+
+    /// Makes the directory of a session and waits until it is there for good.
+    fn make_dir(&self, slot: &Slot, dir: &SessionDir<D>) -> io::Result<()> {
+        let mut is_made = dir.is_made.lock();
+        if *is_made {
+            return Ok(());
+        }
+        // Directories from before are durable: opening synced them.
+        if self.logs.disk.create_dir(&self.logs.layout.session(&slot.key.session_id))? {
+            self.dirs_made.wait(|| self.logs.disk.sync_dir(&self.logs.layout.tasks()))?;
+        }
+        *is_made = true;
+        Ok(())
+    }
+
+    /// Makes the name of a new file durable, together with others, and answers.
+    fn name(&self, dir: &SessionDir<D>, creation: Creation<D>) {
+        let path = self.logs.layout.session(&creation.slot.key.session_id);
+        let sync = || self.logs.disk.sync_dir(&path);
+        dir.creations.join(creation, sync, |group, synced| match synced {
+            Ok(()) => self.created(group),
+            Err(error) => {
+                for Creation { slot, file, reply, .. } in group {
+                    let _ = reply.send(Err(self.undo(&slot, &file, &error)));
+                }
+            }
+        });
+    }
+
+    fn created(&self, group: Vec<Creation<D>>) {
+        let logs = &self.logs;
+        for Creation { slot, file, whole, commits, .. } in &group {
+            let mut facts = slot.facts.lock();
+            let has_ended = facts.take_commits(commits);
+            facts.len = whole.len;
+            facts.exists = true;
+            drop(facts);
+            *slot.log.lock() = Log::Good(*whole);
+            if !has_ended {
+                logs.files.put(slot, file.clone());
+            }
+        }
+        logs.index.add(group.iter().map(|creation| creation.slot.row()));
+        for creation in group {
+            let _ = creation.reply.send(Ok(()));
+        }
+    }
+
+    /// Takes a file back that could not be made durable.
+    fn undo(&self, slot: &Slot, file: &D::File, error: &io::Error) -> AppendError {
+        let logs = &self.logs;
+        let path = logs.path(slot);
+        let _ = logs.disk.truncate(file, 0); // An empty file is no Task, should it come back.
+        let removed = logs.disk.remove(&path).and_then(|()| {
+            logs.disk.sync_dir(&logs.layout.session(&slot.key.session_id))
+        });
+        match removed {
+            Ok(()) => {
+                logs.catalog.remove(&slot.key);
+                failed(&path, error)
+            }
+            Err(second) => {
+                logs.index.doubt();
+                let why = format!("{}: {error}; it could not be removed: {second}", path.display());
+                tracing::error!(task = %slot.key, "{why}");
+                *slot.log.lock() = Log::Closed(why.as_str().into());
+                AppendError::Unknown(why)
+            }
+        }
+    }
+}
+
+impl<D: Disk> SessionDir<D> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { is_made: Mutex::new(false), creations: Group::default() })
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> AppendError {
+    AppendError::Failed(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,276 @@
+//! One log: judged, written, synced, and brought back to a known state when that fails.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use tenure_core::event::Commit;
+use tenure_ports::journal::{AppendError, ReadError, TaskKey};
+use tenure_wire::stored::encode;
+
+use super::catalog::{Catalog, Log, Slot, Whole};
+use super::disk::Disk;
+use super::index::Index;
+use super::layout::Layout;
+use super::replay::Source;
+use super::startup::Repair;
+use super::tail::{Tail, TailError, read_tail};
+
+/// The logs of a data directory and what is known of them.
+#[derive(Debug)]
+pub(crate) struct Logs<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) layout: Layout,
+    pub(crate) catalog: Catalog,
+    pub(crate) index: Index,
+    pub(crate) files: OpenFiles<D::File>,
+    /// Torn tails cut since they were last asked for.
+    pub(crate) repairs: Mutex<Vec<Repair>>,
+}
+
+/// Open log files, the longest unused closed first.
+#[derive(Debug)]
+pub(crate) struct OpenFiles<F> {
+    files: Mutex<LruCache<u64, Arc<F>>>,
+}
+
+impl<F> OpenFiles<F> {
+    pub(crate) fn new(max: usize) -> Self {
+        let max = NonZeroUsize::new(max).unwrap_or(NonZeroUsize::MIN);
+        Self { files: Mutex::new(LruCache::new(max)) }
+    }
+
+    pub(crate) fn get(
+        &self,
+        slot: &Slot,
+        open: impl FnOnce() -> io::Result<F>,
+    ) -> io::Result<Arc<F>> {
+        if let Some(file) = self.files.lock().get(&slot.id) {
+            return Ok(file.clone());
+        }
+        let file = Arc::new(open()?);
+        self.put(slot, file.clone());
+        Ok(file)
+    }
+
+    pub(crate) fn put(&self, slot: &Slot, file: Arc<F>) {
+        let evicted = self.files.lock().push(slot.id, file);
+        drop(evicted); // Closed without the lock.
+    }
+
+    pub(crate) fn close(&self, slot: &Slot) {
+        let closed = self.files.lock().pop(&slot.id);
+        drop(closed);
+    }
+}
+
+/// Why a log cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    Damaged,
+    Other(String),
+}
+
+impl<D: Disk> Logs<D> {
+    pub(crate) fn path(&self, slot: &Slot) -> PathBuf {
+        self.layout.wal(&slot.key.session_id, &slot.wal_name)
+    }
+
+    fn file(&self, slot: &Slot) -> io::Result<Arc<D::File>> {
+        self.files.get(slot, || self.disk.open(&self.path(slot)))
+    }
+
+    /// What of the log is whole and on disk. Where that is not known the end of the file is read
+    /// again and its torn tail cut, if any.
+    pub(crate) fn verify(&self, slot: &Slot, log: &mut Log) -> Result<Whole, Unusable> {
+        let sync = match log {
+            Log::Good(whole) => return Ok(*whole),
+            Log::Closed(why) => return Err(Unusable::Other(why.to_string())),
+            Log::Creating => return Err(Unusable::Other("the task is being created".into())),
+            Log::Unverified { sync } => *sync,
+        };
+        let tail = self.settle(slot, sync).map_err(|error| match error {
+            TailError::Damaged => {
+                slot.facts.lock().damaged = true;
+                Unusable::Damaged
+            }
+            TailError::Io(error) => Unusable::Other(self.failed(slot, &error)),
+        })?;
+        slot.facts.lock().take_tail(&tail);
+        let whole = Whole { len: tail.len, last_seq: tail.last.wal_seq };
+        *log = Log::Good(whole);
+        Ok(whole)
+    }
+
+    fn settle(&self, slot: &Slot, sync: bool) -> Result<Tail, TailError> {
+        let path = self.path(slot);
+        let file = File::open(&path).map_err(TailError::Io)?;
+        let size = file.metadata().map_err(TailError::Io)?.len();
+        let tail = read_tail(&file, size)?.ok_or(TailError::Damaged)?;
+        if tail.len < size || sync {
+            self.cut(slot, tail.len, size).map_err(TailError::Io)?;
+        }
+        Ok(tail)
+    }
+
+    /// Cuts a torn tail and makes what is left durable.
+    fn cut(&self, slot: &Slot, len: u64, size: u64) -> io::Result<()> {
+        let file = self.file(slot)?;
+        if len < size {
+            self.disk.truncate(&file, len)?;
+        }
+        self.disk.sync(&file)?;
+        if len < size {
+            self.report(Repair { file: self.path(slot), offset: len, bytes: size - len });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn report(&self, repair: Repair) {
+        tracing::warn!(
+            file = %repair.file.display(), offset = repair.offset, bytes = repair.bytes,
+            "cut off a torn tail"
+        );
+        self.repairs.lock().push(repair);
+    }
+
+    fn failed(&self, slot: &Slot, error: &io::Error) -> String {
+        format!("{}: {error}", self.path(slot).display())
+    }
+
+    /// Adds commits to a log whose last event is `after`.
+    pub(crate) fn append(
+        &self,
+        slot: &Slot,
+        after: u64,
+        commits: &[Arc<Commit>],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), AppendError> {
+        let mut log = slot.log.lock();
+        let whole = self.verify(slot, &mut log).map_err(|why| match why {
+            Unusable::Damaged => {
+                AppendError::Failed(format!("{} is damaged", self.path(slot).display()))
+            }
+            Unusable::Other(message) => AppendError::Failed(message),
+        })?;
+        if whole.last_seq != after {
+            return Err(AppendError::Fenced { expected: after, last: whole.last_seq });
+        }
+        let last_seq = encode_all(&slot.key, after, commits, buffer)?;
+        let file =
+            self.file(slot).map_err(|error| AppendError::Failed(self.failed(slot, &error)))?;
+        // Should this thread die on the way, the log is judged again.
+        *log = Log::Unverified { sync: true };
+        let (state, result) = self.write(slot, &file, buffer, whole);
+        *log = state;
+        result?;
+        let len = whole.len + buffer.len() as u64;
+        *log = Log::Good(Whole { len, last_seq });
+        self.written(slot, commits, len);
+        Ok(())
+    }
+
+    /// Writes behind what is whole and syncs. On failure answers with the state the log is left in.
+    fn write(
+        &self,
+        slot: &Slot,
+        file: &D::File,
+        bytes: &[u8],
+        whole: Whole,
+    ) -> (Log, Result<(), AppendError>) {
+        if let Err(error) = self.disk.write_all_at(file, bytes, whole.len) {
+            let message = self.failed(slot, &error);
+            let undone = self.disk.truncate(file, whole.len).and_then(|()| self.disk.sync(file));
+            return match undone {
+                Ok(()) => (Log::Good(whole), Err(AppendError::Failed(message))),
+                Err(error) => self.give_up(slot, &message, &error),
+            };
+        }
+        if let Err(error) = self.disk.sync(file) {
+            let message = self.failed(slot, &error);
+            self.files.close(slot);
+            self.index.doubt();
+            return match self.disk.truncate(file, whole.len) {
+                Ok(()) => (Log::Unverified { sync: true }, Err(AppendError::Unknown(message))),
+                Err(error) => self.give_up(slot, &message, &error),
+            };
+        }
+        (Log::Good(whole), Ok(()))
+    }
+
+    /// The log cannot be brought back to what it was: nobody may use it before a restart.
+    fn give_up(
+        &self,
+        slot: &Slot,
+        message: &str,
+        error: &io::Error,
+    ) -> (Log, Result<(), AppendError>) {
+        self.index.doubt();
+        self.files.close(slot);
+        let why = format!("{message}; the log is closed, as it could not be cut back: {error}");
+        tracing::error!(task = %slot.key, "{why}");
+        (Log::Closed(why.as_str().into()), Err(AppendError::Unknown(why)))
+    }
+
+    /// Takes note of what is on disk now.
+    fn written(&self, slot: &Slot, commits: &[Arc<Commit>], len: u64) {
+        let mut facts = slot.facts.lock();
+        facts.len = len;
+        let has_ended = facts.take_commits(commits);
+        drop(facts);
+        if has_ended {
+            self.files.close(slot);
+            self.index.add(std::iter::once(slot.row()));
+        }
+    }
+
+    /// Hands the commits of a log to `each`.
+    pub(crate) fn read(
+        &self,
+        slot: &Slot,
+        each: impl FnMut(Commit) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let verified = self.verify(slot, &mut slot.log.lock());
+        let whole = match verified {
+            Ok(whole) => Some(whole.len),
+            Err(Unusable::Damaged) => None, // Reading from the start says where.
+            Err(Unusable::Other(message)) => return Err(ReadError::Failed(message)),
+        };
+        let path = self.path(slot);
+        let source = Source { path: &path, key: &slot.key, wal_name: &slot.wal_name, whole };
+        let result = source.read(each);
+        match result {
+            Err(ReadError::Damaged { .. }) => slot.facts.lock().damaged = true,
+            Ok(()) | Err(ReadError::NotFound) if whole.is_none() => {
+                return Err(ReadError::Failed(format!("{}: it cannot be read", path.display())));
+            }
+            _ => {}
+        }
+        result
+    }
+}
+
+/// Writes commits that follow event `after` into `buffer`. Answers with the last event's number.
+pub(crate) fn encode_all(
+    key: &TaskKey,
+    after: u64,
+    commits: &[Arc<Commit>],
+    buffer: &mut Vec<u8>,
+) -> Result<u64, AppendError> {
+    let mut last = after;
+    for commit in commits {
+        if commit.events.is_empty() || commit.first_seq != last + 1 {
+            let message = format!("event {} cannot follow event {last}", commit.first_seq);
+            return Err(AppendError::Failed(message));
+        }
+        encode(commit, &key.session_id, &key.task_id, buffer)
+            .map_err(|error| AppendError::Failed(error.to_string()))?;
+        last = commit.last_seq();
+    }
+    Ok(last)
+}

@@ -1,0 +1,34 @@
+//! The log of a Task as a file: `<data>/tasks/<session_id>/<wal_name>.wal.jsonl` (STORE-04).
+//!
+//! One event is one line, one append is one `write` and one `fdatasync`; many Tasks are synced in
+//! parallel by a few threads. Nobody is answered before the bytes are on disk.
+//!
+//! Beside the logs there is `<data>/lock`, which keeps a second writer away, and
+//! `<data>/index.jsonl`, which spares reading every log at start. The index is derived: it is
+//! never synced, and whatever it does not know is read from the logs again.
+//!
+//! Reading order: `layout` and `lock` say what lies where; `disk` is what is done to files;
+//! `lines`, `head`, `tail` and `replay` read logs; `index` and `catalog` know all Tasks; `log` is one open
+//! log; `pool` and `group` are the threads and what they share; [`journal`] and [`reader`] put it
+//! together.
+
+mod layout;
+mod lock;
+mod disk;
+mod lines;
+mod head;
+mod tail;
+mod replay;
+mod index;
+mod catalog;
+mod log;
+mod pool;
+mod group;
+mod startup;
+mod journal;
+mod reader;
+
+pub use disk::{Disk, Files};
+pub use journal::{JsonlJournal, Options};
+pub use reader::JsonlReader;
+pub use startup::{Damage, OpenError, OpenReport, Repair};

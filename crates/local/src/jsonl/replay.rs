@@ -1,0 +1,98 @@
+//! A log from its start, judged line by line and handed out commit by commit.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use tenure_core::event::{Body, Commit};
+use tenure_core::id::WalName;
+use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_wire::stored::{Assembler, Line, decode_line};
+
+use super::lines::{Forward, LineFault};
+
+/// A log to read.
+pub(crate) struct Source<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) key: &'a TaskKey,
+    pub(crate) wal_name: &'a WalName,
+    /// How much of it is known to be whole commits; none: whatever is there, and it may be torn.
+    pub(crate) whole: Option<u64>,
+}
+
+impl Source<'_> {
+    /// Hands every whole commit to `each`, oldest first, until it breaks off.
+    pub(crate) fn read(
+        &self,
+        mut each: impl FnMut(Commit) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let file = File::open(self.path).map_err(|error| self.unreadable(&error))?;
+        let mut lines = Forward::new(file, self.whole.unwrap_or(u64::MAX));
+        let mut commits =
+            Assembler::new(self.key.session_id.clone(), self.key.task_id.clone());
+        loop {
+            let line = match lines.next() {
+                Ok(Some(text)) => decode_line(text).map_err(|error| error.to_string()),
+                Ok(None) => return self.end(&lines, &commits),
+                Err(LineFault::TooLong) => Err("the line is too long".into()),
+                Err(LineFault::Io(error)) => return Err(self.unreadable(&error)),
+            };
+            let commit = line.and_then(|line| {
+                self.check_first(&line)?;
+                commits.push(line).map_err(|error| error.to_string())
+            });
+            match commit {
+                Ok(Some(commit)) => {
+                    if each(commit).is_break() {
+                        return Ok(());
+                    }
+                }
+                Ok(None) => {}
+                Err(message) => return Err(self.damaged(&lines, message)),
+            }
+        }
+    }
+
+    /// The log begins with the creation of its Task, under its own name (STORE-11).
+    fn check_first(&self, line: &Line) -> Result<(), String> {
+        if line.wal_seq != 1 {
+            return Ok(());
+        }
+        let Body::TaskCreated(created) = &line.event.body else {
+            return Err(format!("a log starts with {}", line.event.body.event_type()));
+        };
+        let task = &created.task;
+        if task.task_id != self.key.task_id || task.session_id != self.key.session_id {
+            return Err(format!("of task {}/{}", task.session_id, task.task_id));
+        }
+        if task.wal_name != *self.wal_name {
+            return Err(format!("of the log {}", task.wal_name));
+        }
+        Ok(())
+    }
+
+    fn end(&self, lines: &Forward<File>, commits: &Assembler) -> Result<(), ReadError> {
+        let torn = lines.is_torn() || commits.is_mid_commit() || commits.last_seq() == 0;
+        if torn && self.whole.is_some() {
+            return Err(self.damaged(lines, "the log ends before it should".into()));
+        }
+        if commits.last_seq() == 0 {
+            return Err(ReadError::NotFound);
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, lines: &Forward<File>, message: String) -> ReadError {
+        ReadError::Damaged {
+            file: self.path.display().to_string(),
+            line: lines.number,
+            offset: lines.offset,
+            message,
+        }
+    }
+
+    fn unreadable(&self, error: &io::Error) -> ReadError {
+        ReadError::Failed(format!("{}: {error}", self.path.display()))
+    }
+}

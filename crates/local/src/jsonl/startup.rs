@@ -1,0 +1,374 @@
+//! Opening a data directory: what is there, what a crash left, and what it means.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tenure_ports::journal::{ReadError, TaskKey};
+
+use super::catalog::{Catalog, Facts, Log, Slot};
+use super::disk::Disk;
+use super::head::{Found, identify};
+use super::index::{Index, Place, Row, Rows};
+use super::layout::Layout;
+use super::lock::{Lock, LockError};
+use super::log::{Logs, OpenFiles, Unusable};
+use super::replay::Source;
+
+/// Why a data directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is none.
+    #[error("the data directory {0} does not exist")]
+    Missing(PathBuf),
+    /// Something else is there.
+    #[error("{0} is not a directory")]
+    NotADirectory(PathBuf),
+    /// Nothing can be written there.
+    #[error("the data directory {path} is not writable")]
+    NotWritable {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process writes there.
+    #[error("the data directory {path} is in use by {}", by(.pid.as_ref()))]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// The other process, if it has said.
+        pid: Option<u32>,
+    },
+    /// Anything else.
+    #[error("the data directory {path} cannot be opened")]
+    Io {
+        /// What was at hand.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn by(pid: Option<&u32>) -> String {
+    pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"))
+}
+
+/// What opening found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// All Tasks, damaged ones included.
+    pub tasks: usize,
+    /// Those that have not ended.
+    pub live: usize,
+    /// Logs that had to be looked into, as the index did not know enough of them.
+    pub looked_into: usize,
+    /// Torn tails that were cut off: writes that a crash broke off and nobody was told of.
+    pub repairs: Vec<Repair>,
+    /// Logs that cannot be used, each for its own Task alone.
+    pub damaged: Vec<Damage>,
+    /// What lies where logs should be, and is none.
+    pub ignored: Vec<PathBuf>,
+}
+
+/// A torn tail that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// The log; if it was cut to nothing, it is gone.
+    pub file: PathBuf,
+    /// Where it ends now.
+    pub offset: u64,
+    /// How much was cut.
+    pub bytes: u64,
+}
+
+/// A log that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The Task, as far as that can be told.
+    pub task: TaskKey,
+    /// What is wrong.
+    pub error: ReadError,
+}
+
+/// An opened data directory.
+pub(crate) struct Opened<D: Disk> {
+    pub(crate) lock: Lock,
+    pub(crate) logs: Logs<D>,
+    pub(crate) report: OpenReport,
+}
+
+/// Opens a data directory for writing.
+pub(crate) fn open<D: Disk>(
+    data: &Path,
+    disk: D,
+    open_files: usize,
+    threads: usize,
+) -> Result<Opened<D>, OpenError> {
+    let layout = Layout::new(data);
+    check_dir(data)?;
+    let lock = Lock::take(&layout.lock()).map_err(|error| lock_error(data, error))?;
+    let io_error = |source| OpenError::Io { path: data.to_owned(), source };
+    make_durable(&disk, &layout).map_err(|source| not_writable(data, source))?;
+    let rows = load_rows(&layout).map_err(io_error)?;
+    let index = Index::resume(&layout.index()).map_err(|source| not_writable(data, source))?;
+    let logs = Logs {
+        disk,
+        layout,
+        catalog: Catalog::default(),
+        index,
+        files: OpenFiles::new(open_files),
+        repairs: Mutex::default(),
+    };
+    let report = Scan::new(&logs, &rows, threads).run().map_err(io_error)?;
+    Ok(Opened { lock, logs, report })
+}
+
+/// Whether there is a directory to open.
+pub(crate) fn check_dir(data: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(data) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(OpenError::NotADirectory(data.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(OpenError::Missing(data.to_owned()))
+        }
+        Err(source) => Err(OpenError::Io { path: data.to_owned(), source }),
+    }
+}
+
+fn lock_error(data: &Path, error: LockError) -> OpenError {
+    match error {
+        LockError::Held(pid) => OpenError::Locked { path: data.to_owned(), pid },
+        LockError::Io(source) => not_writable(data, source),
+    }
+}
+
+fn not_writable(data: &Path, source: io::Error) -> OpenError {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    let path = data.to_owned();
+    match source.kind() {
+        PermissionDenied | ReadOnlyFilesystem | StorageFull => OpenError::NotWritable { path, source },
+        _ => OpenError::Io { path, source },
+    }
+}
+
+/// Makes the place for sessions, and the names of those that are there durable.
+fn make_durable(disk: &impl Disk, layout: &Layout) -> io::Result<()> {
+    disk.create_dir(&layout.tasks())?;
+    disk.sync_dir(&layout.tasks())?;
+    disk.sync_dir(layout.data())
+}
+
+pub(crate) fn load_rows(layout: &Layout) -> io::Result<Rows> {
+    let mut rows = Rows::default();
+    match File::open(layout.index()) {
+        Ok(file) => rows.read_on(&file)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(rows)
+}
+
+/// Lines of the index that may be stale, for each that is not, before it is written anew.
+const STALE_PER_ROW_MAX: usize = 2;
+
+/// The look at all logs that opening takes.
+struct Scan<'a, D: Disk> {
+    logs: &'a Logs<D>,
+    rows: &'a Rows,
+    threads: usize,
+    found: Mutex<OpenReport>,
+    /// Tasks of which the index does not know, or knows too little.
+    unindexed: Mutex<Vec<Arc<Slot>>>,
+    /// Logs that may not be of the Task that they seem to be of.
+    strays: Mutex<Vec<(Place, TaskKey)>>,
+}
+
+impl<'a, D: Disk> Scan<'a, D> {
+    fn new(logs: &'a Logs<D>, rows: &'a Rows, threads: usize) -> Self {
+        let (found, unindexed, strays) = Default::default();
+        Self { logs, rows, threads, found, unindexed, strays }
+    }
+
+    fn run(self) -> io::Result<OpenReport> {
+        let mut ignored = Vec::new();
+        let mut places = Vec::new();
+        for session in self.logs.layout.sessions(&mut ignored)? {
+            let names = self.logs.layout.wals(&session, &mut ignored)?;
+            if names.iter().any(|name| !self.knows(&(session.clone(), name.clone()))) {
+                self.logs.disk.sync_dir(&self.logs.layout.session(&session))?;
+            }
+            places.extend(names.into_iter().map(|name| (session.clone(), name)));
+        }
+        in_parallel(self.threads, &places, |place| self.look(place));
+        self.place_strays();
+        Ok(self.finish(&places, ignored))
+    }
+
+    fn knows(&self, place: &Place) -> bool {
+        self.rows.rows.contains_key(place)
+    }
+
+    fn look(&self, place: &Place) {
+        let looked = match self.rows.rows.get(place) {
+            Some(row) => self.look_at_known(place, row),
+            None => self.look_into(place),
+        };
+        if let Err(error) = looked {
+            let path = self.logs.layout.wal(&place.0, &place.1);
+            tracing::error!(%error, file = %path.display(), "a log cannot be read");
+            self.found.lock().ignored.push(path);
+        }
+    }
+
+    /// A log that the index knows: ended Tasks are believed to have ended, as long as nothing
+    /// was written since.
+    fn look_at_known(&self, place: &Place, row: &Row) -> io::Result<()> {
+        let key = TaskKey { session_id: row.session_id.clone(), task_id: row.task_id.clone() };
+        let is_settled = row.ended.is_some() && (self.rows.is_clean || self.size(place)? == row.len);
+        let slot = self.add(&key, place, Facts::of_row(row), !is_settled && !self.rows.is_clean);
+        if let (Some(slot), false) = (slot, is_settled) {
+            self.verify(&slot);
+            let has_ended = slot.facts.lock().ended.is_some();
+            if has_ended {
+                self.unindexed.lock().push(slot); // Its row lags behind.
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self, place: &Place) -> io::Result<u64> {
+        Ok(std::fs::metadata(self.logs.layout.wal(&place.0, &place.1))?.len())
+    }
+
+    /// A log that the index does not know.
+    fn look_into(&self, place: &Place) -> io::Result<()> {
+        let path = self.logs.layout.wal(&place.0, &place.1);
+        match identify(&File::open(&path)?, place)? {
+            Found::Unborn => self.remove(&path, place),
+            Found::Damaged(key) => {
+                self.strays.lock().push((place.clone(), key));
+                Ok(())
+            }
+            Found::Task(head) => {
+                let mut facts = Facts::creating(&head.title, head.created_at);
+                facts.exists = true;
+                facts.take_tail(&head.tail);
+                if let Some(slot) = self.add(&head.key, place, facts, true) {
+                    self.verify(&slot);
+                    self.unindexed.lock().push(slot);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&self, key: &TaskKey, place: &Place, facts: Facts, sync: bool) -> Option<Arc<Slot>> {
+        self.logs.catalog.add(key, place.1.clone(), Log::Unverified { sync }, facts)
+    }
+
+    /// Damaged logs stand for their Tasks, unless those turned out to have sound ones.
+    fn place_strays(&self) {
+        for (place, key) in self.strays.lock().iter() {
+            let mut facts = Facts::creating("", 0);
+            facts.exists = true;
+            match self.add(key, place, facts, true) {
+                Some(slot) => self.damaged(&slot),
+                None => self.tell(key, self.first_damage(key, place)),
+            }
+        }
+    }
+
+    fn first_damage(&self, key: &TaskKey, (session, wal_name): &Place) -> ReadError {
+        let path = self.logs.layout.wal(session, wal_name);
+        let source = Source { path: &path, key, wal_name, whole: None };
+        let sound = || ReadError::Failed(format!("{} is a second log", path.display()));
+        source.read(|_| ControlFlow::Continue(())).err().unwrap_or_else(sound)
+    }
+
+    fn verify(&self, slot: &Slot) {
+        self.found.lock().looked_into += 1;
+        let verified = self.logs.verify(slot, &mut slot.log.lock());
+        match verified {
+            Ok(_) => {}
+            Err(Unusable::Damaged) => self.damaged(slot),
+            Err(Unusable::Other(message)) => self.unusable(slot, ReadError::Failed(message)),
+        }
+        self.logs.files.close(slot);
+    }
+
+    /// Finds the first place that is damaged.
+    fn damaged(&self, slot: &Slot) {
+        if let Err(error) = self.logs.read(slot, |_| ControlFlow::Continue(())) {
+            self.unusable(slot, error);
+        }
+    }
+
+    fn unusable(&self, slot: &Slot, error: ReadError) {
+        slot.facts.lock().damaged = true;
+        self.tell(&slot.key, error);
+    }
+
+    fn tell(&self, key: &TaskKey, error: ReadError) {
+        tracing::error!(task = %key, %error, "a log cannot be used");
+        self.found.lock().damaged.push(Damage { task: key.clone(), error });
+    }
+
+    /// Removes what is left of a creation that nobody was told of, so that its name is free again.
+    fn remove(&self, path: &Path, place: &Place) -> io::Result<()> {
+        let bytes = self.size(place)?;
+        self.logs.disk.remove(path)?;
+        self.logs.disk.sync_dir(&self.logs.layout.session(&place.0))?;
+        self.logs.report(Repair { file: path.to_owned(), offset: 0, bytes });
+        Ok(())
+    }
+
+    fn finish(self, places: &[Place], ignored: Vec<PathBuf>) -> OpenReport {
+        let slots = self.logs.catalog.slots(None);
+        let is_stale = self.rows.stale > STALE_PER_ROW_MAX * slots.len();
+        if is_stale || self.rows.rows.len() > places.len() {
+            self.logs.rewrite_index(&slots);
+        } else {
+            self.logs.index.add(self.unindexed.into_inner().iter().map(|slot| slot.row()));
+        }
+        let mut report = self.found.into_inner();
+        report.tasks = slots.len();
+        report.live = slots.iter().filter(|slot| slot.facts.lock().ended.is_none()).count();
+        report.ignored.extend(ignored);
+        report.repairs.append(&mut self.logs.repairs.lock());
+        report
+    }
+}
+
+impl<D: Disk> Logs<D> {
+    /// Writes the index anew. A failure leaves the old one, which costs time at the next start.
+    fn rewrite_index(&self, slots: &[Arc<Slot>]) {
+        let sound = slots.iter().filter(|slot| !slot.facts.lock().damaged);
+        let rows = sound.map(|slot| slot.row());
+        if let Err(error) =
+            self.index.rewrite(&self.layout.index(), &self.layout.index_draft(), rows)
+        {
+            tracing::warn!(%error, "the index could not be written anew");
+        }
+    }
+}
+
+/// Calls `work` for every item, on several threads.
+fn in_parallel<T: Sync>(threads: usize, items: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(item);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(items.len()) {
+            scope.spawn(run);
+        }
+        run();
+    });
+}

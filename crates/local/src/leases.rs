@@ -1,0 +1,104 @@
+//! Leases in memory, on tokio's clock.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::id::AttemptId;
+use tenure_ports::Leases;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::{Lease, LeaseError};
+use tokio::time::Instant;
+
+/// The [`Leases`] of a single process: they live exactly as long as it does, and never fail.
+///
+/// Time is tokio's, so tests with a paused clock decide when a lease ends.
+#[derive(Debug, Default)]
+pub struct MemoryLeases {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    leases: HashMap<AttemptId, Kept>,
+    /// The same by their end, so that a scan costs what has ended and not what there is.
+    by_end: BTreeSet<(Instant, AttemptId)>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    task: TaskKey,
+    duration_ms: u64,
+    end: Instant,
+}
+
+/// The longest lease: what is asked for beyond it ends then. Keeps sums within the clock's range.
+const LEASE_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
+
+impl Held {
+    fn put(&mut self, lease: Lease, now: Instant) {
+        self.forget(lease.attempt_id);
+        let end = now + Duration::from_millis(lease.duration_ms.min(LEASE_MS_MAX));
+        self.by_end.insert((end, lease.attempt_id));
+        let kept = Kept { task: lease.task, duration_ms: lease.duration_ms, end };
+        self.leases.insert(lease.attempt_id, kept);
+    }
+
+    fn forget(&mut self, attempt: AttemptId) {
+        if let Some(kept) = self.leases.remove(&attempt) {
+            self.by_end.remove(&(kept.end, attempt));
+        }
+    }
+
+    fn ended(&self, now: Instant) -> Vec<Lease> {
+        let ended = self.by_end.iter().take_while(|(end, _)| *end <= now);
+        ended.filter_map(|(_, attempt)| self.lease(*attempt)).collect()
+    }
+
+    fn lease(&self, attempt_id: AttemptId) -> Option<Lease> {
+        let kept = self.leases.get(&attempt_id)?;
+        Some(Lease { task: kept.task.clone(), attempt_id, duration_ms: kept.duration_ms })
+    }
+}
+
+impl MemoryLeases {
+    fn put_all(&self, leases: Vec<Lease>) {
+        let now = Instant::now();
+        let mut held = self.held.lock();
+        leases.into_iter().for_each(|lease| held.put(lease, now));
+    }
+}
+
+impl Leases for MemoryLeases {
+    async fn acquire(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.put_all(leases);
+        Ok(())
+    }
+
+    async fn renew(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.put_all(leases);
+        Ok(())
+    }
+
+    async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
+        let mut held = self.held.lock();
+        attempts.into_iter().for_each(|attempt| held.forget(attempt));
+        Ok(())
+    }
+
+    async fn expired(&self) -> Result<Vec<Lease>, LeaseError> {
+        Ok(self.held.lock().ended(Instant::now()))
+    }
+
+    async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {
+        let now = Instant::now();
+        let held = self.held.lock();
+        let left = held.leases.get(&attempt).map(|kept| kept.end.saturating_duration_since(now));
+        Ok(left.map(whole_ms))
+    }
+}
+
+/// Rounded up: a lease that has not ended has something left.
+fn whole_ms(left: Duration) -> u64 {
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

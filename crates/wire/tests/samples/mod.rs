@@ -1,0 +1,595 @@
+//! An event of every type, once with every field and once with as few as there can be.
+
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tenure_core::event::{
+    Archived, Bindings, Body, CancelRequested, Commit, DeliveryUpdated, Ended, Event, Facts,
+    LeaseEnd, Linked, Moved, Nothing, RunDispatched, RunEnded, StepBlocked, StepCancelled,
+    StepClaimed, StepCompleted, StepFailed, StepLeaseExpired, StepReopened, StepSnapshot,
+    StepStarted, StepUpdated, Stopped, TaskCreated, TaskProgress, TaskUpdated, Unlinked,
+};
+use tenure_core::id::{
+    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, EdgeId, HandlerName, PoolId, Ref,
+    RunId, SessionId, StepId, TaskId, WalName,
+};
+use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput, TaskFields};
+use tenure_core::record::{
+    Acceptance, ArtifactInput, Backoff, Counter, Coverage, Edge, Object, Progress, Reason,
+    RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
+};
+use tenure_core::status::{
+    AcceptanceState, ArtifactKind, ArtifactState, DeliveryState, EdgeKind, EdgeStatus, EndReason,
+    Intent, Outcome, Policy, ReplyKind, StepStatus, TaskStatus, Visibility, WaitKind,
+};
+use uuid::Uuid;
+
+pub const TIME: i64 = 1_700_000_000_123;
+
+pub fn session() -> SessionId {
+    SessionId::new("session_1").unwrap()
+}
+
+pub fn task() -> TaskId {
+    TaskId::new("report-2024").unwrap()
+}
+
+pub fn agent(name: &str) -> AgentId {
+    AgentId::new(name).unwrap()
+}
+
+pub fn step(name: &str) -> StepId {
+    StepId::new(name).unwrap()
+}
+
+pub fn run() -> RunId {
+    RunId(Uuid::from_u128(0x0190_e2a4_7d3f_7c52_9f60_1d8b_5e1c_2a01))
+}
+
+pub fn attempt() -> AttemptId {
+    AttemptId(Uuid::from_u128(0x0190_e2a4_7d3f_7c52_9f60_1d8b_5e1c_2a02))
+}
+
+pub fn commit_id(number: u64) -> CommitId {
+    CommitId(Uuid::from_u128(0x0190_e2a4_7d3f_7c52_9f60_0000_0000_0000 + u128::from(number)))
+}
+
+fn pool() -> PoolId {
+    PoolId::new("default").unwrap()
+}
+
+fn reference(text: &str) -> Ref {
+    Ref::new(text).unwrap()
+}
+
+pub fn object() -> Object {
+    let value = json!({
+        "zebra": [1, -2, 2.5, true, null, "text"],
+        "apple": {"_kept": "an open map may hold any name", "": 18_446_744_073_709_551_615_u64},
+        "deadline_at": 1_700_000_100_000_i64,
+        "\"quoted\"\n": "\u{1f980} \u{2028} \u{7f} \\ /",
+    });
+    value.as_object().unwrap().clone()
+}
+
+pub fn reason() -> Reason {
+    Reason {
+        code: "out_of_paper".into(),
+        message: "tray \"2\" is empty\nrefill it".into(),
+        retryable: Some(false),
+        details: Some(object()),
+    }
+}
+
+pub fn reason_input() -> ReasonInput {
+    ReasonInput {
+        code: Some("wrong_turn".into()),
+        details: Some(object()),
+        message: "see details".into(),
+        retryable: Some(true),
+    }
+}
+
+pub fn retry_policy() -> Arc<RetryPolicy> {
+    Arc::new(RetryPolicy {
+        max_attempts: Some(5),
+        max_lost: None,
+        backoff: Backoff { initial_ms: 250, factor: 1.1, max_ms: 30_000, jitter: 0.3 },
+        non_retryable: vec!["rejected".into(), "bad_input".into()],
+        schedule_to_start_ms: Some(60_000),
+        start_to_close_ms: Some(600_000),
+        heartbeat_ms: Some(45_000),
+    })
+}
+
+pub fn progress() -> Progress {
+    Progress {
+        percent: Some(33.300_000_000_000_004),
+        phase: Some("working".into()),
+        current_step: Some("page 3 of 9".into()),
+        checklist: Some(json!([{"todo": "read", "done": true}, {"todo": "write"}])),
+        summary: Some("a third is done".into()),
+        counters: [
+            ("files".into(), Counter { done: 3, total: Some(9) }),
+            ("tests".into(), Counter { done: 12, total: None }),
+        ]
+        .into(),
+        output_refs: vec![reference("s3://bucket/part-1")],
+        output_offsets: [(reference("log"), 4096)].into(),
+        delivery_state: Some(DeliveryState::Queued),
+        validation_state: Some("checked".into()),
+        acceptance_coverage: Some(Coverage { met: 1, total: 4 }),
+        updated_at: Some(TIME),
+    }
+}
+
+pub fn artifact() -> ArtifactInput {
+    ArtifactInput {
+        artifact_id: ArtifactId::new("report.v1").unwrap(),
+        name: "report".into(),
+        description: Some("the first draft".into()),
+        media_type: Some("text/markdown".into()),
+        kind: ArtifactKind::Report,
+        uri: Some("file:///tmp/report.md".into()),
+        data: Some("# Draft\n".into()),
+        size_bytes: Some(8),
+        digest: Some("sha256:00".into()),
+        state: ArtifactState::Available,
+    }
+}
+
+pub fn remote() -> RemoteRef {
+    RemoteRef {
+        native_protocol: "a2a".into(),
+        remote_task_id: "peer-7".into(),
+        remote_context_id: Some("context-1".into()),
+        remote_agent_ref: Some("agent://peer".into()),
+        agent_card_ref: Some("https://peer/card".into()),
+        delivery_mechanism: Some("polling".into()),
+        remote_status: Some("running".into()),
+        native_status: Some("working".into()),
+        remote_artifact_refs: vec![reference("https://peer/artifact")],
+        reconciled: true,
+    }
+}
+
+pub fn acceptance() -> Vec<Acceptance> {
+    let text = Some("all pages are there".into());
+    let id = "pages".into();
+    vec![Acceptance { id, text, reference: Some(reference("spec/7")), state: AcceptanceState::Met }]
+}
+
+pub fn facts() -> Option<Box<Facts>> {
+    let facts = Facts {
+        progress: Some(progress()),
+        result_summary: Some("nine pages".into()),
+        artifact_ids: vec![ArtifactId::new("report.v1").unwrap()],
+        artifacts: vec![artifact()],
+        output_refs: vec![reference("report.v1")],
+        checkpoint_refs: vec![reference("s3://bucket/checkpoint")],
+        remote: Some(remote()),
+    };
+    facts.boxed()
+}
+
+fn edge() -> Edge {
+    Edge {
+        edge_id: EdgeId::new("edge-1").unwrap(),
+        kind: EdgeKind::RetryOf,
+        from: reference("report-2024"),
+        to: reference("report-2023"),
+        status: EdgeStatus::Active,
+        reason: Some("again".into()),
+        created_at: TIME,
+        updated_at: TIME,
+    }
+}
+
+fn step_spec() -> StepSpec {
+    StepSpec {
+        step_id: step("write"),
+        title: "Write".into(),
+        summary: "Writes the report".into(),
+        depends_on_step_ids: vec![step("read"), step("count")],
+        required: true,
+        worker_pool_id: pool(),
+        handler: HandlerName::new("writer").unwrap(),
+        input: Some(Value::json(b"{\"pages\":9}".to_vec())),
+        retry_policy: Some(retry_policy()),
+        assignee: Some(agent("worker-3")),
+    }
+}
+
+fn least_step() -> StepSpec {
+    StepSpec {
+        input: None,
+        retry_policy: None,
+        assignee: None,
+        depends_on_step_ids: vec![],
+        ..step_spec()
+    }
+}
+
+fn task_spec() -> TaskSpec {
+    TaskSpec {
+        visibility: Visibility::Foreground,
+        thread_id: Some("thread".into()),
+        turn_id: Some("turn".into()),
+        parent_task_id: Some(TaskId::new("parent").unwrap()),
+        objective: Some("a report".into()),
+        requested_by: Some(agent("alice")),
+        owner: Some(agent("bob")),
+        assignee: Some(agent("worker-3")),
+        retry_policy: Some(retry_policy()),
+        task_kind: Some("writing".into()),
+        task_family: Some("reports".into()),
+        priority: -3,
+        scope: Some(object()),
+        constraints: Some(object()),
+        task_profile: Some(object()),
+        acceptance: acceptance(),
+        retry_of: Some(TaskId::new("report-2023").unwrap()),
+        job_id: Some("job".into()),
+        metadata: Some(object()),
+        native_protocol: Some("macp".into()),
+        relationships: vec![edge()],
+        steps: [Arc::new(step_spec()), Arc::new(least_step())].into(),
+        ..least_task()
+    }
+}
+
+fn least_task() -> TaskSpec {
+    TaskSpec {
+        task_id: task(),
+        session_id: session(),
+        wal_name: WalName::new("report-log").unwrap(),
+        title: "Report".into(),
+        summary: "Writes a report".into(),
+        dispatch: Policy::Auto,
+        completion: Policy::Manual,
+        default_worker_pool_id: pool(),
+        root_task_id: task(),
+        delivery_state: DeliveryState::NotApplicable,
+        visibility: Visibility::Internal,
+        thread_id: None,
+        turn_id: None,
+        parent_task_id: None,
+        objective: None,
+        requested_by: None,
+        owner: None,
+        assignee: None,
+        retry_policy: None,
+        task_kind: None,
+        task_family: None,
+        priority: 0,
+        scope: None,
+        constraints: None,
+        task_profile: None,
+        acceptance: vec![],
+        retry_of: None,
+        job_id: None,
+        metadata: None,
+        native_protocol: None,
+        status: TaskStatus::Pending,
+        relationships: vec![],
+        steps: [].into(),
+    }
+}
+
+pub fn step_input() -> StepInput {
+    StepInput {
+        assignee: Some(agent("worker-3")),
+        depends_on_step_ids: vec![step("read")],
+        handler: Some(HandlerName::new("writer").unwrap()),
+        input: Some(Value::inline("application/octet-stream", vec![0, 159, 146, 150])),
+        required: Some(false),
+        retry_policy: Some(retry_policy()),
+        step_id: step("write"),
+        summary: "Writes".into(),
+        title: "Write".into(),
+        worker_pool_id: Some(pool()),
+    }
+}
+
+/// Every operation of a patch, with every field.
+pub fn operations() -> Vec<Operation> {
+    let reason = || Some(reason_input());
+    let fields = TaskFields {
+        acceptance: Some(acceptance()),
+        assignee: Change::Set(agent("worker-3")),
+        completion: Some(Policy::Auto),
+        constraints: Change::Set(object()),
+        dispatch: Some(Policy::Manual),
+        metadata: Change::Set(object()),
+        objective: Change::Clear,
+        owner: Change::Set(agent("carol")),
+        priority: Change::Set(7),
+        reason: reason(),
+        requested_by: Change::Clear,
+        retry_policy: Change::Set(retry_policy()),
+        summary: Some("new".into()),
+        task_profile: Change::Clear,
+        title: Some("New".into()),
+        visibility: Some(Visibility::Hidden),
+    };
+    let step_fields = StepFields {
+        assignee: Change::Clear,
+        depends_on_step_ids: Some(vec![step("count")]),
+        handler: Some(HandlerName::default_handler()),
+        input: Change::Set(Value::json(b"[]".to_vec())),
+        required: Some(true),
+        retry_policy: Change::Set(retry_policy()),
+        summary: Some("new".into()),
+        title: Some("New".into()),
+        worker_pool_id: Some(pool()),
+    };
+    let write = || step("write");
+    vec![
+        Operation::UpdateTask(Box::new(fields)),
+        Operation::AddStep { reason: reason(), step: step_input() },
+        Operation::UpdateStep { fields: step_fields, reason: reason(), step_id: write() },
+        Operation::DeleteStep { reason: reason(), step_id: write() },
+        Operation::AddDependency {
+            depends_on_step_id: step("read"),
+            reason: reason(),
+            step_id: write(),
+        },
+        Operation::RemoveDependency {
+            depends_on_step_id: step("read"),
+            reason: reason(),
+            step_id: write(),
+        },
+        Operation::CancelStep { reason: reason(), step_id: write() },
+        Operation::ReopenStep {
+            input_refs: vec![reference("answer")],
+            reason: reason(),
+            step_id: write(),
+        },
+        Operation::BlockTask { reason: reason() },
+        Operation::ReopenTask { reason: reason() },
+    ]
+}
+
+fn ended() -> Box<Ended> {
+    Box::new(Ended {
+        reason: Some(reason()),
+        result_summary: Some("done".into()),
+        acceptance: Some(acceptance()),
+        artifacts: vec![artifact()],
+        evidence_refs: vec![reference("photo")],
+    })
+}
+
+fn moved(from: TaskStatus) -> Moved {
+    Moved { from, reason: Some(reason()) }
+}
+
+fn claim() -> Box<StepClaimed> {
+    Box::new(StepClaimed {
+        attempt_id: attempt(),
+        ordinal: 2,
+        run_id: run(),
+        worker_id: agent("worker-3"),
+        worker_pool_id: pool(),
+        allowed_step_ids: Some(vec![step("write"), step("read")]),
+        dispatched_by: agent("alice"),
+        fencing_token: 12,
+        lease_expires_at: TIME + 30_000,
+        input_refs: vec![reference("answer")],
+        step_snapshot: StepSnapshot::of(&step_spec(), 11),
+        retry_policy: Some(retry_policy()),
+    })
+}
+
+/// Every event type with every field.
+pub fn full() -> Vec<Body> {
+    let updated = |from| StepReopened {
+        from,
+        reason: reason(),
+        not_before: Some(TIME + 1000),
+        input_refs: vec![reference("answer")],
+        counters_reset: true,
+    };
+    let done = || Some(Outcome::Completed);
+    vec![
+        Body::TaskCreated(TaskCreated {
+            task: Arc::new(task_spec()),
+            idempotency_key: Some("key \"1\"".into()),
+        }),
+        Body::TaskSubmitted(moved(TaskStatus::Draft)),
+        Body::TaskRunning(moved(TaskStatus::Pending)),
+        Body::TaskUpdated(TaskUpdated {
+            operations: operations().into(),
+            updated_after_dispatch: vec![step("write")],
+            demoted_step_ids: vec![step("read")],
+        }),
+        Body::TaskBlocked(Stopped { from: TaskStatus::Running, reason: reason() }),
+        Body::TaskReopened(moved(TaskStatus::Blocked)),
+        Body::TaskPaused(Stopped { from: TaskStatus::Pending, reason: reason() }),
+        Body::TaskResumed(moved(TaskStatus::Paused)),
+        Body::TaskCancelRequested(CancelRequested {
+            intent: Intent::Fail,
+            reason: reason(),
+            deadline_at: TIME + 10_000,
+            run_ids: vec![run()],
+        }),
+        Body::TaskProgress(Box::new(TaskProgress {
+            progress: Some(progress()),
+            artifacts: vec![artifact()],
+            evidence_refs: vec![reference("photo")],
+            input_refs: vec![reference("answer")],
+        })),
+        Body::TaskLinked(Box::new(Linked { edge: edge() })),
+        Body::TaskUnlinked(Unlinked {
+            edge_id: EdgeId::new("edge-1").unwrap(),
+            reason: Some("no more".into()),
+        }),
+        Body::TaskCompleted(ended()),
+        Body::TaskFailed(ended()),
+        Body::TaskCancelled(ended()),
+        Body::TaskArchived(Archived { reason: Some(reason()) }),
+        Body::TaskDeliveryUpdated(DeliveryUpdated {
+            delivery_state: DeliveryState::ParentMissing,
+            target_ref: Some(reference("agent://alice")),
+        }),
+        Body::StepReady(Nothing {}),
+        Body::StepClaimed(claim()),
+        Body::StepStarted(StepStarted {
+            attempt_id: attempt(),
+            lease_expires_at: TIME + 30_000,
+            report: facts(),
+        }),
+        Body::StepUpdated(StepUpdated {
+            attempt_id: Some(attempt()),
+            lease_expires_at: Some(TIME + 30_000),
+            report: facts(),
+        }),
+        Body::StepBlocked(StepBlocked {
+            attempt_id: Some(attempt()),
+            wait_kind: WaitKind::Permission,
+            reason: reason(),
+            report: facts(),
+        }),
+        Body::StepCompleted(StepCompleted {
+            attempt_id: Some(attempt()),
+            outcome: done(),
+            reason: Some(reason()),
+            output: Some(Value::json(b"{\"pages\":9}".to_vec())),
+            reply: Some(ReplyKind::Direct),
+            report: facts(),
+        }),
+        Body::StepFailed(StepFailed {
+            attempt_id: Some(attempt()),
+            outcome: Some(Outcome::TimedOut),
+            reason: reason(),
+            attempt_count: Some(2),
+            report: facts(),
+        }),
+        Body::StepCancelled(StepCancelled {
+            attempt_id: Some(attempt()),
+            outcome: Some(Outcome::Cancelled),
+            reason: Some(reason()),
+            report: facts(),
+        }),
+        Body::StepReopened(Box::new(updated(StepStatus::Failed))),
+        Body::StepLeaseExpired(StepLeaseExpired {
+            attempt_id: attempt(),
+            run_id: run(),
+            lease_expires_at: TIME,
+            lost_count: 1,
+            reason: LeaseEnd::HostRestarted,
+        }),
+        Body::RunDispatched(Box::new(RunDispatched {
+            run_id: run(),
+            worker_pool_id: pool(),
+            allowed_step_ids: Some(vec![step("write")]),
+            dispatched_by: agent("alice"),
+            instructions: Some("be brief".into()),
+            bindings: Some(Bindings {
+                thread_id: Some("thread".into()),
+                environment_ref: Some("env://1".into()),
+            }),
+            expires_at: TIME + 300_000,
+        })),
+        Body::RunEnded(RunEnded {
+            run_id: run(),
+            end_reason: EndReason::FinishedWithoutTerminalStepStatus,
+            reason: Some(reason()),
+            worker_id: Some(agent("worker-3")),
+        }),
+    ]
+}
+
+/// Every event type with as few fields as it may have.
+pub fn least() -> Vec<Body> {
+    let mut bodies = full();
+    for body in &mut bodies {
+        strip(body);
+    }
+    bodies
+}
+
+fn strip(body: &mut Body) {
+    match body {
+        Body::TaskCreated(p) => {
+            *p = TaskCreated { task: Arc::new(least_task()), idempotency_key: None };
+        }
+        Body::TaskSubmitted(p) | Body::TaskRunning(p) | Body::TaskReopened(p)
+        | Body::TaskResumed(p) => p.reason = None,
+        Body::TaskUpdated(p) => {
+            *p = TaskUpdated {
+                operations: [].into(),
+                updated_after_dispatch: vec![],
+                demoted_step_ids: vec![],
+            };
+        }
+        Body::TaskBlocked(p) | Body::TaskPaused(p) => p.reason = Reason::code("paused"),
+        Body::TaskCancelRequested(p) => {
+            p.reason = Reason::code("task_cancelled");
+            p.run_ids.clear();
+        }
+        Body::TaskProgress(p) => **p = TaskProgress::default(),
+        Body::TaskLinked(p) => p.edge.reason = None,
+        Body::TaskUnlinked(p) => p.reason = None,
+        Body::TaskCompleted(p) | Body::TaskFailed(p) | Body::TaskCancelled(p) => {
+            **p = Ended::default();
+        }
+        Body::TaskArchived(p) => p.reason = None,
+        Body::TaskDeliveryUpdated(p) => p.target_ref = None,
+        Body::StepClaimed(p) => {
+            p.allowed_step_ids = None;
+            p.input_refs.clear();
+            p.retry_policy = None;
+        }
+        Body::StepStarted(p) => p.report = None,
+        Body::StepUpdated(p) => {
+            *p = StepUpdated { attempt_id: None, lease_expires_at: None, report: None };
+        }
+        Body::StepBlocked(p) => (p.attempt_id, p.report) = (None, None),
+        Body::StepCompleted(p) => {
+            *p = StepCompleted {
+                attempt_id: None,
+                outcome: None,
+                reason: None,
+                output: None,
+                reply: None,
+                report: None,
+            };
+        }
+        Body::StepFailed(p) => {
+            (p.attempt_id, p.outcome, p.attempt_count, p.report) = (None, None, None, None);
+        }
+        Body::StepCancelled(p) => {
+            (p.attempt_id, p.outcome, p.reason, p.report) = (None, None, None, None);
+        }
+        Body::StepReopened(p) => (p.not_before, p.input_refs) = (None, vec![]),
+        Body::RunDispatched(p) => {
+            (p.allowed_step_ids, p.instructions, p.bindings) = (None, None, None);
+        }
+        Body::RunEnded(p) => (p.reason, p.worker_id) = (None, None),
+        Body::StepReady(_) | Body::StepLeaseExpired(_) => {}
+    }
+}
+
+pub fn event(body: Body) -> Event {
+    let is_step = body.event_type().starts_with("task_step_");
+    let step_id = is_step.then(|| step("write"));
+    Event { actor: agent("worker \"3\""), run: Some(run()), step_id, body }
+}
+
+/// A commit with every optional part of the envelope, or with none.
+pub fn commit(first_seq: u64, events: Vec<Event>, is_full: bool) -> Commit {
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    Commit {
+        commit_id: commit_id(first_seq),
+        first_seq,
+        created_at: TIME,
+        command_id: is_full.then(|| CommandId::new("command\t\"1\"").unwrap()),
+        command_digest: is_full.then_some(Digest([0xa5; 32])),
+        epoch: if is_full { 9_007_199_254_740_991 } else { 0 },
+        trace: is_full.then(|| trace.into()),
+        events,
+    }
+}
