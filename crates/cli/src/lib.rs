@@ -1,4 +1,6 @@
 //! Tenure: run DAGs of steps durably. The library embeds the scheduler, the binary is the command
 //! line.
 
+pub mod embedded;
+pub mod plan;
 pub mod taskfile;

@@ -1,0 +1,199 @@
+//! A data directory, read only: finding Tasks by name and folding their logs.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use tenure_core::Task;
+use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
+use tenure_core::view::{Known, LeaseFact, View};
+use tenure_local::JsonlReader;
+use tenure_ports::journal::{Entry, TaskKey};
+use tokio::runtime::Runtime;
+
+use super::host::Host;
+use super::nearest::did_you_mean;
+use super::wal::scan::{self, Broken, Log};
+use crate::cli::DataDir;
+use crate::cli::exit::{Exit, Failure};
+
+/// A data directory as somebody sees it who only looks.
+pub(super) struct Data {
+    path: PathBuf,
+    reader: JsonlReader,
+    runtime: Runtime,
+    /// Who runs Tasks here.
+    pub(super) host: Host,
+    /// When the question was asked.
+    pub(super) now: Millis,
+}
+
+/// A Task that was folded from its log.
+pub(super) struct Loaded {
+    pub(super) key: TaskKey,
+    pub(super) task: Task,
+    pub(super) wal: PathBuf,
+}
+
+/// A Task that the index knows.
+#[derive(Debug, Deserialize)]
+pub(super) struct Indexed {
+    pub(super) session_id: SessionId,
+    pub(super) task_id: TaskId,
+    pub(super) wal_name: WalName,
+}
+
+impl Data {
+    /// Opens a directory.
+    pub(super) fn open(dir: &DataDir) -> Result<Self, Failure> {
+        let reader = JsonlReader::open(&dir.path)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis());
+        Ok(Self {
+            reader,
+            runtime,
+            host: Host::of(&dir.path),
+            now: Millis::try_from(now).unwrap_or(Millis::MAX),
+            path: dir.path.clone(),
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the logs of a session are (STORE-04).
+    pub(super) fn session_dir(&self, session: &SessionId) -> PathBuf {
+        self.path.join("tasks").join(session.as_str())
+    }
+
+    /// The log of this name.
+    pub(super) fn wal(&self, session: &SessionId, name: &WalName) -> PathBuf {
+        self.session_dir(session).join(format!("{name}{}", scan::SUFFIX))
+    }
+
+    /// All Tasks of a session, or of all, as the ends of their logs and the index have them.
+    pub(super) fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, Failure> {
+        Ok(self.runtime.block_on(self.reader.entries(session))?)
+    }
+
+    /// The log of a Task.
+    ///
+    /// An unknown Task is answered with the nearest names; one whose log was taken away, with the
+    /// file that is missing.
+    pub(super) fn find(&self, key: &TaskKey) -> Result<Log, Failure> {
+        match self.runtime.block_on(self.reader.entry(key))? {
+            Some(entry) => Ok(self.log(&entry)),
+            None => Err(self.unknown(key)),
+        }
+    }
+
+    /// The log of an entry.
+    pub(super) fn log(&self, entry: &Entry) -> Log {
+        Log {
+            path: self.wal(&entry.key.session_id, &entry.wal_name),
+            key: entry.key.clone(),
+            wal_name: entry.wal_name.clone(),
+        }
+    }
+
+    /// Finds a Task and folds its log.
+    pub(super) fn load(&self, key: &TaskKey) -> Result<Loaded, Failure> {
+        Ok(self.fold(self.find(key)?)?)
+    }
+
+    /// Folds a log.
+    pub(super) fn fold(&self, log: Log) -> Result<Loaded, Broken> {
+        self.fold_until(log, u64::MAX)
+    }
+
+    /// Folds a log up to the commit that contains `seq`, or to its end.
+    pub(super) fn fold_until(&self, log: Log, seq: u64) -> Result<Loaded, Broken> {
+        let mut task = None;
+        scan::walk(&log, |commit| {
+            if commit.commit.first_seq > seq {
+                return Ok(ControlFlow::Break(()));
+            }
+            commit.replay_onto(&mut task)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let task = task.ok_or_else(|| log.empty())?;
+        Ok(Loaded { key: log.key, task, wal: log.path })
+    }
+
+    /// Looks at a Task as it stands now.
+    pub(super) fn look<T>(
+        &self,
+        loaded: &Loaded,
+        look: impl FnOnce(&View<'_>, &Known<'_>) -> T,
+    ) -> T {
+        let lease = |id: AttemptId| {
+            let expires_at = loaded.task.attempt(id)?.lease_expires_at;
+            Some(LeaseFact { expires_at, valid: self.host.vouches(expires_at, self.now) })
+        };
+        let wal = loaded.wal.display().to_string();
+        let known = Known { wal_path: Some(&wal), ..Known::new(self.now, &lease) };
+        look(&loaded.task.durable(), &known)
+    }
+
+    /// Tasks that the index has. Derived and disposable, it is asked only for what the logs cannot
+    /// say: that one of them is gone.
+    pub(super) fn indexed(&self) -> Vec<Indexed> {
+        let Ok(file) = std::fs::File::open(self.path.join("index.jsonl")) else { return Vec::new() };
+        let mut seen = BTreeSet::new();
+        let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+        let rows = lines.filter(|line| tenure_wire::stored::is_sealed(line));
+        rows.filter_map(|line| serde_json::from_slice::<Indexed>(&line).ok())
+            .filter(|row| seen.insert((row.session_id.clone(), row.wal_name.clone())))
+            .collect()
+    }
+
+    fn unknown(&self, key: &TaskKey) -> Failure {
+        let indexed = self.indexed();
+        let gone = indexed
+            .iter()
+            .find(|row| row.session_id == key.session_id && row.task_id == key.task_id);
+        if let Some(row) = gone {
+            let file = self.wal(&row.session_id, &row.wal_name);
+            let message = format!("the log of task {key} is gone: {}", file.display());
+            return Failure::new(Exit::Unavailable, message).help("put the file back");
+        }
+        let failure = Failure::new(
+            Exit::NotFound,
+            format!("no task `{}` in session {} of {}", key.task_id, key.session_id, self.path.display()),
+        );
+        let entries = self.entries(None).unwrap_or_default();
+        match self.meant(key, &entries) {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    }
+
+    /// The Task that was meant: of this id in another session, or of another id in this one.
+    fn meant(&self, key: &TaskKey, entries: &[Entry]) -> Option<String> {
+        let same_id = entries.iter().find(|entry| entry.key.task_id == key.task_id);
+        if let Some(entry) = same_id {
+            return Some(format!("session {} has one: {}", entry.key.session_id, entry.key));
+        }
+        let of_session = entries.iter().filter(|entry| entry.key.session_id == key.session_id);
+        let names = of_session.map(|entry| entry.key.task_id.as_str());
+        did_you_mean(key.task_id.as_str(), names).or_else(|| {
+            (!entries.is_empty()).then(|| "`tenure task list --all` shows what there is".to_owned())
+        })
+    }
+}
+
+impl Loaded {
+    /// What is said of a Step that does not exist.
+    pub(super) fn unknown_step(&self, id: &str) -> Failure {
+        let failure = Failure::new(Exit::NotFound, format!("no step `{id}` in task {}", self.key));
+        let view = self.task.durable();
+        match did_you_mean(id, view.steps().map(|step| step.id().as_str())) {
+            Some(help) => failure.help(help),
+            None => failure.help(format!("`tenure step list {}` shows its steps", self.key)),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `tenure task graph`: the DAG as a picture.
+
+mod dot;
+mod layers;
+mod mermaid;
+mod text;
+
+use clap::Args;
+use tenure_core::view::graph;
+
+use super::args::OfTask;
+use super::data::Data;
+use super::stream;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+
+/// Draw a task.
+#[derive(Debug, Args)]
+pub(crate) struct GraphArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// For Graphviz: tenure task graph TASK_ID --dot | dot -Tsvg
+    #[arg(long, conflicts_with = "mermaid")]
+    dot: bool,
+
+    /// For Mermaid, as Markdown pages show it
+    #[arg(long)]
+    mermaid: bool,
+
+    /// Every step, however many there are
+    #[arg(long, conflicts_with_all = ["dot", "mermaid"])]
+    full: bool,
+}
+
+pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.of.place.data)?;
+    let loaded = data.load(&args.of.key()?)?;
+    let drawn = data.look(&loaded, graph);
+    if args.dot {
+        stream(|out| dot::write(out, &drawn))?;
+    } else if args.mermaid {
+        mermaid::warn_if_large(&drawn);
+        stream(|out| mermaid::write(out, &drawn))?;
+    } else if args.of.place.is_json() {
+        output::print_json(&drawn)?;
+    } else {
+        let layers = layers::Layers::of(&drawn);
+        stream(|out| text::write(out, &drawn, &layers, args.full))?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,70 @@
+//! Looking at a data directory: Tasks, Steps, Attempts, logs.
+//!
+//! Everything here only reads. It takes no lock, so it works beside a process that is running
+//! Tasks on the same directory; it cuts nothing off and repairs nothing; and it starts no
+//! scheduler, so looking never moves a Task. What it shows is the log (law 1), folded by the same
+//! reducer that the scheduler runs.
+//!
+//! What the log does not say is said to be unknown: a lease is renewed in the memory of the process
+//! at work, so whether a claimed Step is alive is judged by whether there is such a process
+//! ([`host`]).
+//!
+//! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
+//! rest is one module per noun.
+
+mod args;
+mod attempt;
+mod data;
+mod graph;
+mod host;
+mod human;
+mod nearest;
+mod sheet;
+mod status;
+mod step;
+mod task;
+mod wal;
+
+use std::io::{self, Write as _};
+
+use clap::Subcommand;
+
+use super::exit::{Exit, Failure};
+use super::output;
+
+/// What can be looked at.
+#[derive(Debug, Subcommand)]
+pub(crate) enum InspectCommand {
+    /// Look at tasks
+    #[command(subcommand)]
+    Task(task::TaskCommand),
+    /// Look at the steps of a task
+    #[command(subcommand)]
+    Step(step::StepCommand),
+    /// Look at the attempts of a task
+    #[command(subcommand)]
+    Attempt(attempt::AttemptCommand),
+    /// Look into the logs, the only truth
+    #[command(subcommand)]
+    Wal(wal::WalCommand),
+}
+
+/// Answers a question about a data directory.
+pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
+    match command {
+        InspectCommand::Task(command) => task::run(command),
+        InspectCommand::Step(command) => step::run(command),
+        InspectCommand::Attempt(command) => attempt::run(command),
+        InspectCommand::Wal(command) => wal::run(command),
+    }
+}
+
+/// A long text on stdout, as it comes. A reader that has left ends it, and is no failure.
+fn stream(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
+    output::unless_closed(output::stdout(|stdout| {
+        let mut out = io::BufWriter::new(stdout);
+        let written = write(&mut out).and_then(|()| out.flush());
+        let _ = out.into_parts(); // Dropped as it is, it would write what is left once more.
+        written
+    }))
+}

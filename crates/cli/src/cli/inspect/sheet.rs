@@ -1,0 +1,116 @@
+//! Tables without lines: columns that fit the terminal where there is one.
+
+use std::io;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+
+use crate::cli::output::{self, Stream, Tone};
+
+/// A table under construction.
+pub(super) struct Sheet {
+    table: Table,
+    has_colour: bool,
+    rows: usize,
+}
+
+/// One cell.
+pub(super) struct Text {
+    text: String,
+    tone: Option<Tone>,
+    is_number: bool,
+}
+
+/// A cell.
+pub(super) fn text(text: impl ToString) -> Text {
+    Text { text: text.to_string(), tone: None, is_number: false }
+}
+
+/// A cell in the colour of its meaning.
+pub(super) fn toned(text: impl ToString, tone: Tone) -> Text {
+    Text { text: text.to_string(), tone: Some(tone), is_number: false }
+}
+
+/// A cell that stands to the right.
+pub(super) fn number(text: impl ToString) -> Text {
+    Text { text: text.to_string(), tone: None, is_number: true }
+}
+
+impl Sheet {
+    /// A table with these column names.
+    pub(super) fn new(header: &[&str]) -> Self {
+        let mut sheet = Self::bare();
+        let names = header.iter().map(|name| toned(name, Tone::Faint));
+        let names: Vec<Cell> = names.map(|name| sheet.cell(name)).collect();
+        sheet.table.set_header(names);
+        sheet
+    }
+
+    /// A table without column names.
+    pub(super) fn bare() -> Self {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        match Stream::Stdout.is_terminal() {
+            true => table.set_content_arrangement(ContentArrangement::Dynamic),
+            false => table.set_content_arrangement(ContentArrangement::Disabled),
+        };
+        let has_colour = Stream::Stdout.has_colour();
+        if has_colour {
+            table.enforce_styling();
+        }
+        Self { table, has_colour, rows: 0 }
+    }
+
+    /// Adds a row.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Text>) {
+        let cells: Vec<Cell> = cells.into_iter().map(|cell| self.cell(cell)).collect();
+        self.table.add_row(cells);
+        self.rows += 1;
+    }
+
+    /// Adds a named value, unless it is empty.
+    pub(super) fn field(&mut self, name: &str, value: impl ToString) {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.row([toned(name, Tone::Faint), text(value)]);
+        }
+    }
+
+    /// Rows so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    fn cell(&self, given: Text) -> Cell {
+        let mut cell = Cell::new(given.text);
+        if given.is_number {
+            cell = cell.set_alignment(CellAlignment::Right);
+        }
+        match given.tone.filter(|_| self.has_colour) {
+            None => cell,
+            Some(Tone::Good) => cell.fg(Color::DarkGreen),
+            Some(Tone::Bad) => cell.fg(Color::DarkRed).add_attribute(Attribute::Bold),
+            Some(Tone::Caution) => cell.fg(Color::DarkYellow),
+            Some(Tone::Active) => cell.fg(Color::DarkCyan),
+            Some(Tone::Faint) => cell.add_attribute(Attribute::Dim),
+            Some(Tone::Strong) => cell.add_attribute(Attribute::Bold),
+        }
+    }
+
+    /// The table as text, each line ended.
+    pub(super) fn render(mut self) -> String {
+        for column in self.table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        let mut out = String::new();
+        for line in self.table.lines() {
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+
+    /// Writes the table to stdout.
+    pub(super) fn print(self) -> io::Result<()> {
+        output::print(self.render())
+    }
+}

@@ -1,0 +1,56 @@
+//! Statuses as people see them: a mark, a word, a colour.
+
+use tenure_core::status::StepStatus;
+use tenure_core::view::Normal;
+
+use super::sheet::{Text, toned};
+use crate::cli::output::Tone;
+
+/// The colour of a status.
+pub(super) fn tone(status: Normal) -> Tone {
+    use Normal as N;
+    match status {
+        N::Completed => Tone::Good,
+        N::Failed | N::Lost | N::TimedOut | N::Unknown => Tone::Bad,
+        N::Running | N::Preparing => Tone::Active,
+        N::Cancelled | N::Archived | N::Draft | N::Accepted | N::Queued => Tone::Faint,
+        N::Stale
+        | N::Cancelling
+        | N::Paused
+        | N::Blocked
+        | N::WaitingInput
+        | N::WaitingPermission
+        | N::WaitingResource
+        | N::Retrying => Tone::Caution,
+    }
+}
+
+/// A status as a cell.
+pub(super) fn cell(status: Normal) -> Text {
+    toned(status, tone(status))
+}
+
+/// One character per status, readable without colour.
+pub(super) fn mark(status: StepStatus) -> char {
+    match status {
+        StepStatus::Pending => '·',
+        StepStatus::Ready => '○',
+        StepStatus::Claimed => '◌',
+        StepStatus::Running => '▶',
+        StepStatus::Blocked => '‖',
+        StepStatus::Completed => '✔',
+        StepStatus::Failed => '✘',
+        StepStatus::Cancelled => '⊘',
+    }
+}
+
+/// The colour of a native status.
+pub(super) fn step_tone(status: StepStatus) -> Tone {
+    match status {
+        StepStatus::Pending | StepStatus::Ready | StepStatus::Cancelled => Tone::Faint,
+        StepStatus::Claimed | StepStatus::Running => Tone::Active,
+        StepStatus::Blocked => Tone::Caution,
+        StepStatus::Completed => Tone::Good,
+        StepStatus::Failed => Tone::Bad,
+    }
+}

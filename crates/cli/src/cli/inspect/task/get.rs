@@ -1,0 +1,159 @@
+//! `tenure task get`: a Task in full (GET).
+
+use std::fmt::Write as _;
+
+use tenure_core::status::StepStatus;
+use tenure_core::view::{Known, StepView, TaskView, View};
+
+use super::super::args::OfTask;
+use super::super::data::Data;
+use super::super::host::Host;
+use super::super::human;
+use super::super::sheet::Sheet;
+use super::super::step::step_rows;
+use super::super::status;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Paint, Stream, Tone};
+
+/// Steps shown with their Task; of a larger one those at work or in trouble are.
+const STEPS_MAX: usize = 50;
+
+pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
+    let data = Data::open(&args.place.data)?;
+    let loaded = data.load(&args.key()?)?;
+    data.look(&loaded, |view, known| {
+        let page = Page { host: Some(data.host), note: None };
+        print_task(view, known, &page, args.place.is_json())
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// What is said of a Task beside what its log says.
+pub(in crate::cli::inspect) struct Page {
+    /// Who runs it, where it is shown as of now.
+    pub(in crate::cli::inspect) host: Option<Host>,
+    /// As of when it is shown, if not now.
+    pub(in crate::cli::inspect) note: Option<String>,
+}
+
+/// Prints a Task in full.
+pub(in crate::cli::inspect) fn print_task(
+    view: &View<'_>,
+    known: &Known<'_>,
+    page: &Page,
+    is_json: bool,
+) -> Result<(), Failure> {
+    let task = TaskView::of(view, known);
+    match is_json {
+        true => output::print_json(&task)?,
+        false => output::print(render(&task, known, page))?,
+    }
+    Ok(())
+}
+
+fn render(task: &TaskView, known: &Known<'_>, page: &Page) -> String {
+    let paint = Paint::of(Stream::Stdout);
+    let head = &task.task;
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{}  {}  {}",
+        paint.text(Tone::Strong, format_args!("{}/{}", head.session_id, head.task_id)),
+        paint.text(status::tone(head.status), head.status),
+        counts(task),
+    );
+    out.push_str(&fields(task, known, page).render());
+    if !task.summary.is_empty() {
+        let _ = writeln!(out, "\n{}", human::indented(&task.summary, "  ").trim_end());
+    }
+    out.push('\n');
+    out.push_str(&steps(task, known));
+    out
+}
+
+/// `3 of 7 steps completed, 1 running, 3 pending`.
+fn counts(task: &TaskView) -> String {
+    let counts = &task.task.counts;
+    let all = [
+        (counts.running, StepStatus::Running),
+        (counts.claimed, StepStatus::Claimed),
+        (counts.ready, StepStatus::Ready),
+        (counts.pending, StepStatus::Pending),
+        (counts.blocked, StepStatus::Blocked),
+        (counts.failed, StepStatus::Failed),
+        (counts.cancelled, StepStatus::Cancelled),
+    ];
+    let steps = human::plural(task.steps.len(), "step");
+    let mut out = format!("{} of {steps} completed", human::count(counts.completed.into()));
+    for (n, status) in all.into_iter().filter(|(n, _)| *n > 0) {
+        let _ = write!(out, ", {} {status}", human::count(n.into())); // Strings take all.
+    }
+    out
+}
+
+fn fields(task: &TaskView, known: &Known<'_>, page: &Page) -> Sheet {
+    let head = &task.task;
+    let mut sheet = Sheet::bare();
+    sheet.field("  title", human::one_line(&head.title));
+    if let Some(reason) = &head.status_reason {
+        let message = human::one_line(&reason.message);
+        let plain = message.is_empty() || message == reason.code.as_str();
+        sheet.field(
+            "  reason",
+            if plain { reason.code.to_string() } else { format!("{} ({message})", reason.code) },
+        );
+    }
+    sheet.field("  result", head.result_summary.as_deref().map(human::one_line).unwrap_or_default());
+    sheet.field("  created", human::local_and_ago(head.created_at, known.now));
+    if let Some(started) = head.started_at {
+        let took = human::between(started, head.ended_at.unwrap_or(known.now));
+        sheet.field("  started", format!("{}, took {took}", human::local(started)));
+    }
+    sheet.field("  ended", head.ended_at.map(human::local).unwrap_or_default());
+    let policies = format!("dispatch {}, completion {}", head.dispatch, head.completion);
+    sheet.field("  policy", policies);
+    sheet.field("  says", diagnostics(task));
+    if !head.native_status.is_terminal() {
+        sheet.field("  worked on", page.host.map(Host::describe).unwrap_or_default());
+    }
+    sheet.field("  log", head.wal_path.clone().unwrap_or_default());
+    sheet.field("  version", format!("{}{}", head.version, page.note.as_deref().unwrap_or("")));
+    sheet
+}
+
+fn diagnostics(task: &TaskView) -> String {
+    let said = &task.task.diagnostics;
+    let all = [
+        (said.stalled, "stalled: no step moves by itself"),
+        (said.completeable, "completeable: every required step is completed"),
+        (said.overdue, "overdue: the deadline has passed"),
+    ];
+    let said: Vec<&str> = all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
+    said.join("; ")
+}
+
+fn steps(task: &TaskView, known: &Known<'_>) -> String {
+    let is_small = task.steps.len() <= STEPS_MAX;
+    let worth_showing = |step: &&StepView| {
+        use StepStatus as S;
+        is_small || matches!(step.status, S::Claimed | S::Running | S::Blocked | S::Failed)
+    };
+    let shown: Vec<&StepView> =
+        task.steps.iter().filter(worth_showing).take(STEPS_MAX).collect();
+    let mut out = match shown.is_empty() {
+        true => String::new(),
+        false => step_rows(&shown, &task.attempts, known.now).render(),
+    };
+    let rest = task.steps.len() - shown.len();
+    if rest > 0 {
+        let head = &task.task;
+        let _ = writeln!(
+            out,
+            "… {} more: tenure step list {}/{} --all",
+            human::plural(rest, "step"),
+            head.session_id,
+            head.task_id
+        );
+    }
+    out
+}

@@ -1,0 +1,210 @@
+//! `tenure task list`: Tasks of a session (LIST).
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::Limits;
+use tenure_core::status::TaskStatus;
+use tenure_core::view::list::Listed;
+use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
+use tenure_ports::journal::Entry;
+
+use super::super::args::{Cut, Place, task_status};
+use super::super::data::Data;
+use super::super::human;
+use super::super::sheet::{Sheet, number, text, toned};
+use super::super::status;
+use super::super::wal::scan::Log;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Tone};
+
+/// List tasks.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Ended tasks too, newest first, after the live ones
+    #[arg(long)]
+    all: bool,
+
+    /// Archived tasks too; only ended tasks are archived, so this implies --all
+    #[arg(long)]
+    archived: bool,
+
+    /// Only tasks in this status (repeatable); ended ones still need --all
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
+    status: Vec<TaskStatus>,
+
+    #[command(flatten)]
+    cut: Cut,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// The answer: a page of `agent.task_list`, and what could not be read.
+#[derive(Serialize)]
+struct Listing {
+    #[serde(flatten)]
+    page: TaskPage,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<Unreadable>,
+}
+
+/// A Task of which nothing is known but its name (VIEW-07, N01).
+#[derive(Serialize)]
+struct Unreadable {
+    task_id: String,
+    session_id: String,
+    wal_name: String,
+    wal_path: String,
+    status: Normal,
+    status_reason: Why,
+}
+
+#[derive(Serialize)]
+struct Why {
+    code: &'static str,
+    message: String,
+}
+
+pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.place.data)?;
+    let input = ListInput {
+        include_archived: args.archived,
+        include_terminal: args.all || args.archived,
+        limit: args.cut.limit,
+        offset: args.cut.offset,
+        statuses: (!args.status.is_empty()).then(|| args.status.clone()),
+        user_facing: false, // Who can read the directory runs its Tasks.
+    };
+    let entries = data.entries(Some(&args.place.session))?;
+    let listing = list(&data, entries.clone(), &input)?;
+    match args.place.is_json() {
+        true => output::print_json(&listing)?,
+        false => print(&data, &listing)?,
+    }
+    if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
+        say_what_else(&data, args, &entries)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
+/// knows enough to leave them out.
+fn list(data: &Data, entries: Vec<Entry>, input: &ListInput) -> Result<Listing, Failure> {
+    let limit = input.limit(&Limits::default())?;
+    let mut rows = Rows { data, input, passed: 0, tasks: Vec::new(), unreadable: Vec::new() };
+    let more = in_order(entries, input).into_iter().any(|entry| rows.take(data.log(&entry), limit));
+    let page = TaskPage {
+        tasks: rows.tasks,
+        next_offset: more.then_some(input.offset + limit),
+        truncated: more,
+        missing_partitions: Vec::new(),
+    };
+    Ok(Listing { page, unreadable: rows.unreadable })
+}
+
+/// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. What the index
+/// knows enough of is left out.
+fn in_order(entries: Vec<Entry>, input: &ListInput) -> Vec<Entry> {
+    let (mut ended, mut live): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.ended.is_some());
+    ended.retain(|entry| entry.ended.is_some_and(|status| admits(input, status, entry.archived)));
+    live.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
+    ended.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.key.cmp(&b.key)));
+    live.extend(ended);
+    live
+}
+
+fn admits(input: &ListInput, status: TaskStatus, archived: bool) -> bool {
+    input.admits(Listed { status, archived, visibility: tenure_core::status::Visibility::Internal })
+}
+
+/// The rows of a page as they are found.
+struct Rows<'a> {
+    data: &'a Data,
+    input: &'a ListInput,
+    passed: usize,
+    tasks: Vec<TaskSummary>,
+    unreadable: Vec<Unreadable>,
+}
+
+impl Rows<'_> {
+    /// Takes the next Task, if it belongs on the page; answers whether the page was full before.
+    fn take(&mut self, log: Log, limit: usize) -> bool {
+        match self.data.fold(log.clone()) {
+            Ok(loaded) => {
+                let summary = self.data.look(&loaded, TaskSummary::of);
+                if !self.input.admits(summary.listed()) {
+                    return false;
+                }
+                self.passed += 1;
+                if self.passed <= self.input.offset {
+                    return false;
+                }
+                if self.tasks.len() == limit {
+                    return true;
+                }
+                self.tasks.push(summary);
+            }
+            Err(broken) => self.unreadable.push(Unreadable {
+                task_id: log.key.task_id.to_string(),
+                session_id: log.key.session_id.to_string(),
+                wal_name: log.wal_name.to_string(),
+                wal_path: log.path.display().to_string(),
+                status: Normal::Unknown,
+                status_reason: Why { code: "storage_error", message: broken.to_string() },
+            }),
+        }
+        false
+    }
+}
+
+fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
+    let mut sheet = Sheet::new(&["TASK", "STATUS", "STEPS", "CREATED", "TOOK", "TITLE"]);
+    for task in &listing.page.tasks {
+        let steps = task.progress.counters.get("steps").copied();
+        let steps = steps.map_or(String::new(), |c| format!("{}/{}", c.done, c.total.unwrap_or(0)));
+        let took = task.started_at.map(|at| human::between(at, task.ended_at.unwrap_or(data.now)));
+        sheet.row([
+            toned(&task.task_id, Tone::Strong),
+            status::cell(task.status),
+            number(steps),
+            text(human::local(task.created_at)),
+            number(took.unwrap_or_default()),
+            text(human::cut(&human::one_line(&task.title), 60)),
+        ]);
+    }
+    for task in &listing.unreadable {
+        let status = status::cell(task.status);
+        let title = human::cut(&human::one_line(&task.status_reason.message), 160);
+        let nothing = [text(""), text(""), text("")];
+        let [steps, created, took] = nothing;
+        sheet.row([toned(&task.task_id, Tone::Strong), status, steps, created, took, text(title)]);
+    }
+    if !sheet.is_empty() {
+        sheet.print()?;
+    }
+    if let Some(next) = listing.page.next_offset {
+        output::say(format_args!("there are more: --offset {next}"));
+    }
+    Ok(())
+}
+
+/// Nothing to show is seldom what somebody hoped for: says where there is something.
+fn say_what_else(data: &Data, args: &ListArgs, here: &[Entry]) -> Result<(), Failure> {
+    let session = &args.place.session;
+    output::say(format_args!("no such task in session {session} of {}", data.path().display()));
+    let ended = here.iter().filter(|entry| entry.ended.is_some()).count();
+    if ended > 0 && !args.all {
+        let tasks = human::plural(ended, "ended task");
+        output::say(format_args!("{tasks} there: tenure task list --all"));
+    } else if here.is_empty() {
+        let mut others: Vec<String> =
+            data.entries(None)?.iter().map(|entry| entry.key.session_id.to_string()).collect();
+        others.sort_unstable();
+        others.dedup();
+        if !others.is_empty() {
+            output::say(format_args!("sessions with tasks: {}", others.join(", ")));
+        }
+    }
+    Ok(())
+}

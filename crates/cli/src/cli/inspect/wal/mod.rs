@@ -1,0 +1,30 @@
+//! `tenure wal …`: the logs themselves.
+
+mod describe;
+mod replay;
+pub(super) mod scan;
+mod show;
+mod verify;
+
+use clap::Subcommand;
+
+use crate::cli::exit::{Exit, Failure};
+
+/// Logs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WalCommand {
+    /// Print the events of a task, as they happened
+    Show(show::ShowArgs),
+    /// Check a log, or all of them: every line, and that they can be replayed
+    Verify(verify::VerifyArgs),
+    /// Show a task as it was after one of its events
+    Replay(replay::ReplayArgs),
+}
+
+pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
+    match command {
+        WalCommand::Show(args) => show::run(&args),
+        WalCommand::Verify(args) => verify::run(&args),
+        WalCommand::Replay(args) => replay::run(&args),
+    }
+}

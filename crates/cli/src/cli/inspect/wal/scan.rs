@@ -1,0 +1,293 @@
+//! A log from its start, line by line, with where each line stands.
+//!
+//! The journal's own reader hands out commits and keeps the places to itself; who looks into a log
+//! wants those. What counts as whole, torn and damaged is the same (RECOVER-05, RECOVER-06), and
+//! one line and one commit are in memory at a time.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use tenure_core::event::Body;
+use tenure_core::id::WalName;
+use tenure_core::{Commit, Task};
+use tenure_ports::journal::TaskKey;
+use tenure_wire::stored::{Assembler, LINE_MAX, Line, decode_line};
+
+use crate::cli::exit::{Exit, Failure};
+
+/// What follows a `wal_name` in the name of its file (STORE-12).
+pub(in crate::cli::inspect) const SUFFIX: &str = ".wal.jsonl";
+
+/// A log.
+#[derive(Debug, Clone)]
+pub(in crate::cli::inspect) struct Log {
+    /// Its file.
+    pub(in crate::cli::inspect) path: PathBuf,
+    /// Whose it is.
+    pub(in crate::cli::inspect) key: TaskKey,
+    /// Its name.
+    pub(in crate::cli::inspect) wal_name: WalName,
+}
+
+/// A place in a log, and what is wrong there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli::inspect) struct Fault {
+    /// From 1.
+    pub(in crate::cli::inspect) line: u64,
+    /// Byte offset of the line.
+    pub(in crate::cli::inspect) offset: u64,
+    /// What is wrong.
+    pub(in crate::cli::inspect) message: String,
+}
+
+/// Why a log could not be read to its end.
+#[derive(Debug)]
+pub(in crate::cli::inspect) enum Broken {
+    /// It is not a history from here on.
+    Damaged(PathBuf, Fault),
+    /// The system refused.
+    Unreadable(PathBuf, io::Error),
+    /// Whoever was given the commits could not go on.
+    Refused(io::Error),
+}
+
+/// How the reading of a log ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::cli::inspect) enum End {
+    /// With its last commit.
+    Whole,
+    /// Behind its last whole commit stands what a broken-off write left, which nobody was told of;
+    /// it is `bytes` long.
+    Torn { at: Fault, bytes: u64 },
+    /// Before it, by whoever was given the commits.
+    Left,
+}
+
+/// A whole commit, where it stands, and its lines as they are stored.
+pub(in crate::cli::inspect) struct Placed<'a> {
+    pub(in crate::cli::inspect) commit: Commit,
+    line: u64,
+    offset: u64,
+    text: &'a [u8],
+}
+
+/// Why the one who was given a commit cannot go on.
+pub(in crate::cli::inspect) enum Stop {
+    /// The commit does not go on with the history.
+    Damaged(Fault),
+    /// Its own reason.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Log {
+    /// What is said of a log without a whole commit.
+    pub(in crate::cli::inspect) fn empty(&self) -> Broken {
+        let message = "the log has no whole commit: its creation broke off".into();
+        Broken::Damaged(self.path.clone(), Fault { line: 1, offset: 0, message })
+    }
+
+    /// The log begins with the creation of its Task, under its own name (STORE-11).
+    fn check_first(&self, line: &Line) -> Result<(), String> {
+        if line.wal_seq != 1 {
+            return Ok(());
+        }
+        let Body::TaskCreated(created) = &line.event.body else {
+            return Err(format!("a log starts with {}", line.event.body.event_type()));
+        };
+        let task = &created.task;
+        if task.task_id != self.key.task_id || task.session_id != self.key.session_id {
+            return Err(format!("of task {}/{}", task.session_id, task.task_id));
+        }
+        if task.wal_name != self.wal_name {
+            return Err(format!("of the log {}", task.wal_name));
+        }
+        Ok(())
+    }
+}
+
+impl Placed<'_> {
+    /// The stored lines of its events, in order, without their newlines.
+    pub(in crate::cli::inspect) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
+    }
+
+    /// Goes on with a history, or begins one.
+    pub(in crate::cli::inspect) fn replay_onto(&self, task: &mut Option<Task>) -> Result<(), Stop> {
+        let replayed = match task {
+            Some(task) => task.replay(&self.commit),
+            None => Task::restore(&self.commit).map(|made| *task = Some(made)),
+        };
+        replayed.map_err(|illegal| {
+            let index = illegal.wal_seq.saturating_sub(self.commit.first_seq);
+            let message = format!("does not go on with the history: {illegal}");
+            Stop::Damaged(self.fault_at(index, message))
+        })
+    }
+
+    /// A fault in the event at `index`.
+    fn fault_at(&self, index: u64, message: String) -> Fault {
+        let before = self.lines().take(usize::try_from(index).unwrap_or(usize::MAX));
+        let offset = self.offset + before.map(|line| line.len() as u64 + 1).sum::<u64>();
+        Fault { line: self.line + index, offset, message }
+    }
+}
+
+/// Hands every whole commit to `each`, oldest first, until it breaks off.
+pub(in crate::cli::inspect) fn walk(
+    log: &Log,
+    mut each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
+) -> Result<End, Broken> {
+    let unreadable = |error| Broken::Unreadable(log.path.clone(), error);
+    let damaged = |fault| Broken::Damaged(log.path.clone(), fault);
+    let mut lines = Lines::open(log).map_err(unreadable)?;
+    let mut commits = Assembler::new(log.key.session_id.clone(), log.key.task_id.clone());
+    let mut open = Open::default();
+    loop {
+        let text = match lines.next().map_err(unreadable)? {
+            Next::Line(text) => text,
+            Next::TooLong => return Err(damaged(lines.fault("the line is too long".into()))),
+            Next::Torn | Next::End => return Ok(open.end(&lines, &commits)),
+        };
+        let pushed = decode_line(text).map_err(|error| error.to_string()).and_then(|line| {
+            log.check_first(&line)?;
+            commits.push(line).map_err(|error| error.to_string())
+        });
+        open.take(&lines);
+        let commit = match pushed {
+            Ok(None) => continue,
+            Ok(Some(commit)) => commit,
+            Err(message) => return Err(damaged(lines.fault(message))),
+        };
+        let flow = each(&Placed { commit, line: open.line, offset: open.offset, text: &open.text });
+        open.text.clear();
+        match flow {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return Ok(End::Left),
+            Err(Stop::Damaged(fault)) => return Err(damaged(fault)),
+            Err(Stop::Io(error)) => return Err(Broken::Refused(error)),
+        }
+    }
+}
+
+/// The lines of the commit that is being read.
+#[derive(Default)]
+struct Open {
+    line: u64,
+    offset: u64,
+    text: Vec<u8>,
+}
+
+impl Open {
+    fn take(&mut self, lines: &Lines) {
+        if self.text.is_empty() {
+            (self.line, self.offset) = (lines.number, lines.offset);
+        }
+        self.text.extend_from_slice(&lines.line);
+        self.text.push(b'\n');
+    }
+
+    /// What stands behind the last whole commit.
+    fn end(&self, lines: &Lines, commits: &Assembler) -> End {
+        let is_partial = !lines.line.is_empty();
+        if !commits.is_mid_commit() && !is_partial {
+            return End::Whole;
+        }
+        let mut at = lines.fault(what_is_torn(&lines.line).into());
+        if commits.is_mid_commit() {
+            let message = "a commit with too few lines".into();
+            at = Fault { line: self.line, offset: self.offset, message };
+        }
+        End::Torn { bytes: lines.offset + lines.line.len() as u64 - at.offset, at }
+    }
+}
+
+fn what_is_torn(rest: &[u8]) -> &'static str {
+    match rest.iter().all(|&byte| byte == 0) {
+        true => "a run of NUL bytes",
+        false => "a line without its newline",
+    }
+}
+
+/// Lines of a file with their places.
+pub(super) struct Lines {
+    input: BufReader<File>,
+    /// The line last read, without its newline.
+    pub(super) line: Vec<u8>,
+    /// Its number, from 1.
+    pub(super) number: u64,
+    /// Its offset.
+    pub(super) offset: u64,
+    next: u64,
+}
+
+/// What stands next in a file.
+pub(super) enum Next<'a> {
+    /// A line.
+    Line(&'a [u8]),
+    /// Bytes without a newline, up to the end.
+    Torn,
+    /// Nothing.
+    End,
+    /// More than a line may have.
+    TooLong,
+}
+
+impl Lines {
+    pub(super) fn open(log: &Log) -> io::Result<Self> {
+        let input = BufReader::with_capacity(64 << 10, File::open(&log.path)?);
+        Ok(Self { input, line: Vec::new(), number: 0, offset: 0, next: 0 })
+    }
+
+    /// The next line; [`line`](Self::line) holds it too.
+    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        self.line.clear();
+        self.number += 1;
+        self.offset = self.next;
+        let mut bounded = self.input.by_ref().take(LINE_MAX as u64 + 1);
+        self.next += bounded.read_until(b'\n', &mut self.line)? as u64;
+        match self.line.pop() {
+            None => Ok(Next::End),
+            Some(b'\n') => Ok(Next::Line(&self.line)),
+            Some(last) => {
+                self.line.push(last);
+                Ok(if self.line.len() > LINE_MAX { Next::TooLong } else { Next::Torn })
+            }
+        }
+    }
+
+    fn fault(&self, message: String) -> Fault {
+        Fault { line: self.number, offset: self.offset, message }
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Damaged(path, Fault { line, offset, message }) => {
+                write!(f, "{}:{line} (byte {offset}): {message}", path.display())
+            }
+            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Refused(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        let failure = Self::new(Exit::Unavailable, broken.to_string());
+        match broken {
+            Broken::Damaged(..) => failure.help(
+                "only this task is affected; `tenure wal show --raw` prints what stands there",
+            ),
+            Broken::Unreadable(..) | Broken::Refused(_) => failure,
+        }
+    }
+}

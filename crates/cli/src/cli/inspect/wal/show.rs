@@ -1,0 +1,199 @@
+//! `tenure wal show`: the events of a Task, as they are read, however long the log is.
+
+use std::io::{self, Write};
+use std::ops::{ControlFlow, RangeInclusive};
+
+use clap::Args;
+use serde::Deserialize;
+use tenure_core::event::{Body, Event};
+use tenure_core::id::Millis;
+
+use super::super::args::OfTask;
+use super::super::data::Data;
+use super::super::human;
+use super::super::nearest::did_you_mean;
+use super::super::stream;
+use super::describe::describe;
+use super::scan::{self, Broken, End, Lines, Log, Next};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Paint, Stream, Tone};
+
+/// Longest description on a line.
+const WORDS_MAX: usize = 120;
+
+/// Print the events of a task.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// From this event on
+    #[arg(long, value_name = "SEQ", default_value_t = 1)]
+    from: u64,
+
+    /// Up to and with this event
+    #[arg(long, value_name = "SEQ")]
+    to: Option<u64>,
+
+    /// Only events of this type (repeatable)
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = event_type)]
+    types: Vec<String>,
+
+    /// The lines as they are stored, unjudged: torn and damaged ones too
+    #[arg(long)]
+    raw: bool,
+}
+
+fn event_type(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix("step_").map(|rest| format!("task_step_{rest}"));
+    let name = name.unwrap_or_else(|| text.to_owned());
+    if Body::TYPES.contains(&name.as_str()) {
+        return Ok(name);
+    }
+    let known = Body::TYPES.iter().copied();
+    Err(did_you_mean(&name, known).unwrap_or_else(|| {
+        format!("event types are: {}", Body::TYPES.join(", "))
+    }))
+}
+
+pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.of.place.data)?;
+    let log = data.find(&args.of.key()?)?;
+    let mut ended = Ok(End::Left);
+    stream(|out| {
+        if args.raw {
+            return raw(out, &log, args);
+        }
+        ended = events(out, &log, args);
+        Ok(())
+    })?;
+    let ended = match ended {
+        Err(Broken::Refused(error)) => {
+            output::unless_closed(Err(error))?; // A reader that has left has seen enough.
+            End::Left
+        }
+        ended => ended?,
+    };
+    if let End::Torn { at, bytes } = ended {
+        output::warn(format_args!(
+            "{}:{} (byte {}): {}, {}: a write that broke off, or is going on just now",
+            log.path.display(),
+            at.line,
+            at.offset,
+            at.message,
+            human::bytes(bytes)
+        ));
+    }
+    Ok(Exit::Ok)
+}
+
+impl ShowArgs {
+    fn range(&self) -> RangeInclusive<u64> {
+        self.from..=self.to.unwrap_or(u64::MAX)
+    }
+
+    fn wants(&self, event_type: &str) -> bool {
+        self.types.is_empty() || self.types.iter().any(|name| name == event_type)
+    }
+}
+
+fn events(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> Result<End, Broken> {
+    let range = args.range();
+    let rows = Rows { paint: Paint::of(Stream::Stdout) };
+    let mut is_first = true;
+    scan::walk(log, |placed| {
+        let commit = &placed.commit;
+        if commit.first_seq > *range.end() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let seqs = commit.first_seq..;
+        let wanted = seqs.zip(&commit.events).zip(placed.lines()).filter(|((seq, event), _)| {
+            range.contains(seq) && args.wants(event.body.event_type())
+        });
+        for ((seq, event), line) in wanted {
+            if args.of.place.is_json() {
+                write_line(out, line)?;
+                continue;
+            }
+            if std::mem::take(&mut is_first) {
+                rows.header(out)?;
+            }
+            rows.row(out, seq, commit.created_at, event)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+fn write_line(out: &mut dyn Write, line: &[u8]) -> io::Result<()> {
+    out.write_all(line)?;
+    out.write_all(b"\n")
+}
+
+/// Columns of a fixed width: what comes later is not known yet.
+struct Rows {
+    paint: Paint,
+}
+
+impl Rows {
+    fn header(&self, out: &mut dyn Write) -> io::Result<()> {
+        let names =
+            format!("{:>6}  {:<23}  {:<24}  {:<20}  {:<8}  WHAT", "SEQ", "TIME", "EVENT", "STEP", "ACTOR");
+        writeln!(out, "{}", self.paint.text(Tone::Faint, names))
+    }
+
+    fn row(&self, out: &mut dyn Write, seq: u64, at: Millis, event: &Event) -> io::Result<()> {
+        let name = event.body.event_type();
+        let step = event.step_id.as_ref().map(|id| id.as_str()).unwrap_or_default();
+        let actor = human::cut(&human::one_line(event.actor.as_str()), 20);
+        let words = human::cut(&human::one_line(&describe(event)), WORDS_MAX);
+        let time = self.paint.text(Tone::Faint, format_args!("{:<23}", human::local_exact(at)));
+        let event = self.paint.text(tone(&event.body), format_args!("{name:<24}"));
+        let line = format!("{seq:>6}  {time}  {event}  {step:<20}  {actor:<8}  {words}");
+        writeln!(out, "{}", line.trim_end())
+    }
+}
+
+fn tone(body: &Body) -> Tone {
+    match body {
+        Body::TaskCompleted(_) | Body::StepCompleted(_) => Tone::Good,
+        Body::TaskFailed(_) | Body::StepFailed(_) | Body::StepLeaseExpired(_) => Tone::Bad,
+        Body::TaskBlocked(_)
+        | Body::TaskPaused(_)
+        | Body::TaskCancelRequested(_)
+        | Body::StepBlocked(_)
+        | Body::StepReopened(_) => Tone::Caution,
+        Body::StepClaimed(_) | Body::StepStarted(_) | Body::StepUpdated(_) => Tone::Active,
+        Body::TaskCancelled(_) | Body::StepCancelled(_) => Tone::Faint,
+        _ => Tone::Strong,
+    }
+}
+
+/// The lines of the file as they stand there. A line is one event (WAL-02), so its number is what
+/// `--from` and `--to` name.
+fn raw(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> io::Result<()> {
+    let mut lines = Lines::open(log)?;
+    let range = args.range();
+    loop {
+        let ending = match lines.next()? {
+            Next::End => return Ok(()),
+            Next::Line(_) => &b"\n"[..],
+            Next::Torn | Next::TooLong => b"",
+        };
+        if lines.number > *range.end() {
+            return Ok(());
+        }
+        if range.contains(&lines.number) && is_wanted(args, &lines.line) {
+            out.write_all(&lines.line)?;
+            out.write_all(ending)?;
+        }
+    }
+}
+
+fn is_wanted(args: &ShowArgs, line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Typed {
+        event_type: String,
+    }
+    args.types.is_empty()
+        || serde_json::from_slice(line).is_ok_and(|Typed { event_type }| args.wants(&event_type))
+}

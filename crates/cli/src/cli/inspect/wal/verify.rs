@@ -1,0 +1,277 @@
+//! `tenure wal verify`: whether logs are what was written.
+//!
+//! Three things are checked of each: every line by itself (its checksum, its form), what follows
+//! what (sequence, commits, whose log it is), and that the events replay. A torn tail is what a
+//! crash leaves and nobody was told of, so it is reported and is no failure; the next process that
+//! takes the directory cuts it off.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::id::{SessionId, TaskId, WalName};
+use tenure_ports::journal::TaskKey;
+
+use super::super::args::Place;
+use super::super::data::{Data, Indexed};
+use super::super::human;
+use super::scan::{self, Broken, End, Fault, Log, SUFFIX};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Paint, Stream, Tone};
+
+/// Check logs.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Id of the task, or SESSION/ID [default: every log of every session]
+    #[arg(value_name = "TASK_ID")]
+    task: Option<String>,
+
+    /// Every log of every session, as without TASK_ID
+    #[arg(long, conflicts_with = "task")]
+    all: bool,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What was found.
+#[derive(Default, Serialize)]
+struct Report {
+    /// No log is damaged or missing.
+    ok: bool,
+    checked: usize,
+    events: u64,
+    torn: usize,
+    damaged: usize,
+    missing: usize,
+    /// In the order of their files.
+    logs: Vec<Verdict>,
+    /// What lies where logs should be, and is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ignored: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdicts {
+    Sound,
+    Torn,
+    Damaged,
+    Missing,
+}
+
+/// One log.
+#[derive(Serialize)]
+struct Verdict {
+    session_id: SessionId,
+    task_id: TaskId,
+    file: String,
+    verdict: Verdicts,
+    /// Events in whole commits, up to the first fault.
+    events: u64,
+    commits: u64,
+    /// Where the fault or the torn tail begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    /// How long the torn tail is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    torn_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.place.data)?;
+    let mut report = Report::default();
+    match &args.task {
+        Some(task) => {
+            let key = args.place.key(task)?;
+            match missing(&data).into_iter().find(|log| log.key == key) {
+                Some(log) => report.add(gone(&log)),
+                None => report.add(verdict(&data.find(&key)?)),
+            }
+        }
+        None => every_log(&data, &mut report)?,
+    }
+    report.ok = report.damaged + report.missing == 0;
+    match args.place.is_json() {
+        true => output::print_json(&report)?,
+        false => output::print(render(&report))?,
+    }
+    Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
+}
+
+fn every_log(data: &Data, report: &mut Report) -> Result<(), Failure> {
+    let mut gone_ones = missing(data);
+    let tasks = data.path().join("tasks");
+    for name in names(&tasks)? {
+        match SessionId::new(&name) {
+            Ok(session) => every_log_of(data, &session, report)?,
+            Err(_) => report.ignored.push(tasks.join(name).display().to_string()),
+        }
+    }
+    gone_ones.sort_by(|a, b| a.path.cmp(&b.path));
+    gone_ones.iter().for_each(|log| report.add(gone(log)));
+    Ok(())
+}
+
+fn every_log_of(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
+    let dir = data.session_dir(session);
+    let entries = data.entries(Some(session))?;
+    for name in names(&dir)? {
+        let wal_name = name.strip_suffix(SUFFIX).and_then(|name| WalName::new(name).ok());
+        let Some(wal_name) = wal_name else {
+            report.ignored.push(dir.join(name).display().to_string());
+            continue;
+        };
+        let log = match entries.iter().find(|entry| entry.wal_name == wal_name) {
+            Some(entry) => data.log(entry),
+            None => unborn(data, session, wal_name)?,
+        };
+        report.add(verdict(&log));
+    }
+    Ok(())
+}
+
+/// A log without a whole commit says of no Task; it goes by its name.
+fn unborn(data: &Data, session: &SessionId, wal_name: WalName) -> Result<Log, Failure> {
+    let bad = |error| Failure::caused(Exit::Unavailable, &error);
+    let task_id = TaskId::new(wal_name.as_str()).map_err(bad)?;
+    let key = TaskKey { session_id: session.clone(), task_id };
+    Ok(Log { path: data.wal(session, &wal_name), key, wal_name })
+}
+
+/// What lies in a directory, by name. A directory that is not there is empty.
+fn names(dir: &std::path::Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Logs that the index knows and that are not there (STORE-15).
+fn missing(data: &Data) -> Vec<Log> {
+    let log = |row: Indexed| Log {
+        path: data.wal(&row.session_id, &row.wal_name),
+        key: TaskKey { session_id: row.session_id, task_id: row.task_id },
+        wal_name: row.wal_name,
+    };
+    data.indexed().into_iter().map(log).filter(|log| !log.path.exists()).collect()
+}
+
+fn gone(log: &Log) -> Verdict {
+    let message = Some("the file is not there, but the index knows the task".to_owned());
+    Verdict { message, ..Verdict::of(log, Verdicts::Missing) }
+}
+
+/// Reads a log from its start, and replays it.
+fn verdict(log: &Log) -> Verdict {
+    let mut task = None;
+    let (mut events, mut commits) = (0, 0);
+    let ended = scan::walk(log, |placed| {
+        placed.replay_onto(&mut task)?;
+        events += placed.commit.events.len() as u64;
+        commits += 1;
+        Ok(ControlFlow::Continue(()))
+    });
+    let at = |verdict, Fault { line, offset, message }| Verdict {
+        line: Some(line),
+        offset: Some(offset),
+        message: Some(message),
+        ..Verdict::of(log, verdict)
+    };
+    let found = match ended {
+        Ok(End::Whole | End::Left) => Verdict::of(log, Verdicts::Sound),
+        Ok(End::Torn { at: fault, bytes }) => {
+            Verdict { torn_bytes: Some(bytes), ..at(Verdicts::Torn, fault) }
+        }
+        Err(Broken::Damaged(_, fault)) => at(Verdicts::Damaged, fault),
+        Err(Broken::Unreadable(_, error) | Broken::Refused(error)) => {
+            Verdict { message: Some(error.to_string()), ..Verdict::of(log, Verdicts::Damaged) }
+        }
+    };
+    Verdict { events, commits, ..found }
+}
+
+impl Verdict {
+    fn of(log: &Log, verdict: Verdicts) -> Self {
+        Self {
+            session_id: log.key.session_id.clone(),
+            task_id: log.key.task_id.clone(),
+            file: log.path.display().to_string(),
+            verdict,
+            events: 0,
+            commits: 0,
+            line: None,
+            offset: None,
+            torn_bytes: None,
+            message: None,
+        }
+    }
+
+    /// `file:line (byte offset): what is wrong`.
+    fn place(&self) -> String {
+        let place = match (self.line, self.offset) {
+            (Some(line), Some(offset)) => format!(":{line} (byte {offset})"),
+            _ => String::new(),
+        };
+        format!("{}{place}: {}", self.file, self.message.as_deref().unwrap_or_default())
+    }
+}
+
+impl Report {
+    fn add(&mut self, verdict: Verdict) {
+        self.checked += 1;
+        self.events += verdict.events;
+        match verdict.verdict {
+            Verdicts::Sound => {}
+            Verdicts::Torn => self.torn += 1,
+            Verdicts::Damaged => self.damaged += 1,
+            Verdicts::Missing => self.missing += 1,
+        }
+        self.logs.push(verdict);
+    }
+}
+
+/// A line per log that is not sound, and one for all.
+fn render(report: &Report) -> String {
+    let paint = Paint::of(Stream::Stdout);
+    let mut out = String::new();
+    for log in report.logs.iter().filter(|log| log.verdict != Verdicts::Sound) {
+        let word = match log.verdict {
+            Verdicts::Torn => paint.text(Tone::Caution, "torn"),
+            Verdicts::Missing => paint.text(Tone::Bad, "missing"),
+            Verdicts::Sound | Verdicts::Damaged => paint.text(Tone::Bad, "damaged"),
+        };
+        let torn = log.torn_bytes.map(|n| format!(", {} that nobody was told of", human::bytes(n)));
+        out.push_str(&format!("{word}  {}{}\n", log.place(), torn.unwrap_or_default()));
+    }
+    for file in &report.ignored {
+        out.push_str(&format!("{}  {file}: no log\n", paint.text(Tone::Caution, "ignored")));
+    }
+    out.push_str(&conclusion(report));
+    out
+}
+
+fn conclusion(report: &Report) -> String {
+    let checked = format!(
+        "{} checked, {}",
+        human::plural(report.checked, "log"),
+        human::plural(usize::try_from(report.events).unwrap_or(usize::MAX), "event")
+    );
+    let bad = report.damaged + report.missing;
+    match (bad, report.torn) {
+        (0, 0) => format!("{checked}: sound\n"),
+        (0, torn) => format!("{checked}: sound but for {}\n", human::plural(torn, "torn tail")),
+        _ => format!("{checked}: {bad} damaged or missing\n"),
+    }
+}

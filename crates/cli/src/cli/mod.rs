@@ -1,0 +1,82 @@
+//! The command line: what can be said, and which code answers it.
+//!
+//! [`run`] carries out task files, [`inspect`] looks at what a data directory holds. Both end in an
+//! [`Exit`](exit::Exit) or a [`Failure`](exit::Failure); this module turns either into what the
+//! process leaves behind: a line on stderr and an exit code. Nothing but [`output`] writes to the
+//! terminal.
+
+pub(crate) mod exit;
+mod inspect;
+pub(crate) mod output;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use self::exit::{Exit, Failure};
+
+/// Run DAGs of steps durably: every step that completed stays completed, whatever dies.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 the task failed, 2 wrong usage or a bad file, 3 not found, 4 conflict,
+5 not allowed, 6 timeout, storage or data directory unavailable, 130 interrupted.
+
+Set TENURE_LOG to see what the scheduler does, for example TENURE_LOG=debug.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a task file to its end, in this process, with no server
+    Run(run::RunArgs),
+    #[command(flatten)]
+    Inspect(inspect::InspectCommand),
+    /// Print the JSON Schema of task files, for editors
+    Schema,
+}
+
+/// Where Tasks are kept.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataDir {
+    /// Directory that keeps the tasks
+    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA", default_value = ".tenure")]
+    pub(crate) path: PathBuf,
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log();
+    let ended = match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Inspect(command) => inspect::run(command),
+        Command::Schema => print_schema(),
+    };
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output::failure(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn print_schema() -> Result<Exit, Failure> {
+    output::print_json(&tenure::taskfile::schema())?;
+    Ok(Exit::Ok)
+}
+
+/// The scheduler's log, on stderr and only if asked for: what a user must know is said by the
+/// commands themselves.
+fn start_log() {
+    let Ok(filter) = std::env::var("TENURE_LOG") else { return };
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
+    log.with_ansi(output::Stream::Stderr.has_colour()).init();
+}

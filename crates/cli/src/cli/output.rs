@@ -1,0 +1,131 @@
+//! Everything that is written to the terminal goes through here.
+//!
+//! stdout carries results only, so that `-o json` can be piped; everything said to people while
+//! they wait goes to stderr. Colours appear on terminals, and not where `NO_COLOR` is set.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // The one place that may.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+
+use super::exit::Failure;
+
+/// One of the two streams of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    /// Somebody looks at it.
+    pub(crate) fn is_terminal(self) -> bool {
+        match self {
+            Self::Stdout => io::stdout().is_terminal(),
+            Self::Stderr => io::stderr().is_terminal(),
+        }
+    }
+
+    /// Colours are wanted: <https://no-color.org>.
+    pub(crate) fn has_colour(self) -> bool {
+        let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        !is_refused && !is_dumb && self.is_terminal()
+    }
+}
+
+/// A meaning that has a colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Bad,
+    Caution,
+    Active,
+    Faint,
+    Strong,
+}
+
+impl Tone {
+    fn sgr(self) -> &'static str {
+        match self {
+            Self::Good => "32",
+            Self::Bad => "1;31",
+            Self::Caution => "33",
+            Self::Active => "36",
+            Self::Faint => "2",
+            Self::Strong => "1",
+        }
+    }
+}
+
+/// Paints text for a stream, or leaves it as it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint {
+    is_on: bool,
+}
+
+impl Paint {
+    /// For what is written to `stream`.
+    pub(crate) fn of(stream: Stream) -> Self {
+        Self { is_on: stream.has_colour() }
+    }
+
+    /// The text in the colour of its meaning.
+    pub(crate) fn text(self, tone: Tone, text: impl std::fmt::Display) -> String {
+        match self.is_on {
+            true => format!("\x1b[{}m{text}\x1b[0m", tone.sgr()),
+            false => text.to_string(),
+        }
+    }
+}
+
+/// Says on stderr why the command failed and what to do.
+pub(crate) fn failure(failure: &Failure) {
+    let paint = Paint::of(Stream::Stderr);
+    match failure.message.strip_prefix("error: ").filter(|_| failure.is_rendered) {
+        Some(rest) => eprintln!("{} {rest}", paint.text(Tone::Bad, "error:")),
+        None => eprintln!("{} {}", paint.text(Tone::Bad, "error:"), failure.message),
+    }
+    if let Some(help) = &failure.help {
+        eprintln!(" {} {help}", paint.text(Tone::Faint, "= help:"));
+    }
+}
+
+/// One line on stderr.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}"); // Nobody listens: there is nothing left to tell.
+}
+
+/// One warning line on stderr.
+pub(crate) fn warn(line: impl std::fmt::Display) {
+    say(format_args!("{} {line}", Paint::of(Stream::Stderr).text(Tone::Caution, "warning:")));
+}
+
+/// Text on stdout. A reader that has left (`| head`) is no failure.
+pub(crate) fn print(text: impl std::fmt::Display) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    unless_closed(write!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// One JSON value on stdout, indented if somebody looks at it.
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let text = match Stream::Stdout.is_terminal() {
+        true => serde_json::to_string_pretty(value)?,
+        false => serde_json::to_string(value)?,
+    };
+    print(text + "\n")
+}
+
+/// A closed pipe is an answer too: enough.
+pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Hands out stdout, to write more than one text.
+pub(crate) fn stdout(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
+    write(&mut io::stdout().lock())
+}

@@ -1,0 +1,96 @@
+//! What `tenure run` can be told.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::DataDir;
+
+/// Run a task file.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// Task file in YAML, TOML or JSON, or a WfFormat instance; `-` reads stdin
+    #[arg(value_name = "FILE", required_unless_present = "resume")]
+    pub(crate) file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) data: DataDir,
+
+    /// Steps that run at a time, in each worker pool [default: two per processor, at least 4]
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) workers: Option<u16>,
+
+    /// Session the task belongs to
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    pub(crate) session: String,
+
+    /// Go on with the unfinished task of FILE, or with the named task; completed steps stay
+    /// completed
+    #[arg(
+        long,
+        value_name = "TASK_ID",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub(crate) resume: Option<String>,
+
+    /// Start a task of its own even if FILE names a task that exists
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) new: bool,
+
+    /// Value of a variable that the file declares (repeatable)
+    #[arg(long = "var", value_name = "KEY=VALUE", value_parser = variable)]
+    pub(crate) vars: Vec<(String, String)>,
+
+    /// After a failed step, go on with all that does not depend on it
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+
+    /// For WfFormat: tasks sleep for their recorded time times X
+    #[arg(long, value_name = "X")]
+    pub(crate) time_scale: Option<f64>,
+
+    /// What to print
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: Format,
+}
+
+impl RunArgs {
+    /// Steps that run at a time. Most steps wait for something else than a processor.
+    pub(super) fn concurrency(&self) -> usize {
+        const LEAST: usize = 4;
+        let by_processors = || {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            (2 * processors).max(LEAST)
+        };
+        self.workers.map_or_else(by_processors, usize::from)
+    }
+
+    /// The task named with `--resume=TASK_ID`.
+    pub(super) fn resumed_id(&self) -> Option<&str> {
+        self.resume.as_deref().filter(|id| !id.is_empty())
+    }
+}
+
+/// What goes to stdout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Progress while it runs and a table at the end, for people
+    #[default]
+    Table,
+    /// One JSON object at the end
+    Json,
+    /// One JSON line for each public event, as it happens
+    Jsonl,
+    /// Nothing; the exit code tells
+    Quiet,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    match key.trim() {
+        "" => Err("the name before `=` is empty".into()),
+        key => Ok((key.to_owned(), value.to_owned())),
+    }
+}

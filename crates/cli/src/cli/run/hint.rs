@@ -1,0 +1,63 @@
+//! Commands to type next.
+
+use std::path::Path;
+
+use tenure_core::id::TaskId;
+
+use super::args::RunArgs;
+
+/// Goes on with a Task, whatever has become of its file.
+pub(super) fn resume_task(args: &RunArgs, task_id: &TaskId) -> String {
+    format!("{} run --resume={task_id}{}", program(), place(args))
+}
+
+/// Goes on with the Task of the file.
+pub(super) fn resume_file(args: &RunArgs) -> String {
+    let file = args.file.as_deref().unwrap_or(Path::new("FILE")).to_string_lossy();
+    let vars = args.vars.iter().map(|(key, value)| format!(" --var {}", quoted(&format!("{key}={value}"))));
+    let scale = args.time_scale.map(|scale| format!(" --time-scale {scale}")).unwrap_or_default();
+    format!(
+        "{} run {} --resume{}{}{scale}",
+        program(),
+        quoted(&file),
+        vars.collect::<String>(),
+        place(args),
+    )
+}
+
+/// This program as it was called.
+fn program() -> String {
+    std::env::args().next().map_or_else(|| "tenure".into(), |name| quoted(&name))
+}
+
+fn place(args: &RunArgs) -> String {
+    let mut text = String::new();
+    if args.data.path != Path::new(".tenure") {
+        text.push_str(&format!(" --data {}", quoted(&args.data.path.to_string_lossy())));
+    }
+    if args.session != "default" {
+        text.push_str(&format!(" --session {}", quoted(&args.session)));
+    }
+    text
+}
+
+/// As a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_survives_the_shell() {
+        assert_eq!(quoted("a/b-c.yaml"), "a/b-c.yaml");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

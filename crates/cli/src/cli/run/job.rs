@@ -1,0 +1,262 @@
+//! Which Task is run: a new one, or one that an earlier run left.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tenure::embedded::DEFAULT_POOL;
+use tenure_core::event::{Body, Event};
+use tenure_core::id::{Millis, PoolId, SessionId, TaskId};
+use tenure_core::record::Object;
+use tenure_core::status::Policy;
+use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_ports::Journal as _;
+use tenure_ports::journal::{Entry, ReadError, TaskKey};
+
+use super::args::RunArgs;
+use super::follow::Follower;
+use super::hint;
+use super::host::Host;
+use super::request::{HANDLERS, Origin, Request};
+use crate::cli::exit::{Exit, Failure};
+
+/// A Task that this process runs.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) key: TaskKey,
+    /// Its commits from here on.
+    pub(super) follower: Follower,
+    /// Its state so far; none if it is new.
+    pub(super) replica: Option<Box<Task>>,
+    /// This command has to end it, as nobody else will.
+    pub(super) is_manual: bool,
+    pub(super) deadline: Option<Millis>,
+}
+
+impl Job {
+    /// Makes the Task of a file. Workers are there before it is: a Step that is ready at once is
+    /// claimed in the write that creates the Task.
+    pub(super) async fn create(
+        host: &mut Host,
+        session_id: SessionId,
+        request: Request,
+        args: &RunArgs,
+    ) -> Result<Self, Failure> {
+        let plan = request.into_plan(args);
+        let mut input = tenure::plan::into_create(plan, host.scheduler().now())?;
+        // Stdin cannot be read twice, so its tasks are resumed by id.
+        let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
+        refuse_if_it_exists(host, &key, args).await?;
+        let default = PoolId::new(DEFAULT_POOL).map_err(Rejection::from)?;
+        let default = input.default_worker_pool_id.get_or_insert(default).clone();
+        let named = input.steps.iter().filter_map(|step| step.worker_pool_id.clone());
+        let uses_default = input.steps.iter().any(|step| step.worker_pool_id.is_none());
+        let pools: BTreeSet<PoolId> = named.chain(uses_default.then_some(default)).collect();
+        host.hire(pools, args.concurrency())?;
+        let is_manual = input.completion == Some(Policy::Manual);
+        let deadline = input.constraints.as_ref().and_then(|c| c.get("deadline_at")?.as_i64());
+        let commits = host.scheduler().subscribe();
+        match host.tenure.create(key.session_id.as_str(), input).await {
+            Ok(_) => {}
+            Err(tenure::embedded::Error::Refused(r)) if r.code == Code::TaskIdConflict => {
+                return Err(conflict(&key, None, args));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let follower = Follower::new(host.scheduler().clone(), commits, key.clone(), 1);
+        Ok(Self { key, follower, replica: None, is_manual, deadline })
+    }
+
+    /// Finds the Task to go on with, and knows its state. Nothing of it runs before
+    /// [`wake`](Self::wake).
+    pub(super) async fn find(
+        host: &Host,
+        session_id: SessionId,
+        request: Option<&Request>,
+        args: &RunArgs,
+    ) -> Result<Self, Failure> {
+        let key = find(host, session_id, request, args).await?;
+        let commits = host.scheduler().subscribe();
+        let journal = host.scheduler().journal();
+        let task = tenure_scheduler::load(&**journal, &key).await.map_err(|e| unreadable(&key, e))?;
+        let spec = Arc::clone(&task.head().spec);
+        let next_seq = task.version() + 1;
+        let follower = Follower::new(host.scheduler().clone(), commits, key.clone(), next_seq);
+        Ok(Self {
+            key,
+            follower,
+            is_manual: spec.completion == Policy::Manual,
+            deadline: spec.deadline_at(),
+            replica: Some(Box::new(task)),
+        })
+    }
+
+    /// Whether there is nothing left to run.
+    pub(super) fn has_ended(&self) -> bool {
+        self.replica.as_deref().is_some_and(Task::is_terminal)
+    }
+
+    /// Has the scheduler go on with a found Task: what an earlier boot left open ends, what is
+    /// ready is offered to the workers that are hired here.
+    pub(super) async fn wake(&self, host: &mut Host, args: &RunArgs) -> Result<(), Failure> {
+        let Some(task) = self.replica.as_deref() else { return Ok(()) };
+        check_runnable(task)?;
+        let open = task.durable();
+        let open = open.steps().filter(|step| !step.status().is_settled());
+        let pools: BTreeSet<PoolId> = open.map(|step| step.spec.worker_pool_id.clone()).collect();
+        host.hire(pools, args.concurrency())?;
+        host.scheduler().read(&self.key, Task::version).await?;
+        Ok(())
+    }
+}
+
+/// Whether this command can bring a Task to its end.
+fn check_runnable(task: &Task) -> Result<(), Failure> {
+    let head = task.head();
+    let id = &head.spec.task_id;
+    if !head.status.is_dispatchable() {
+        let message = format!("task `{id}` is {}: its steps do not start", head.status);
+        return Err(Failure::new(Exit::Conflict, message));
+    }
+    if head.spec.dispatch == Policy::Manual {
+        let message = format!("task `{id}` has `dispatch: manual`: its orchestrator starts the steps");
+        return Err(Failure::new(Exit::Conflict, message));
+    }
+    let view = task.durable();
+    let mut open = view.steps().filter(|step| !step.status().is_settled());
+    match open.find(|step| !HANDLERS.contains(&step.spec.handler.as_str())) {
+        None => Ok(()),
+        Some(step) => {
+            let (step, handler) = (step.id(), &step.spec.handler);
+            let message = format!("step `{step}` needs the handler `{handler}`, which `tenure run` has not");
+            Err(Failure::new(Exit::Conflict, message))
+        }
+    }
+}
+
+async fn refuse_if_it_exists(host: &Host, key: &TaskKey, args: &RunArgs) -> Result<(), Failure> {
+    match host.scheduler().journal().entry(key).await? {
+        None => Ok(()),
+        Some(entry) => Err(conflict(key, Some(&entry), args)),
+    }
+}
+
+fn conflict(key: &TaskKey, entry: Option<&Entry>, args: &RunArgs) -> Failure {
+    let id = &key.task_id;
+    let (state, effect) = match entry.map(|entry| (entry.damaged, entry.ended)) {
+        Some((true, _)) => {
+            let message = format!("task `{id}` exists and its log cannot be read");
+            let help = "`tenure wal verify` says where it is damaged; --new starts another task";
+            return Failure::new(Exit::Conflict, message).help(help);
+        }
+        Some((false, Some(status))) => (format!("and has ended: {status}"), "shows its result"),
+        Some((false, None)) => ("and has not ended".to_owned(), "goes on with it"),
+        None => (String::new(), "goes on with it"),
+    };
+    let resume = hint::resume_file(args);
+    Failure::new(Exit::Conflict, format!("task `{id}` exists {state}").trim_end())
+        .help(format!("`{resume}` {effect}; --new runs the file as another task"))
+}
+
+async fn find(
+    host: &Host,
+    session_id: SessionId,
+    request: Option<&Request>,
+    args: &RunArgs,
+) -> Result<TaskKey, Failure> {
+    let named = args.resumed_id().or_else(|| request.and_then(Request::task_id));
+    let entry = match (named, request) {
+        (Some(id), _) => {
+            let task_id = TaskId::new(id).map_err(Rejection::from)?;
+            let key = TaskKey { session_id, task_id };
+            let found = host.scheduler().journal().entry(&key).await?;
+            found.ok_or_else(|| nothing(&format!("there is no task `{id}`"), &key.session_id, args))?
+        }
+        (None, Some(request)) => newest_of(host, session_id, request, args).await?,
+        (None, None) => {
+            let message = "--resume needs a file, or the id of a task: --resume=TASK_ID";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    };
+    if entry.damaged {
+        let damage = host.tenure.report().damaged.iter().find(|damage| damage.task == entry.key);
+        let error = damage.map_or(ReadError::Failed("it is damaged".into()), |d| d.error.clone());
+        return Err(unreadable(&entry.key, error));
+    }
+    if let Some(request) = request {
+        let origin = origin(host, &entry.key).await?;
+        check_origin(&entry.key, origin.as_ref(), request, args)?;
+    }
+    Ok(entry.key)
+}
+
+/// The newest Task of a file whose Tasks have ids of their own: a live one, else an ended one.
+async fn newest_of(
+    host: &Host,
+    session_id: SessionId,
+    request: &Request,
+    args: &RunArgs,
+) -> Result<Entry, Failure> {
+    let prefix = request.id_stem() + "-";
+    let mut entries = host.scheduler().journal().entries(Some(&session_id)).await?;
+    entries.retain(|e| e.key.task_id.as_str().starts_with(&prefix) && !e.damaged);
+    entries.sort_by_key(|entry| (entry.ended.is_some(), std::cmp::Reverse(entry.created_at)));
+    for entry in entries {
+        let origin = origin(host, &entry.key).await?;
+        if origin.is_some_and(|origin| origin.file == request.origin.file) {
+            return Ok(entry);
+        }
+    }
+    let message = format!("no task was made from {}", request.origin.file);
+    Err(nothing(&message, &session_id, args))
+}
+
+fn nothing(message: &str, session_id: &SessionId, args: &RunArgs) -> Failure {
+    let data = args.data.path.display();
+    let message = format!("{message} in session `{session_id}` of {data}");
+    Failure::new(Exit::NotFound, message)
+        .help("without --resume a new task is made; `tenure task list` shows those there are")
+}
+
+/// Going on with a Task whose file has changed would run what is no longer written there.
+fn check_origin(
+    key: &TaskKey,
+    origin: Option<&Origin>,
+    request: &Request,
+    args: &RunArgs,
+) -> Result<(), Failure> {
+    let (id, file) = (&key.task_id, &request.origin.file);
+    let why = match origin {
+        Some(origin) if origin.digest == request.origin.digest => return Ok(()),
+        Some(origin) if origin.file == *file => format!("{file} has changed since task `{id}` was made from it"),
+        Some(origin) => format!("task `{id}` was made from {} and not from {file}", origin.file),
+        None => format!("task `{id}` was not made by `tenure run`, so {file} may say something else"),
+    };
+    let message = format!("{why}; the steps of a task stay as they were when it was made");
+    let resume = hint::resume_task(args, id);
+    Err(Failure::new(Exit::Conflict, message).help(format!(
+        "`{resume}` goes on with the task as it was made; --new runs the file as another task"
+    )))
+}
+
+/// What the first event of a Task says of its origin.
+async fn origin(host: &Host, key: &TaskKey) -> Result<Option<Origin>, Failure> {
+    let metadata: Arc<Mutex<Option<Object>>> = Arc::default();
+    let into = Arc::clone(&metadata);
+    let each = move |commit: Commit| {
+        if let Some(Event { body: Body::TaskCreated(created), .. }) = commit.events.first() {
+            into.lock().clone_from(&created.task.metadata);
+        }
+        ControlFlow::Break(())
+    };
+    host.scheduler().journal().read(key, each).await.map_err(|e| unreadable(key, e))?;
+    let origin = Origin::of(metadata.lock().as_ref());
+    Ok(origin)
+}
+
+fn unreadable(key: &TaskKey, error: ReadError) -> Failure {
+    let message = format!("the log of task `{}` cannot be read: {error}", key.task_id);
+    Failure::new(Exit::Unavailable, message)
+        .help("restore the file from a backup; other tasks are not touched by this")
+}

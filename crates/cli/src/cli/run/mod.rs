@@ -1,0 +1,143 @@
+//! `tenure run`: a task file, from its first Step to its end, in this process.
+//!
+//! The file is read and checked before anything is touched ([`request`]). Then scheduler and
+//! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
+//! thread of its own shows what happens ([`watch`], [`show`]), and [`steer`] waits for the end or
+//! for whatever comes before it.
+
+mod args;
+mod follow;
+mod hint;
+mod host;
+mod job;
+mod report;
+mod request;
+mod show;
+mod steer;
+mod stop;
+mod table;
+mod watch;
+mod words;
+
+use std::time::Instant;
+
+use tenure_core::Task;
+use tenure_core::id::{Millis, SessionId};
+use tenure_core::patch::TaskFields;
+use tenure_core::status::{Policy, StepStatus, TaskStatus};
+
+use self::args::Format;
+pub(crate) use self::args::RunArgs;
+use self::host::Host;
+use self::job::Job;
+use self::report::Report;
+use self::request::Request;
+use self::steer::{Ended, Steer};
+use self::stop::Stop;
+use self::watch::Watcher;
+use self::words::steps;
+use super::exit::{Exit, Failure};
+use super::output::{self, Paint, Stream};
+
+/// Threads of the runtime. Steps are other processes or wait; what is left to do here, deciding
+/// and writing, gains nothing from more.
+const THREADS: usize = 2;
+
+/// Runs a task file.
+pub(crate) fn run(args: RunArgs) -> Result<Exit, Failure> {
+    let begun = Instant::now();
+    let session_id = SessionId::new(&args.session).map_err(|bad| {
+        Failure::new(Exit::Usage, bad.to_string()).help("name a session with --session")
+    })?;
+    let request = args.file.as_deref().map(|file| Request::read(file, &args)).transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let mut host = Host::open(&args.data.path).await?;
+        let job = match &args.resume {
+            None => {
+                let Some(request) = request else { return Err(no_file()) };
+                Job::create(&mut host, session_id, request, &args).await?
+            }
+            Some(_) => Job::find(&host, session_id, request.as_ref(), &args).await?,
+        };
+        let (ended, task) = carry_out(&mut host, job, &args, &mut stop).await?;
+        let exit = conclude(&args, ended, &task, begun)?;
+        host.close().await;
+        Ok(exit)
+    })
+}
+
+fn no_file() -> Failure {
+    Failure::new(Exit::Usage, "there is no file to run")
+}
+
+/// Brings a Task to its end, or as far as we are let. Answers its last state.
+async fn carry_out(
+    host: &mut Host,
+    job: Job,
+    args: &RunArgs,
+    stop: &mut Stop,
+) -> Result<(Ended, Box<Task>), Failure> {
+    if job.has_ended() {
+        let ended = job.replica.ok_or_else(no_file)?;
+        return Ok((Ended::Task, ended));
+    }
+    greet(&job, args);
+    job.wake(host, args).await?;
+    let Job { key, follower, replica, mut is_manual, deadline } = job;
+    let is_resumed = replica.is_some();
+    let watcher = Watcher::start(follower, replica, show::of(args.output))?;
+    if is_resumed && args.keep_going && !is_manual {
+        let fields = TaskFields { completion: Some(Policy::Manual), ..TaskFields::default() };
+        steer::change(host, &key, fields).await?;
+        is_manual = true;
+    }
+    let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
+    let ended = steer.to_end(stop).await;
+    let replica = watcher.leave().await;
+    let ended = ended?;
+    let task = replica?.ok_or_else(|| Failure::new(Exit::Unavailable, "the task was not seen"))?;
+    // The last Steps may have ended the Task while they were asked to stop.
+    let ended = if task.is_terminal() { Ended::Task } else { ended };
+    Ok((ended, task))
+}
+
+/// Says what goes on with what, where somebody reads along.
+fn greet(job: &Job, args: &RunArgs) {
+    if args.output != Format::Table {
+        return;
+    }
+    let id = &job.key.task_id;
+    match &job.replica {
+        None => output::say(format_args!("task {id}")),
+        Some(task) => {
+            let view = task.durable();
+            let (done, all) = (view.tally().of(StepStatus::Completed), view.tally().steps());
+            output::say(format_args!("task {id} goes on: {done} of {} completed", steps(all)));
+        }
+    }
+}
+
+/// Prints the result, and says what the process ends with.
+fn conclude(args: &RunArgs, ended: Ended, task: &Task, begun: Instant) -> Result<Exit, Failure> {
+    let view = task.durable();
+    let elapsed = Millis::try_from(begun.elapsed().as_millis()).unwrap_or(Millis::MAX);
+    match args.output {
+        Format::Table => output::print(table::end(&view, elapsed, Paint::of(Stream::Stdout)))?,
+        Format::Json => output::print_json(&Report::of(&view, elapsed.unsigned_abs()))?,
+        Format::Jsonl | Format::Quiet => {}
+    }
+    Ok(match (ended, task.head().status) {
+        (Ended::Stopped, _) => {
+            let resume = hint::resume_task(args, &task.head().spec.task_id);
+            output::say(format_args!("stopped; go on with: {resume}"));
+            Exit::Interrupted
+        }
+        (Ended::Task, TaskStatus::Completed) => Exit::Ok,
+        (Ended::Task, _) => Exit::TaskFailed,
+    })
+}

@@ -1,0 +1,118 @@
+//! The end of a run as one JSON object.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tenure_core::id::{Millis, SessionId, StepId, TaskId};
+use tenure_core::record::{Reason, Value};
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::view::normal::Normal;
+use tenure_core::view::summary::Counts;
+use tenure_core::view::{Known, StepRef, TaskSummary, View};
+
+use super::words::now;
+
+/// What `-o json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    task_id: TaskId,
+    session_id: SessionId,
+    status: Normal,
+    native_status: TaskStatus,
+    status_reason: Option<Reason>,
+    steps: Vec<StepReport<'a>>,
+    counts: Counts,
+    elapsed_ms: u64,
+}
+
+/// One Step of it.
+#[derive(Debug, Serialize)]
+struct StepReport<'a> {
+    step_id: &'a StepId,
+    status: StepStatus,
+    /// Attempts that failed, as retry policies count them.
+    attempt_count: u32,
+    /// Attempts in all.
+    attempts: u32,
+    output: Option<Output<'a>>,
+    result_summary: Option<&'a str>,
+    status_reason: Option<&'a Reason>,
+    started_at: Option<Millis>,
+    ended_at: Option<Millis>,
+}
+
+/// JSON stands as it is, anything else with its media type.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Output<'a> {
+    Json(&'a RawValue),
+    Other(&'a Value),
+}
+
+impl<'a> Report<'a> {
+    /// A Task as it stands after this command has run for so long.
+    pub(super) fn of(view: &View<'a>, elapsed_ms: u64) -> Self {
+        let known = Known::new(now(), &|_| None);
+        let task = TaskSummary::of(view, &known);
+        Self {
+            task_id: task.task_id,
+            session_id: task.session_id,
+            status: task.status,
+            native_status: task.native_status,
+            status_reason: task.status_reason,
+            steps: view.steps().map(|step| StepReport::of(view, step)).collect(),
+            counts: task.counts,
+            elapsed_ms,
+        }
+    }
+}
+
+impl<'a> StepReport<'a> {
+    fn of(view: &View<'a>, step: StepRef<'a>) -> Self {
+        let (facts, times) = (step.facts(), Times::of(view, step));
+        Self {
+            step_id: step.id(),
+            status: step.status(),
+            attempt_count: step.state.attempt_count,
+            attempts: step.state.ordinal,
+            output: facts.output.as_ref().map(Output::of),
+            result_summary: facts.result_summary.as_deref(),
+            status_reason: facts.status_reason.as_ref(),
+            started_at: times.started_at,
+            ended_at: times.ended_at,
+        }
+    }
+}
+
+impl<'a> Output<'a> {
+    fn of(value: &'a Value) -> Self {
+        let json = value.data().filter(|_| value.content_type == Value::JSON);
+        match json.and_then(|data| serde_json::from_slice(data).ok()) {
+            Some(json) => Self::Json(json),
+            None => Self::Other(value),
+        }
+    }
+}
+
+/// From the first Attempt of a Step to the end of its last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) started_at: Option<Millis>,
+    /// Not before the Step has ended.
+    pub(super) ended_at: Option<Millis>,
+}
+
+impl Times {
+    pub(super) fn of(view: &View<'_>, step: StepRef<'_>) -> Self {
+        let newest = view.attempts_of(step).next();
+        let is_over = step.status().is_settled();
+        Self {
+            started_at: view.attempts_of(step).last().map(|attempt| attempt.started_at),
+            ended_at: newest.filter(|_| is_over).and_then(|attempt| attempt.ended_at),
+        }
+    }
+
+    /// How long that was.
+    pub(super) fn duration(self) -> Option<Millis> {
+        Some(self.ended_at? - self.started_at?)
+    }
+}

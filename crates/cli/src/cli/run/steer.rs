@@ -1,0 +1,149 @@
+//! From here to the end of the Task: signals, a log that cannot be written, and the end of Tasks
+//! that do not end by themselves.
+
+use std::time::Duration;
+
+use tenure_core::id::{Millis, TaskId};
+use tenure_core::patch::{Operation, TaskFields};
+use tenure_core::status::Policy;
+use tenure_core::{Code, Command, Rejection};
+use tenure_ports::journal::TaskKey;
+
+use super::args::RunArgs;
+use super::hint;
+use super::host::Host;
+use super::stop::Stop;
+use super::watch::{Stage, Watcher};
+use super::words::{now, steps};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The Task did.
+    Task,
+    /// We were asked to stop, and the Task waits.
+    Stopped,
+}
+
+/// What is steered, and with what.
+#[derive(Debug)]
+pub(super) struct Steer<'a> {
+    pub(super) host: &'a Host,
+    pub(super) args: &'a RunArgs,
+    pub(super) key: &'a TaskKey,
+    pub(super) watcher: &'a Watcher,
+    /// This command has to end the Task.
+    pub(super) is_manual: bool,
+    pub(super) deadline: Option<Millis>,
+}
+
+impl Steer<'_> {
+    /// Returns when the Task has ended, or when this process is to end before it.
+    pub(super) async fn to_end(mut self, stop: &mut Stop) -> Result<Ended, Failure> {
+        let mut stage = self.watcher.stage.clone();
+        let mut trouble = self.host.scheduler().trouble();
+        let mut left_to_itself_at = None;
+        loop {
+            match *stage.borrow_and_update() {
+                Stage::Ended => return Ok(Ended::Task),
+                Stage::Still { .. } if self.is_manual => {
+                    left_to_itself_at = Some(self.leave_to_itself().await?);
+                }
+                Stage::Still { version } if left_to_itself_at.is_none_or(|at| version >= at) => {
+                    return Err(self.nothing_moves());
+                }
+                Stage::Still { .. } | Stage::Moving => {}
+            }
+            tokio::select! {
+                changed = stage.changed() => if changed.is_err() {
+                    return Ok(Ended::Task); // The watcher has left; it says why.
+                },
+                () = stop.asked() => return self.interrupt(stop).await,
+                () = until(self.deadline.filter(|_| self.is_manual)) => {
+                    left_to_itself_at = Some(self.leave_to_itself().await?);
+                }
+                Ok(()) = trouble.changed() => {
+                    let why = trouble.borrow_and_update().clone();
+                    if let Some(why) = why {
+                        return Err(self.cannot_write(&why));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a Task that waits for its orchestrator, by the rules of one that does not: it
+    /// completes if its required Steps have, and fails with the reason it would have failed with.
+    async fn leave_to_itself(&mut self) -> Result<u64, Failure> {
+        self.is_manual = false;
+        let fields = TaskFields { completion: Some(Policy::Auto), ..TaskFields::default() };
+        change(self.host, self.key, fields).await
+    }
+
+    async fn interrupt(self, stop: &mut Stop) -> Result<Ended, Failure> {
+        let running = self.host.in_hand();
+        if running > 0 {
+            self.watcher.say(format!(
+                "stopping: {} asked to end; Ctrl-C again leaves at once",
+                match running {
+                    1 => "1 step is".to_owned(),
+                    n => format!("{} are", steps(n as u64)),
+                }
+            ));
+        }
+        tokio::select! {
+            () = self.host.interrupt() => Ok(Ended::Stopped),
+            () = stop.asked() => self.leave_at_once(),
+        }
+    }
+
+    /// What runs ends with this process: its guards see to that.
+    fn leave_at_once(&self) -> ! {
+        let resume = hint::resume_task(self.args, &self.key.task_id);
+        output::say(format_args!("left at once; go on with: {resume}"));
+        std::process::exit(i32::from(Exit::Interrupted as u8))
+    }
+
+    fn cannot_write(&self, why: &str) -> Failure {
+        let id = &self.key.task_id;
+        let resume = hint::resume_task(self.args, id);
+        let message = format!("the log of task `{id}` cannot be written: {why}");
+        Failure::new(Exit::Unavailable, message).help(format!(
+            "all that was recorded is safe; see that the disk has room, then go on with: {resume}"
+        ))
+    }
+
+    fn nothing_moves(&self) -> Failure {
+        stuck(&self.key.task_id)
+    }
+}
+
+fn stuck(id: &TaskId) -> Failure {
+    let message = format!("nothing of task `{id}` can run by itself, and it has not ended");
+    Failure::new(Exit::Conflict, message).help(format!("`tenure task explain {id}` says why"))
+}
+
+/// Changes the Task, and answers its version then. One that has ended meanwhile needs no change.
+pub(super) async fn change(host: &Host, key: &TaskKey, fields: TaskFields) -> Result<u64, Failure> {
+    let envelope = host.tenure.envelope(&key.session_id)?;
+    let operations = vec![Operation::UpdateTask(Box::new(fields))];
+    let changed = host.scheduler().command(key, envelope, Command::TaskUpdate { operations }).await;
+    match changed {
+        Ok(answer) => Ok(answer.version),
+        Err(Rejection { code: Code::TaskTerminal | Code::TaskCancelling, .. }) => Ok(u64::MAX),
+        Err(rejection) => Err(rejection.into()),
+    }
+}
+
+/// Waits for a moment; for ever if there is none.
+async fn until(at: Option<Millis>) {
+    match at {
+        Some(at) => {
+            let wait = u64::try_from(at - now()).unwrap_or(0);
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+        None => std::future::pending().await,
+    }
+}

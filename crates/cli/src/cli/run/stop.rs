@@ -1,0 +1,36 @@
+//! Signals that ask this process to stop.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Listens for Ctrl-C, SIGTERM and SIGHUP.
+#[derive(Debug)]
+pub(super) struct Stop {
+    signals: [Signal; 3],
+    /// Catching SIGXFSZ turns a write beyond the file size limit from death into an error.
+    _size: Signal,
+}
+
+impl Stop {
+    /// Starts listening: from here on none of them ends the process by itself.
+    pub(super) fn listen() -> std::io::Result<Self> {
+        const SIGXFSZ: i32 = 25;
+        Ok(Self {
+            signals: [
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::hangup())?,
+            ],
+            _size: signal(SignalKind::from_raw(SIGXFSZ))?,
+        })
+    }
+
+    /// Waits for the next signal. May be dropped at any time.
+    pub(super) async fn asked(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.signals;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

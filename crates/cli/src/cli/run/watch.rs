@@ -1,0 +1,185 @@
+//! Whoever watches the Task: a thread of its own with a replica of it, fed by its commits.
+//!
+//! The display may block (a pipe that nobody reads, a slow terminal) and nothing of the scheduler
+//! waits for it: the watcher falls behind and reads the log instead.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tenure_core::status::StepStatus;
+use tenure_core::view::Stage as EventStage;
+use tenure_core::{Commit, Task};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::follow::Follower;
+use super::show::{Seen, Show};
+use crate::cli::exit::{Exit, Failure};
+
+/// How far the Task has come, for whoever steers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Something runs, or will by itself.
+    Moving,
+    /// Nothing runs and nothing will by itself, as of this version.
+    Still {
+        /// Version of the Task.
+        version: u64,
+    },
+    /// It has ended.
+    Ended,
+}
+
+impl Stage {
+    /// What a Task's state means. Steps that wait for their next try count as moving.
+    pub(super) fn of(task: &Task) -> Self {
+        if task.is_terminal() {
+            return Self::Ended;
+        }
+        let view = task.durable();
+        let tally = view.tally();
+        let moving = tally.of(StepStatus::Ready) + tally.held() + tally.retrying;
+        match view.is_closing() || moving > 0 {
+            true => Self::Moving,
+            false => Self::Still { version: task.version() },
+        }
+    }
+}
+
+/// What the watcher is told.
+#[derive(Debug)]
+enum Word {
+    Say(String),
+    Leave,
+}
+
+/// A running watcher.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    /// How far the Task has come.
+    pub(super) stage: watch::Receiver<Stage>,
+    words: mpsc::UnboundedSender<Word>,
+    thread: JoinHandle<Result<Option<Box<Task>>, Failure>>,
+}
+
+impl Watcher {
+    /// Starts to watch. `replica` is the Task as of the commit before the follower's first; none
+    /// if it is about to be made.
+    pub(super) fn start(
+        follower: Follower,
+        replica: Option<Box<Task>>,
+        show: Box<dyn Show>,
+    ) -> std::io::Result<Self> {
+        let (stage_in, stage) = watch::channel(replica.as_deref().map_or(Stage::Moving, Stage::of));
+        let (words, heard) = mpsc::unbounded_channel();
+        let watching = Watching { follower, replica, show, stage: stage_in, heard };
+        let runtime = Handle::current();
+        let run = move || runtime.block_on(watching.run());
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(run)?;
+        Ok(Self { stage, words, thread })
+    }
+
+    /// Has a line shown to people, in its place among what is shown.
+    pub(super) fn say(&self, line: impl Into<String>) {
+        let _ = self.words.send(Word::Say(line.into())); // A watcher that has left says no more.
+    }
+
+    /// Waits until the watcher has shown all there is, and takes its replica: none if the Task was
+    /// never made.
+    pub(super) async fn leave(self) -> Result<Option<Box<Task>>, Failure> {
+        let _ = self.words.send(Word::Leave); // It may have left by itself: the Task has ended.
+        let thread = self.thread;
+        match tokio::task::spawn_blocking(move || thread.join()).await {
+            Ok(Ok(result)) => result,
+            _ => Err(Failure::new(Exit::Unavailable, "the display broke off")),
+        }
+    }
+}
+
+struct Watching {
+    follower: Follower,
+    replica: Option<Box<Task>>,
+    show: Box<dyn Show>,
+    stage: watch::Sender<Stage>,
+    heard: mpsc::UnboundedReceiver<Word>,
+}
+
+impl Watching {
+    async fn run(mut self) -> Result<Option<Box<Task>>, Failure> {
+        let shown = self.watch().await;
+        self.show.leave();
+        shown.map(|()| self.replica)
+    }
+
+    async fn watch(&mut self) -> Result<(), Failure> {
+        let mut ticks = self.show.every().map(interval);
+        if let Some(ticks) = &mut ticks {
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        let mut commits = Vec::new();
+        loop {
+            let tick = async {
+                match &mut ticks {
+                    Some(ticks) => ticks.tick().await,
+                    None => std::future::pending::<Instant>().await,
+                }
+            };
+            tokio::select! {
+                next = self.follower.next(&mut commits) => {
+                    next?;
+                    self.take(&mut commits)?;
+                    if *self.stage.borrow() == Stage::Ended {
+                        return Ok(());
+                    }
+                }
+                word = self.heard.recv() => match word {
+                    Some(Word::Say(line)) => self.show.say(&line),
+                    Some(Word::Leave) | None => {
+                        self.follower.take_what_is_there(&mut commits);
+                        return self.take(&mut commits);
+                    }
+                },
+                _ = tick => {
+                    if let Some(task) = &self.replica {
+                        self.show.tick(&task.durable());
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, commits: &mut Vec<Arc<Commit>>) -> Result<(), Failure> {
+        for commit in commits.drain(..) {
+            let (task, stages) = apply(&mut self.replica, &commit)?;
+            self.show.commit(&Seen { commit: &commit, stages: &stages, view: task.durable() })?;
+        }
+        self.show.flush()?;
+        if let Some(task) = &self.replica {
+            self.stage.send_replace(Stage::of(task));
+        }
+        Ok(())
+    }
+}
+
+/// Brings the replica on by one commit.
+fn apply<'a>(
+    replica: &'a mut Option<Box<Task>>,
+    commit: &Commit,
+) -> Result<(&'a Task, Vec<EventStage>), Failure> {
+    let illegal = |error: tenure_core::task::apply::Illegal| {
+        Failure::new(Exit::Unavailable, format!("the log contradicts itself: {error}"))
+    };
+    let stages = match replica {
+        Some(task) => task.replay_traced(commit).map_err(illegal)?,
+        None => {
+            let (task, stages) = Task::restore_traced(commit).map_err(illegal)?;
+            *replica = Some(Box::new(task));
+            stages
+        }
+    };
+    match replica {
+        Some(task) => Ok((task, stages)),
+        None => unreachable!("it was just made"),
+    }
+}

@@ -1,0 +1,181 @@
+//! The scheduler embedded: one process, one data directory, no server.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tenure::embedded::Embedded;
+//! use tenure_sdk::worker::Handlers;
+//!
+//! let tenure = Embedded::open(".tenure").await?;
+//! let greet = |ctx: tenure_sdk::worker::StepContext| async move {
+//!     Ok(ctx.complete_json(&format!("hello from {}", ctx.step_id()))?)
+//! };
+//! let _workers = tenure.work(Handlers::new().on("greet", greet)?, 4)?;
+//! let plan = tenure::taskfile::parse(b"steps: {a: {handler: greet}}", "inline.yaml", &Default::default())?;
+//! let task = tenure.submit("main", plan).await?;
+//! tenure.scheduler().wait_for_end(&task).await?;
+//! # Ok(()) }
+//! ```
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
+use tenure_core::status::{Policy, Role};
+use tenure_core::{Caller, Rejection};
+use tenure_local::{JsonlJournal, MemoryLeases, OpenError, OpenReport, Options};
+use tenure_ports::journal::TaskKey;
+use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
+use tenure_sdk::worker::{Handlers, Options as WorkerOptions, WorkerPool};
+use uuid::Uuid;
+
+use crate::plan;
+use crate::taskfile::Plan;
+
+/// The pool of Steps that name none.
+pub const DEFAULT_POOL: &str = "default";
+
+/// The scheduler of an embedded node.
+pub type LocalScheduler = Scheduler<JsonlJournal, MemoryLeases>;
+
+/// The workers of an embedded node.
+pub type LocalWorkers = WorkerPool<WorkerLink<JsonlJournal, MemoryLeases>>;
+
+/// A scheduler on a data directory of its own.
+#[derive(Debug)]
+pub struct Embedded {
+    scheduler: LocalScheduler,
+    report: OpenReport,
+}
+
+/// Why an embedded scheduler did not start or take a Task.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The data directory cannot be made.
+    #[error("the data directory {path} cannot be made")]
+    Make {
+        /// Which one.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A name is not an id.
+    #[error(transparent)]
+    Id(#[from] BadId),
+    /// The scheduler refused.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+}
+
+impl Embedded {
+    /// Opens a data directory, which is made if need be, and starts a scheduler on it. No Task is
+    /// read before somebody asks for it.
+    ///
+    /// # Errors
+    /// The directory cannot be made, written, or is in use.
+    pub async fn open(data: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(data, Config::embedded(PoolId::new(DEFAULT_POOL)?)).await
+    }
+
+    /// As [`open`](Self::open), with settings.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_with(data: impl AsRef<Path>, config: Config) -> Result<Self, Error> {
+        let path = data.as_ref();
+        std::fs::create_dir_all(path)
+            .map_err(|source| Error::Make { path: path.to_owned(), source })?;
+        let (journal, report) = JsonlJournal::open(path, Options::default())?;
+        let leases = Arc::new(MemoryLeases::default());
+        let scheduler = Scheduler::start(Arc::new(journal), leases, config).await?;
+        Ok(Self { scheduler, report })
+    }
+
+    /// The scheduler itself.
+    pub fn scheduler(&self) -> &LocalScheduler {
+        &self.scheduler
+    }
+
+    /// What opening found: torn tails cut off, damaged logs.
+    pub fn report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// Starts workers of the default pool.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn work(&self, handlers: Handlers, concurrency: usize) -> Result<LocalWorkers, Error> {
+        let concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
+        self.work_in(PoolId::new(DEFAULT_POOL)?, handlers, WorkerOptions::new(concurrency))
+    }
+
+    /// Starts workers of a pool. They take every Step of it; one whose handler they do not have
+    /// fails with `unknown_handler`.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn work_in(
+        &self,
+        pool: PoolId,
+        handlers: Handlers,
+        options: WorkerOptions,
+    ) -> Result<LocalWorkers, Error> {
+        // Unique to this boot: what an earlier one held is known to be dead (LEASE-15).
+        let id = AgentId::new(format!("local-{}", Uuid::now_v7()))?;
+        let (link, deliveries) = self.scheduler.join(id, pool, None)?;
+        Ok(WorkerPool::start(link, deliveries, handlers, options))
+    }
+
+    /// Makes a Task from a task file, with an id of its own if the file names none.
+    ///
+    /// # Errors
+    /// The refusals of `create_task`.
+    pub async fn submit(&self, session: &str, plan: Plan) -> Result<TaskKey, Error> {
+        let mut input = plan::into_create(plan, self.scheduler.now())?;
+        if input.task_id.is_none() {
+            input.task_id = Some(TaskId::new(Uuid::now_v7().to_string())?);
+        }
+        self.create(session, input).await
+    }
+
+    /// Makes a Task.
+    ///
+    /// # Errors
+    /// The refusals of `create_task`.
+    pub async fn create(&self, session: &str, input: CreateTask) -> Result<TaskKey, Error> {
+        let session_id = SessionId::new(session)?;
+        let task_id = input.task_id()?.clone();
+        let envelope = self.envelope(&session_id)?;
+        self.scheduler.create(envelope, input, Policy::Auto).await?;
+        Ok(TaskKey { session_id, task_id })
+    }
+
+    /// A command of the local orchestrator, with a fresh id.
+    ///
+    /// # Errors
+    /// None: the names are right.
+    pub fn envelope(&self, session: &SessionId) -> Result<Envelope, Error> {
+        let command_id = CommandId::new(Uuid::now_v7().to_string())?;
+        Ok(Envelope::new(orchestrator(session.clone())?, Some(command_id)))
+    }
+}
+
+/// The local user, who may steer every Task of the data directory.
+///
+/// # Errors
+/// None: the name is right.
+pub fn orchestrator(session_id: SessionId) -> Result<Caller, BadId> {
+    Ok(Caller {
+        agent: AgentId::new("local")?,
+        role: Role::Orchestrator,
+        session_id,
+        run_id: None,
+        worker_pool_id: None,
+    })
+}

@@ -1,0 +1,11 @@
+//! `tenure`: run DAGs of steps durably, and look at what became of them.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // First of all: this process may be the guard of a command and not the command line.
+    tenure_sdk::worker::exec::guard::run_if_requested();
+    cli::main()
+}
