@@ -4,3 +4,8 @@
 pub mod embedded;
 pub mod plan;
 pub mod taskfile;
+
+// Compiles what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

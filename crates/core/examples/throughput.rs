@@ -182,7 +182,8 @@ impl Host {
         let worker_id = self.workers[n % self.workers.len()].clone();
         let grant = Grant { worker_id, worker_pool_id: self.pool.clone(), handlers: None };
         let stamp = self.stamp();
-        let granted = task.decide(&self.cx(system, stamp, None), &Command::GrantStep(grant)).unwrap();
+        let granted =
+            task.decide(&self.cx(system, stamp, None), &Command::GrantStep(grant)).unwrap();
         task.settle();
         let Made::Attempt(at) = granted.reply.made else { return false };
         let attempt = task.attempt_at(at);

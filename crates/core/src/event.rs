@@ -408,14 +408,19 @@ mod flat {
     use super::{Box, Deserialize, Deserializer, Facts, Serialize, Serializer};
 
     #[allow(clippy::ref_option)] // The shape serde asks for.
-    pub(super) fn serialize<S: Serializer>(facts: &Option<Box<Facts>>, s: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        facts: &Option<Box<Facts>>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         match facts {
             Some(facts) => facts.serialize(s),
             None => Facts::default().serialize(s),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Box<Facts>>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Box<Facts>>, D::Error> {
         Facts::deserialize(d).map(Facts::boxed)
     }
 }

@@ -16,18 +16,18 @@
 
 extern crate alloc;
 
-pub mod id;
-pub mod status;
-pub mod record;
-pub mod patch;
-pub mod event;
-pub mod reject;
-pub mod limits;
-pub mod table;
-pub mod dag;
-pub mod task;
-pub mod eligibility;
 pub mod command;
+pub mod dag;
+pub mod eligibility;
+pub mod event;
+pub mod id;
+pub mod limits;
+pub mod patch;
+pub mod record;
+pub mod reject;
+pub mod status;
+pub mod table;
+pub mod task;
 pub mod view;
 
 pub use command::{Caller, Command, Cx, Outcome, Reply, Stamp};

@@ -97,8 +97,12 @@ impl Serialize for BytesOut<'_> {
 
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut out =
-            ValueOut { content_type: &self.content_type, data: None, encoding: None, reference: None };
+        let mut out = ValueOut {
+            content_type: &self.content_type,
+            data: None,
+            encoding: None,
+            reference: None,
+        };
         match &self.body {
             Body::Ref(reference) => out.reference = Some(reference),
             Body::Data(data) if !s.is_human_readable() => out.data = Some(BytesOut::Bin(data)),
@@ -156,7 +160,9 @@ impl<'de> Deserialize<'de> for Value {
                 Body::Data(BASE64.decode(data.0).map_err(D::Error::custom)?.into())
             }
             (None, Some(reference), None) => Body::Ref(reference),
-            (_, _, Some(_)) => return Err(D::Error::custom("encoding goes with data, as `base64`")),
+            (_, _, Some(_)) => {
+                return Err(D::Error::custom("encoding goes with data, as `base64`"));
+            }
             _ => return Err(D::Error::custom("exactly one of `data` and `ref` is needed")),
         };
         Ok(Self { content_type, body })
@@ -239,7 +245,12 @@ impl Reason {
 
     /// A reason with a message.
     pub fn new(code: &str, message: &str) -> Self {
-        Self { code: SmolStr::new(code), message: String::from(message), retryable: None, details: None }
+        Self {
+            code: SmolStr::new(code),
+            message: String::from(message),
+            retryable: None,
+            details: None,
+        }
     }
 }
 

@@ -113,8 +113,10 @@ fn as_json(op: &Op) -> Json {
         Op::Cancel(s) => json!({"op": "cancel_step", "step_id": IDS[*s]}),
         Op::Reopen(s) => json!({"op": "reopen_step", "step_id": IDS[*s]}),
         Op::Task => json!({"op": "update_task", "title": "new", "metadata": null}),
+        // One attempt: a backoff would keep Steps pending that the model makes ready.
         Op::Policy(true) => {
-            json!({"op": "update_task", "retry_policy": {"schedule_to_start_ms": 9}})
+            let policy = json!({"schedule_to_start_ms": 9, "max_attempts": 1});
+            json!({"op": "update_task", "retry_policy": policy})
         }
         Op::Policy(false) => json!({"op": "update_task", "retry_policy": null}),
         Op::Block => json!({"op": "block_task"}),
@@ -352,7 +354,7 @@ impl Story {
             (Err((code, at)), Err(rejection)) => {
                 prop_assert_eq!(rejection.code, code, "{} {:?}", rejection, rejection.details);
                 let named = rejection.details["op_index"].as_u64();
-                prop_assert!(named.is_some_and(|n| (n as usize) < ops.len()), "{rejection}");
+                prop_assert!(named.is_some_and(|n| n < ops.len() as u64), "{rejection}");
                 prop_assert!(
                     at.is_none_or(|at| named == Some(at as u64)),
                     "{rejection} not {at:?}"

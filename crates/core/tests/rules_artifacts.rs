@@ -17,7 +17,8 @@ use tenure_core::{Code, Command, Limits};
 use views::*;
 
 fn given(fields: Json) -> ArtifactInput {
-    let mut artifact = json!({"artifact_id": "x", "name": "n", "kind": "file", "state": "available"});
+    let mut artifact =
+        json!({"artifact_id": "x", "name": "n", "kind": "file", "state": "available"});
     artifact.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     serde_json::from_value(artifact).unwrap()
 }
@@ -69,7 +70,10 @@ fn a_bare_id_makes_an_external_record() {
     let artifact_ids = vec!["far".parse().unwrap()];
     let report = StepReport { artifact_ids, ..held.says() };
     t.ok_as(&held.caller(), Command::TaskUpdateStep(report.clone()));
-    assert_eq!((&shown(&t)[0]["kind"], &shown(&t)[0]["state"]), (&json!("external"), &json!("available")));
+    assert_eq!(
+        (&shown(&t)[0]["kind"], &shown(&t)[0]["state"]),
+        (&json!("external"), &json!("available"))
+    );
     t.ok_as(&held.caller(), Command::TaskUpdateStep(report));
     let b = t.claim("b");
     let artifact_ids = vec!["far".parse().unwrap()];
@@ -114,9 +118,13 @@ fn a_new_version_takes_a_new_id() {
     ] {
         let changed = given(json!({ field: value }));
         let no = t.refuse_as(&held.caller(), reports(&held, vec![changed]), Code::ValidationError);
-        assert_eq!((&no.details["changed"], &no.details["artifact_id"]), (&json!(field), &json!("x")));
+        assert_eq!(
+            (&no.details["changed"], &no.details["artifact_id"]),
+            (&json!(field), &json!("x"))
+        );
     }
-    let twice = vec![given(json!({"artifact_id": "y"})), given(json!({"artifact_id": "y", "name": "m"}))];
+    let twice =
+        vec![given(json!({"artifact_id": "y"})), given(json!({"artifact_id": "y", "name": "m"}))];
     t.refuse_as(&held.caller(), reports(&held, twice), Code::ValidationError);
     t.ok_as(&held.caller(), reports(&held, vec![given(json!({"artifact_id": "x2", "data": "2"}))]));
     let names: Vec<_> = shown(&t).as_array().unwrap().iter().map(|a| a["name"].clone()).collect();
@@ -160,7 +168,10 @@ fn an_artifact_of_another_task_can_be_an_input() {
     let held = t.claim("a");
     assert_eq!(t.attempt_of(&held).input_refs[0].as_str(), "other/report");
     let edges = as_json(&TaskView::of(&t.task.durable(), &known()).relationships);
-    assert_eq!((&edges[0]["kind"], &edges[0]["to"]), (&json!("consumed_artifact"), &json!("other/report")));
+    assert_eq!(
+        (&edges[0]["kind"], &edges[0]["to"]),
+        (&json!("consumed_artifact"), &json!("other/report"))
+    );
 }
 
 /// 2.7: the three forms of a reference, and what is none.
@@ -182,12 +193,15 @@ fn a_reference_to_nothing_is_refused() {
     let mut t = Fixture::manual("a b c");
     let refs = |text: &str| vec![Ref::new(text).unwrap()];
     t.bring("b", StepStatus::Blocked);
-    let reopen = |text: &str| {
-        patch(json!([{"op": "reopen_step", "step_id": "b", "input_refs": [text]}]))
-    };
+    let reopen =
+        |text: &str| patch(json!([{"op": "reopen_step", "step_id": "b", "input_refs": [text]}]));
     let answer = |text: &str| {
         let status = Some(StepStatus::Pending);
-        Command::TaskUpdateStep(StepReport { status, input_refs: refs(text), ..StepReport::on(id("b")) })
+        Command::TaskUpdateStep(StepReport {
+            status,
+            input_refs: refs(text),
+            ..StepReport::on(id("b"))
+        })
     };
     let late = |text: &str| {
         Command::AppendTaskProgress(AppendProgress { input_refs: refs(text), ..Default::default() })
@@ -228,7 +242,8 @@ fn an_output_names_what_is_there() {
     let mut t = Fixture::manual("a");
     let held = t.claim("a");
     let output = serde_json::from_value(json!({"ref": "x"})).unwrap();
-    let done = StepReport { status: Some(StepStatus::Completed), output: Some(output), ..held.says() };
+    let done =
+        StepReport { status: Some(StepStatus::Completed), output: Some(output), ..held.says() };
     t.refuse_as(&held.caller(), Command::TaskUpdateStep(done.clone()), Code::ValidationError);
     let with_it = StepReport { artifacts: vec![given(json!({}))], ..done };
     t.ok_as(&held.caller(), Command::TaskUpdateStep(with_it));
@@ -241,7 +256,10 @@ fn inputs_of_a_new_task_name_no_artifact_of_its_own() {
     let mut given = create_input("a b");
     given.steps[1].input = serde_json::from_value(json!({"ref": "x"})).unwrap();
     let no = Fixture::try_create(given, Policy::Manual, Limits::default()).unwrap_err();
-    assert_eq!((no.code, &no.details["field"]), (Code::ValidationError, &json!("steps[1].input.ref")));
+    assert_eq!(
+        (no.code, &no.details["field"]),
+        (Code::ValidationError, &json!("steps[1].input.ref"))
+    );
     let mut t = Fixture::manual("a b");
     let artifacts = vec![artifact("x", "n")];
     t.ok(Command::AppendTaskProgress(AppendProgress { artifacts, ..Default::default() }));

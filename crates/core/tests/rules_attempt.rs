@@ -9,7 +9,9 @@ use tenure_core::Command;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::Ref;
-use tenure_core::status::{AttemptStatus, EndReason, Outcome, Policy, RunState, StepStatus, TaskStatus};
+use tenure_core::status::{
+    AttemptStatus, EndReason, Outcome, Policy, RunState, StepStatus, TaskStatus,
+};
 
 /// Ends an Attempt in one way.
 type End = fn(&mut Fixture, &Held);
@@ -25,47 +27,120 @@ fn every_way_to_end_has_one_outcome() {
         ("A03 S22", |t, _| t.write("a", StepStatus::Completed), O::Completed, None, E::Revoked),
         ("A04 own", |t, h| t.fail(h, "broken"), O::Failed, Some("broken"), E::Completed),
         ("A04 S22", |t, _| t.write("a", StepStatus::Failed), O::Failed, Some("failed"), E::Revoked),
-        ("A05 own", |t, h| drop(t.report(h, StepStatus::Blocked)), O::Blocked, Some("blocked"), E::Completed),
-        ("A05 S22", |t, _| t.write("a", StepStatus::Blocked), O::Blocked, Some("blocked"), E::Revoked),
+        (
+            "A05 own",
+            |t, h| drop(t.report(h, StepStatus::Blocked)),
+            O::Blocked,
+            Some("blocked"),
+            E::Completed,
+        ),
+        (
+            "A05 S22",
+            |t, _| t.write("a", StepStatus::Blocked),
+            O::Blocked,
+            Some("blocked"),
+            E::Revoked,
+        ),
         ("A06", |t, h| drop(t.report(h, StepStatus::Cancelled)), O::Cancelled, None, E::Completed),
         ("A07", |t, h| t.lose(h), O::Lost, Some("lease_expired"), E::Lost),
-        ("A08", |t, h| drop(t.end(h, RunOutcome::Finished)), O::Abandoned, Some(silent),
-         E::FinishedWithoutTerminalStepStatus),
-        ("A08 error", |t, h| drop(t.end(h, RunOutcome::Error)), O::Abandoned, Some(silent),
-         E::FinishedWithoutTerminalStepStatus),
-        ("A09", |t, h| drop(t.end(h, RunOutcome::Cancelled)), O::Cancelled,
-         Some("worker_cancelled"), E::Cancelled),
-        ("A09 asked", |t, h| {
-            t.ok(cancel_run(h.run_id));
-            t.end(h, RunOutcome::Finished);
-        }, O::Cancelled, Some("worker_cancelled"), E::Cancelled),
-        ("A10 S13", |t, h| drop(t.end(h, RunOutcome::TimedOut)), O::TimedOut,
-         Some("worker_timeout"), E::TimedOut),
-        ("A10 S14", |t, _| drop(t.due_at(t.now + 5_000)), O::TimedOut, Some("worker_timeout"),
-         E::TimedOut),
-        ("A11", |t, h| {
-            t.ok(fail_task());
-            t.end(h, RunOutcome::Finished);
-        }, O::Cancelled, Some("task_failed"), E::TaskTerminal),
-        ("A12", |t, h| {
-            t.ok(cancel_task());
-            t.end(h, RunOutcome::Finished);
-        }, O::Cancelled, Some("task_cancelled"), E::TaskTerminal),
-        ("A13 own", |t, h| drop(t.ok_as(&h.caller(), h.releases())), O::Abandoned,
-         Some("released"), E::Released),
-        ("A13 host", |t, h| drop(t.ok_as(&system(), expire(&[h], LeaseEnd::HostRestarted))),
-         O::Abandoned, Some("host_restarted"), E::Released),
+        (
+            "A08",
+            |t, h| drop(t.end(h, RunOutcome::Finished)),
+            O::Abandoned,
+            Some(silent),
+            E::FinishedWithoutTerminalStepStatus,
+        ),
+        (
+            "A08 error",
+            |t, h| drop(t.end(h, RunOutcome::Error)),
+            O::Abandoned,
+            Some(silent),
+            E::FinishedWithoutTerminalStepStatus,
+        ),
+        (
+            "A09",
+            |t, h| drop(t.end(h, RunOutcome::Cancelled)),
+            O::Cancelled,
+            Some("worker_cancelled"),
+            E::Cancelled,
+        ),
+        (
+            "A09 asked",
+            |t, h| {
+                t.ok(cancel_run(h.run_id));
+                t.end(h, RunOutcome::Finished);
+            },
+            O::Cancelled,
+            Some("worker_cancelled"),
+            E::Cancelled,
+        ),
+        (
+            "A10 S13",
+            |t, h| drop(t.end(h, RunOutcome::TimedOut)),
+            O::TimedOut,
+            Some("worker_timeout"),
+            E::TimedOut,
+        ),
+        (
+            "A10 S14",
+            |t, _| drop(t.due_at(t.now + 5_000)),
+            O::TimedOut,
+            Some("worker_timeout"),
+            E::TimedOut,
+        ),
+        (
+            "A11",
+            |t, h| {
+                t.ok(fail_task());
+                t.end(h, RunOutcome::Finished);
+            },
+            O::Cancelled,
+            Some("task_failed"),
+            E::TaskTerminal,
+        ),
+        (
+            "A12",
+            |t, h| {
+                t.ok(cancel_task());
+                t.end(h, RunOutcome::Finished);
+            },
+            O::Cancelled,
+            Some("task_cancelled"),
+            E::TaskTerminal,
+        ),
+        (
+            "A13 own",
+            |t, h| drop(t.ok_as(&h.caller(), h.releases())),
+            O::Abandoned,
+            Some("released"),
+            E::Released,
+        ),
+        (
+            "A13 host",
+            |t, h| drop(t.ok_as(&system(), expire(&[h], LeaseEnd::HostRestarted))),
+            O::Abandoned,
+            Some("host_restarted"),
+            E::Released,
+        ),
     ];
     for started in [false, true] {
         for (row, end, outcome, code, end_reason) in rows {
-            let mut t = with_policy("a", json!({"start_to_close_ms": 5_000, "max_attempts": 1}), Policy::Manual);
+            let mut t = with_policy(
+                "a",
+                json!({"start_to_close_ms": 5_000, "max_attempts": 1}),
+                Policy::Manual,
+            );
             let held = t.claim("a");
             if started {
                 t.start(&held);
             }
             end(&mut t, &held);
             let (attempt, run) = (t.attempt_of(&held), t.run_of(held.run_id));
-            assert_eq!((attempt.status, attempt.outcome), (AttemptStatus::Ended, Some(outcome)), "{row}");
+            assert_eq!(
+                (attempt.status, attempt.outcome),
+                (AttemptStatus::Ended, Some(outcome)),
+                "{row}"
+            );
             assert_eq!(attempt.error.as_ref().map(|e| e.code.as_str()), code, "{row}");
             assert_eq!((run.state, run.end_reason), (RunState::Ended, Some(end_reason)), "{row}");
             assert_eq!(attempt.ended_at, Some(t.now), "{row}");
@@ -165,11 +240,7 @@ fn refs_grow_while_the_attempt_is_open() {
     let held = t.claim("a");
     for names in [["x", "y"], ["y", "z"]] {
         let refs: Vec<Ref> = names.iter().map(|n| Ref::new(format!("mem:{n}")).unwrap()).collect();
-        let report = StepReport {
-            output_refs: refs.clone(),
-            checkpoint_refs: refs,
-            ..held.says()
-        };
+        let report = StepReport { output_refs: refs.clone(), checkpoint_refs: refs, ..held.says() };
         t.ok_as(&held.caller(), Command::TaskUpdateStep(report));
     }
     let attempt = t.attempt_of(&held);

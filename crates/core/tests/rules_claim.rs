@@ -21,7 +21,11 @@ use tenure_core::{Command, Limits};
 fn a_claim_needs_a_known_run_of_the_askers_own_pool() {
     let mut t = Fixture::manual("a b@gpu");
     let unknown = RunId(uuid::Uuid::from_u128(99_999));
-    t.refuse_as(&worker("ant", POOL, Some(unknown)), claim_command(unknown, "a"), Code::RunNotFound);
+    t.refuse_as(
+        &worker("ant", POOL, Some(unknown)),
+        claim_command(unknown, "a"),
+        Code::RunNotFound,
+    );
     let run = t.dispatch("gpu");
     t.refuse_as(&worker("ant", POOL, Some(run)), claim_command(run, "b"), Code::PermissionDenied);
     let nowhere = caller_under("ant", run);
@@ -279,7 +283,8 @@ fn a_repeated_claim_returns_the_first_result() {
     let mut t = Fixture::manual("a");
     let run = t.dispatch(POOL);
     let ant = t.member("ant", run);
-    let envelope = Envelope { command_id: Some("c1".into()), digest: Some([1; 32]), ..Envelope::default() };
+    let envelope =
+        Envelope { command_id: Some("c1".into()), digest: Some([1; 32]), ..Envelope::default() };
     let first = t.run_with(&ant, &claim_command(run, "a"), &envelope).unwrap();
     let held = t.held_of(&first);
     t.complete(&held);
@@ -328,7 +333,7 @@ fn a_task_that_stands_still_gives_no_steps() {
 fn a_grant_is_the_oldest_step_that_the_worker_can_run() {
     let mut steps = dag("a b c d@gpu");
     let handled = |name: &str| Some(HandlerName::new(name).unwrap());
-    for (at, name) in [(0, "sew"), (1, "cut"), (2, "sew")] {
+    for (at, name) in [(0, "cut"), (1, "sew"), (2, "cut")] {
         steps[at] = StepInput { handler: handled(name), ..steps[at].clone() };
     }
     let given = CreateTask { steps, ..create_input("a") };
@@ -341,12 +346,13 @@ fn a_grant_is_the_oldest_step_that_the_worker_can_run() {
         t.ok_as(&system(), Command::GrantStep(Grant { worker_id, worker_pool_id, handlers }))
     };
     assert!(grant(Some(vec!["wash"])).commit.is_none());
-    let granted = grant(Some(vec!["cut", "wash"]));
-    let second = grant(None);
+    let first = grant(None);
+    let second = grant(Some(vec!["sew", "wash"]));
+    assert!(grant(Some(vec!["sew"])).commit.is_none());
     let third = grant(Some(vec!["sew", "cut"]));
     assert!(grant(None).commit.is_none());
-    let held: Vec<String> = [granted, second, third].iter().map(|o| t.held_of(o).step_id).collect();
-    assert_eq!(held, ["b", "a", "c"]);
+    let held: Vec<String> = [first, second, third].iter().map(|o| t.held_of(o).step_id).collect();
+    assert_eq!(held, ["a", "b", "c"]);
     let claim = t.payload("task_step_claimed");
     assert_eq!(claim["dispatched_by"], "system");
     assert_eq!(claim["allowed_step_ids"], json!(["c"]));

@@ -37,7 +37,10 @@ fn a_dispatch_makes_a_run() {
     let Made::Run(at) = outcome.reply.made else { panic!("{:?}", outcome.reply.made) };
     t.restart();
     let run = t.task.run_at(at);
-    assert_eq!((run.state, run.attempt, run.worker_id.as_ref()), (RunState::Dispatched, None, None));
+    assert_eq!(
+        (run.state, run.attempt, run.worker_id.as_ref()),
+        (RunState::Dispatched, None, None)
+    );
     assert_eq!((run.dispatch_version, run.expires_at), (t.task.version(), Some(t.now + 300_000)));
     assert_eq!(run.dispatched_by.as_str(), ORCHESTRATOR);
     assert_eq!(run.instructions.as_deref(), Some("be kind"));
@@ -123,7 +126,8 @@ fn an_automatic_task_may_be_dispatched_by_hand() {
 fn a_dispatcher_may_wait_for_the_runs_end() {
     let mut t = Fixture::manual("a");
     let waiting = Command::DispatchWorker(Dispatch { wait: Some(true), ..dispatch() });
-    let envelope = Envelope { command_id: Some("d".into()), digest: Some([4; 32]), ..Envelope::default() };
+    let envelope =
+        Envelope { command_id: Some("d".into()), digest: Some([4; 32]), ..Envelope::default() };
     let first = t.run_with(&orchestrator(), &waiting, &envelope).unwrap();
     let Some(Wait::RunEnd(at)) = first.reply.waits else { panic!("{:?}", first.reply.waits) };
     let again = t.run_with(&orchestrator(), &waiting, &envelope).unwrap();

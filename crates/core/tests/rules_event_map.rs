@@ -76,7 +76,9 @@ fn every_event_shows_the_status_of_its_own_moment() {
     let t = Fixture::manual("a b<-a");
     let seen: Vec<_> = last(&t)
         .iter()
-        .map(|e| format!("{}/{}", e["status"].as_str().unwrap(), e["native_status"].as_str().unwrap()))
+        .map(|e| {
+            format!("{}/{}", e["status"].as_str().unwrap(), e["native_status"].as_str().unwrap())
+        })
         .collect();
     assert_eq!(seen, ["accepted/pending", "accepted/pending", "queued/pending", "queued/running"]);
 }
@@ -156,7 +158,10 @@ fn a_closing_task_announces_the_wish() {
     t.ok_as(&held.caller(), Command::EndRun(end));
     assert_eq!(names(&t), "task.attempt.failed task.cancelled");
     let ended = &last(&t)[0];
-    assert_eq!((&ended["data"]["outcome"], &ended["status"]), (&json!("cancelled"), &json!("cancelling")));
+    assert_eq!(
+        (&ended["data"]["outcome"], &ended["status"]),
+        (&json!("cancelled"), &json!("cancelling"))
+    );
     assert_eq!(ended["run_id"], held.run_id.to_string());
     assert_eq!(ended["attempt_id"], held.attempt_id.to_string());
 }
@@ -185,8 +190,10 @@ fn reports_have_their_names() {
     assert_eq!(names(&t), "task.progress");
     assert_eq!(last(&t)[0]["data"]["phase"], "working");
     t.start(&held);
-    assert_eq!((names(&t).as_str(), last(&t)[0]["native_event"].as_str()),
-        ("task.progress", Some("task_step_updated")));
+    assert_eq!(
+        (names(&t).as_str(), last(&t)[0]["native_event"].as_str()),
+        ("task.progress", Some("task_step_updated"))
+    );
     t.complete(&held);
     assert_eq!(names(&t), "task.attempt.completed task.progress");
     let held = t.claim("b");
@@ -326,9 +333,15 @@ fn all_names_are_produced() {
     t.start(&held);
     t.complete(&held);
     let held = t.claim("b");
-    say(&mut t, &held, StepReport {
-        status: Some(StepStatus::Blocked), wait_kind: Some(WaitKind::Input), ..held.says()
-    });
+    say(
+        &mut t,
+        &held,
+        StepReport {
+            status: Some(StepStatus::Blocked),
+            wait_kind: Some(WaitKind::Input),
+            ..held.says()
+        },
+    );
     t.ok(Command::PauseTask(Why::default()));
     t.ok(Command::ResumeTask(Why::default()));
     t.ok(Command::BlockTask(Why::default()));
@@ -367,7 +380,10 @@ fn the_envelope_has_its_fields() {
     assert_eq!(event["run_id"], held.run_id.to_string());
     assert_eq!(event["attempt_id"], held.attempt_id.to_string());
     assert_eq!(event["wal_seq"], held.token);
-    assert_eq!((&event["status"], &event["native_status"]), (&json!("preparing"), &json!("running")));
+    assert_eq!(
+        (&event["status"], &event["native_status"]),
+        (&json!("preparing"), &json!("running"))
+    );
     assert_eq!((&event["terminal"], &event["actor"]), (&json!(false), &json!("ant")));
     assert_eq!(event["created_at"], commit.created_at);
     assert_eq!(event["data"]["ordinal"], 1);

@@ -29,7 +29,10 @@ fn every_task_can_be_read_at_any_time() {
     t.ok(Command::ArchiveTask(Why::default()));
     let before = t.task.clone();
     let read = get(&t, &orchestrator());
-    assert_eq!((&read["status"], &read["native_status"]), (&json!("archived"), &json!("completed")));
+    assert_eq!(
+        (&read["status"], &read["native_status"]),
+        (&json!("archived"), &json!("completed"))
+    );
     assert_eq!(read["steps"].as_array().unwrap().len(), 1);
     assert_eq!(t.task, before);
     let replayed = get_task(&t.replayed().durable(), &orchestrator(), &known()).unwrap();
@@ -62,12 +65,40 @@ fn the_whole_dag_is_there() {
     t.start(&held);
     let read = get(&t, &orchestrator());
     for field in [
-        "task_id", "session_id", "wal_name", "title", "summary", "objective", "status",
-        "native_status", "counts", "progress", "diagnostics", "root_step_ids", "steps", "runs",
-        "attempts", "artifacts", "relationships", "active_run_ids", "current_run_id", "version",
-        "dispatch", "completion", "visibility", "priority", "default_worker_pool_id",
-        "created_by_agent_id", "created_at", "updated_at", "started_at", "delivery_state",
-        "archived", "input_refs", "evidence_refs", "root_task_id",
+        "task_id",
+        "session_id",
+        "wal_name",
+        "title",
+        "summary",
+        "objective",
+        "status",
+        "native_status",
+        "counts",
+        "progress",
+        "diagnostics",
+        "root_step_ids",
+        "steps",
+        "runs",
+        "attempts",
+        "artifacts",
+        "relationships",
+        "active_run_ids",
+        "current_run_id",
+        "version",
+        "dispatch",
+        "completion",
+        "visibility",
+        "priority",
+        "default_worker_pool_id",
+        "created_by_agent_id",
+        "created_at",
+        "updated_at",
+        "started_at",
+        "delivery_state",
+        "archived",
+        "input_refs",
+        "evidence_refs",
+        "root_task_id",
     ] {
         assert!(!read[field].is_null(), "{field} is in {read}");
     }
@@ -89,9 +120,22 @@ fn absent_fields_are_left_out() {
     let pending = read["steps"][1].as_object().unwrap();
     let names: Vec<&str> = pending.keys().map(String::as_str).collect();
     let mut expected = vec![
-        "step_id", "title", "summary", "depends_on_step_ids", "required", "worker_pool_id", "handler",
-        "status", "normalized_status", "attempt_count", "lost_count", "position", "created_at",
-        "updated_at", "artifact_ids", "input_refs",
+        "step_id",
+        "title",
+        "summary",
+        "depends_on_step_ids",
+        "required",
+        "worker_pool_id",
+        "handler",
+        "status",
+        "normalized_status",
+        "attempt_count",
+        "lost_count",
+        "position",
+        "created_at",
+        "updated_at",
+        "artifact_ids",
+        "input_refs",
     ];
     expected.sort_unstable();
     let mut names = names;
@@ -121,7 +165,14 @@ fn a_worker_gets_its_part_of_the_task() {
     assert_eq!(
         names,
         [
-            "dependencies", "native_status", "run", "status", "steps", "summary", "task_id", "title",
+            "dependencies",
+            "native_status",
+            "run",
+            "status",
+            "steps",
+            "summary",
+            "task_id",
+            "title",
             "version"
         ]
     );

@@ -75,7 +75,8 @@ fn holders_are_not_asked_for_a_version() {
     t.run_with(&b.caller(), &b.ends(RunOutcome::Finished), &at_version(1)).unwrap();
     t.run_with(&c.caller(), &c.releases(), &at_version(1)).unwrap();
     let run = t.dispatch(POOL);
-    let no = t.run_with(&t.member("ant", run), &claim_command(run, "c"), &at_version(1)).unwrap_err();
+    let no =
+        t.run_with(&t.member("ant", run), &claim_command(run, "c"), &at_version(1)).unwrap_err();
     assert_eq!(no.code, Code::VersionConflict, "a claim is");
 }
 
@@ -105,7 +106,10 @@ fn a_replayed_command_returns_the_first_result() {
         let again = t.run_with(&orchestrator(), &title("x"), &envelope).unwrap();
         assert_eq!(again.commit, None);
         assert_eq!(again.reply.written, first.reply.written);
-        assert_eq!((again.reply.version, again.reply.made), (first.reply.version, first.reply.made));
+        assert_eq!(
+            (again.reply.version, again.reply.made),
+            (first.reply.version, first.reply.made)
+        );
     };
     again(&mut t);
     t.restart();
@@ -140,7 +144,9 @@ fn refusals_and_no_ops_are_judged_afresh() {
 
     let run = t.dispatch(POOL);
     t.ok(cancel_run(run));
-    assert!(t.run_with(&orchestrator(), &cancel_run(run), &named("n", 1)).unwrap().commit.is_none());
+    assert!(
+        t.run_with(&orchestrator(), &cancel_run(run), &named("n", 1)).unwrap().commit.is_none()
+    );
     assert!(t.task.command(&"n".parse().unwrap()).is_none());
     t.run_with(&orchestrator(), &title("x"), &named("n", 2)).unwrap();
 }

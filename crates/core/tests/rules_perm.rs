@@ -231,9 +231,11 @@ fn checks_come_in_the_order_of_the_table() {
         output: Some(tenure_core::record::Value::json(b"1".to_vec())),
         ..report
     };
-    let content = |report: StepReport| StepReport { content_fields: vec!["title".into()], ..report };
+    let content =
+        |report: StepReport| StepReport { content_fields: vec!["title".into()], ..report };
     let base = || StepReport { status: Some(StepStatus::Running), ..StepReport::on(id("a")) };
-    let known = Envelope { command_id: Some("known".into()), digest: Some([1; 32]), ..Envelope::default() };
+    let known =
+        Envelope { command_id: Some("known".into()), digest: Some([1; 32]), ..Envelope::default() };
     let other = Envelope { digest: Some([2; 32]), ..known.clone() };
     let versioned = Envelope { expected_version: Some(1), ..Envelope::default() };
     let boss = orchestrator();

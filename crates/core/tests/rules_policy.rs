@@ -5,12 +5,12 @@
 mod common;
 
 use common::*;
+use tenure_core::Command;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{AppendProgress, RunOutcome, StepReport};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{Acceptance, RemoteRef};
 use tenure_core::status::{AcceptanceState, Policy, StepStatus, TaskStatus};
-use tenure_core::Command;
 
 use StepStatus::{Blocked, Cancelled, Completed, Failed, Pending, Ready};
 
@@ -269,11 +269,8 @@ fn a_blocked_step_waits_for_the_orchestrator() {
 
 fn with_deadline(notation: &str, kind: Policy, at: i64, draft: bool) -> Fixture {
     let constraints = serde_json::from_value(json!({ "deadline_at": at })).unwrap();
-    let given = CreateTask {
-        constraints: Some(constraints),
-        draft: Some(draft),
-        ..create_input(notation)
-    };
+    let given =
+        CreateTask { constraints: Some(constraints), draft: Some(draft), ..create_input(notation) };
     Fixture::create(given, kind)
 }
 
@@ -334,7 +331,10 @@ fn policies_rest_while_the_task_stands_still() {
         failing.fail(&a, "broken");
         assert!(!failing.task.is_terminal());
         failing.ok(go);
-        assert_eq!((failing.task_status(), failing.task_code()), (TaskStatus::Failed, "step_failed"));
+        assert_eq!(
+            (failing.task_status(), failing.task_code()),
+            (TaskStatus::Failed, "step_failed")
+        );
     }
 }
 

@@ -90,7 +90,11 @@ fn a_worker_without_a_run_here_is_refused_alike() {
     let held = t.claim("a");
     let mut other = Fixture::manual("x");
     other.dispatch("main");
-    let foreign = { other.dispatch("main"); other.dispatch("main"); other.dispatch("main") };
+    let foreign = {
+        other.dispatch("main");
+        other.dispatch("main");
+        other.dispatch("main")
+    };
     let refused = [
         worker("ant", "main", None),
         worker("ant", "main", Some(foreign)),
@@ -247,7 +251,10 @@ fn an_empty_answer_says_that_there_is_no_work() {
     t.bring("b", StepStatus::Blocked);
     let page = query(&t, &gpu, &ready()).unwrap();
     assert_eq!((page.no_step_available, page.version), (Some(true), t.task.version()));
-    assert_eq!(query(&t, &gpu, &QueryInput { offset: 5, ..ready() }).unwrap().no_step_available, None);
+    assert_eq!(
+        query(&t, &gpu, &QueryInput { offset: 5, ..ready() }).unwrap().no_step_available,
+        None
+    );
     let blocked = QueryInput { statuses: Some(vec![StepStatus::Running]), ..all() };
     assert_eq!(query(&t, &gpu, &blocked).unwrap().no_step_available, None);
     let page = query(&t, &orchestrator(), &blocked).unwrap();

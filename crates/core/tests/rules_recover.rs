@@ -153,7 +153,8 @@ fn a_log_that_goes_on_after_the_end_is_refused() {
 /// Puts everything of RECOVER-09 into the past of a Task.
 fn overdue() -> Fixture {
     let mut steps = dag("nb sts stc other?");
-    let policy = |p: serde_json::Value| Some(std::sync::Arc::new(serde_json::from_value(p).unwrap()));
+    let policy =
+        |p: serde_json::Value| Some(std::sync::Arc::new(serde_json::from_value(p).unwrap()));
     let patient = json!({"max_attempts": 9, "backoff": {"initial_ms": 1_000, "jitter": 0.0}});
     steps[0].retry_policy = policy(patient);
     steps[1].retry_policy = policy(json!({"schedule_to_start_ms": 1_000}));
@@ -194,7 +195,10 @@ fn what_fell_due_is_judged_once_and_in_order() {
             "task_run_ended",
         ]
     );
-    assert_eq!(t.task.next_due(), Some(t.task.head().cancel_requested.clone().unwrap().deadline_at));
+    assert_eq!(
+        t.task.next_due(),
+        Some(t.task.head().cancel_requested.clone().unwrap().deadline_at)
+    );
     t.restart();
     t.now += 10_000;
     t.judge_due();

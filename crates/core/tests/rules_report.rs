@@ -8,7 +8,9 @@ use common::*;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{ArtifactId, Ref, RunId};
 use tenure_core::record::{Progress, Value};
-use tenure_core::status::{AttemptStatus, EndReason, Outcome, Policy, RunState, StepStatus, WaitKind};
+use tenure_core::status::{
+    AttemptStatus, EndReason, Outcome, Policy, RunState, StepStatus, WaitKind,
+};
 use tenure_core::{Code, Command, Limits};
 
 use StepStatus::{Blocked, Cancelled, Claimed, Completed, Failed, Pending, Ready, Running};
@@ -400,7 +402,8 @@ fn results_without_a_status_follow_the_last_line_of_the_matrix() {
         let (mut t, held) = at(from);
         let lease = |t: &Fixture| held.as_ref().map(|h| t.attempt_of(h).lease_expires_at);
         let before = lease(&t);
-        let report = StepReport { result_summary: Some("so far".into()), ..StepReport::on(id("s")) };
+        let report =
+            StepReport { result_summary: Some("so far".into()), ..StepReport::on(id("s")) };
         match from {
             Completed => {
                 t.refuse(Command::TaskUpdateStep(report), Code::StepHistoryImmutable);
@@ -457,7 +460,8 @@ fn a_draft_takes_no_step_reports() {
 fn fields_of_one_status_are_refused_with_another() {
     let mut t = Fixture::manual("a");
     let held = t.claim("a");
-    let fields: [(&str, fn(StepReport) -> StepReport); 4] = [
+    type With = fn(StepReport) -> StepReport;
+    let fields: [(&str, With); 4] = [
         ("output", |r| StepReport { output: Some(Value::json(b"1".to_vec())), ..r }),
         ("reply", |r| StepReport { reply: Some(tenure_core::status::ReplyKind::Message), ..r }),
         ("wait_kind", |r| StepReport { wait_kind: Some(WaitKind::Input), ..r }),
@@ -465,7 +469,8 @@ fn fields_of_one_status_are_refused_with_another() {
     ];
     for (field, with) in fields {
         let report = with(StepReport { status: Some(Running), ..held.says() });
-        let no = t.refuse_as(&held.caller(), Command::TaskUpdateStep(report), Code::ValidationError);
+        let no =
+            t.refuse_as(&held.caller(), Command::TaskUpdateStep(report), Code::ValidationError);
         assert_eq!(no.details["field"], field);
     }
 }
@@ -474,7 +479,8 @@ fn fields_of_one_status_are_refused_with_another() {
 #[test]
 fn a_report_is_accepted_at_its_limits_and_refused_over_them() {
     let limits = Limits { progress_bytes_max: 60, value_bytes_max: 10, ..Limits::default() };
-    let texts: [(&str, fn(usize) -> StepReport); 4] = [
+    type Sized = fn(usize) -> StepReport;
+    let texts: [(&str, Sized); 4] = [
         ("result_summary", |n| StepReport {
             result_summary: Some("x".repeat(n)),
             ..StepReport::on(id("a"))

@@ -17,8 +17,18 @@ const SILENT: &str = "worker_finished_without_terminal_step_status";
 #[test]
 fn a_run_that_ends_without_a_word_fails_its_step() {
     let cases = [
-        (RunOutcome::Finished, SILENT, Outcome::Abandoned, EndReason::FinishedWithoutTerminalStepStatus),
-        (RunOutcome::Error, SILENT, Outcome::Abandoned, EndReason::FinishedWithoutTerminalStepStatus),
+        (
+            RunOutcome::Finished,
+            SILENT,
+            Outcome::Abandoned,
+            EndReason::FinishedWithoutTerminalStepStatus,
+        ),
+        (
+            RunOutcome::Error,
+            SILENT,
+            Outcome::Abandoned,
+            EndReason::FinishedWithoutTerminalStepStatus,
+        ),
         (RunOutcome::Cancelled, "worker_cancelled", Outcome::Cancelled, EndReason::Cancelled),
         (RunOutcome::TimedOut, "worker_timeout", Outcome::TimedOut, EndReason::TimedOut),
     ];
@@ -93,7 +103,10 @@ fn an_aborted_end_leaves_the_run_usable() {
     let run = t.dispatch(POOL);
     let ant = t.member("ant", run);
     let mut trial = t.clone();
-    trial.in_one_append(&[(orchestrator(), block_task()), (ant.clone(), end_run(run, RunOutcome::Finished))]);
+    trial.in_one_append(&[
+        (orchestrator(), block_task()),
+        (ant.clone(), end_run(run, RunOutcome::Finished)),
+    ]);
     trial.task.abort();
     assert_eq!(trial.task, t.task);
     t.task = trial.task;
@@ -188,7 +201,8 @@ fn a_run_at_work_is_asked_to_stop_first() {
 fn a_run_that_does_not_answer_is_ended_after_the_limit() {
     let mut t = Fixture::manual("a");
     let held = t.claim("a");
-    let envelope = Envelope { command_id: Some("stop".into()), digest: Some([3; 32]), ..Envelope::default() };
+    let envelope =
+        Envelope { command_id: Some("stop".into()), digest: Some([3; 32]), ..Envelope::default() };
     t.run_with(&orchestrator(), &cancel_run(held.run_id), &envelope).unwrap();
     let deadline = t.now + 10_000;
     assert_eq!(t.task.next_due(), Some(deadline));

@@ -134,11 +134,18 @@ fn nothing_revives_a_cancelled_step() {
 #[test]
 fn texts_of_ended_steps_can_be_edited() {
     for status in [StepStatus::Cancelled, StepStatus::Completed] {
-        let mut t = Fixture::with_step(status);
+        let mut t = Fixture::manual("x");
+        let held = t.claim("x");
+        let result_summary = Some("the result".into());
+        let report = StepReport { status: Some(status), result_summary, ..held.says() };
+        t.ok_as(&held.caller(), Command::TaskUpdateStep(report));
+        let before = t.step("x").state.facts().clone();
         t.ok(update("x", json!({"title": "new", "summary": "newer"})));
         assert_eq!(t.events(), ["task_updated"]);
         assert_eq!(t.step("x").spec.title, "new");
         assert_eq!(t.status("x"), status);
+        assert_eq!(*t.step("x").state.facts(), before);
+        assert_eq!(t.step("x").state.updated_at, t.last().created_at);
     }
 }
 

@@ -8,7 +8,9 @@ use common::*;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{AppendProgress, Close, Complete, RunOutcome, StepReport, Wait};
 use tenure_core::record::{Acceptance, ArtifactInput, RemoteRef};
-use tenure_core::status::{AcceptanceState, DeliveryState, Outcome, Policy, StepStatus, TaskStatus};
+use tenure_core::status::{
+    AcceptanceState, DeliveryState, Outcome, Policy, StepStatus, TaskStatus,
+};
 use tenure_core::{Code, Command};
 
 use StepStatus::{Blocked, Cancelled, Claimed, Completed, Failed, Pending, Ready, Running};
@@ -106,7 +108,8 @@ fn with_artifacts(artifacts: Vec<ArtifactInput>) -> Command {
 fn complete_needs_every_artifact_settled() {
     let mut t = Fixture::manual("a");
     t.do_step("a");
-    let progress = AppendProgress { artifacts: vec![artifact("x", "pending")], ..Default::default() };
+    let progress =
+        AppendProgress { artifacts: vec![artifact("x", "pending")], ..Default::default() };
     t.ok(Command::AppendTaskProgress(progress));
     let no = t.refuse(complete_task(), Code::FactsUnreconciled);
     assert_eq!(no.details["artifacts_pending"], 1);
@@ -172,7 +175,8 @@ fn completes_checks_come_in_the_order_of_the_table() {
     let acceptance = vec![criterion("one", AcceptanceState::Unknown)];
     let given = CreateTask { acceptance, ..create_input("a b") };
     let mut t = Fixture::create(given, Policy::Manual);
-    let progress = AppendProgress { artifacts: vec![artifact("x", "pending")], ..Default::default() };
+    let progress =
+        AppendProgress { artifacts: vec![artifact("x", "pending")], ..Default::default() };
     t.ok(Command::AppendTaskProgress(progress));
     let held = t.claim("a");
     t.refuse(complete_task(), Code::StepsInProgress);
@@ -236,10 +240,7 @@ fn a_failed_task_has_a_reason_code() {
 fn a_draft_is_cancelled_at_once() {
     let mut t = Fixture::draft("a b<-a");
     t.ok(cancel_task());
-    assert_eq!(
-        t.events(),
-        ["task_step_cancelled a", "task_step_cancelled b", "task_cancelled"]
-    );
+    assert_eq!(t.events(), ["task_step_cancelled a", "task_step_cancelled b", "task_cancelled"]);
 }
 
 /// TERM-09, TERM-12, T10, T12, S23, S24, A11, A12: with Steps held the intent is recorded with a
@@ -258,7 +259,10 @@ fn closing_waits_for_the_runs_and_no_longer_than_the_limit() {
         assert_eq!(t.task_status(), before, "unchanged + cancel_requested");
         let payload = t.payload("task_cancel_requested");
         let deadline = t.now + 10_000;
-        assert_eq!((&payload["intent"], &payload["deadline_at"]), (&json!(intent), &json!(deadline)));
+        assert_eq!(
+            (&payload["intent"], &payload["deadline_at"]),
+            (&json!(intent), &json!(deadline))
+        );
         let runs = [held[0].run_id.to_string(), held[1].run_id.to_string()];
         assert_eq!(payload["run_ids"], json!(runs));
         assert_eq!(t.task.next_due(), Some(deadline));
@@ -289,7 +293,8 @@ fn closing_waits_for_the_runs_and_no_longer_than_the_limit() {
 fn the_end_names_the_command_that_asked_for_it() {
     let mut t = Fixture::manual("a");
     t.claim("a");
-    let asked = Envelope { command_id: Some("close".into()), digest: Some([9; 32]), ..Envelope::default() };
+    let asked =
+        Envelope { command_id: Some("close".into()), digest: Some([9; 32]), ..Envelope::default() };
     let first = t.run_with(&orchestrator(), &cancel_task(), &asked).unwrap();
     t.restart();
     t.due_at(t.now + 10_000);
@@ -370,7 +375,11 @@ fn an_ended_task_takes_no_command() {
         let ant = t.member("ant", run);
         t.refuse_as(&ant, claim_command(run, "a"), Code::TaskTerminal);
         t.refuse_as(&system(), Command::Due, Code::TaskTerminal);
-        t.refuse_as(&system(), expire(&[], tenure_core::event::LeaseEnd::LeaseExpired), Code::TaskTerminal);
+        t.refuse_as(
+            &system(),
+            expire(&[], tenure_core::event::LeaseEnd::LeaseExpired),
+            Code::TaskTerminal,
+        );
         assert_eq!(t.task.next_due(), None);
     }
 }

@@ -62,7 +62,10 @@ fn totals_count_every_task_where_it_belongs() {
     let shown = snapshot_of(tasks.iter().map(|t| &t.task), &[ViewName::TaskSummary]);
     let totals = &shown["task_summary"];
     let of = |name: &str| totals[name].as_u64().unwrap();
-    assert_eq!(["active", "terminal", "failed", "lost", "waiting", "unknown"].map(of), [2, 4, 3, 1, 1, 0]);
+    assert_eq!(
+        ["active", "terminal", "failed", "lost", "waiting", "unknown"].map(of),
+        [2, 4, 3, 1, 1, 0]
+    );
     let recent: Vec<_> = totals["recent_terminal"].as_array().unwrap().iter().collect();
     assert_eq!(recent.len(), 4);
     let times: Vec<_> = recent.iter().map(|t| t["updated_at"].as_i64().unwrap()).collect();
@@ -110,8 +113,8 @@ fn the_graph_of_tasks_goes_both_ways() {
     a.ok(Command::LinkTasks(Link { kind: EdgeKind::Blocks, reason: None, to }));
     let parent = tenure_core::command::create::Parent::of(&a.task);
     let given = CreateTask { parent_task_id: Some("a".parse().unwrap()), ..named("c", "s") };
-    let c =
-        Fixture::try_create_under(given, Policy::Manual, Default::default(), Some(&parent)).unwrap();
+    let c = Fixture::try_create_under(given, Policy::Manual, Default::default(), Some(&parent))
+        .unwrap();
     let shown = snapshot_of([&a.task, &b.task, &c.task], &[ViewName::TaskGraph]);
     let mut edges: Vec<String> = shown["task_graph"]
         .as_array()
@@ -239,7 +242,8 @@ fn every_view_of_a_task_shows_both_statuses() {
         as_json(&graph(&view, &known())),
         snapshot_of([&t.task], &[ViewName::Tasks])["tasks"][0].clone(),
         as_json(
-            &tenure_core::view::get_task(&view, &worker("ant", "main", Some(run)), &known()).unwrap(),
+            &tenure_core::view::get_task(&view, &worker("ant", "main", Some(run)), &known())
+                .unwrap(),
         ),
     ];
     for one in shown {
@@ -257,7 +261,10 @@ fn records_are_joined_by_their_ids() {
     assert_eq!(attempt["attempt_id"], held.attempt_id.to_string());
     assert_eq!(step["current_attempt_id"], attempt["attempt_id"]);
     assert_eq!(step["claimed_by_run_id"], run["run_id"]);
-    assert_eq!((&run["attempt_id"], &run["claimed_step_id"]), (&attempt["attempt_id"], &step["step_id"]));
+    assert_eq!(
+        (&run["attempt_id"], &run["claimed_step_id"]),
+        (&attempt["attempt_id"], &step["step_id"])
+    );
     assert_eq!((&attempt["run_id"], &attempt["step_id"]), (&run["run_id"], &step["step_id"]));
     assert_eq!((&attempt["task_id"], &run["task_id"]), (&read["task_id"], &read["task_id"]));
 }
@@ -357,11 +364,8 @@ fn the_graph_has_nodes_edges_and_durations() {
     );
     assert_eq!(shown.nodes[1].worker_id.as_ref().unwrap().as_str(), open.worker);
     assert!(!shown.nodes[2].required);
-    let edges: Vec<_> = shown
-        .edges
-        .iter()
-        .map(|e| format!("{}->{}:{}", e.from, e.to, e.satisfied))
-        .collect();
+    let edges: Vec<_> =
+        shown.edges.iter().map(|e| format!("{}->{}:{}", e.from, e.to, e.satisfied)).collect();
     assert_eq!(edges, ["a->b:true", "a->c:true", "b->c:false"]);
     assert_eq!(shown.native_status, TaskStatus::Running);
 }

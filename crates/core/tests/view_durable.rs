@@ -34,7 +34,9 @@ fn everything(view: &View<'_>) -> (TaskView, String) {
         view.tally(),
         Facts::of(view, &known),
         graph(view, &known),
-        view.artifacts().map(|a| view.artifact(&a.given.artifact_id) == Some(a)).collect::<Vec<_>>(),
+        view.artifacts()
+            .map(|a| view.artifact(&a.given.artifact_id) == Some(a))
+            .collect::<Vec<_>>(),
         view.attempts().map(|a| view.attempt(a.attempt_id) == Some(a)).collect::<Vec<_>>(),
         view.version(),
     );

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use tenure_local::{JsonlJournal, Options};
 use tenure_ports::Journal;
 use tenure_ports::conformance::History;
@@ -26,7 +28,9 @@ fn main() {
     let dir = dir.join(std::process::id().to_string());
     std::fs::create_dir_all(&dir).unwrap();
 
-    println!("fdatasync alone: {:.3} ms", fdatasync_ms(&dir));
+    let probe = dir.join("probe");
+    let sync_ms = std::thread::spawn(move || fdatasync_ms(&probe)).join().unwrap();
+    println!("fdatasync alone: {sync_ms:.3} ms");
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
     let (journal, _) = JsonlJournal::open(&dir, Options::default()).unwrap();
     let journal = Arc::new(journal);
@@ -46,12 +50,19 @@ fn main() {
     println!("rebuild the index of {} tasks: {:.1} ms", report.tasks, ms(start.elapsed()));
 }
 
+/// Time that all threads have been running, in microseconds.
+fn cpu_us() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    let us = |time: TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
+    us(usage.user_time()) + us(usage.system_time())
+}
+
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn fdatasync_ms(dir: &Path) -> f64 {
-    let mut file = File::create(dir.join("probe")).unwrap();
+fn fdatasync_ms(probe: &Path) -> f64 {
+    let mut file = File::create(probe).unwrap();
     let mut times: Vec<_> = (0..200)
         .map(|_| {
             file.write_all(&[b'x'; 1000]).unwrap();
@@ -91,7 +102,7 @@ async fn in_flight<F: Future<Output = ()> + Send + 'static>(
 }
 
 async fn one_step_tasks(journal: &Arc<JsonlJournal>, tasks: usize, at_once: usize) {
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_us());
     let journal = journal.clone();
     in_flight(tasks, at_once, move |number| {
         let journal = journal.clone();
@@ -106,13 +117,14 @@ async fn one_step_tasks(journal: &Arc<JsonlJournal>, tasks: usize, at_once: usiz
     })
     .await;
     let seconds = start.elapsed().as_secs_f64();
-    println!("one-step tasks: {:.0}/s, {at_once} in flight", tasks as f64 / seconds);
+    let (rate, cpu) = (tasks as f64 / seconds, (cpu_us() - cpu) / tasks as f64);
+    println!("one-step tasks: {rate:.0}/s of {cpu:.0} µs CPU, {at_once} in flight");
 }
 
 async fn chains(journal: &Arc<JsonlJournal>, at_once: usize, appends: usize) {
     let journal = journal.clone();
     let each = appends / at_once;
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_us());
     in_flight(at_once, at_once, move |number| {
         let journal = journal.clone();
         async move {
@@ -128,7 +140,8 @@ async fn chains(journal: &Arc<JsonlJournal>, at_once: usize, appends: usize) {
     })
     .await;
     let total = (each * at_once) as f64;
-    println!("appends to {at_once} tasks: {:.0}/s", total / start.elapsed().as_secs_f64());
+    let (rate, cpu) = (total / start.elapsed().as_secs_f64(), (cpu_us() - cpu) / total);
+    println!("appends to {at_once} tasks: {rate:.0}/s of {cpu:.0} µs CPU");
 }
 
 async fn latency(journal: &Arc<JsonlJournal>) {

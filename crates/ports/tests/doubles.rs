@@ -1,5 +1,7 @@
 //! The doubles keep the contract they help others to test.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
 use std::time::Duration;
 
 use tenure_ports::conformance::{History, journal_suite, names_suite, read_all};

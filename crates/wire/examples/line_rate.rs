@@ -68,7 +68,7 @@ fn main() {
         for commit in &commits {
             encode(black_box(commit), &session, &task, &mut out).unwrap();
         }
-        let seconds = (cpu_seconds() - start);
+        let seconds = cpu_seconds() - start;
         let bytes = out.len() as f64 / events;
         println!("encode, {pass}: {:.2} M events/s of {bytes:.0} bytes", events / seconds / 1e6);
     }

@@ -160,6 +160,7 @@ impl Entry {
 mod samples;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 mod tests {
     use std::collections::BTreeSet;
 
@@ -236,6 +237,7 @@ mod tests {
             requested_by: Some(agent("r")),
             retry_of: Some(task()),
             retry_policy: Some(retry_policy()),
+            retry_reason: None, // Never an input.
             scope: Some(object()),
             steps: vec![step_input(), step_input()],
             summary: "s".into(),
@@ -399,7 +401,8 @@ mod tests {
     /// P38: the digest is what the contract says, byte by byte.
     #[test]
     fn a_digest_is_the_hash_of_these_bytes() {
-        let bytes = b"\x83\xa5actor\xa5alice\xa5input\x81\xa6reason\x82\xa4code\xa1c\xa7message\xa1m\
+        let bytes =
+            b"\x83\xa5actor\xa5alice\xa5input\x81\xa6reason\x82\xa4code\xa1c\xa7message\xa1m\
             \xa9operation\xaapause_task";
         let reason = tenure_core::patch::ReasonInput {
             code: Some("c".into()),
@@ -438,7 +441,8 @@ mod tests {
     /// IDEM-02: who, what and with what all count.
     #[test]
     fn a_different_command_has_a_different_digest() {
-        let digest = |actor: &str, operation| command_digest(&agent(actor), operation, &why()).unwrap();
+        let digest =
+            |actor: &str, operation| command_digest(&agent(actor), operation, &why()).unwrap();
         let first = digest("a", Operator::PauseTask);
         assert_eq!(first, digest("a", Operator::PauseTask));
         assert_ne!(first, digest("b", Operator::PauseTask));

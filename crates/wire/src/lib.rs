@@ -5,5 +5,5 @@
 //!
 //! What is deliberately absent: files, sockets, and any knowledge of who reads or writes.
 
-pub mod stored;
 pub mod digest;
+pub mod stored;

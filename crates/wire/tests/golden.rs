@@ -4,6 +4,8 @@
 //! commit with as few as there can be, and a commit of both. Files are never written again: a
 //! change of the form is a new record version, with files of its own.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
 mod samples;
 
 use std::collections::BTreeSet;

@@ -1,5 +1,7 @@
 //! The line format: what is written is read, and nothing else is.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
 mod samples;
 
 use proptest::collection::{btree_map, vec};
@@ -271,7 +273,9 @@ fn a_form_that_is_not_quite_right_is_refused() {
     assert!(matches!(other, LineError::EventId(_)), "{other}");
     let text = written(&sample());
     let line = lines(&text)[0];
-    for wrong in [&line[..line.len() - 1], &[line, b" "].concat(), &[b" ", line].concat(), b"", b"{}"] {
+    for wrong in
+        [&line[..line.len() - 1], &[line, b" "].concat(), &[b" ", line].concat(), b"", b"{}"]
+    {
         assert_eq!(decode_line(wrong), Err(LineError::Crc));
     }
     let (before, crc) = str::from_utf8(line).unwrap().rsplit_once("\"crc\":").unwrap();
@@ -282,15 +286,12 @@ fn a_form_that_is_not_quite_right_is_refused() {
 
 fn pushed(change: impl Fn(usize, &mut Line)) -> Result<Option<Commit>, LineError> {
     let mut assembler = Assembler::after(session(), task(), 4);
-    let mut result = Ok(None);
+    let mut made = None;
     for (index, mut line) in decoded(&sample()).into_iter().enumerate() {
         change(index, &mut line);
-        result = assembler.push(line);
-        if result.is_err() {
-            return result;
-        }
+        made = assembler.push(line)?;
     }
-    result
+    Ok(made)
 }
 
 /// WAL-04, WAL-08, RECOVER-05
@@ -315,7 +316,11 @@ fn lines_that_do_not_follow_are_refused() {
     let first: [(&str, Change); 2] =
         [("commit_index", |l| l.commit_index = 1), ("commit_count", |l| l.commit_count = 0)];
     for (what, change) in first {
-        let result = pushed(|index, line| if index == 0 { change(line) });
+        let result = pushed(|index, line| {
+            if index == 0 {
+                change(line)
+            }
+        });
         assert_eq!(result, Err(LineError::Commit(what)));
     }
     let second: [(&str, Change); 8] = [
@@ -329,7 +334,11 @@ fn lines_that_do_not_follow_are_refused() {
         ("trace", |l| l.trace = None),
     ];
     for (what, change) in second {
-        let result = pushed(|index, line| if index == 1 { change(line) });
+        let result = pushed(|index, line| {
+            if index == 1 {
+                change(line)
+            }
+        });
         assert_eq!(result, Err(LineError::Commit(what)));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     TaskFailed = 1,
     /// The command line or the input file is wrong. (clap exits with the same code.)
     Usage = 2,
-    /// There is no such Task, Step or file.
+    /// There is no such Task or Step.
     NotFound = 3,
     /// It contradicts what is recorded.
     Conflict = 4,
@@ -161,9 +161,10 @@ impl From<OpenError> for Failure {
             OpenError::Missing(_) => (Exit::NotFound, ANOTHER_DIRECTORY),
             OpenError::NotADirectory(_) => (Exit::Usage, ANOTHER_DIRECTORY),
             OpenError::NotWritable { .. } => (Exit::Unavailable, ANOTHER_DIRECTORY),
-            OpenError::Locked { .. } => {
-                (Exit::Unavailable, "wait until it has ended, or name another directory with --data")
-            }
+            OpenError::Locked { .. } => (
+                Exit::Unavailable,
+                "wait until it has ended, or name another directory with --data",
+            ),
             OpenError::Io { .. } => (Exit::Unavailable, ANOTHER_DIRECTORY),
         };
         Self::caused(exit, &error).help(help)

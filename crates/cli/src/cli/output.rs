@@ -1,9 +1,8 @@
 //! Everything that is written to the terminal goes through here.
 //!
 //! stdout carries results only, so that `-o json` can be piped; everything said to people while
-//! they wait goes to stderr. Colours appear on terminals, and not where `NO_COLOR` is set.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)] // The one place that may.
+//! they wait goes to stderr. Colours appear on terminals, and not where `NO_COLOR` is set. The
+//! printing macros are not used even here: they panic where nobody listens any more.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -83,12 +82,11 @@ impl Paint {
 /// Says on stderr why the command failed and what to do.
 pub(crate) fn failure(failure: &Failure) {
     let paint = Paint::of(Stream::Stderr);
-    match failure.message.strip_prefix("error: ").filter(|_| failure.is_rendered) {
-        Some(rest) => eprintln!("{} {rest}", paint.text(Tone::Bad, "error:")),
-        None => eprintln!("{} {}", paint.text(Tone::Bad, "error:"), failure.message),
-    }
+    let rendered = failure.message.strip_prefix("error: ").filter(|_| failure.is_rendered);
+    let message = rendered.unwrap_or(&failure.message);
+    say(format_args!("{} {message}", paint.text(Tone::Bad, "error:")));
     if let Some(help) = &failure.help {
-        eprintln!(" {} {help}", paint.text(Tone::Faint, "= help:"));
+        say(format_args!(" {} {help}", paint.text(Tone::Faint, "= help:")));
     }
 }
 

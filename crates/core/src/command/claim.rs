@@ -33,10 +33,14 @@ impl Tx<'_, '_> {
         self.check_run(run_pos)?;
         self.task.check_dispatchable()?;
         let run = &self.task.runs[run_pos];
-        let pos = self.task.find_step(step_id).filter(|&p| is_in_scope(run, &self.task.steps[p].spec));
+        let pos =
+            self.task.find_step(step_id).filter(|&p| is_in_scope(run, &self.task.steps[p].spec));
         let pos = pos.ok_or_else(|| {
-            Rejection::new(Code::StepOutOfScope, format!("step {step_id} is not in the scope of your run"))
-                .with("step_id", step_id.as_str())
+            Rejection::new(
+                Code::StepOutOfScope,
+                format!("step {step_id} is not in the scope of your run"),
+            )
+            .with("step_id", step_id.as_str())
         })?;
         let step = &self.task.steps[pos];
         let asker = Asker { run: Some(run), worker: Some(&self.cx.caller.agent), pool: None };
@@ -60,7 +64,10 @@ impl Tx<'_, '_> {
         }
         let taken = self.task.volatile.taken.get(&pos);
         if taken.is_some_and(|who| *who != caller.agent) {
-            return Err(Rejection::new(Code::PermissionDenied, "the run was taken by another worker"));
+            return Err(Rejection::new(
+                Code::PermissionDenied,
+                "the run was taken by another worker",
+            ));
         }
         let expired = run.expires_at.is_some_and(|at| at <= self.now());
         if run.state == RunState::Ended || expired || self.task.volatile.spent.contains(&pos) {
@@ -85,7 +92,8 @@ impl Tx<'_, '_> {
     fn open(&mut self, pos: Pos, under: Under) -> Result<Did, Rejection> {
         let step = &self.task.steps[pos];
         let policy = self.task.policy_of(&step.spec).cloned();
-        let lease_ms = policy.as_ref().and_then(|p| p.heartbeat_ms).unwrap_or(self.cx.limits.lease_ms);
+        let lease_ms =
+            policy.as_ref().and_then(|p| p.heartbeat_ms).unwrap_or(self.cx.limits.lease_ms);
         let event = StepClaimed {
             attempt_id: self.cx.stamp.attempt_id,
             ordinal: step.state.ordinal + 1,
@@ -209,4 +217,3 @@ fn as_ref(body: &ValueBody) -> Option<Ref> {
 fn artifact_ref(id: &ArtifactId) -> Option<Ref> {
     Ref::new(id.as_str()).ok()
 }
-

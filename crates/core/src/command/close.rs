@@ -16,8 +16,8 @@ use crate::record::{ArtifactInput, Reason};
 use crate::reject::{Code, Rejection};
 use crate::status::{ArtifactState, Intent, Outcome, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
-use crate::task::{CommandRecord, Task};
 use crate::task::derived::after;
+use crate::task::{CommandRecord, Task};
 
 /// What a closing will do, and why.
 pub(super) struct Closing {
@@ -98,8 +98,9 @@ impl Tx<'_, '_> {
             Some(recorded) if recorded == intent => return Ok(Did { waits, ..Did::DONE }),
             Some(recorded) => {
                 let message = "the task is being closed by another intent";
-                return Err(Rejection::new(Code::TaskCancelling, message)
-                    .with("intent", recorded.as_str()));
+                return Err(
+                    Rejection::new(Code::TaskCancelling, message).with("intent", recorded.as_str())
+                );
             }
             None => {}
         }
@@ -246,9 +247,8 @@ impl Task {
         if self.derived.tally.required_open == 0 {
             return Ok(());
         }
-        let open = |s: &crate::task::Step| {
-            s.spec.required && s.state.status != StepStatus::Completed
-        };
+        let open =
+            |s: &crate::task::Step| s.spec.required && s.state.status != StepStatus::Completed;
         let ids = self.step_ids(open);
         let message = "required steps are not completed";
         Err(Rejection::new(Code::RequiredStepsIncomplete, message).with("step_ids", ids_json(&ids)))

@@ -228,8 +228,8 @@ impl Task {
             return Ok(reply);
         }
         let first = self.commands.get(0).filter(|record| record.written.first_seq == 1);
-        let same_key = given.idempotency_key.is_some()
-            && given.idempotency_key == self.head.idempotency_key;
+        let same_key =
+            given.idempotency_key.is_some() && given.idempotency_key == self.head.idempotency_key;
         match first {
             Some(record) if same_key && record.digest == cx.digest => Ok(Reply {
                 written: Some(record.written),
@@ -361,8 +361,11 @@ fn unknown_dependency(at: usize, step: &StepId, missing: &StepId) -> Rejection {
 pub(crate) fn dependency_cycle(ids: &[StepId]) -> Rejection {
     let mut path: Vec<&str> = ids.iter().map(StepId::as_str).collect();
     path.extend(ids.first().map(StepId::as_str));
-    Rejection::new(Code::DependencyCycle, format!("dependencies form a cycle: {}", path.join(" -> ")))
-        .with("step_ids", super::close::ids_json(ids))
+    Rejection::new(
+        Code::DependencyCycle,
+        format!("dependencies form a cycle: {}", path.join(" -> ")),
+    )
+    .with("step_ids", super::close::ids_json(ids))
 }
 
 fn spec_of(
@@ -427,7 +430,8 @@ fn first_edges(given: &CreateTask, task_id: &TaskId, at: Millis) -> Result<Vec<E
         (EdgeKind::Parent, &given.parent_task_id, None),
         (EdgeKind::RetryOf, &given.retry_of, given.retry_reason.clone()),
     ];
-    let named = ends.into_iter().filter_map(|(kind, to, why)| to.as_ref().map(|to| (kind, to, why)));
+    let named =
+        ends.into_iter().filter_map(|(kind, to, why)| to.as_ref().map(|to| (kind, to, why)));
     named.map(|(kind, to, why)| edge(kind, task_id, &Ref::new(to.as_str())?, why, at)).collect()
 }
 
@@ -459,7 +463,8 @@ impl CreateTask {
         super::validate::text("summary", &self.summary, limits)?;
         super::validate::text("objective", self.objective.as_deref().unwrap_or(""), limits)?;
         if self.steps.len() > limits.steps_max {
-            let message = format!("{} steps; at most {} fit a task", self.steps.len(), limits.steps_max);
+            let message =
+                format!("{} steps; at most {} fit a task", self.steps.len(), limits.steps_max);
             return Err(Rejection::invalid("steps", message)
                 .with("limit", limits.steps_max)
                 .with("given", self.steps.len()));
@@ -477,4 +482,3 @@ impl CreateTask {
         super::validate::deadline(self.constraints.as_ref())
     }
 }
-

@@ -3,9 +3,9 @@
 //! The shell asks [`Task::next_due`], waits, and sends `Command::Due` until nothing is due any
 //! more. Each thing is judged once, in a commit of its own.
 
+use super::Tx;
 use super::close::{Closing, summary_only};
 use super::tx::{By, Did};
-use super::Tx;
 use crate::event::{Body, RunEnded};
 use crate::id::Millis;
 use crate::record::Reason;

@@ -1,6 +1,5 @@
 //! Moves of a Task between live statuses, and archiving (3.1: T03, T05 to T08, T14).
 
-
 use super::close::reason_or;
 use super::tx::Did;
 use super::{Tx, Why, invalid_transition};
@@ -82,4 +81,3 @@ impl Tx<'_, '_> {
         Ok(Did::DONE)
     }
 }
-

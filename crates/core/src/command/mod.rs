@@ -8,7 +8,9 @@ pub mod close;
 pub mod create;
 pub mod dispatch;
 pub mod due;
+mod input;
 pub mod lifecycle;
+mod operator;
 pub mod policy;
 pub mod progress;
 pub mod references;
@@ -22,28 +24,29 @@ pub mod update;
 mod validate;
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use smol_str::SmolStr;
 
-use crate::event::{Bindings, Commit, LeaseEnd};
+use crate::event::{Commit, LeaseEnd};
 use crate::id::{
-    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, EdgeId, HandlerName, Millis, PoolId,
-    Ref, RunId, SessionId, StepId,
+    AgentId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, RunId, SessionId, StepId,
 };
 use crate::limits::Limits;
-use crate::patch::{Operation, ReasonInput};
-use crate::record::{Acceptance, ArtifactInput, Progress, RemoteRef, Value};
+use crate::patch::Operation;
 use crate::reject::{Code, Rejection};
-use crate::status::{
-    DeliveryState, EdgeKind, ReplyKind, Role, RunState, StepStatus, WaitKind, names,
-};
+use crate::status::{Role, RunState};
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
 use crate::view::Stage;
 
+pub use input::{
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetrySteps, RunAndWhy,
+    RunOutcome, StepReport, Unlink, Why,
+};
+pub use operator::{Operator, check_principal, check_tool};
 pub(crate) use tx::Tx;
 
 /// Who asks, as the transport authenticated it (U12).
@@ -150,399 +153,6 @@ pub enum Wait {
     TaskEnd,
     /// A Run to end, by position.
     RunEnd(Pos),
-}
-
-names! {
-    /// Operations, by the names callers use (5.2 to 5.4).
-    Operator {
-        /// `agent.task_create`, `create_task`.
-        TaskCreate = "task_create",
-        /// `agent.task_update`, `update_task`.
-        TaskUpdate = "task_update",
-        /// `agent.task_claim_step`.
-        TaskClaimStep = "task_claim_step",
-        /// `agent.task_update_step`.
-        TaskUpdateStep = "task_update_step",
-        /// `agent.task_complete`.
-        TaskComplete = "task_complete",
-        /// `agent.task_fail`.
-        TaskFail = "task_fail",
-        /// `agent.task_cancel`.
-        TaskCancel = "task_cancel",
-        /// `agent.dispatch_worker`, `start_task`.
-        DispatchWorker = "dispatch_worker",
-        /// T03.
-        SubmitTask = "submit_task",
-        /// T07.
-        PauseTask = "pause_task",
-        /// T08.
-        ResumeTask = "resume_task",
-        /// T05.
-        BlockTask = "block_task",
-        /// T06.
-        ReopenTask = "reopen_task",
-        /// Progress, artifacts, delivery of the Task or the held Step.
-        AppendTaskProgress = "append_task_progress",
-        /// RETRY-11.
-        RetryTask = "retry_task",
-        /// REL-03.
-        LinkTasks = "link_tasks",
-        /// REL-03.
-        UnlinkTasks = "unlink_tasks",
-        /// T14.
-        ArchiveTask = "archive_task",
-        /// RUN-03, RUN-09.
-        EndRun = "end_run",
-        /// RUN-12.
-        DeclineRun = "decline_run",
-        /// RUN-02.
-        CancelRun = "cancel_run",
-        /// S26.
-        ReleaseStep = "release_step",
-        /// Internal: a ready Step goes to a worker that asked for work (DISP-14).
-        GrantStep = "grant_step",
-        /// Internal: leases that ended without a word (LEASE-07).
-        ExpireLeases = "expire_leases",
-        /// Internal: something fell due (RECOVER-09).
-        Due = "due",
-        /// `agent.task_get`.
-        TaskGet = "task_get",
-        /// `agent.task_list`.
-        TaskList = "task_list",
-        /// `agent.task_query_steps`.
-        TaskQuerySteps = "task_query_steps",
-        /// `take_run`.
-        TakeRun = "take_run",
-        /// `heartbeat`.
-        Heartbeat = "heartbeat",
-        /// `inspect_task`, `replay_task`.
-        InspectTask = "inspect_task",
-        /// `task_views`.
-        TaskViews = "task_views",
-        /// `task_board_summary`.
-        TaskBoardSummary = "task_board_summary",
-        /// `agent.task_template`.
-        TaskTemplate = "task_template",
-    }
-}
-
-impl Operator {
-    /// Whether a role has the operation in its tool set (PERM-04 to PERM-08, PERM-15).
-    pub const fn is_open_to(self, role: Role) -> bool {
-        use Operator as O;
-        match role {
-            Role::System => true,
-            Role::SubAgent => false,
-            Role::Observer => matches!(
-                self,
-                O::TaskGet | O::TaskList | O::TaskQuerySteps | O::InspectTask | O::TaskViews
-            ),
-            Role::Worker => matches!(
-                self,
-                O::TaskGet
-                    | O::TaskList
-                    | O::TaskQuerySteps
-                    | O::TaskBoardSummary
-                    | O::TaskClaimStep
-                    | O::TaskUpdateStep
-                    | O::AppendTaskProgress
-                    | O::TakeRun
-                    | O::Heartbeat
-                    | O::EndRun
-                    | O::DeclineRun
-                    | O::ReleaseStep
-            ),
-            Role::Orchestrator => !matches!(
-                self,
-                O::TaskClaimStep
-                    | O::TakeRun
-                    | O::Heartbeat
-                    | O::EndRun
-                    | O::DeclineRun
-                    | O::ReleaseStep
-                    | O::GrantStep
-                    | O::ExpireLeases
-                    | O::Due
-            ),
-        }
-    }
-}
-
-/// K1: nobody but the scheduler bears its name, and it bears no other (U12).
-pub fn check_principal(caller: &Caller) -> Result<(), Rejection> {
-    if (caller.agent == crate::id::system_agent()) == (caller.role == Role::System) {
-        return Ok(());
-    }
-    Err(Rejection::new(Code::Unauthenticated, "the name `system` is the scheduler's own"))
-}
-
-/// K2: the operation is in the caller's tool set.
-pub fn check_tool(caller: &Caller, operation: Operator) -> Result<(), Rejection> {
-    if operation.is_open_to(caller.role) {
-        return Ok(());
-    }
-    let message = format!("{operation} is not a tool of a {}", caller.role);
-    Err(Rejection::new(Code::ToolNotAvailable, message).with("operation", operation.as_str()))
-}
-
-/// Ends a Task well.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Complete {
-    /// The criteria as they stand now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub acceptance: Option<Vec<Acceptance>>,
-    /// Artifacts of the Task.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub artifacts: Vec<ArtifactInput>,
-    /// Evidence.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence_refs: Vec<Ref>,
-    /// In prose.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub result_summary: Option<String>,
-}
-
-/// Fails or cancels a Task.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Close {
-    /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ReasonInput>,
-    /// Whether to answer only when the Task has ended; default true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait: Option<bool>,
-}
-
-impl Close {
-    fn waits(&self) -> Option<Wait> {
-        self.wait.unwrap_or(true).then_some(Wait::TaskEnd)
-    }
-}
-
-/// A reason alone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Why {
-    /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ReasonInput>,
-}
-
-/// `agent.task_update_step`: status and results of a Step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StepReport {
-    /// Artifacts by id.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub artifact_ids: Vec<ArtifactId>,
-    /// Artifacts with their records.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub artifacts: Vec<ArtifactInput>,
-    /// The caller's Attempt, for workers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt_id: Option<AttemptId>,
-    /// Checkpoints.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub checkpoint_refs: Vec<Ref>,
-    /// Names of content fields that came with it and are refused (REPORT-04).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub content_fields: Vec<SmolStr>,
-    /// The caller's token, for workers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fencing_token: Option<u64>,
-    /// What comes with a reopening, orchestrators only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub input_refs: Vec<Ref>,
-    /// The result, with `completed` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<Value>,
-    /// Outputs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub output_refs: Vec<Ref>,
-    /// Delta.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ReasonInput>,
-    /// The peer that does the work.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote: Option<RemoteRef>,
-    /// How the output answers, with `completed` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply: Option<ReplyKind>,
-    /// In prose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result_summary: Option<String>,
-    /// The new status; none: results and progress only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<StepStatus>,
-    /// The Step.
-    pub step_id: StepId,
-    /// What a blocked Step waits for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_kind: Option<WaitKind>,
-}
-
-impl StepReport {
-    /// A report that says nothing yet.
-    pub fn on(step_id: StepId) -> Self {
-        Self {
-            artifact_ids: Vec::new(),
-            artifacts: Vec::new(),
-            attempt_id: None,
-            checkpoint_refs: Vec::new(),
-            content_fields: Vec::new(),
-            fencing_token: None,
-            input_refs: Vec::new(),
-            output: None,
-            output_refs: Vec::new(),
-            progress: None,
-            reason: None,
-            remote: None,
-            reply: None,
-            result_summary: None,
-            status: None,
-            step_id,
-            wait_kind: None,
-        }
-    }
-}
-
-/// `agent.dispatch_worker`: makes a Run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dispatch {
-    /// The hard scope (DISP-10).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed_step_ids: Option<Vec<StepId>>,
-    /// Thread and environment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bindings: Option<Bindings>,
-    /// For the worker.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instructions: Option<String>,
-    /// Whether to answer only when the Run has ended; default false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait: Option<bool>,
-    /// The pool.
-    pub worker_pool_id: PoolId,
-}
-
-impl Dispatch {
-    fn waits(&self, run: Pos) -> Option<Wait> {
-        self.wait.unwrap_or(false).then_some(Wait::RunEnd(run))
-    }
-}
-
-/// `append_task_progress` on the Task.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AppendProgress {
-    /// Artifacts of the Task.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub artifacts: Vec<ArtifactInput>,
-    /// Whether the result reached who waits for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivery_state: Option<DeliveryState>,
-    /// Evidence.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence_refs: Vec<Ref>,
-    /// Late input.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub input_refs: Vec<Ref>,
-    /// Delta.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
-    /// To whom it is delivered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target_ref: Option<Ref>,
-}
-
-/// `retry_task` on a live Task (RETRY-11).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetrySteps {
-    /// Why.
-    pub reason: ReasonInput,
-    /// Which failed Steps; none: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step_ids: Option<Vec<StepId>>,
-}
-
-/// `link_tasks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Link {
-    /// What it means.
-    pub kind: EdgeKind,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The other end.
-    pub to: Ref,
-}
-
-/// `unlink_tasks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Unlink {
-    /// Which relation.
-    pub edge_id: EdgeId,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-names! {
-    /// How a worker says its Run went (5.4).
-    RunOutcome {
-        /// It came to its end.
-        Finished = "finished",
-        /// It broke.
-        Error = "error",
-        /// It was stopped.
-        Cancelled = "cancelled",
-        /// It took too long.
-        TimedOut = "timed_out",
-    }
-}
-
-/// `end_run`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EndRun {
-    /// How it went.
-    pub outcome: RunOutcome,
-    /// Its own final output: handed on, never stored (DISP-13).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<String>,
-    /// The Run.
-    pub run_id: RunId,
-}
-
-/// `decline_run` and `cancel_run`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunAndWhy {
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ReasonInput>,
-    /// The Run.
-    pub run_id: RunId,
-}
-
-/// A worker that asked for work (DISP-14).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
-    /// The worker.
-    pub worker_id: AgentId,
-    /// Its pool.
-    pub worker_pool_id: PoolId,
-    /// What it can run; none: everything.
-    pub handlers: Option<Vec<HandlerName>>,
 }
 
 /// A command on an existing Task.

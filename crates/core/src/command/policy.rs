@@ -93,9 +93,9 @@ impl Tx<'_, '_> {
         if steps.len() > without_backoff {
             steps.sort_unstable();
         }
-        steps.into_iter().try_for_each(|pos| {
-            self.emit_on(By::system(), pos, Body::StepReady(Nothing {}))
-        })
+        steps
+            .into_iter()
+            .try_for_each(|pos| self.emit_on(By::system(), pos, Body::StepReady(Nothing {})))
     }
 
     /// T04.

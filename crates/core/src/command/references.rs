@@ -88,8 +88,8 @@ impl Command {
             _ => (&[], Vec::new()),
         };
         let of_patch = operations.iter().enumerate();
-        let of_patch =
-            of_patch.flat_map(|(at, op)| operation_refs(op).into_iter().map(move |r| (Some(at), r)));
+        let of_patch = of_patch
+            .flat_map(|(at, op)| operation_refs(op).into_iter().map(move |r| (Some(at), r)));
         plain.into_iter().map(|r| (None, r)).chain(of_patch)
     }
 }

@@ -209,9 +209,10 @@ pub fn check_orchestrator_move(from: StepStatus, to: StepStatus) -> Result<(), R
         | (Claimed | Running, Blocked | Completed | Failed)
         | (Blocked, Pending | Failed)
         | (Failed, Pending) => Ok(()),
-        (Pending, Completed) => {
-            Err(Rejection::new(Code::StepNotReady, "the step is pending, so it cannot be completed"))
-        }
+        (Pending, Completed) => Err(Rejection::new(
+            Code::StepNotReady,
+            "the step is pending, so it cannot be completed",
+        )),
         (Claimed | Running, Cancelled) => Err(in_progress("cancel")),
         (Completed, _) => Err(immutable()),
         (Pending | Ready | Claimed | Running | Blocked | Failed | Cancelled, _) => {
@@ -309,7 +310,9 @@ impl Task {
         let attempt = self.claimed_by_run(cx, report)?;
         let same_attempt = report.attempt_id == Some(attempt.attempt_id)
             && report.fencing_token == Some(attempt.fencing_token);
-        if !same_attempt || attempt.status != AttemptStatus::Ended || !self.says_the_same(attempt, report)
+        if !same_attempt
+            || attempt.status != AttemptStatus::Ended
+            || !self.says_the_same(attempt, report)
         {
             return None;
         }
@@ -346,7 +349,11 @@ impl Task {
 
     /// K4: content fields in a report (REPORT-04).
     #[allow(clippy::unused_self)]
-    pub(super) fn check_content_fields(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
+    pub(super) fn check_content_fields(
+        &self,
+        cx: &Cx<'_>,
+        command: &Command,
+    ) -> Result<(), Rejection> {
         let Command::TaskUpdateStep(report) = command else { return Ok(()) };
         let Some(field) = report.content_fields.first() else { return Ok(()) };
         let message = format!("{field} is content: agent.task_update changes it");

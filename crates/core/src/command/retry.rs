@@ -53,7 +53,8 @@ impl Tx<'_, '_> {
             steps.push(pos);
         }
         if steps.is_empty() {
-            return Err(Rejection::new(Code::ValidationError, "step_ids is empty").with("field", "step_ids"));
+            return Err(Rejection::new(Code::ValidationError, "step_ids is empty")
+                .with("field", "step_ids"));
         }
         steps.sort_unstable();
         steps.dedup();

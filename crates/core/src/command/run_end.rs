@@ -228,7 +228,11 @@ impl Task {
     ///
     /// # Errors
     /// `task_terminal`, `stale_attempt`.
-    pub fn check_holder(&self, attempt_id: crate::id::AttemptId, token: u64) -> Result<(), Rejection> {
+    pub fn check_holder(
+        &self,
+        attempt_id: crate::id::AttemptId,
+        token: u64,
+    ) -> Result<(), Rejection> {
         if self.is_terminal() {
             let message = format!("the task is {}", self.head.status);
             return Err(Rejection::new(Code::TaskTerminal, message));
@@ -242,4 +246,3 @@ impl Task {
         self.is_closing() || self.volatile.stopping.contains_key(&self.attempts[attempt].run)
     }
 }
-

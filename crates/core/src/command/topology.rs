@@ -1,8 +1,8 @@
 //! The final DAG of a patch: ids, dependencies, cycles, dependents (PATCH-15).
 //!
 //! Only what the patch touched is looked at. A cycle that was not there before runs through an
-//! edge that was not there before, so the search starts there and ends as soon as one side of it is
-//! known.
+//! edge that was not there before, so the search starts at those and ends as soon as all Steps on
+//! one side of them are known.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -101,13 +101,8 @@ impl Topology<'_> {
 
     /// DAG-05.
     fn check_cycles(&self, edges: &EdgeChanges) -> Result<(), Rejection> {
-        let gained = edges.by_dependency.values().flat_map(|change| &change.gained);
-        let starts: BTreeSet<Pos> = gained.copied().collect();
-        if starts.is_empty() {
-            return Ok(());
-        }
         let graph = FinalDag { task: self.task, patched: self.patched, edges };
-        let Some(cycle) = graph.cycle_through(starts) else { return Ok(()) };
+        let Some(cycle) = graph.new_cycle() else { return Ok(()) };
         let ids: Vec<StepId> =
             cycle.iter().map(|&pos| self.patched.id_of(self.task, pos).clone()).collect();
         let next = ids.iter().zip(ids.iter().cycle().skip(1));
@@ -209,12 +204,17 @@ struct FinalDag<'a> {
 }
 
 impl FinalDag<'_> {
-    /// A cycle through one of `starts`, if there is any.
+    /// A cycle through an edge that was not there before, if there is any.
     ///
-    /// Such a cycle lies among the Steps above `starts` and among those below. Both sides are
-    /// explored in turn; the one that runs out first holds every cycle, and only it is searched.
-    fn cycle_through(&self, starts: BTreeSet<Pos>) -> Option<Vec<Pos>> {
-        let (mut above, mut below) = (Side::from(&starts), Side::from(&starts));
+    /// All of it lies above the Steps that are newly waited for, and below those that newly wait.
+    /// Both sides are explored in turn; the one that runs out first holds every cycle, and only it
+    /// is searched.
+    fn new_cycle(&self) -> Option<Vec<Pos>> {
+        let gained =
+            self.edges.by_dependency.iter().filter(|(_, change)| !change.gained.is_empty());
+        let mut above = Side::from_iter(gained.clone().map(|(&on, _)| on));
+        let mut below =
+            Side::from_iter(gained.flat_map(|(_, change)| change.gained.iter().copied()));
         let closed = loop {
             let upwards = above.cost < below.cost;
             let side = if upwards { &mut above } else { &mut below };
@@ -264,9 +264,10 @@ struct Side {
     cost: usize,
 }
 
-impl From<&BTreeSet<Pos>> for Side {
-    fn from(starts: &BTreeSet<Pos>) -> Self {
-        Self { seen: starts.clone(), frontier: starts.iter().copied().collect(), cost: 0 }
+impl FromIterator<Pos> for Side {
+    fn from_iter<I: IntoIterator<Item = Pos>>(starts: I) -> Self {
+        let seen: BTreeSet<Pos> = starts.into_iter().collect();
+        Self { frontier: seen.iter().copied().collect(), seen, cost: 0 }
     }
 }
 

@@ -20,7 +20,9 @@ impl Command {
                 long_text("result_summary", complete.result_summary.as_deref(), limits)?;
                 complete.artifacts.iter().try_for_each(|a| artifact(a, limits))
             }
-            Self::TaskFail(close) | Self::TaskCancel(close) => reason(close.reason.as_ref(), limits),
+            Self::TaskFail(close) | Self::TaskCancel(close) => {
+                reason(close.reason.as_ref(), limits)
+            }
             Self::SubmitTask(why)
             | Self::PauseTask(why)
             | Self::ResumeTask(why)
@@ -138,9 +140,11 @@ fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(), Rejection>
     let details = given.details.as_ref().map(serde_json::to_vec);
     let details = details.map_or(0, |written| written.map_or(usize::MAX, |bytes| bytes.len()));
     if details > limits.progress_bytes_max {
-        let message = format!("details have {details} bytes; at most {}", limits.progress_bytes_max);
-        return Err(Rejection::invalid("reason.details", message)
-            .with("limit", limits.progress_bytes_max));
+        let message =
+            format!("details have {details} bytes; at most {}", limits.progress_bytes_max);
+        return Err(
+            Rejection::invalid("reason.details", message).with("limit", limits.progress_bytes_max)
+        );
     }
     long_text("reason.message", Some(&given.message), limits)
 }

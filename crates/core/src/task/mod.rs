@@ -6,9 +6,13 @@
 //! touches and not what the Task holds.
 
 pub mod apply;
+mod artifacts;
+pub(crate) mod change;
 pub mod derived;
 pub mod invariants;
 pub(crate) mod patching;
+mod step_events;
+mod tables;
 pub mod undo;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -20,11 +24,12 @@ use smol_str::SmolStr;
 
 use crate::event::{Bindings, StepSnapshot};
 use crate::id::{
-    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId,
-    TaskId,
+    AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId,
+    StepId, TaskId,
 };
 use crate::record::{
-    Artifact, CancelRequest, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
+    Artifact, CancelRequest, Edge, Progress, Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec,
+    Value,
 };
 use crate::status::{
     AttemptStatus, DeliveryState, EndReason, Outcome, ReplyKind, RunState, StepStatus, TaskStatus,
@@ -80,7 +85,11 @@ pub struct Stopping {
 
 impl Volatile {
     /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
-    pub(crate) fn put_stopping(&mut self, run: Pos, stopping: Option<Stopping>) -> Option<Stopping> {
+    pub(crate) fn put_stopping(
+        &mut self,
+        run: Pos,
+        stopping: Option<Stopping>,
+    ) -> Option<Stopping> {
         match stopping {
             Some(stopping) => self.stopping.insert(run, stopping),
             None => self.stopping.remove(&run),
@@ -569,7 +578,11 @@ impl Task {
     }
 
     /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
-    pub(crate) fn set_stopping(&mut self, run: Pos, stopping: Option<Stopping>) -> Option<Stopping> {
+    pub(crate) fn set_stopping(
+        &mut self,
+        run: Pos,
+        stopping: Option<Stopping>,
+    ) -> Option<Stopping> {
         let before = self.volatile.put_stopping(run, stopping);
         self.note(|_| Note::Stopping(run, before.clone().map(alloc::boxed::Box::new)));
         before
@@ -596,4 +609,3 @@ impl Task {
 pub(crate) fn text(s: &str) -> Arc<str> {
     Arc::from(s)
 }
-

@@ -14,7 +14,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::apply::{Applied, At, Signals, Turn};
+use super::apply::{Applied, At};
+use super::change::{Signals, Turn};
 use super::undo::Note;
 use super::{Step, StepState, Task};
 use crate::event::TaskUpdated;
@@ -300,9 +301,10 @@ impl Task {
         let patched = draft.finish();
         self.check_patched(&patched)?;
         let edges = patched.edge_changes(self);
+        let first_new = next_pos(self.steps.len());
         self.take_content(patched, at);
         self.take_edges(&edges);
-        self.recount(&edges);
+        self.recount(&edges, first_new);
         p.demoted_step_ids.iter().try_for_each(|id| self.demote(id, at))?;
         self.check_ready(&edges)?;
         p.updated_after_dispatch.iter().try_for_each(|id| self.note_edited(id))
@@ -369,12 +371,11 @@ impl Task {
         });
     }
 
+    /// A new row enters the indexes when its edges are counted.
     fn add_step(&mut self, step: Touched, at: At) {
         self.note(|_| Note::StepAdded);
         let state = StepState { removed: step.removed, ..StepState::new(at.time) };
-        let pos =
-            self.steps.push(Step { spec: Arc::new(step.spec), state, dependents: Vec::new() });
-        self.index_in(pos);
+        self.steps.push(Step { spec: Arc::new(step.spec), state, dependents: Vec::new() });
     }
 
     fn take_edges(&mut self, edges: &EdgeChanges) {
@@ -391,7 +392,7 @@ impl Task {
     /// Counts anew what the Steps with other dependencies wait for, then tells theirs. All count by
     /// what their dependencies meant before the patch, and what that changes is told afterwards:
     /// so nothing is told twice.
-    fn recount(&mut self, edges: &EdgeChanges) {
+    fn recount(&mut self, edges: &EdgeChanges, first_new: Pos) {
         let counts: Vec<(Pos, Counts)> = edges
             .waiting
             .iter()
@@ -401,7 +402,13 @@ impl Task {
         let mut turns: Vec<Turn> = Vec::new();
         for (pos, Counts { unmet, dead, fatal }) in counts {
             let before = Signals::of(&self.steps[pos].state);
-            self.change_alone(pos, |s| (s.unmet, s.dead, s.fatal) = (unmet, dead, fatal));
+            let set = |s: &mut StepState| (s.unmet, s.dead, s.fatal) = (unmet, dead, fatal);
+            if pos < first_new {
+                self.change_alone(pos, set);
+            } else {
+                set(&mut self.steps[pos].state);
+                self.index_in(pos);
+            }
             turns.push(Turn { pos, before, now: Signals::of(&self.steps[pos].state) });
         }
         // The last goes first: what rises before what falls, so that no Step turns more than twice.

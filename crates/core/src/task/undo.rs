@@ -36,7 +36,11 @@ pub(crate) enum Note {
     Spec(Pos, Arc<StepSpec>),
     StepAdded,
     /// Steps that began and ceased to wait for one.
-    Dependents { of: Pos, gained: Box<[Pos]>, lost: Box<[Pos]> },
+    Dependents {
+        of: Pos,
+        gained: Box<[Pos]>,
+        lost: Box<[Pos]>,
+    },
     Attempt(Pos, Box<Attempt>),
     AttemptAdded,
     Run(Pos, Box<Run>),
@@ -273,10 +277,7 @@ impl<'a> Before<'a> {
             Note::RunAdded => self.runs_len -= 1,
             Note::ArtifactAdded => self.artifacts_len -= 1,
             Note::EdgeAdded => self.edges_len -= 1,
-            Note::Dependents { .. }
-            | Note::CommandAdded
-            | Note::Spent(_)
-            | Note::Stopping(..) => {}
+            Note::Dependents { .. } | Note::CommandAdded | Note::Spent(_) | Note::Stopping(..) => {}
         }
     }
 }

@@ -126,9 +126,9 @@ fn sources<'a>(view: &'a View<'a>, attempt: &'a Attempt) -> impl Iterator<Item =
     let makers = attempt.input_refs.iter().filter_map(|r| artifact_of(view, r)?.attempt_id);
     let all: BTreeSet<AttemptId> = completed.chain(makers).collect();
     let (own, at) = (attempt.attempt_id, attempt.started_at);
-    all.into_iter().filter(move |id| *id != own).filter_map(move |id| {
-        derived(EdgeKind::SourceAttempt, own, attempt_ref(id)?, at)
-    })
+    all.into_iter()
+        .filter(move |id| *id != own)
+        .filter_map(move |id| derived(EdgeKind::SourceAttempt, own, attempt_ref(id)?, at))
 }
 
 /// The Attempt that completed a Step, unless its orchestrator did.

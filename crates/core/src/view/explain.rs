@@ -190,9 +190,11 @@ impl Case<'_, '_> {
             O::NoWorkerInPool => Vec::from([Remedy::on_step("update_step", id)]),
             O::ScopeExcludes => Vec::from([Remedy::new("dispatch_worker")]),
             O::RunnableNow if self.needs_dispatch() => Vec::from([Remedy::new("dispatch_worker")]),
-            O::TaskCancelling | O::StepTerminal | O::NotBefore | O::PoolSaturated | O::RunnableNow => {
-                Vec::new()
-            }
+            O::TaskCancelling
+            | O::StepTerminal
+            | O::NotBefore
+            | O::PoolSaturated
+            | O::RunnableNow => Vec::new(),
         }
     }
 

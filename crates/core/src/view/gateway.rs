@@ -62,7 +62,8 @@ impl A2aFacts {
     /// The facts of a view.
     pub fn of(view: &View<'_>) -> Self {
         let head = view.head();
-        let rejected = |head: &Head| head.status_reason.as_ref().is_some_and(|r| r.code == "rejected");
+        let rejected =
+            |head: &Head| head.status_reason.as_ref().is_some_and(|r| r.code == "rejected");
         Self { native: head.status, picked_up: head.picked_up, rejected: rejected(head) }
     }
 }

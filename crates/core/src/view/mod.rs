@@ -2,7 +2,7 @@
 //!
 //! A [`View`] is the one way to read a Task from outside the core. [`Task::durable`] shows the last
 //! durable state, even while commits are in flight; it is what every reader gets.
-//! [`Task::live`](crate::Task::live) shows the state that decisions see. Both cost what is pending,
+//! [`Task::live`] shows the state that decisions see. Both cost what is pending,
 //! not what the Task holds.
 //!
 //! | Question | Function |
@@ -23,6 +23,11 @@
 //!
 //! What a reader knows beside the log (the time, the leases, whether the owner is up to date)
 //! comes in as [`Known`].
+//!
+//! [`Outcome`]: crate::Outcome
+//! [`Task::durable`]: crate::Task::durable
+//! [`Task::live`]: crate::Task::live
+//! [`Task::replay_traced`]: crate::Task::replay_traced
 
 pub mod artifact;
 pub mod budget;

@@ -4,11 +4,9 @@
 use super::read::View;
 use super::{Known, LeaseFact};
 use crate::event::{Body, Event};
-use crate::status::{
-    AttemptStatus, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names,
-};
-use crate::task::{Attempt, Head, StepState, Task};
+use crate::status::{AttemptStatus, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names};
 use crate::task::derived::Tally;
+use crate::task::{Attempt, Head, StepState, Task};
 
 names! {
     /// A status that every protocol understands (VIEW-09).
@@ -211,9 +209,11 @@ impl Facts {
         untouched: false,
     };
 
-    /// The facts of a view. Costs the Steps that are held.
+    /// The facts of a view. Costs the held Steps that are passed over until one decides: a running
+    /// one with a valid lease, or a claimed one where none is running.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
         let (mut running, mut claimed) = (false, false);
+        let some_run = view.tally().of(StepStatus::Running) > 0;
         for attempt in view.open_attempts() {
             if known.lease(attempt).is_some_and(|lease| lease.valid) {
                 match attempt.status {
@@ -221,8 +221,8 @@ impl Facts {
                     _ => claimed = true,
                 }
             }
-            if running {
-                break; // Nothing decides more.
+            if running || (claimed && !some_run) {
+                break;
             }
         }
         let unused = view.attempts_len() == 0;
@@ -352,13 +352,11 @@ pub fn of_step(state: &StepState) -> Normal {
         StepStatus::Blocked => waiting(state.wait_kind.unwrap_or(WaitKind::Other)),
         StepStatus::Completed => Normal::Completed,
         StepStatus::Cancelled => Normal::Cancelled,
-        StepStatus::Failed => {
-            match state.facts().status_reason.as_ref().map(|r| r.code.as_str()) {
-                Some("worker_timeout" | "schedule_to_start_timeout") => Normal::TimedOut,
-                Some("lost") => Normal::Lost,
-                _ => Normal::Failed,
-            }
-        }
+        StepStatus::Failed => match state.facts().status_reason.as_ref().map(|r| r.code.as_str()) {
+            Some("worker_timeout" | "schedule_to_start_timeout") => Normal::TimedOut,
+            Some("lost") => Normal::Lost,
+            _ => Normal::Failed,
+        },
     }
 }
 

@@ -12,11 +12,14 @@ use serde::{Serialize, Serializer};
 use super::normal::{Normal, Stage};
 use super::read::View;
 use crate::event::{Body, Commit, Event, Facts, LeaseEnd};
-use crate::id::{AgentId, ArtifactId, AttemptId, CommitId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId};
+use crate::id::{
+    AgentId, ArtifactId, AttemptId, CommitId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId,
+};
 use crate::patch::Operation;
 use crate::record::{Edge, Progress, Reason};
 use crate::status::{
-    DeliveryState, EdgeKind, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus, WaitKind, names,
+    DeliveryState, EdgeKind, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
+    WaitKind, names,
 };
 
 names! {
@@ -301,9 +304,13 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
             };
             Names::with(p.attempt_id.map(|_| E::AttemptCompleted), waits)
         }
-        Body::StepCompleted(p) => Names::with(p.attempt_id.map(|_| E::AttemptCompleted), E::Progress),
+        Body::StepCompleted(p) => {
+            Names::with(p.attempt_id.map(|_| E::AttemptCompleted), E::Progress)
+        }
         Body::StepFailed(p) => Names::one(p.attempt_id.map_or(E::Progress, |_| E::AttemptFailed)),
-        Body::StepCancelled(p) => Names::one(p.attempt_id.map_or(E::Progress, |_| E::AttemptFailed)),
+        Body::StepCancelled(p) => {
+            Names::one(p.attempt_id.map_or(E::Progress, |_| E::AttemptFailed))
+        }
         Body::StepReopened(p) if p.from == StepStatus::Failed || p.reason.code == "auto_retry" => {
             Names::one(E::Retrying)
         }
@@ -361,9 +368,10 @@ fn subject(view: &View<'_>, event: &Event) -> (Option<RunId>, Option<AttemptId>)
 fn data(event: &Event) -> Data<'_> {
     match &event.body {
         Body::TaskCreated(p) => Data { title: Some(&p.task.title), ..Data::default() },
-        Body::TaskSubmitted(p) | Body::TaskRunning(p) | Body::TaskReopened(p) | Body::TaskResumed(p) => {
-            Data { reason: p.reason.as_ref(), ..Data::default() }
-        }
+        Body::TaskSubmitted(p)
+        | Body::TaskRunning(p)
+        | Body::TaskReopened(p)
+        | Body::TaskResumed(p) => Data { reason: p.reason.as_ref(), ..Data::default() },
         Body::TaskBlocked(p) | Body::TaskPaused(p) => {
             Data { reason: Some(&p.reason), ..Data::default() }
         }
@@ -440,11 +448,9 @@ fn step_data(event: &Event) -> Data<'_> {
             reason: p.reason.as_ref(),
             ..reported(p.report.as_deref(), at(StepStatus::Cancelled))
         },
-        Body::StepReopened(p) => Data {
-            reason: Some(&p.reason),
-            not_before: p.not_before,
-            ..at(StepStatus::Pending)
-        },
+        Body::StepReopened(p) => {
+            Data { reason: Some(&p.reason), not_before: p.not_before, ..at(StepStatus::Pending) }
+        }
         Body::StepLeaseExpired(p) => {
             Data { outcome: Some(p.reason.outcome()), ..at(StepStatus::Pending) }
         }

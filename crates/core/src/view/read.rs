@@ -256,7 +256,9 @@ impl<'a> View<'a> {
 
     /// Blocked Steps, in creation order.
     pub fn blocked(&self) -> impl Iterator<Item = StepRef<'a>> + '_ {
-        self.members(self.task.derived.blocked.iter().copied(), |s| s.status() == StepStatus::Blocked)
+        self.members(self.task.derived.blocked.iter().copied(), |s| {
+            s.status() == StepStatus::Blocked
+        })
     }
 
     /// Required Steps that are cancelled, in creation order.
@@ -306,8 +308,10 @@ impl<'a> View<'a> {
     ) -> impl Iterator<Item = StepRef<'a>> + '_ {
         let mut touched = Vec::new();
         if let Some(before) = &self.before {
-            let both: BTreeSet<Pos> = before.steps.keys().chain(before.specs.keys()).copied().collect();
-            touched.extend(both.into_iter().filter(|&p| self.step_at(p).is_some_and(|s| belongs(&s))));
+            let both: BTreeSet<Pos> =
+                before.steps.keys().chain(before.specs.keys()).copied().collect();
+            touched
+                .extend(both.into_iter().filter(|&p| self.step_at(p).is_some_and(|s| belongs(&s))));
         }
         let untouched = live.filter(|&p| !self.has_touched_step(p));
         merged(untouched, touched.into_iter()).filter_map(|pos| self.step_at(pos))

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
+use super::Known;
 use super::normal::{self, Normal};
 use super::read::View;
 use super::step::LeaseState;
-use super::Known;
 use crate::event::StepSnapshot;
 use crate::id::{AgentId, AttemptId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId};
 use crate::record::{Reason, RemoteRef, RetryPolicy};

@@ -273,9 +273,7 @@ impl Totals {
 
     fn trim(&mut self) {
         let newest = |t: &TaskSummary| core::cmp::Reverse(t.updated_at);
-        self.recent_terminal.sort_by(|a, b| {
-            (newest(a), &a.task_id).cmp(&(newest(b), &b.task_id))
-        });
+        self.recent_terminal.sort_by(|a, b| (newest(a), &a.task_id).cmp(&(newest(b), &b.task_id)));
         self.recent_terminal.truncate(RECENT_MAX);
     }
 }
@@ -355,7 +353,9 @@ impl Attempts {
     }
 
     fn trim(&mut self) {
-        let at = |a: &AttemptView| -> (Option<Millis>, crate::id::AttemptId) { (a.ended_at, a.attempt_id) };
+        let at = |a: &AttemptView| -> (Option<Millis>, crate::id::AttemptId) {
+            (a.ended_at, a.attempt_id)
+        };
         self.recent.sort_by_key(|a| core::cmp::Reverse(at(a)));
         self.recent.truncate(RECENT_MAX);
         self.active.sort_by_key(|a| (a.started_at, a.attempt_id));

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use smol_str::SmolStr;
 
+use super::Known;
 use super::normal::{Facts, Normal, Row};
 use super::read::{StepRef, View};
-use super::Known;
 use crate::id::{AgentId, Millis, RunId, SessionId, StepId, TaskId, WalName};
 use crate::record::{Counter, Object, Progress, Reason};
 use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visibility, WaitKind};
@@ -246,7 +246,10 @@ fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason>
         Row::N08 => Some(stale(view)),
         Row::N09 => head.cancel_requested.as_ref().map(|c| {
             let mut reason = c.reason.clone();
-            reason.details.get_or_insert_default().insert("intent".into(), c.intent.as_str().into());
+            reason
+                .details
+                .get_or_insert_default()
+                .insert("intent".into(), c.intent.as_str().into());
             reason
         }),
         Row::N15 => Some(unconfirmed(view, known)),
@@ -264,8 +267,7 @@ fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason>
 
 /// The reason of a Step, with its id.
 fn step_reason(step: StepRef<'_>) -> Reason {
-    let mut reason =
-        step.facts().status_reason.clone().unwrap_or_else(|| Reason::code("blocked"));
+    let mut reason = step.facts().status_reason.clone().unwrap_or_else(|| Reason::code("blocked"));
     reason.details.get_or_insert_default().insert("step_id".into(), step.id().as_str().into());
     reason
 }
@@ -278,9 +280,9 @@ fn stale(view: &View<'_>) -> Reason {
 }
 
 fn unconfirmed(view: &View<'_>, known: &Known<'_>) -> Reason {
-    let silent = view.held().filter(|&s| {
-        view.current(s).and_then(|a| known.lease(a)).is_none_or(|lease| !lease.valid)
-    });
+    let silent = view
+        .held()
+        .filter(|&s| view.current(s).and_then(|a| known.lease(a)).is_none_or(|lease| !lease.valid));
     let ids = ids(silent);
     about("lease_unconfirmed", "no lease of a held step can be shown to be in force", |details| {
         details.insert("step_ids".into(), ids);

@@ -148,7 +148,11 @@ pub enum TaskRead {
 ///
 /// # Errors
 /// As [`Scope::of`].
-pub fn get_task(view: &View<'_>, caller: &Caller, known: &Known<'_>) -> Result<TaskRead, Rejection> {
+pub fn get_task(
+    view: &View<'_>,
+    caller: &Caller,
+    known: &Known<'_>,
+) -> Result<TaskRead, Rejection> {
     let scope = Scope::of(view, caller, Operator::TaskGet)?;
     Ok(match scope {
         Scope::Whole => TaskRead::Whole(TaskView::of(view, known).into()),

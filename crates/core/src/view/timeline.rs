@@ -12,7 +12,9 @@ use super::Known;
 use super::read::{StepRef, View};
 use super::summary::TaskSummary;
 use crate::event::{Body, Commit, SCHEMA_VERSION, StepSnapshot};
-use crate::id::{AgentId, AttemptId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId};
+use crate::id::{
+    AgentId, AttemptId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId,
+};
 
 /// A WAL event with its envelope (2.5). Borrows from the commit.
 #[derive(Debug, Clone, PartialEq, Serialize)]

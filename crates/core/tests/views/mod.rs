@@ -171,7 +171,7 @@ fn report_by_holder(view: &View<'_>, kind: u8, a: u8, b: u8) -> (Caller, Command
         ..StepReport::on(attempt.step_id.clone())
     };
     report.wait_kind = (kind == 17).then(|| WaitKind::ALL[usize::from(b) % WaitKind::ALL.len()]);
-    if b % 2 == 0 {
+    if b.is_multiple_of(2) {
         report.artifacts = vec![artifact(&format!("art-{}", b % 4), "report")];
         report.result_summary = Some(format!("said {b}"));
     }
@@ -196,7 +196,7 @@ fn operation(step: &StepId, steps: &[StepId], kind: u8, b: u8) -> Json {
     match (kind, b % 4) {
         (24, _) => json!({"op": "add_step", "step": {
             "step_id": format!("n{b}"), "title": "new", "summary": "new",
-            "depends_on_step_ids": [other], "required": b % 2 == 0}}),
+            "depends_on_step_ids": [other], "required": b.is_multiple_of(2)}}),
         (25, _) => json!({"op": "delete_step", "step_id": step}),
         (26, _) => json!({"op": "add_dependency", "step_id": step, "depends_on_step_id": other}),
         (27, 0) => json!({"op": "update_step", "step_id": step, "fields": {"title": "edited"}}),

@@ -116,6 +116,13 @@ impl Facts {
 }
 
 impl Slot {
+    /// Whether the log may hold what is not on disk, or not what is noted. Damaged logs are looked
+    /// at anew at every start, and do not count.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        let is_settled = matches!(*self.log.lock(), Log::Good(_) | Log::Unverified { sync: false });
+        !is_settled && !self.facts.lock().damaged
+    }
+
     pub(crate) fn entry(&self) -> Option<Entry> {
         let facts = self.facts.lock();
         facts.exists.then(|| Entry {

@@ -47,7 +47,10 @@ pub(crate) fn identify(file: &File, place: &Place) -> io::Result<Found> {
         (_, Some(tail)) => Some(tail.last.task_id.clone()),
         _ => None,
     };
-    let key = key_of(place, named)?;
+    let key = match named {
+        Some(task_id) => TaskKey { session_id: place.0.clone(), task_id },
+        None => key_by_name(place)?,
+    };
     match (first, tail) {
         (First::Line(line), Some(tail)) => Ok(head(key, &line, tail, place)),
         _ => Ok(Found::Damaged(key)),
@@ -55,9 +58,10 @@ pub(crate) fn identify(file: &File, place: &Place) -> io::Result<Found> {
 }
 
 /// A log that does not say whose it is goes by its name, which by default is the Task's.
-fn key_of((session, name): &Place, named: Option<TaskId>) -> io::Result<TaskKey> {
-    let task_id = named.map_or_else(|| TaskId::new(name.as_str()), Ok);
-    let task_id = task_id.map_err(|error| io::Error::other(error.to_string()))?;
+///
+/// The two share one form, so there always is such a Task.
+pub(crate) fn key_by_name((session, name): &Place) -> io::Result<TaskKey> {
+    let task_id = TaskId::new(name.as_str()).map_err(|bad| io::Error::other(bad.to_string()))?;
     Ok(TaskKey { session_id: session.clone(), task_id })
 }
 
@@ -83,7 +87,9 @@ enum First {
 
 fn first_line(file: &File) -> io::Result<First> {
     match Forward::new(file, u64::MAX).next() {
-        Ok(Some(text)) => Ok(decode_line(text).map_or(First::Damaged, |l| First::Line(Box::new(l)))),
+        Ok(Some(text)) => {
+            Ok(decode_line(text).map_or(First::Damaged, |l| First::Line(Box::new(l))))
+        }
         Ok(None) => Ok(First::Missing),
         Err(LineFault::TooLong) => Ok(First::Damaged),
         Err(LineFault::Io(error)) => Err(error),

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::status::TaskStatus;
+use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{is_sealed, seal};
 
 use super::lines::{Forward, LineFault};
@@ -34,6 +35,12 @@ pub(crate) struct Row {
     /// Bytes of the log when the row was written: an ended Task's log of another length has
     /// changed since.
     pub(crate) len: u64,
+}
+
+impl Row {
+    pub(crate) fn key(&self) -> TaskKey {
+        TaskKey { session_id: self.session_id.clone(), task_id: self.task_id.clone() }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -90,7 +97,7 @@ impl Rows {
                 }
                 Ok(None) => return Ok(()),
                 Err(LineFault::TooLong) => {
-                    self.stale += 1;
+                    self.stale = usize::MAX; // Nothing behind it is read: it is to be written anew.
                     return Ok(());
                 }
                 Err(LineFault::Io(error)) => return Err(error),
@@ -105,9 +112,10 @@ impl Rows {
             Some(Record::Row(row)) => {
                 let place = (row.session_id.clone(), row.wal_name.clone());
                 self.fresh.push(place.clone());
-                self.stale += usize::from(self.rows.insert(place, row).is_some());
+                let is_known = self.rows.insert(place, row).is_some();
+                self.stale = self.stale.saturating_add(usize::from(is_known));
             }
-            Some(Record::Mark(_)) | None => self.stale += 1,
+            Some(Record::Mark(_)) | None => self.stale = self.stale.saturating_add(1),
         }
     }
 }

@@ -109,7 +109,7 @@ impl<D: Disk> Drop for JsonlJournal<D> {
     fn drop(&mut self) {
         self.readers.close();
         self.writers.close();
-        self.shared.logs.index.close();
+        self.shared.logs.close();
     }
 }
 
@@ -284,8 +284,7 @@ impl<D: Disk> Shared<D> {
             Ok((Arc::new(file), last_seq))
         });
         let (file, last_seq) = begun.inspect_err(|_| logs.catalog.remove(&slot.key))?;
-        let written =
-            logs.disk.write_all_at(&file, buffer, 0).and_then(|()| logs.disk.sync(&file));
+        let written = logs.disk.write_all_at(&file, buffer, 0).and_then(|()| logs.disk.sync(&file));
         match written {
             Ok(()) => Ok((file, Whole { len: buffer.len() as u64, last_seq })),
             Err(error) => Err(self.undo(slot, &file, &error)),
@@ -344,16 +343,16 @@ impl<D: Disk> Shared<D> {
         let logs = &self.logs;
         let path = logs.path(slot);
         let _ = logs.disk.truncate(file, 0); // An empty file is no Task, should it come back.
-        let removed = logs.disk.remove(&path).and_then(|()| {
-            logs.disk.sync_dir(&logs.layout.session(&slot.key.session_id))
-        });
+        let removed = logs
+            .disk
+            .remove(&path)
+            .and_then(|()| logs.disk.sync_dir(&logs.layout.session(&slot.key.session_id)));
         match removed {
             Ok(()) => {
                 logs.catalog.remove(&slot.key);
                 failed(&path, error)
             }
             Err(second) => {
-                logs.index.doubt();
                 let why = format!("{}: {error}; it could not be removed: {second}", path.display());
                 tracing::error!(task = %slot.key, "{why}");
                 *slot.log.lock() = Log::Closed(why.as_str().into());

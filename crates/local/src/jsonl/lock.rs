@@ -21,7 +21,8 @@ pub(crate) struct Lock {
 impl Lock {
     /// Takes the lock or says who has it. Never waits.
     pub(crate) fn take(path: &Path) -> Result<Self, LockError> {
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}

@@ -77,6 +77,14 @@ pub(crate) enum Unusable {
 }
 
 impl<D: Disk> Logs<D> {
+    /// Marks the index as true, if every log is known to be as its row says.
+    pub(crate) fn close(&self) {
+        if self.catalog.slots(None).iter().any(|slot| slot.is_in_doubt()) {
+            self.index.doubt();
+        }
+        self.index.close();
+    }
+
     pub(crate) fn path(&self, slot: &Slot) -> PathBuf {
         self.layout.wal(&slot.key.session_id, &slot.wal_name)
     }
@@ -194,7 +202,6 @@ impl<D: Disk> Logs<D> {
         if let Err(error) = self.disk.sync(file) {
             let message = self.failed(slot, &error);
             self.files.close(slot);
-            self.index.doubt();
             return match self.disk.truncate(file, whole.len) {
                 Ok(()) => (Log::Unverified { sync: true }, Err(AppendError::Unknown(message))),
                 Err(error) => self.give_up(slot, &message, &error),
@@ -210,7 +217,6 @@ impl<D: Disk> Logs<D> {
         message: &str,
         error: &io::Error,
     ) -> (Log, Result<(), AppendError>) {
-        self.index.doubt();
         self.files.close(slot);
         let why = format!("{message}; the log is closed, as it could not be cut back: {error}");
         tracing::error!(task = %slot.key, "{why}");

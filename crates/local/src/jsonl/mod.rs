@@ -12,21 +12,21 @@
 //! log; `pool` and `group` are the threads and what they share; [`journal`] and [`reader`] put it
 //! together.
 
-mod layout;
-mod lock;
-mod disk;
-mod lines;
-mod head;
-mod tail;
-mod replay;
-mod index;
 mod catalog;
+mod disk;
+mod group;
+mod head;
+mod index;
+mod journal;
+mod layout;
+mod lines;
+mod lock;
 mod log;
 mod pool;
-mod group;
-mod startup;
-mod journal;
 mod reader;
+mod replay;
+mod startup;
+mod tail;
 
 pub use disk::{Disk, Files};
 pub use journal::{JsonlJournal, Options};

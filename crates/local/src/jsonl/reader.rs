@@ -131,7 +131,7 @@ impl Shared {
         }
         let Some(place) = known.places.get(key).cloned() else { return Ok(None) };
         known.look(&self.layout, &place)?;
-        Ok(known.logs.get(&place).map(|seen| seen.entry.clone()))
+        Ok(known.entry_at(&place))
     }
 
     fn entries(&self, session: Option<&SessionId>) -> io::Result<Vec<Entry>> {
@@ -144,7 +144,7 @@ impl Shared {
         let mut entries = Vec::new();
         for session in sessions {
             for place in self.list(&mut known, &session)? {
-                entries.extend(known.logs.get(&place).map(|seen| seen.entry.clone()));
+                entries.extend(known.entry_at(&place));
             }
         }
         Ok(entries)
@@ -186,6 +186,19 @@ impl Known {
         Ok(())
     }
 
+    /// The Task whose log this is, unless its log turned out to be another one.
+    fn entry_at(&self, place: &Place) -> Option<Entry> {
+        let seen = self.logs.get(place)?;
+        (self.places.get(&seen.entry.key) == Some(place)).then(|| seen.entry.clone())
+    }
+
+    /// A damaged log stands for its Task only while there is no other.
+    fn place(&mut self, entry: &Entry, place: &Place) {
+        if !entry.damaged || !self.places.contains_key(&entry.key) {
+            self.places.insert(entry.key.clone(), place.clone());
+        }
+    }
+
     /// Brings what is known of a log up to date.
     fn look(&mut self, layout: &Layout, place: &Place) -> io::Result<()> {
         if self.logs.get(place).is_some_and(|seen| seen.is_settled) {
@@ -215,7 +228,7 @@ impl Known {
             None => new_entry(&file, place)?,
         };
         if let Some(entry) = entry {
-            self.places.insert(entry.key.clone(), place.clone());
+            self.place(&entry, place);
             let seen = Seen { entry, len: found.len(), modified, is_settled };
             self.logs.insert(place.clone(), seen);
         }
@@ -267,10 +280,6 @@ fn new_entry(file: &File, place: &Place) -> io::Result<Option<Entry>> {
 }
 
 impl Row {
-    fn key(&self) -> TaskKey {
-        TaskKey { session_id: self.session_id.clone(), task_id: self.task_id.clone() }
-    }
-
     fn entry(&self) -> Entry {
         Entry {
             key: self.key(),

@@ -29,8 +29,7 @@ impl Source<'_> {
     ) -> Result<(), ReadError> {
         let file = File::open(self.path).map_err(|error| self.unreadable(&error))?;
         let mut lines = Forward::new(file, self.whole.unwrap_or(u64::MAX));
-        let mut commits =
-            Assembler::new(self.key.session_id.clone(), self.key.task_id.clone());
+        let mut commits = Assembler::new(self.key.session_id.clone(), self.key.task_id.clone());
         loop {
             let line = match lines.next() {
                 Ok(Some(text)) => decode_line(text).map_err(|error| error.to_string()),

@@ -1,5 +1,6 @@
 //! Opening a data directory: what is there, what a crash left, and what it means.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -12,7 +13,7 @@ use tenure_ports::journal::{ReadError, TaskKey};
 
 use super::catalog::{Catalog, Facts, Log, Slot};
 use super::disk::Disk;
-use super::head::{Found, identify};
+use super::head::{Found, identify, key_by_name};
 use super::index::{Index, Place, Row, Rows};
 use super::layout::Layout;
 use super::lock::{Lock, LockError};
@@ -95,6 +96,29 @@ pub struct Damage {
     pub error: ReadError,
 }
 
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, offset, bytes } = self;
+        write!(f, "{}: cut {bytes} bytes of a torn write at byte {offset}", file.display())
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {} cannot be used: {}", self.task, self.error)
+    }
+}
+
+impl fmt::Display for OpenReport {
+    /// A line for the whole, and one for each thing that a person may want to look at.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tasks, {} live", self.tasks, self.live)?;
+        self.repairs.iter().try_for_each(|repair| write!(f, "\n{repair}"))?;
+        self.damaged.iter().try_for_each(|damage| write!(f, "\n{damage}"))?;
+        self.ignored.iter().try_for_each(|path| write!(f, "\n{}: not a log", path.display()))
+    }
+}
+
 /// An opened data directory.
 pub(crate) struct Opened<D: Disk> {
     pub(crate) lock: Lock,
@@ -151,7 +175,9 @@ fn not_writable(data: &Path, source: io::Error) -> OpenError {
     use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
     let path = data.to_owned();
     match source.kind() {
-        PermissionDenied | ReadOnlyFilesystem | StorageFull => OpenError::NotWritable { path, source },
+        PermissionDenied | ReadOnlyFilesystem | StorageFull => {
+            OpenError::NotWritable { path, source }
+        }
         _ => OpenError::Io { path, source },
     }
 }
@@ -218,18 +244,20 @@ impl<'a, D: Disk> Scan<'a, D> {
             Some(row) => self.look_at_known(place, row),
             None => self.look_into(place),
         };
-        if let Err(error) = looked {
-            let path = self.logs.layout.wal(&place.0, &place.1);
-            tracing::error!(%error, file = %path.display(), "a log cannot be read");
-            self.found.lock().ignored.push(path);
+        if looked.is_err() {
+            // It is read once more for the report; its Task is there and cannot be used.
+            let row = self.rows.rows.get(place).map(Row::key);
+            let key = row.or_else(|| key_by_name(place).ok());
+            self.strays.lock().extend(key.map(|key| (place.clone(), key)));
         }
     }
 
     /// A log that the index knows: ended Tasks are believed to have ended, as long as nothing
     /// was written since.
     fn look_at_known(&self, place: &Place, row: &Row) -> io::Result<()> {
-        let key = TaskKey { session_id: row.session_id.clone(), task_id: row.task_id.clone() };
-        let is_settled = row.ended.is_some() && (self.rows.is_clean || self.size(place)? == row.len);
+        let key = row.key();
+        let is_settled =
+            row.ended.is_some() && (self.rows.is_clean || self.size(place)? == row.len);
         let slot = self.add(&key, place, Facts::of_row(row), !is_settled && !self.rows.is_clean);
         if let (Some(slot), false) = (slot, is_settled) {
             self.verify(&slot);

@@ -98,10 +98,7 @@ fn skip_commit(lines: &mut Backward<'_>, mut line: Line) -> Result<(), TailError
 
 /// How the Task ended, and whether it was archived. After its end a Task may only be archived or
 /// have its delivery noted, so the first other event from behind decides.
-fn ending(
-    lines: &mut Backward<'_>,
-    last: &Line,
-) -> Result<(Option<TaskStatus>, bool), TailError> {
+fn ending(lines: &mut Backward<'_>, last: &Line) -> Result<(Option<TaskStatus>, bool), TailError> {
     let mut archived = false;
     let mut line = Some(last.clone());
     while let Some(at) = line {

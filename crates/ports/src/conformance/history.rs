@@ -96,7 +96,7 @@ impl History {
 
     /// The Task ends.
     pub fn complete(&mut self) -> Arc<Commit> {
-        self.commit([Body::TaskCompleted(Box::new(Ended::default()))])
+        self.commit([Body::TaskCompleted(Box::<Ended>::default())])
     }
 
     /// Its result is delivered.

@@ -268,7 +268,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn watch(&mut self, watcher: oneshot::Sender<()>) {
         match &self.life {
             Life::Known(task) if task.is_terminal() && self.flight.is_none() => {
-                drop(watcher.send(()))
+                let _ = watcher.send(()); // Nobody may be waiting any more.
             }
             Life::Unreadable(_) => {}
             Life::New | Life::Known(_) => self.watchers.push(watcher),

@@ -77,8 +77,8 @@ struct Room {
     seen: u64,
     in_hand: usize,
     accepting: bool,
-    /// Moving average of handler times, in microseconds; none before the first.
-    handler_us: Option<f64>,
+    /// Moving average of handler times; none before the first.
+    handler_time: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Room {
     }
 
     fn prefetch(&self) -> usize {
-        match self.handler_us.map(|us| Duration::from_micros(us as u64)) {
+        match self.handler_time {
             Some(time) if time < SHORT => 3 * self.concurrency,
             Some(time) if time < LONG => self.concurrency / 2,
             _ => 0,
@@ -114,8 +114,8 @@ impl Room {
     fn free_up(&mut self, took: Option<Duration>) -> Credit {
         self.in_hand -= 1;
         if let Some(took) = took {
-            let us = took.as_secs_f64() * 1e6;
-            self.handler_us = Some(self.handler_us.map_or(us, |old| 0.9 * old + 0.1 * us));
+            let old = self.handler_time.unwrap_or(took);
+            self.handler_time = Some(old.mul_f64(0.9) + took.mul_f64(0.1));
         }
         self.credit()
     }
@@ -130,7 +130,7 @@ impl<P: WorkerPort> WorkerPool<P> {
         options: Options,
     ) -> Self {
         let concurrency = options.concurrency.get();
-        let room = Room { concurrency, seen: 0, in_hand: 0, accepting: true, handler_us: None };
+        let room = Room { concurrency, seen: 0, in_hand: 0, accepting: true, handler_time: None };
         let shared = Arc::new(Shared {
             port: Arc::new(port),
             handlers,

@@ -8,7 +8,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 use tenure_core::event::{Body, Event, SCHEMA_VERSION};
-use tenure_core::id::{AgentId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId};
+use tenure_core::id::{
+    AgentId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId,
+};
 
 use super::is_sealed;
 
@@ -149,8 +151,12 @@ impl Envelope<'_> {
             return Err(LineError::EventId(self.event_id.into_owned()));
         }
         let body = decode_body(&self.event_type, self.payload.get())?;
-        let event =
-            Event { actor: self.actor_agent_id, run: self.actor_run_id, step_id: self.step_id, body };
+        let event = Event {
+            actor: self.actor_agent_id,
+            run: self.actor_run_id,
+            step_id: self.step_id,
+            body,
+        };
         Ok(Line {
             wal_seq: self.wal_seq,
             session_id: self.session_id,

@@ -69,7 +69,12 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(commit: &'a Commit, session: &'a SessionId, task: &'a TaskId, out: &'a mut Vec<u8>) -> Self {
+    fn of(
+        commit: &'a Commit,
+        session: &'a SessionId,
+        task: &'a TaskId,
+        out: &'a mut Vec<u8>,
+    ) -> Self {
         let mut commit_id = [0; uuid::fmt::Hyphenated::LENGTH];
         commit.commit_id.0.hyphenated().encode_lower(&mut commit_id);
         Self { commit, session, task, commit_id, command_id: 0..0, out }

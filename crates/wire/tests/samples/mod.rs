@@ -1,6 +1,6 @@
 //! An event of every type, once with every field and once with as few as there can be.
 
-#![allow(dead_code)] // Each test binary uses its part.
+#![allow(dead_code, clippy::unwrap_used)] // Each test uses its part, and fails where it must.
 
 use std::sync::Arc;
 
@@ -26,33 +26,33 @@ use tenure_core::status::{
 };
 use uuid::Uuid;
 
-pub const TIME: i64 = 1_700_000_000_123;
+pub(crate) const TIME: i64 = 1_700_000_000_123;
 
-pub fn session() -> SessionId {
+pub(crate) fn session() -> SessionId {
     SessionId::new("session_1").unwrap()
 }
 
-pub fn task() -> TaskId {
+pub(crate) fn task() -> TaskId {
     TaskId::new("report-2024").unwrap()
 }
 
-pub fn agent(name: &str) -> AgentId {
+pub(crate) fn agent(name: &str) -> AgentId {
     AgentId::new(name).unwrap()
 }
 
-pub fn step(name: &str) -> StepId {
+pub(crate) fn step(name: &str) -> StepId {
     StepId::new(name).unwrap()
 }
 
-pub fn run() -> RunId {
+pub(crate) fn run() -> RunId {
     RunId(Uuid::from_u128(0x0190_e2a4_7d3f_7c52_9f60_1d8b_5e1c_2a01))
 }
 
-pub fn attempt() -> AttemptId {
+pub(crate) fn attempt() -> AttemptId {
     AttemptId(Uuid::from_u128(0x0190_e2a4_7d3f_7c52_9f60_1d8b_5e1c_2a02))
 }
 
-pub fn commit_id(number: u64) -> CommitId {
+pub(crate) fn commit_id(number: u64) -> CommitId {
     CommitId(Uuid::from_u128(0x0190_e2a4_7d3f_7c52_9f60_0000_0000_0000 + u128::from(number)))
 }
 
@@ -64,7 +64,7 @@ fn reference(text: &str) -> Ref {
     Ref::new(text).unwrap()
 }
 
-pub fn object() -> Object {
+pub(crate) fn object() -> Object {
     let value = json!({
         "zebra": [1, -2, 2.5, true, null, "text"],
         "apple": {"_kept": "an open map may hold any name", "": 18_446_744_073_709_551_615_u64},
@@ -74,7 +74,7 @@ pub fn object() -> Object {
     value.as_object().unwrap().clone()
 }
 
-pub fn reason() -> Reason {
+pub(crate) fn reason() -> Reason {
     Reason {
         code: "out_of_paper".into(),
         message: "tray \"2\" is empty\nrefill it".into(),
@@ -83,7 +83,7 @@ pub fn reason() -> Reason {
     }
 }
 
-pub fn reason_input() -> ReasonInput {
+pub(crate) fn reason_input() -> ReasonInput {
     ReasonInput {
         code: Some("wrong_turn".into()),
         details: Some(object()),
@@ -92,7 +92,7 @@ pub fn reason_input() -> ReasonInput {
     }
 }
 
-pub fn retry_policy() -> Arc<RetryPolicy> {
+pub(crate) fn retry_policy() -> Arc<RetryPolicy> {
     Arc::new(RetryPolicy {
         max_attempts: Some(5),
         max_lost: None,
@@ -104,7 +104,7 @@ pub fn retry_policy() -> Arc<RetryPolicy> {
     })
 }
 
-pub fn progress() -> Progress {
+pub(crate) fn progress() -> Progress {
     Progress {
         percent: Some(33.300_000_000_000_004),
         phase: Some("working".into()),
@@ -125,7 +125,7 @@ pub fn progress() -> Progress {
     }
 }
 
-pub fn artifact() -> ArtifactInput {
+pub(crate) fn artifact() -> ArtifactInput {
     ArtifactInput {
         artifact_id: ArtifactId::new("report.v1").unwrap(),
         name: "report".into(),
@@ -140,7 +140,7 @@ pub fn artifact() -> ArtifactInput {
     }
 }
 
-pub fn remote() -> RemoteRef {
+pub(crate) fn remote() -> RemoteRef {
     RemoteRef {
         native_protocol: "a2a".into(),
         remote_task_id: "peer-7".into(),
@@ -155,13 +155,13 @@ pub fn remote() -> RemoteRef {
     }
 }
 
-pub fn acceptance() -> Vec<Acceptance> {
+pub(crate) fn acceptance() -> Vec<Acceptance> {
     let text = Some("all pages are there".into());
     let id = "pages".into();
     vec![Acceptance { id, text, reference: Some(reference("spec/7")), state: AcceptanceState::Met }]
 }
 
-pub fn facts() -> Option<Box<Facts>> {
+pub(crate) fn facts() -> Option<Box<Facts>> {
     let facts = Facts {
         progress: Some(progress()),
         result_summary: Some("nine pages".into()),
@@ -278,7 +278,7 @@ fn least_task() -> TaskSpec {
     }
 }
 
-pub fn step_input() -> StepInput {
+pub(crate) fn step_input() -> StepInput {
     StepInput {
         assignee: Some(agent("worker-3")),
         depends_on_step_ids: vec![step("read")],
@@ -294,7 +294,7 @@ pub fn step_input() -> StepInput {
 }
 
 /// Every operation of a patch, with every field.
-pub fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let reason = || Some(reason_input());
     let fields = TaskFields {
         acceptance: Some(acceptance()),
@@ -384,7 +384,7 @@ fn claim() -> Box<StepClaimed> {
 }
 
 /// Every event type with every field.
-pub fn full() -> Vec<Body> {
+pub(crate) fn full() -> Vec<Body> {
     let updated = |from| StepReopened {
         from,
         reason: reason(),
@@ -503,7 +503,7 @@ pub fn full() -> Vec<Body> {
 }
 
 /// Every event type with as few fields as it may have.
-pub fn least() -> Vec<Body> {
+pub(crate) fn least() -> Vec<Body> {
     let mut bodies = full();
     for body in &mut bodies {
         strip(body);
@@ -516,7 +516,9 @@ fn strip(body: &mut Body) {
         Body::TaskCreated(p) => {
             *p = TaskCreated { task: Arc::new(least_task()), idempotency_key: None };
         }
-        Body::TaskSubmitted(p) | Body::TaskRunning(p) | Body::TaskReopened(p)
+        Body::TaskSubmitted(p)
+        | Body::TaskRunning(p)
+        | Body::TaskReopened(p)
         | Body::TaskResumed(p) => p.reason = None,
         Body::TaskUpdated(p) => {
             *p = TaskUpdated {
@@ -573,14 +575,14 @@ fn strip(body: &mut Body) {
     }
 }
 
-pub fn event(body: Body) -> Event {
+pub(crate) fn event(body: Body) -> Event {
     let is_step = body.event_type().starts_with("task_step_");
     let step_id = is_step.then(|| step("write"));
     Event { actor: agent("worker \"3\""), run: Some(run()), step_id, body }
 }
 
 /// A commit with every optional part of the envelope, or with none.
-pub fn commit(first_seq: u64, events: Vec<Event>, is_full: bool) -> Commit {
+pub(crate) fn commit(first_seq: u64, events: Vec<Event>, is_full: bool) -> Commit {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     Commit {
         commit_id: commit_id(first_seq),

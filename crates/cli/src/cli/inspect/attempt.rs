@@ -106,7 +106,7 @@ pub(super) fn attempt_rows(attempts: &[AttemptView], now: Millis, indent: &str) 
             status::cell(attempt.normalized_status),
             text(human::local(attempt.started_at)),
             number(human::between(attempt.started_at, attempt.ended_at.unwrap_or(now))),
-            text(&attempt.worker_id),
+            text(human::worker(&attempt.worker_id)),
             text(attempt.attempt_id),
             text(human::cut(&why.unwrap_or_default(), 100)),
         ]);

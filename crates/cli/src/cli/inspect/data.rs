@@ -139,10 +139,24 @@ impl Data {
         look(&loaded.task.durable(), &known)
     }
 
+    /// The command that goes on with a Task where no process is at work.
+    pub(super) fn resume(&self, key: &TaskKey) -> String {
+        let mut command = format!("tenure run --resume={}", key.task_id);
+        if self.path != Path::new(".tenure") {
+            command.push_str(&format!(" --data {}", self.path.display()));
+        }
+        if key.session_id.as_str() != "default" {
+            command.push_str(&format!(" --session {}", key.session_id));
+        }
+        command
+    }
+
     /// Tasks that the index has. Derived and disposable, it is asked only for what the logs cannot
     /// say: that one of them is gone.
     pub(super) fn indexed(&self) -> Vec<Indexed> {
-        let Ok(file) = std::fs::File::open(self.path.join("index.jsonl")) else { return Vec::new() };
+        let Ok(file) = std::fs::File::open(self.path.join("index.jsonl")) else {
+            return Vec::new();
+        };
         let mut seen = BTreeSet::new();
         let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
         let rows = lines.filter(|line| tenure_wire::stored::is_sealed(line));
@@ -163,7 +177,12 @@ impl Data {
         }
         let failure = Failure::new(
             Exit::NotFound,
-            format!("no task `{}` in session {} of {}", key.task_id, key.session_id, self.path.display()),
+            format!(
+                "no task `{}` in session {} of {}",
+                key.task_id,
+                key.session_id,
+                self.path.display()
+            ),
         );
         let entries = self.entries(None).unwrap_or_default();
         match self.meant(key, &entries) {
@@ -174,8 +193,8 @@ impl Data {
 
     /// The Task that was meant: of this id in another session, or of another id in this one.
     fn meant(&self, key: &TaskKey, entries: &[Entry]) -> Option<String> {
-        let same_id = entries.iter().find(|entry| entry.key.task_id == key.task_id);
-        if let Some(entry) = same_id {
+        let same_id = entries.iter().filter(|entry| entry.key.task_id == key.task_id);
+        if let Some(entry) = same_id.min_by_key(|entry| &entry.key) {
             return Some(format!("session {} has one: {}", entry.key.session_id, entry.key));
         }
         let of_session = entries.iter().filter(|entry| entry.key.session_id == key.session_id);

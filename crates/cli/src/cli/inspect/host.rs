@@ -26,12 +26,13 @@ impl Host {
     pub(super) fn of(data: &Path) -> Self {
         let path = data.join("lock");
         let Ok(lock) = fs::metadata(&path) else { return Self::Nobody };
+        let Ok(locks) = fs::read_to_string("/proc/locks") else { return Self::Unknown };
         let signed = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-        match fs::read_to_string("/proc/locks") {
-            Ok(locks) if holds(&locks, lock.ino(), signed) => Self::AtWork(signed),
-            Ok(_) => Self::Nobody,
-            Err(_) => Self::Unknown,
-        }
+        let is_held = locks.lines().filter_map(Held::of).any(|held| {
+            held.inode == Some(lock.ino())
+                || signed.is_some_and(|pid| held.pid == Some(pid) && has_open(pid, &path))
+        });
+        if is_held { Self::AtWork(signed) } else { Self::Nobody }
     }
 
     /// Whether a lease that the log has as ending at `expires_at` is in force. Renewals are not in
@@ -60,38 +61,69 @@ impl Host {
     }
 }
 
-/// Whether a line of `/proc/locks` is the lock: of this file, or, where file systems are stacked
-/// and inode numbers differ, an exclusive lock of the process that signed the file.
+/// An exclusive lock of a file, as a line of `/proc/locks` has it:
 ///
 /// `7: FLOCK  ADVISORY  WRITE 12590 fe:00:10010714 0 EOF`
-fn holds(locks: &str, inode: u64, signed: Option<u32>) -> bool {
-    locks.lines().any(|line| {
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    pid: Option<u32>,
+    inode: Option<u64>,
+}
+
+impl Held {
+    fn of(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", pid, file, ..] = fields[..] else { return false };
-        let locked = file.rsplit(':').next().and_then(|number| number.parse().ok());
-        locked == Some(inode) || (signed.is_some() && pid.parse().ok() == signed)
-    })
+        let [_, "FLOCK", _, "WRITE", pid, file, ..] = fields[..] else { return None };
+        let inode = file.rsplit(':').next().and_then(|number| number.parse().ok());
+        Some(Self { pid: pid.parse().ok(), inode })
+    }
+}
+
+/// Whether a process has a file open: where file systems are stacked, the inode of a lock is not
+/// the one that others see.
+fn has_open(pid: u32, path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    open.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|target| target == path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LOCKS: &str = "\
-1: FLOCK  ADVISORY  WRITE 808 fe:00:77 0 EOF
-2: POSIX  ADVISORY  WRITE 900 fe:00:78 0 EOF
-3: FLOCK  ADVISORY  READ 901 fe:00:79 0 EOF
-3: -> FLOCK  ADVISORY  WRITE 902 fe:00:80 0 EOF
-";
+    #[test]
+    fn only_exclusive_locks_that_are_held_count() {
+        let held = |line| Held::of(line).map(|held| (held.pid, held.inode));
+        assert_eq!(
+            held("1: FLOCK  ADVISORY  WRITE 808 fe:00:77 0 EOF"),
+            Some((Some(808), Some(77)))
+        );
+        assert_eq!(held("2: POSIX  ADVISORY  WRITE 900 fe:00:78 0 EOF"), None, "of another kind");
+        assert_eq!(held("3: FLOCK  ADVISORY  READ 901 fe:00:79 0 EOF"), None, "shared");
+        assert_eq!(held("3: -> FLOCK  ADVISORY  WRITE 902 fe:00:80 0 EOF"), None, "waits");
+        assert_eq!(held(""), None);
+    }
 
     #[test]
-    fn only_an_exclusive_lock_of_the_file_or_of_its_signer_counts() {
-        assert!(holds(LOCKS, 77, None), "the file itself");
-        assert!(holds(LOCKS, 1, Some(808)), "its signer, on a stacked file system");
-        assert!(!holds(LOCKS, 78, None), "another kind of lock");
-        assert!(!holds(LOCKS, 79, None), "a shared lock");
-        assert!(!holds(LOCKS, 80, None), "one that only waits");
-        assert!(!holds(LOCKS, 1, None), "nothing known");
-        assert!(!holds("", 77, Some(808)));
+    fn a_process_is_known_by_the_files_it_has_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let file = fs::File::create(&path).unwrap();
+        assert!(has_open(std::process::id(), &path));
+        drop(file);
+        assert!(!has_open(std::process::id(), &path));
+    }
+
+    #[test]
+    fn a_directory_is_worked_on_while_its_lock_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Host::of(dir.path()), Host::Nobody, "no lock file");
+        let lock = fs::File::create(dir.path().join("lock")).unwrap();
+        fs::write(dir.path().join("lock"), format!("{}\n", std::process::id())).unwrap();
+        assert_eq!(Host::of(dir.path()), Host::Nobody, "nobody has it");
+        lock.lock().unwrap();
+        assert_eq!(Host::of(dir.path()), Host::AtWork(Some(std::process::id())));
+        lock.unlock().unwrap();
+        assert_eq!(Host::of(dir.path()), Host::Nobody);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tenure_core::id::Millis;
+use tenure_core::id::{AgentId, Millis};
 
 /// `950 ms`, `12.3 s`, `3m 12s`, `2h 05m`, `3d 04h`.
 pub(super) fn duration(ms: u64) -> String {
@@ -53,7 +53,7 @@ pub(super) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -106,6 +106,20 @@ pub(super) fn indented(text: &str, indent: &str) -> String {
     text.lines().map(|line| format!("{indent}{}\n", one_line(line))).collect()
 }
 
+/// A principal in a column: names made by machines differ at their ends.
+pub(super) fn worker(id: &AgentId) -> String {
+    const CHARS_MAX: usize = 18;
+    let name = one_line(id.as_str());
+    let chars: Vec<char> = name.chars().collect();
+    match chars.len() <= CHARS_MAX {
+        true => name,
+        false => {
+            let (start, end) = (&chars[..CHARS_MAX - 7], &chars[chars.len() - 6..]);
+            start.iter().chain(['…'].iter()).chain(end).collect()
+        }
+    }
+}
+
 /// At most `max` characters, and a sign that there was more.
 pub(super) fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
@@ -149,6 +163,13 @@ mod tests {
     fn text_cannot_steer_the_terminal() {
         assert_eq!(one_line("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb c");
         assert_eq!(indented("a\nb\u{7}", "  "), "  a\n  b\\u{7}\n");
+    }
+
+    #[test]
+    fn workers_are_told_apart_by_their_ends() {
+        let worker = |id: &str| worker(&AgentId::new(id).unwrap());
+        assert_eq!(worker("gpu-box-7"), "gpu-box-7");
+        assert_eq!(worker("local-01a200b4-a5cb-7348-833c-85769b839ec0"), "local-01a20…839ec0");
     }
 
     #[test]

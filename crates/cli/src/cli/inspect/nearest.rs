@@ -1,7 +1,7 @@
 //! The names that somebody may have meant.
 
 /// How alike two names have to be, from 0 to 1, for one to be offered for the other.
-const ALIKE: f64 = 0.75;
+const ALIKE: f64 = 0.8;
 /// Names offered at once.
 const OFFERED_MAX: usize = 3;
 

@@ -11,8 +11,8 @@ use tenure_core::record::{Body, Value};
 use tenure_core::status::StepStatus;
 use tenure_core::view::artifact::ArtifactView;
 use tenure_core::view::claim::DependencyResult;
-use tenure_core::view::{AttemptView, Known, QueryInput, StepPage, StepRef, StepView, View};
 use tenure_core::view::query_steps;
+use tenure_core::view::{AttemptView, Known, QueryInput, StepPage, StepRef, StepView, View};
 
 use super::args::{Cut, OfTask, Place, step_status};
 use super::attempt::attempt_rows;
@@ -160,7 +160,10 @@ fn why(step: &StepView, now: Millis) -> String {
     }
     match step.status {
         StepStatus::Pending => joined(&step.spec.depends_on_step_ids),
-        _ => step.holder.as_ref().map(|h| h.claimed_by_agent_id.to_string()).unwrap_or_default(),
+        _ => match &step.holder {
+            Some(holder) => format!("held by {}", human::worker(&holder.claimed_by_agent_id)),
+            None => String::new(),
+        },
     }
 }
 
@@ -259,9 +262,13 @@ fn fields(step: &StepView, known: &Known<'_>) -> Sheet {
     sheet.field("  handler", &step.spec.handler);
     sheet.field("  pool", &step.spec.worker_pool_id);
     sheet.field("  required", if step.spec.required { "yes" } else { "no" });
-    sheet.field("  assignee", step.spec.assignee.as_ref().map(ToString::to_string).unwrap_or_default());
-    let waits = step.status == StepStatus::Pending && step.not_before.is_none();
-    if !waits {
+    sheet.field(
+        "  assignee",
+        step.spec.assignee.as_ref().map(ToString::to_string).unwrap_or_default(),
+    );
+    let is_said_below =
+        step.holder.is_some() || (step.status == StepStatus::Pending && step.not_before.is_none());
+    if !is_said_below {
         sheet.field("  why", why(step, known.now));
     }
     if let Some(holder) = &step.holder {

@@ -49,7 +49,9 @@ impl Follower {
             match self.commits.recv().await {
                 Ok(appended) => self.take(appended, out),
                 Err(RecvError::Lagged(_)) => self.has_gap = true,
-                Err(RecvError::Closed) => return Err(ReadError::Failed("the scheduler stopped".into())),
+                Err(RecvError::Closed) => {
+                    return Err(ReadError::Failed("the scheduler stopped".into()));
+                }
             }
             self.take_what_is_there(out);
         }

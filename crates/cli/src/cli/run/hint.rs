@@ -14,7 +14,10 @@ pub(super) fn resume_task(args: &RunArgs, task_id: &TaskId) -> String {
 /// Goes on with the Task of the file.
 pub(super) fn resume_file(args: &RunArgs) -> String {
     let file = args.file.as_deref().unwrap_or(Path::new("FILE")).to_string_lossy();
-    let vars = args.vars.iter().map(|(key, value)| format!(" --var {}", quoted(&format!("{key}={value}"))));
+    let vars = args
+        .vars
+        .iter()
+        .map(|(key, value)| format!(" --var {}", quoted(&format!("{key}={value}"))));
     let scale = args.time_scale.map(|scale| format!(" --time-scale {scale}")).unwrap_or_default();
     format!(
         "{} run {} --resume{}{}{scale}",

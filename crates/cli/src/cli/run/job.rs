@@ -45,7 +45,6 @@ impl Job {
     ) -> Result<Self, Failure> {
         let plan = request.into_plan(args);
         let mut input = tenure::plan::into_create(plan, host.scheduler().now())?;
-        // Stdin cannot be read twice, so its tasks are resumed by id.
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
         refuse_if_it_exists(host, &key, args).await?;
         let default = PoolId::new(DEFAULT_POOL).map_err(Rejection::from)?;
@@ -79,7 +78,8 @@ impl Job {
         let key = find(host, session_id, request, args).await?;
         let commits = host.scheduler().subscribe();
         let journal = host.scheduler().journal();
-        let task = tenure_scheduler::load(&**journal, &key).await.map_err(|e| unreadable(&key, e))?;
+        let task =
+            tenure_scheduler::load(&**journal, &key).await.map_err(|e| unreadable(&key, e))?;
         let spec = Arc::clone(&task.head().spec);
         let next_seq = task.version() + 1;
         let follower = Follower::new(host.scheduler().clone(), commits, key.clone(), next_seq);
@@ -120,7 +120,8 @@ fn check_runnable(task: &Task) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Conflict, message));
     }
     if head.spec.dispatch == Policy::Manual {
-        let message = format!("task `{id}` has `dispatch: manual`: its orchestrator starts the steps");
+        let message =
+            format!("task `{id}` has `dispatch: manual`: its orchestrator starts the steps");
         return Err(Failure::new(Exit::Conflict, message));
     }
     let view = task.durable();
@@ -129,7 +130,8 @@ fn check_runnable(task: &Task) -> Result<(), Failure> {
         None => Ok(()),
         Some(step) => {
             let (step, handler) = (step.id(), &step.spec.handler);
-            let message = format!("step `{step}` needs the handler `{handler}`, which `tenure run` has not");
+            let message =
+                format!("step `{step}` needs the handler `{handler}`, which `tenure run` has not");
             Err(Failure::new(Exit::Conflict, message))
         }
     }
@@ -171,7 +173,9 @@ async fn find(
             let task_id = TaskId::new(id).map_err(Rejection::from)?;
             let key = TaskKey { session_id, task_id };
             let found = host.scheduler().journal().entry(&key).await?;
-            found.ok_or_else(|| nothing(&format!("there is no task `{id}`"), &key.session_id, args))?
+            found.ok_or_else(|| {
+                nothing(&format!("there is no task `{id}`"), &key.session_id, args)
+            })?
         }
         (None, Some(request)) => newest_of(host, session_id, request, args).await?,
         (None, None) => {
@@ -229,9 +233,13 @@ fn check_origin(
     let (id, file) = (&key.task_id, &request.origin.file);
     let why = match origin {
         Some(origin) if origin.digest == request.origin.digest => return Ok(()),
-        Some(origin) if origin.file == *file => format!("{file} has changed since task `{id}` was made from it"),
+        Some(origin) if origin.file == *file => {
+            format!("{file}, or a variable given with it, has changed since task `{id}` was made")
+        }
         Some(origin) => format!("task `{id}` was made from {} and not from {file}", origin.file),
-        None => format!("task `{id}` was not made by `tenure run`, so {file} may say something else"),
+        None => {
+            format!("task `{id}` was not made by `tenure run`, so {file} may say something else")
+        }
     };
     let message = format!("{why}; the steps of a task stay as they were when it was made");
     let resume = hint::resume_task(args, id);

@@ -50,10 +50,8 @@ pub(crate) fn run(args: RunArgs) -> Result<Exit, Failure> {
         Failure::new(Exit::Usage, bad.to_string()).help("name a session with --session")
     })?;
     let request = args.file.as_deref().map(|file| Request::read(file, &args)).transpose()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let mut host = Host::open(&args.data.path).await?;
@@ -97,7 +95,7 @@ async fn carry_out(
         is_manual = true;
     }
     let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
-    let ended = steer.to_end(stop).await;
+    let ended = steer.run_to_end(stop).await;
     let replica = watcher.leave().await;
     let ended = ended?;
     let task = replica?.ok_or_else(|| Failure::new(Exit::Unavailable, "the task was not seen"))?;

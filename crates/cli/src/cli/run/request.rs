@@ -125,7 +125,8 @@ fn check_handlers(plan: &Plan) -> Result<(), Failure> {
     let Some(step) = unknown else { return Ok(()) };
     let (id, handler) = (&step.id, &step.handler);
     let message = format!("step `{id}` needs the handler `{handler}`, which `tenure run` has not");
-    let help = format!("it has {}; a program that embeds Tenure can have its own", HANDLERS.join(", "));
+    let help =
+        format!("it has {}; a program that embeds Tenure can have its own", HANDLERS.join(", "));
     Err(Failure::new(Exit::Usage, message).help(help))
 }
 

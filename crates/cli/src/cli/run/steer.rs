@@ -41,9 +41,10 @@ pub(super) struct Steer<'a> {
 
 impl Steer<'_> {
     /// Returns when the Task has ended, or when this process is to end before it.
-    pub(super) async fn to_end(mut self, stop: &mut Stop) -> Result<Ended, Failure> {
+    pub(super) async fn run_to_end(mut self, stop: &mut Stop) -> Result<Ended, Failure> {
         let mut stage = self.watcher.stage.clone();
         let mut trouble = self.host.scheduler().trouble();
+        trouble.mark_changed(); // There may have been some since the Task was made.
         let mut left_to_itself_at = None;
         loop {
             match *stage.borrow_and_update() {
@@ -52,7 +53,7 @@ impl Steer<'_> {
                     left_to_itself_at = Some(self.leave_to_itself().await?);
                 }
                 Stage::Still { version } if left_to_itself_at.is_none_or(|at| version >= at) => {
-                    return Err(self.nothing_moves());
+                    return Err(stuck(&self.key.task_id));
                 }
                 Stage::Still { .. } | Stage::Moving => {}
             }
@@ -113,10 +114,6 @@ impl Steer<'_> {
         Failure::new(Exit::Unavailable, message).help(format!(
             "all that was recorded is safe; see that the disk has room, then go on with: {resume}"
         ))
-    }
-
-    fn nothing_moves(&self) -> Failure {
-        stuck(&self.key.task_id)
     }
 }
 

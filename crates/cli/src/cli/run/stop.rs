@@ -2,10 +2,11 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens for Ctrl-C, SIGTERM and SIGHUP.
+/// Listens for Ctrl-C and SIGTERM. Not for SIGHUP: who started us with `nohup` does not want it
+/// heard, and whoever else closes the terminal can resume.
 #[derive(Debug)]
 pub(super) struct Stop {
-    signals: [Signal; 3],
+    signals: [Signal; 2],
     /// Catching SIGXFSZ turns a write beyond the file size limit from death into an error.
     _size: Signal,
 }
@@ -15,22 +16,17 @@ impl Stop {
     pub(super) fn listen() -> std::io::Result<Self> {
         const SIGXFSZ: i32 = 25;
         Ok(Self {
-            signals: [
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-                signal(SignalKind::hangup())?,
-            ],
+            signals: [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?],
             _size: signal(SignalKind::from_raw(SIGXFSZ))?,
         })
     }
 
     /// Waits for the next signal. May be dropped at any time.
     pub(super) async fn asked(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.signals;
+        let [interrupt, terminate] = &mut self.signals;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
         }
     }
 }

@@ -69,7 +69,7 @@ fn table(view: &View<'_>, paint: Paint) -> String {
         text.push('\n');
     }
     if left_out > 0 {
-        let more = format!("… and {} more that completed or never ran", steps(left_out as u64));
+        let more = format!("… and {left_out} more that completed or never ran");
         text.push_str(&paint.text(Tone::Faint, more));
         text.push('\n');
     }

@@ -37,9 +37,20 @@ pub(super) fn clipped(text: &str, chars: usize) -> String {
     }
 }
 
-/// Without characters that would do something to a terminal.
+/// Without what would do something to a terminal: control characters, and the colours that
+/// commands print.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || *c == '\t').collect()
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == '\x1b' && chars.next_if_eq(&'[').is_some() {
+            // A control sequence ends with its first letter.
+            let _ = chars.find(|c| matches!(c, '@'..='~'));
+        } else if !c.is_control() || c == '\t' {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// As one line: what follows the first is cut off.
@@ -58,6 +69,12 @@ mod tests {
         let expected =
             ["0 ms", "999 ms", "1.0 s", "59.9 s", "1m 00s", "59m 59s", "1h 00m", "2h 07m"];
         assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn nothing_printed_moves_the_cursor() {
+        assert_eq!(printable("a\x1b[1;31mred\x1b[0m\x07\r\x1b[2J!\tb"), "ared!\tb");
+        assert_eq!(printable("\x1b["), "");
     }
 
     #[test]

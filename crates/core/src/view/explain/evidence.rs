@@ -148,7 +148,9 @@ impl Case<'_, '_> {
             O::Held => self.holder(),
             O::NoWorkerInPool | O::PoolSaturated => self.pool(),
             O::ScopeExcludes => self.run_asked(),
-            O::StepTerminal | O::StepFailed | O::StepBlocked | O::RunnableNow => Some(self.stands()),
+            O::StepTerminal | O::StepFailed | O::StepBlocked | O::RunnableNow => {
+                Some(self.stands())
+            }
             O::TaskTerminal | O::TaskDraft | O::TaskBlocked | O::TaskPaused => None,
         };
         found.unwrap_or_else(|| Evidence::Task {

@@ -34,7 +34,9 @@ pub(super) fn write(
     is_full: bool,
 ) -> io::Result<()> {
     let is_full = is_full || graph.nodes.len() <= FULL_MAX;
-    let picture = Picture { graph, layers, paint: Paint::of(Stream::Stdout), is_full };
+    let widths = graph.nodes.iter().map(|node| node.step_id.as_str().len());
+    let width = widths.max().unwrap_or(0).min(WIDTH_MAX);
+    let picture = Picture { graph, layers, paint: Paint::of(Stream::Stdout), is_full, width };
     picture.title(out)?;
     let count = layers.rows.len();
     let skipped = match is_full || count <= FIRST_LAYERS + LAST_LAYERS {
@@ -58,6 +60,8 @@ struct Picture<'a> {
     layers: &'a Layers,
     paint: Paint,
     is_full: bool,
+    /// Of the ids.
+    width: usize,
 }
 
 impl Picture<'_> {
@@ -109,12 +113,10 @@ impl Picture<'_> {
         let limit = if self.is_full { row.len() } else { LAYER_MAX };
         let rest = shown.split_off(limit.min(shown.len()));
         shown.sort_unstable();
-        let ids = shown.iter().map(|&at| self.graph.nodes[at].step_id.as_str().len());
-        let width = ids.max().unwrap_or(0).min(WIDTH_MAX);
         for (line, &step) in shown.iter().enumerate() {
             let number = if line == 0 { human::len(at + 1) } else { String::new() };
             write!(out, "{number:>4}  ")?;
-            self.step(out, step, width)?;
+            self.step(out, step)?;
         }
         if !rest.is_empty() {
             writeln!(out, "      … and {}", self.tally(&rest))?;
@@ -122,10 +124,10 @@ impl Picture<'_> {
         Ok(())
     }
 
-    fn step(&self, out: &mut dyn Write, at: usize, width: usize) -> io::Result<()> {
+    fn step(&self, out: &mut dyn Write, at: usize) -> io::Result<()> {
         let node = &self.graph.nodes[at];
         let mark = self.paint.text(status::step_tone(node.status), status::mark(node.status));
-        let id = node.step_id.as_str();
+        let (id, width) = (node.step_id.as_str(), self.width);
         let took = node.duration_ms.map(human::duration).unwrap_or_default();
         let line = format!("{mark} {id:<width$}  {took:>8}{}{}", remarks(node), self.waits(at));
         writeln!(out, "{}", line.trim_end())

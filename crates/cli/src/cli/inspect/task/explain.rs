@@ -60,10 +60,10 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let whom = ForWhom {
         run_id: args.run,
         worker: args.worker.as_ref(),
-        pool: data.host.pool().filter(|_| args.run.is_none()),
+        pool: data.host.pool().filter(|_| args.run.is_none() && !loaded.task.is_terminal()),
     };
     data.look(&loaded, |view, known| {
-        let question = Question { loaded: &loaded, view, whom, known, host: data.host };
+        let question = Question { loaded: &loaded, view, whom, known, data: &data };
         match &args.step {
             Some(step) => question.about_step(step, args.place.is_json()),
             None => question.about_task(args.place.is_json()),
@@ -78,7 +78,7 @@ struct Question<'v, 'a> {
     view: &'v View<'a>,
     whom: ForWhom<'v>,
     known: &'v Known<'v>,
-    host: Host,
+    data: &'v Data,
 }
 
 /// Why a Task's Steps are not running, in groups of one reason.
@@ -207,21 +207,33 @@ impl Question<'_, '_> {
             paint.text(Tone::Strong, &self.loaded.key),
             paint.text(status::tone(task.status), task.status),
         );
-        if let Some(reason) = &task.status_reason {
-            let _ = write!(out, ": {}", human::one_line(said(reason))); // Strings take all.
+        let reason = task.status_reason.as_ref().map(said).unwrap_or_default();
+        if !reason.is_empty() && reason != task.status.as_str() {
+            let _ = write!(out, ": {}", human::one_line(reason)); // Strings take all.
         }
         out.push('\n');
         if task.groups.is_empty() {
+            self.render_failures(&mut out);
             out.push_str("every step is settled: nothing is left to run\n");
             return out;
         }
         if !task.native_status.is_terminal() {
-            let _ = writeln!(out, "{}", self.host.describe());
+            let _ = writeln!(out, "{}", self.data.host.describe());
         }
         for group in &task.groups {
             self.render_group(&mut out, group);
         }
         out
+    }
+
+    /// Of a Task that has ended: the Steps that failed by themselves, and not with it.
+    fn render_failures(&self, out: &mut String) {
+        let tried = |step: &StepRef<'_>| step.state.last_attempt.is_some();
+        for step in self.view.failed().filter(tried).take(LINE_MAX) {
+            let reason = step.facts().status_reason.as_ref().map(said).unwrap_or_default();
+            let mark = Paint::of(Stream::Stdout).text(Tone::Bad, status::mark(step.status()));
+            let _ = writeln!(out, "{mark} {}: {}", step.id(), human::one_line(reason));
+        }
     }
 
     fn render_group(&self, out: &mut String, group: &Group) {
@@ -231,7 +243,7 @@ impl Question<'_, '_> {
         if group.count > 1 {
             let _ = writeln!(out, "  {}", names(group));
         }
-        for root in &group.roots {
+        for root in group.roots.iter().filter(|_| group.count > 1) {
             let code = root.code.as_ref().map(|code| format!(": {code}")).unwrap_or_default();
             let steps = human::plural(root.waiting, "step");
             let verb = if root.waiting == 1 { "waits" } else { "wait" };
@@ -294,8 +306,9 @@ impl Question<'_, '_> {
 
     fn render_remedies(&self, out: &mut String, why: &Why) {
         let mut shown: Vec<String> = why.remedies.iter().take(LINE_MAX).map(describe).collect();
-        if why.code == Obstacle::NoWorkerInPool && self.host == Host::Nobody {
-            shown.insert(0, format!("tenure run --resume={}", self.view.task_id()));
+        let needs_a_host = matches!(why.code, Obstacle::NoWorkerInPool | Obstacle::Held);
+        if needs_a_host && self.data.host == Host::Nobody {
+            shown.insert(0, self.data.resume(&self.loaded.key));
         }
         let arrow = Paint::of(Stream::Stdout).text(Tone::Faint, "→");
         for remedy in shown {

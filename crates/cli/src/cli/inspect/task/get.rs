@@ -10,8 +10,8 @@ use super::super::data::Data;
 use super::super::host::Host;
 use super::super::human;
 use super::super::sheet::Sheet;
-use super::super::step::step_rows;
 use super::super::status;
+use super::super::step::step_rows;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Paint, Stream, Tone};
 
@@ -22,7 +22,8 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
     let data = Data::open(&args.place.data)?;
     let loaded = data.load(&args.key()?)?;
     data.look(&loaded, |view, known| {
-        let page = Page { host: Some(data.host), note: None };
+        let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
+        let page = Page { host: Some(data.host), resume, note: None };
         print_task(view, known, &page, args.place.is_json())
     })?;
     Ok(Exit::Ok)
@@ -32,6 +33,8 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
 pub(in crate::cli::inspect) struct Page {
     /// Who runs it, where it is shown as of now.
     pub(in crate::cli::inspect) host: Option<Host>,
+    /// What goes on with it, where nobody does.
+    pub(in crate::cli::inspect) resume: Option<String>,
     /// As of when it is shown, if not now.
     pub(in crate::cli::inspect) note: Option<String>,
 }
@@ -63,7 +66,7 @@ fn render(task: &TaskView, known: &Known<'_>, page: &Page) -> String {
         counts(task),
     );
     out.push_str(&fields(task, known, page).render());
-    if !task.summary.is_empty() {
+    if !task.summary.is_empty() && task.summary != head.title {
         let _ = writeln!(out, "\n{}", human::indented(&task.summary, "  ").trim_end());
     }
     out.push('\n');
@@ -103,7 +106,8 @@ fn fields(task: &TaskView, known: &Known<'_>, page: &Page) -> Sheet {
             if plain { reason.code.to_string() } else { format!("{} ({message})", reason.code) },
         );
     }
-    sheet.field("  result", head.result_summary.as_deref().map(human::one_line).unwrap_or_default());
+    sheet
+        .field("  result", head.result_summary.as_deref().map(human::one_line).unwrap_or_default());
     sheet.field("  created", human::local_and_ago(head.created_at, known.now));
     if let Some(started) = head.started_at {
         let took = human::between(started, head.ended_at.unwrap_or(known.now));
@@ -112,9 +116,10 @@ fn fields(task: &TaskView, known: &Known<'_>, page: &Page) -> Sheet {
     sheet.field("  ended", head.ended_at.map(human::local).unwrap_or_default());
     let policies = format!("dispatch {}, completion {}", head.dispatch, head.completion);
     sheet.field("  policy", policies);
-    sheet.field("  says", diagnostics(task));
+    sheet.field("  note", diagnostics(task));
     if !head.native_status.is_terminal() {
-        sheet.field("  worked on", page.host.map(Host::describe).unwrap_or_default());
+        sheet.field("  host", page.host.map(Host::describe).unwrap_or_default());
+        sheet.field("  go on", page.resume.as_deref().unwrap_or_default());
     }
     sheet.field("  log", head.wal_path.clone().unwrap_or_default());
     sheet.field("  version", format!("{}{}", head.version, page.note.as_deref().unwrap_or("")));
@@ -138,8 +143,7 @@ fn steps(task: &TaskView, known: &Known<'_>) -> String {
         use StepStatus as S;
         is_small || matches!(step.status, S::Claimed | S::Running | S::Blocked | S::Failed)
     };
-    let shown: Vec<&StepView> =
-        task.steps.iter().filter(worth_showing).take(STEPS_MAX).collect();
+    let shown: Vec<&StepView> = task.steps.iter().filter(worth_showing).take(STEPS_MAX).collect();
     let mut out = match shown.is_empty() {
         true => String::new(),
         false => step_rows(&shown, &task.attempts, known.now).render(),

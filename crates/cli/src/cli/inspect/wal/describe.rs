@@ -96,7 +96,7 @@ fn ended(end: &Ended) -> String {
 }
 
 fn claimed(claim: &StepClaimed) -> String {
-    format!("try {} by {} under run {}", claim.ordinal, claim.worker_id, claim.run_id)
+    format!("try {} under run {}", claim.ordinal, claim.run_id)
 }
 
 fn blocked(step: &StepBlocked) -> String {

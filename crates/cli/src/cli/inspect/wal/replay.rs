@@ -50,5 +50,5 @@ fn print_as_it_was(loaded: &Loaded, until: u64, is_json: bool) -> Result<(), Fai
         until if until < version => format!(", the end of the commit that event {until} is of"),
         _ => ", as it was then".to_owned(),
     };
-    print_task(&view, &known, &Page { host: None, note: Some(note) }, is_json)
+    print_task(&view, &known, &Page { host: None, resume: None, note: Some(note) }, is_json)
 }

@@ -51,9 +51,8 @@ fn event_type(text: &str) -> Result<String, String> {
         return Ok(name);
     }
     let known = Body::TYPES.iter().copied();
-    Err(did_you_mean(&name, known).unwrap_or_else(|| {
-        format!("event types are: {}", Body::TYPES.join(", "))
-    }))
+    Err(did_you_mean(&name, known)
+        .unwrap_or_else(|| format!("event types are: {}", Body::TYPES.join(", "))))
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
@@ -107,9 +106,10 @@ fn events(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> Result<End, Broken
             return Ok(ControlFlow::Break(()));
         }
         let seqs = commit.first_seq..;
-        let wanted = seqs.zip(&commit.events).zip(placed.lines()).filter(|((seq, event), _)| {
-            range.contains(seq) && args.wants(event.body.event_type())
-        });
+        let wanted = seqs
+            .zip(&commit.events)
+            .zip(placed.lines())
+            .filter(|((seq, event), _)| range.contains(seq) && args.wants(event.body.event_type()));
         for ((seq, event), line) in wanted {
             if args.of.place.is_json() {
                 write_line(out, line)?;
@@ -136,19 +136,21 @@ struct Rows {
 
 impl Rows {
     fn header(&self, out: &mut dyn Write) -> io::Result<()> {
-        let names =
-            format!("{:>6}  {:<23}  {:<24}  {:<20}  {:<8}  WHAT", "SEQ", "TIME", "EVENT", "STEP", "ACTOR");
+        let names = format!(
+            "{:>6}  {:<23}  {:<24}  {:<20}  {:<18}  WHAT",
+            "SEQ", "TIME", "EVENT", "STEP", "ACTOR"
+        );
         writeln!(out, "{}", self.paint.text(Tone::Faint, names))
     }
 
     fn row(&self, out: &mut dyn Write, seq: u64, at: Millis, event: &Event) -> io::Result<()> {
         let name = event.body.event_type();
         let step = event.step_id.as_ref().map(|id| id.as_str()).unwrap_or_default();
-        let actor = human::cut(&human::one_line(event.actor.as_str()), 20);
+        let actor = human::worker(&event.actor);
         let words = human::cut(&human::one_line(&describe(event)), WORDS_MAX);
         let time = self.paint.text(Tone::Faint, format_args!("{:<23}", human::local_exact(at)));
         let event = self.paint.text(tone(&event.body), format_args!("{name:<24}"));
-        let line = format!("{seq:>6}  {time}  {event}  {step:<20}  {actor:<8}  {words}");
+        let line = format!("{seq:>6}  {time}  {event}  {step:<20}  {actor:<18}  {words}");
         writeln!(out, "{}", line.trim_end())
     }
 }

@@ -1,16 +1,16 @@
 //! Progress on a terminal: a bar, what runs, and failures as they happen above it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenure_core::status::StepStatus;
 use tenure_core::view::View;
 
-use super::news::news;
+use super::news::{News, news};
 use super::{Seen, Show};
 use crate::cli::exit::Failure;
-use crate::cli::output::{Paint, Stream, Tone};
-use crate::cli::run::words::{clipped, duration, now};
+use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::run::words::{clipped, duration, now, steps};
 
 /// Ten pictures a second look alive and cost nothing that matters.
 const EVERY: Duration = Duration::from_millis(100);
@@ -21,30 +21,49 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// Running Steps that are named.
 const NAMED: usize = 5;
 
-/// A bar on stderr.
+/// Columns of the bar, and of the id of a running Step.
+const BAR_WIDTH: usize = 30;
+const ID_WIDTH: usize = 40;
+
+/// A bar on stderr. All of it is the message of one `ProgressBar`, which knows how to draw it over
+/// itself, so that each picture is drawn once.
 #[derive(Debug)]
 pub(super) struct Live {
     paint: Paint,
     bar: ProgressBar,
-    born: std::time::Instant,
+    born: Instant,
 }
 
 impl Live {
     pub(super) fn new() -> Self {
-        let paint = Paint::of(Stream::Stderr);
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
-        bar.set_style(style());
-        Self { paint, bar, born: std::time::Instant::now() }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        // The template is a constant and right; the default would only look different.
+        bar.set_style(
+            ProgressStyle::with_template("{msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        Self { paint: Paint::of(Stream::Stderr), bar, born: Instant::now() }
+    }
+
+    fn picture(&self, view: &View<'_>) -> String {
+        let (done, all) = (view.tally().of(StepStatus::Completed), view.tally().steps());
+        let time = duration(i64::try_from(self.born.elapsed().as_millis()).unwrap_or(i64::MAX));
+        format!("{} {done} of {}, {time}{}", self.bar(done, all), steps(all), self.running(view))
+    }
+
+    fn bar(&self, done: u32, all: u32) -> String {
+        let filled = BAR_WIDTH * done as usize / all.max(1) as usize;
+        let rest = self.paint.text(Tone::Faint, "─".repeat(BAR_WIDTH - filled));
+        self.paint.text(Tone::Good, "━".repeat(filled)) + &rest
     }
 
     fn running(&self, view: &View<'_>) -> String {
         let (now, held) = (now(), view.tally().held() as usize);
         let mut lines = String::new();
         for attempt in view.open_attempts().take(NAMED) {
-            let time = duration((now - attempt.started_at).max(0));
-            let id = clipped(attempt.step_id.as_str(), 40);
-            let line = format!("\n  {} {id} {}", self.paint.text(Tone::Active, "·"), self.paint.text(Tone::Faint, time));
-            lines.push_str(&line);
+            let time = self.paint.text(Tone::Faint, duration(now - attempt.started_at));
+            let id = clipped(attempt.step_id.as_str(), ID_WIDTH);
+            lines.push_str(&format!("\n  {} {id} {time}", self.paint.text(Tone::Active, "·")));
         }
         if held > NAMED {
             let more = format!("\n  … and {} more", held - NAMED);
@@ -54,15 +73,9 @@ impl Live {
     }
 }
 
-/// The bar has the colour of the terminal, so that it needs none of its own.
-fn style() -> ProgressStyle {
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} steps, {elapsed}{msg}");
-    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─")
-}
-
 impl Show for Live {
     fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
-        for item in news(seen).filter(super::news::News::is_bad) {
+        for item in news(seen).filter(News::is_bad) {
             self.say(&item.line(self.paint));
         }
         Ok(())
@@ -79,18 +92,14 @@ impl Show for Live {
         if self.bar.is_hidden() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        let tally = view.tally();
-        self.bar.set_length(u64::from(tally.steps()));
-        self.bar.set_position(u64::from(tally.of(StepStatus::Completed)));
-        self.bar.set_message(self.running(view));
-        self.bar.tick();
+        self.bar.set_message(self.picture(view));
     }
 
     fn say(&mut self, line: &str) {
         if self.bar.is_hidden() {
-            crate::cli::output::say(line);
+            output::say(line);
         } else {
-            self.bar.suspend(|| crate::cli::output::say(line));
+            self.bar.suspend(|| output::say(line));
         }
     }
 

@@ -50,8 +50,7 @@ pub(super) trait Show: Send {
     fn leave(&mut self) {}
 }
 
-/// The way to show that fits the format and who reads. `seen` is how much of the Task there was
-/// before.
+/// The way to show that fits the format and who reads.
 pub(super) fn of(format: Format) -> Box<dyn Show> {
     match format {
         Format::Jsonl => Box::new(jsonl::Lines::new()),

@@ -1,12 +1,12 @@
 //! What happens when the disk says no.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Did, Op, SMALL, TestDisk, append, assert_holds, create, data_dir, open, wal, work};
+use crate::common::{
+    Did, Op, SMALL, TestDisk, append, assert_holds, create, data_dir, open, wal, work,
+};
 use tempfile::TempDir;
 use tenure_local::{JsonlJournal, JsonlReader};
 use tenure_ports::Journal;
@@ -57,9 +57,9 @@ impl World {
         work(&self.journal, &mut self.history).await.unwrap();
         assert_holds(&self.journal, &self.history).await;
         let reader = JsonlReader::open(self.dir.path()).unwrap();
-        let (read, result) = common::read_with(&reader, &self.history.key).await;
+        let (read, result) = crate::common::read_with(&reader, &self.history.key).await;
         assert_eq!(result, Ok(()));
-        assert!(common::equals(&read, &self.history.commits));
+        assert!(crate::common::equals(&read, &self.history.commits));
     }
 }
 
@@ -77,10 +77,7 @@ async fn an_append_is_one_write_and_one_sync() {
     .unwrap();
     let len = world.bytes().len() - start;
     let path = world.path.clone();
-    assert_eq!(
-        world.disk.take(),
-        [Did::Write(path.clone(), start as u64, len), Did::Sync(path)]
-    );
+    assert_eq!(world.disk.take(), [Did::Write(path.clone(), start as u64, len), Did::Sync(path)]);
 }
 
 /// Mechanisms 14: a full disk costs the append and nothing else.
@@ -93,7 +90,8 @@ async fn a_short_write_is_cut_off_before_anything_else() {
         assert!(matches!(error, AppendError::Failed(_)), "{error:?}");
         assert_eq!(world.bytes(), sound);
         let did = world.disk.take();
-        let end = [Did::Truncate(world.path.clone(), sound.len() as u64), Did::Sync(world.path.clone())];
+        let end =
+            [Did::Truncate(world.path.clone(), sound.len() as u64), Did::Sync(world.path.clone())];
         assert_eq!(did[did.len() - 2..], end, "{did:?}");
         world.goes_on().await;
     }
@@ -304,7 +302,7 @@ async fn a_full_disk_refuses_and_recovers() {
 fn a_file_at_its_limit_refuses() {
     let script = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
     let test = std::env::current_exe().unwrap();
-    let args = ["--ignored", "--exact", "with_limited_files", "--nocapture"];
+    let args = ["--ignored", "--exact", "failures::with_limited_files", "--nocapture"];
     let output = Command::new("sh").args(["-c", script]).arg(test).args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }

@@ -1,12 +1,12 @@
 //! What no crash leaves: it is found, named, and kept from spreading.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{append, assert_holds, crashed, create, data_dir, equals, lines_of, open, read_from};
-use common::{read_with, wal};
+use crate::common::{
+    append, assert_holds, crashed, create, data_dir, equals, lines_of, open, read_from,
+};
+use crate::common::{read_with, wal};
 use tempfile::TempDir;
 use tenure_local::JsonlReader;
 use tenure_ports::Journal;
@@ -178,7 +178,11 @@ async fn a_line_that_does_not_belong_is_refused() {
     case("an unknown type", 4, &forge(at, "\"task_progress\"", "\"task_slept\""));
     case("an unknown schema", 4, &forge(at, "\"schema_version\":1", "\"schema_version\":2"));
     case("an unknown field", 4, &forge(at, "\"epoch\":0", "\"epoch\":0,\"mood\":1"));
-    case("an unknown payload field", 4, &forge(at, "\"progress\":{", "\"regress\":1,\"progress\":{"));
+    case(
+        "an unknown payload field",
+        4,
+        &forge(at, "\"progress\":{", "\"regress\":1,\"progress\":{"),
+    );
     case("a count too small", 5, &forge(at + 1, "\"commit_count\":2", "\"commit_count\":1"));
     case("an index that skips", 4, &forge(at, "\"commit_index\":0", "\"commit_index\":1"));
     case("another time in a commit", 5, &forge(at + 1, "\"created_at\":17", "\"created_at\":18"));
@@ -223,6 +227,9 @@ async fn a_copied_log_is_no_task_of_its_own() {
         if !with_index {
             fs::remove_file(dir.path().join("index.jsonl")).unwrap();
         }
+        let reader = JsonlReader::open(dir.path()).unwrap();
+        let seen = reader.entries(None).await.unwrap();
+        assert!(seen.len() == 2 && seen.iter().all(|entry| !entry.damaged), "{seen:?}");
         let (journal, report) = open(dir.path());
         assert_eq!(report.damaged.len(), 1, "{report:?}");
         let told = format!("{:?}", report.damaged);
@@ -230,4 +237,19 @@ async fn a_copied_log_is_no_task_of_its_own() {
         assert_holds(&journal, &history).await;
         assert_holds(&journal, &other).await;
     }
+}
+
+/// RECOVER-04: a log that the system does not let us read is its own Task's trouble too.
+#[tokio::test]
+async fn a_log_that_cannot_be_opened_is_told() {
+    let (dir, history, other) = two_tasks().await;
+    let path = wal(dir.path(), &history);
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&path, &path).unwrap(); // Not even root follows it to an end.
+    let (journal, report) = open(dir.path());
+    assert_eq!((report.tasks, report.damaged.len()), (2, 1), "{report:?}");
+    assert!(journal.entry(&history.key).await.unwrap().unwrap().damaged);
+    let (_, result) = read_from(&journal, &history.key).await;
+    assert!(matches!(result, Err(ReadError::Failed(_))), "{result:?}");
+    assert_holds(&journal, &other).await;
 }

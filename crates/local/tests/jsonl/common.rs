@@ -1,7 +1,5 @@
 //! What the tests of the journal share.
 
-#![allow(dead_code)] // Each test binary uses its part.
-
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
@@ -18,30 +16,30 @@ use tenure_ports::conformance::History;
 use tenure_ports::journal::{AppendError, ReadError, TaskKey};
 
 /// As few threads as there can be: tests open journals by the thousand.
-pub const SMALL: Options = Options { sync_threads: 1, read_threads: 1, open_files: None };
+pub(crate) const SMALL: Options = Options { sync_threads: 1, read_threads: 1, open_files: None };
 
 /// A fresh data directory, in memory where that is possible.
-pub fn data_dir() -> TempDir {
+pub(crate) fn data_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
 }
 
-pub fn open(dir: &Path) -> (JsonlJournal, OpenReport) {
+pub(crate) fn open(dir: &Path) -> (JsonlJournal, OpenReport) {
     JsonlJournal::open(dir, SMALL).unwrap()
 }
 
-pub fn wal(dir: &Path, history: &History) -> PathBuf {
+pub(crate) fn wal(dir: &Path, history: &History) -> PathBuf {
     let session = dir.join("tasks").join(history.key.session_id.as_str());
     session.join(format!("{}.wal.jsonl", history.wal_name))
 }
 
-pub async fn create<J: Journal>(journal: &J, history: &mut History) {
+pub(crate) async fn create<J: Journal>(journal: &J, history: &mut History) {
     let commit = history.create();
     journal.create(&history.key, &history.wal_name, vec![commit]).await.unwrap();
 }
 
 /// Appends what `make` adds to the history, and takes it back from there if that fails.
-pub async fn append<J: Journal>(
+pub(crate) async fn append<J: Journal>(
     journal: &J,
     history: &mut History,
     make: impl FnOnce(&mut History),
@@ -56,21 +54,27 @@ pub async fn append<J: Journal>(
     result
 }
 
-pub async fn work<J: Journal>(journal: &J, history: &mut History) -> Result<(), AppendError> {
+pub(crate) async fn work<J: Journal>(
+    journal: &J,
+    history: &mut History,
+) -> Result<(), AppendError> {
     append(journal, history, |history| drop(history.work(2))).await
 }
 
-pub fn equals(read: &[Commit], written: &[Arc<Commit>]) -> bool {
+pub(crate) fn equals(read: &[Commit], written: &[Arc<Commit>]) -> bool {
     read.iter().eq(written.iter().map(|commit| &**commit))
 }
 
-pub async fn assert_holds<J: Journal>(journal: &J, history: &History) {
+pub(crate) async fn assert_holds<J: Journal>(journal: &J, history: &History) {
     let read = tenure_ports::conformance::read_all(journal, &history.key).await.unwrap();
     assert!(equals(&read, &history.commits), "{read:#?}");
 }
 
 /// The commits that a reader is handed, and how the read ends.
-pub async fn read_with(reader: &JsonlReader, key: &TaskKey) -> (Vec<Commit>, Result<(), ReadError>) {
+pub(crate) async fn read_with(
+    reader: &JsonlReader,
+    key: &TaskKey,
+) -> (Vec<Commit>, Result<(), ReadError>) {
     let commits = Arc::new(Mutex::new(Vec::new()));
     let into = commits.clone();
     let each = move |commit| {
@@ -83,7 +87,7 @@ pub async fn read_with(reader: &JsonlReader, key: &TaskKey) -> (Vec<Commit>, Res
 }
 
 /// The same of a journal.
-pub async fn read_from<J: Journal>(
+pub(crate) async fn read_from<J: Journal>(
     journal: &J,
     key: &TaskKey,
 ) -> (Vec<Commit>, Result<(), ReadError>) {
@@ -99,7 +103,7 @@ pub async fn read_from<J: Journal>(
 }
 
 /// Line number, offset and text of every line of a file.
-pub fn lines_of(bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
+pub(crate) fn lines_of(bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     let mut offset = 0;
     let mut lines = Vec::new();
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -111,7 +115,7 @@ pub fn lines_of(bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
 
 /// What was done to a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Did {
+pub(crate) enum Did {
     Create(PathBuf),
     Open(PathBuf),
     Write(PathBuf, u64, usize),
@@ -126,7 +130,7 @@ pub enum Did {
 
 /// What may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
+pub(crate) enum Op {
     Create,
     /// After so many bytes, with a full disk.
     Write(usize),
@@ -138,30 +142,30 @@ pub enum Op {
 
 /// The file system, which fails when told to and remembers what was done.
 #[derive(Debug, Clone, Default)]
-pub struct TestDisk {
-    pub did: Arc<Mutex<Vec<Did>>>,
-    pub script: Arc<Mutex<VecDeque<Op>>>,
-    pub dir_sync_takes: Duration,
+pub(crate) struct TestDisk {
+    pub(crate) did: Arc<Mutex<Vec<Did>>>,
+    pub(crate) script: Arc<Mutex<VecDeque<Op>>>,
+    pub(crate) dir_sync_takes: Duration,
 }
 
 #[derive(Debug)]
-pub struct TestFile {
+pub(crate) struct TestFile {
     path: PathBuf,
     file: File,
 }
 
 impl TestDisk {
     /// These fail next, each once, in this order; what comes between succeeds.
-    pub fn fail(&self, ops: impl IntoIterator<Item = Op>) {
+    pub(crate) fn fail(&self, ops: impl IntoIterator<Item = Op>) {
         self.script.lock().extend(ops);
     }
 
-    pub fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.script.lock().is_empty()
     }
 
     /// What was done since the last call.
-    pub fn take(&self) -> Vec<Did> {
+    pub(crate) fn take(&self) -> Vec<Did> {
         std::mem::take(&mut self.did.lock())
     }
 
@@ -241,7 +245,7 @@ impl Disk for TestDisk {
 }
 
 /// Copies a data directory as it is now, as if its process had died.
-pub fn crashed(from: &Path) -> TempDir {
+pub(crate) fn crashed(from: &Path) -> TempDir {
     let to = data_dir();
     copy(from, to.path());
     to

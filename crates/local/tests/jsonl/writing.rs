@@ -1,7 +1,5 @@
 //! One writer, many Tasks: locks, names, groups, open files.
 
-mod common;
-
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -9,7 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Did, SMALL, TestDisk, append, assert_holds, create, data_dir, open, wal, work};
+use crate::common::{
+    Did, SMALL, TestDisk, append, assert_holds, create, data_dir, open, wal, work,
+};
 use futures::future::join_all;
 use tenure_local::{JsonlJournal, OpenError, Options};
 use tenure_ports::Journal;
@@ -38,13 +38,17 @@ fn a_second_writer_is_refused() {
 fn the_lock_of_a_killed_process_is_free() {
     let dir = data_dir();
     let test = std::env::current_exe().unwrap();
-    let args = ["--ignored", "--exact", "holds_the_lock", "--nocapture"];
-    let mut child = Command::new(test).args(args).env("TENURE_TEST_DIR", dir.path()).spawn().unwrap();
+    let args = ["--ignored", "--exact", "writing::holds_the_lock", "--nocapture"];
+    let mut child =
+        Command::new(test).args(args).env("TENURE_TEST_DIR", dir.path()).spawn().unwrap();
     while !dir.path().join("held").exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let error = refused(dir.path());
-    assert!(matches!(error, OpenError::Locked { pid: Some(pid), .. } if pid == child.id()), "{error}");
+    assert!(
+        matches!(error, OpenError::Locked { pid: Some(pid), .. } if pid == child.id()),
+        "{error}"
+    );
     child.kill().unwrap();
     child.wait().unwrap();
     open(dir.path());
@@ -74,8 +78,9 @@ fn a_directory_that_cannot_be_used_is_named() {
 fn a_directory_that_is_not_writable_is_refused() {
     let dir = data_dir();
     let test = std::env::current_exe().unwrap();
-    let script = "chmod 555 \"$DIR\"; id nobody >/dev/null && exec setpriv --reuid nobody \"$0\" \"$@\"";
-    let args = ["--ignored", "--exact", "finds_nothing_writable", "--nocapture"];
+    let script =
+        "chmod 555 \"$DIR\"; id nobody >/dev/null && exec setpriv --reuid nobody \"$0\" \"$@\"";
+    let args = ["--ignored", "--exact", "writing::finds_nothing_writable", "--nocapture"];
     let readable = data_dir();
     let copy = readable.path().join("test");
     fs::copy(test, &copy).unwrap();
@@ -143,9 +148,23 @@ async fn a_line_is_an_event() {
     let events: usize = history.commits.iter().map(|commit| commit.events.len()).sum();
     assert_eq!(text.lines().count(), events);
     let fields = [
-        "wal_seq", "session_id", "event_id", "event_type", "actor_agent_id", "actor_run_id",
-        "task_id", "payload", "created_at", "schema_version", "command_id", "command_digest",
-        "commit_id", "commit_index", "commit_count", "epoch", "crc",
+        "wal_seq",
+        "session_id",
+        "event_id",
+        "event_type",
+        "actor_agent_id",
+        "actor_run_id",
+        "task_id",
+        "payload",
+        "created_at",
+        "schema_version",
+        "command_id",
+        "command_digest",
+        "commit_id",
+        "commit_index",
+        "commit_count",
+        "epoch",
+        "crc",
     ];
     for (number, line) in text.lines().enumerate() {
         let places: Vec<_> =

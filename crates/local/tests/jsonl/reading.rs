@@ -1,11 +1,9 @@
 //! Another process looks on.
 
-mod common;
-
 use std::fs;
 use std::sync::Arc;
 
-use common::{append, create, data_dir, equals, open, read_with, wal, work};
+use crate::common::{append, create, data_dir, equals, open, read_with, wal, work};
 use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
 use tenure_local::{JsonlReader, OpenError};

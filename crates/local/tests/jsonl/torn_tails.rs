@@ -1,11 +1,11 @@
 //! What a crash may leave at the end of a log.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{SMALL, append, assert_holds, crashed, create, data_dir, equals, open, read_with, wal};
+use crate::common::{
+    SMALL, append, assert_holds, crashed, create, data_dir, equals, open, read_with, wal,
+};
 use tempfile::TempDir;
 use tenure_local::{JsonlJournal, JsonlReader, Repair};
 use tenure_ports::Journal;
@@ -35,7 +35,7 @@ async fn three_writes() -> (TempDir, History, Vec<u64>) {
 /// Where in the file each commit ends.
 fn commit_ends(path: &Path, history: &History) -> Vec<u64> {
     let bytes = fs::read(path).unwrap();
-    let lines = common::lines_of(&bytes);
+    let lines = crate::common::lines_of(&bytes);
     let end = |last: u64| {
         let (_, offset, line) = lines[usize::try_from(last).unwrap() - 1];
         offset + line.len() as u64
@@ -179,4 +179,21 @@ async fn a_tail_found_torn_later_is_reported_later() {
     assert_eq!(journal.take_repairs(), [Repair { file: path, offset: end, bytes: 100 }]);
     assert_eq!(journal.take_repairs(), []);
     journal.release(&history.key);
+}
+
+/// The report of opening says in lines for people what it says in values for programs.
+#[tokio::test]
+async fn the_report_can_be_printed() {
+    let (dir, history, ends) = three_writes().await;
+    let path = wal(dir.path(), &history);
+    fs::write(&path, &fs::read(&path).unwrap()[..usize::try_from(ends[3] + 7).unwrap()]).unwrap();
+    fs::write(dir.path().join("tasks/s/notes.md"), "x").unwrap();
+    let (_, report) = open(dir.path());
+    let expected = format!(
+        "1 tasks, 1 live\n{}: cut 7 bytes of a torn write at byte {}\n{}: not a log",
+        path.display(),
+        ends[3],
+        dir.path().join("tasks/s/notes.md").display(),
+    );
+    assert_eq!(report.to_string(), expected);
 }

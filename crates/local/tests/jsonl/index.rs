@@ -1,11 +1,9 @@
 //! The index: derived, disposable, and right (P08, STORE-03, STORE-16).
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{append, assert_holds, crashed, create, data_dir, lines_of, open, wal, work};
+use crate::common::{append, assert_holds, crashed, create, data_dir, lines_of, open, wal, work};
 use tempfile::TempDir;
 use tenure_core::status::TaskStatus;
 use tenure_local::{JsonlReader, OpenReport};

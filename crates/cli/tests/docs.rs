@@ -1,0 +1,91 @@
+//! What the documentation lists is what there is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use tenure_core::Code;
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join(path)).unwrap()
+}
+
+/// First cells of the table rows of a section, and their last cells.
+fn rows<'a>(text: &'a str, section: &str) -> Vec<(&'a str, &'a str)> {
+    let (_, rest) = text.split_once(&format!("\n## {section}\n")).unwrap();
+    let section = rest.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let (code, cells) = row.split_once('`').unwrap();
+        (code, cells.trim_end_matches(" |").rsplit("| ").next().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn errors_md_lists_every_error_code_once_in_the_order_of_the_enum() {
+    let text = read("docs/errors.md");
+    let listed: Vec<&str> = rows(&text, "Error codes").into_iter().map(|(code, _)| code).collect();
+    let there_are: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(listed, there_are);
+}
+
+#[test]
+fn errors_md_says_which_errors_are_retryable() {
+    let text = read("docs/errors.md");
+    for line in text.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let Some(code) = Code::from_name(line.split('`').next().unwrap()) else { continue };
+        assert_eq!(line.contains("Retryable."), code.is_retryable(), "{code}");
+    }
+}
+
+#[test]
+fn errors_md_lists_each_reason_once() {
+    let text = read("docs/errors.md");
+    let listed: Vec<&str> = rows(&text, "Reason codes").into_iter().map(|(code, _)| code).collect();
+    assert_eq!(listed.len(), listed.iter().collect::<BTreeSet<_>>().len());
+}
+
+#[test]
+fn reasons_in_the_code_are_listed() {
+    let text = read("docs/errors.md");
+    let listed: BTreeSet<&str> =
+        rows(&text, "Reason codes").into_iter().map(|(code, _)| code).collect();
+    for (file, code) in reasons() {
+        assert!(
+            listed.contains(&*code),
+            "{file} gives the reason {code:?}, which docs/errors.md does not list"
+        );
+    }
+}
+
+/// Codes that appear as reasons in the core and in the built-in handlers.
+fn reasons() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for folder in ["core/src/command", "sdk/src/worker"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            for call in ["Reason::code(\"", "Reason::new(\"", "ctx.fail(\"", "self.fail(\""] {
+                let codes = text.split(call).skip(1).filter_map(|rest| rest.split('"').next());
+                found.extend(codes.map(|code| (path.display().to_string(), code.to_owned())));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn the_readme_names_files_that_are_there() {
+    let text = read("README.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let file = link.split('#').next().unwrap();
+        assert!(file.is_empty() || root.join(file).exists(), "{link}");
+    }
+    assert!(root.join("check").exists() && root.join("examples/hello.yaml").exists());
+}

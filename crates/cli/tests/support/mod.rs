@@ -1,0 +1,182 @@
+//! Runs the binary as a user would: in a folder of its own, with a data directory of its own.
+
+#![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Longest that a run may take on a machine that is busy with other things.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary under test.
+pub const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+
+/// A folder with task files and a data directory.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+}
+
+/// What a finished run left behind.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// Writes a task file.
+    pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `tenure` with these arguments, in this place and nothing of the tester's environment.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(TENURE);
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        for name in ["TENURE_DATA", "TENURE_SESSION", "TENURE_LOG", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn tenure(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// Runs it in a shell that was told so first, such as `ulimit -f 8`.
+    pub fn limited(&self, first: &str, args: &[&str]) -> Ended {
+        let mut command = Command::new("sh");
+        let script = format!("{first}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, TENURE]).args(args).current_dir(self.dir.path());
+        command.output().unwrap().into()
+    }
+
+    /// Starts it and goes on.
+    pub fn start(&self, args: &[&str]) -> Running {
+        let mut command = self.command(args);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running(Some(child))
+    }
+
+    /// `tenure run … -o json`, whatever it ends with.
+    pub fn report(&self, args: &[&str]) -> (Option<i32>, Value) {
+        let ended = self.tenure(&[args, &["-o", "json"]].concat());
+        (ended.code, ended.json())
+    }
+
+    /// Waits until a file of this place is there and not empty.
+    pub fn wait_for(&self, name: &str) {
+        let path = self.path(name);
+        wait_until(|| path.metadata().is_ok_and(|m| m.len() > 0), &path);
+    }
+}
+
+pub fn wait_until(condition: impl Fn() -> bool, what: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{} did not come", what.display());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ended {
+    /// Fails unless it ended with this code.
+    #[track_caller]
+    pub fn with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// Fails unless stderr says this.
+    #[track_caller]
+    pub fn saying(self, text: &str) -> Self {
+        assert!(self.stderr.contains(text), "{text:?} is not said: {self:#?}");
+        self
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    /// stdout as one JSON value a line.
+    #[track_caller]
+    pub fn lines(&self) -> Vec<Value> {
+        let parse =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        self.stdout.lines().map(parse).collect()
+    }
+}
+
+/// A process that does not outlive its test.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn pid(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).unwrap();
+    }
+
+    /// The next line of stderr that has this in it.
+    pub fn hears(&mut self, text: &str) -> String {
+        let stderr = self.0.as_mut().unwrap().stderr.as_mut().unwrap();
+        // One byte at a time, so that nothing is read ahead of whoever reads on.
+        let mut lines = BufReader::with_capacity(1, stderr).lines();
+        lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find(|line| line.contains(text))
+            .unwrap_or_else(|| panic!("{text:?} is not said"))
+    }
+
+    pub fn end(mut self) -> Ended {
+        self.0.take().unwrap().wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The Step of a report.
+#[track_caller]
+pub fn step<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let steps = report["steps"].as_array().unwrap();
+    steps.iter().find(|step| step["step_id"] == id).unwrap_or_else(|| panic!("no step {id}"))
+}

@@ -1,0 +1,140 @@
+//! Operations by name, and who has which (PERM).
+
+use alloc::format;
+
+use super::Caller;
+use crate::reject::{Code, Rejection};
+use crate::status::{Role, names};
+
+names! {
+    /// Operations, by the names callers use (5.2 to 5.4).
+    Operator {
+        /// `agent.task_create`, `create_task`.
+        TaskCreate = "task_create",
+        /// `agent.task_update`, `update_task`.
+        TaskUpdate = "task_update",
+        /// `agent.task_claim_step`.
+        TaskClaimStep = "task_claim_step",
+        /// `agent.task_update_step`.
+        TaskUpdateStep = "task_update_step",
+        /// `agent.task_complete`.
+        TaskComplete = "task_complete",
+        /// `agent.task_fail`.
+        TaskFail = "task_fail",
+        /// `agent.task_cancel`.
+        TaskCancel = "task_cancel",
+        /// `agent.dispatch_worker`, `start_task`.
+        DispatchWorker = "dispatch_worker",
+        /// T03.
+        SubmitTask = "submit_task",
+        /// T07.
+        PauseTask = "pause_task",
+        /// T08.
+        ResumeTask = "resume_task",
+        /// T05.
+        BlockTask = "block_task",
+        /// T06.
+        ReopenTask = "reopen_task",
+        /// Progress, artifacts, delivery of the Task or the held Step.
+        AppendTaskProgress = "append_task_progress",
+        /// RETRY-11.
+        RetryTask = "retry_task",
+        /// REL-03.
+        LinkTasks = "link_tasks",
+        /// REL-03.
+        UnlinkTasks = "unlink_tasks",
+        /// T14.
+        ArchiveTask = "archive_task",
+        /// RUN-03, RUN-09.
+        EndRun = "end_run",
+        /// RUN-12.
+        DeclineRun = "decline_run",
+        /// RUN-02.
+        CancelRun = "cancel_run",
+        /// S26.
+        ReleaseStep = "release_step",
+        /// Internal: a ready Step goes to a worker that asked for work (DISP-14).
+        GrantStep = "grant_step",
+        /// Internal: leases that ended without a word (LEASE-07).
+        ExpireLeases = "expire_leases",
+        /// Internal: something fell due (RECOVER-09).
+        Due = "due",
+        /// `agent.task_get`.
+        TaskGet = "task_get",
+        /// `agent.task_list`.
+        TaskList = "task_list",
+        /// `agent.task_query_steps`.
+        TaskQuerySteps = "task_query_steps",
+        /// `take_run`.
+        TakeRun = "take_run",
+        /// `heartbeat`.
+        Heartbeat = "heartbeat",
+        /// `inspect_task`, `replay_task`.
+        InspectTask = "inspect_task",
+        /// `task_views`.
+        TaskViews = "task_views",
+        /// `task_board_summary`.
+        TaskBoardSummary = "task_board_summary",
+        /// `agent.task_template`.
+        TaskTemplate = "task_template",
+    }
+}
+
+impl Operator {
+    /// Whether a role has the operation in its tool set (PERM-04 to PERM-08, PERM-15).
+    pub const fn is_open_to(self, role: Role) -> bool {
+        use Operator as O;
+        match role {
+            Role::System => true,
+            Role::SubAgent => false,
+            Role::Observer => matches!(
+                self,
+                O::TaskGet | O::TaskList | O::TaskQuerySteps | O::InspectTask | O::TaskViews
+            ),
+            Role::Worker => matches!(
+                self,
+                O::TaskGet
+                    | O::TaskList
+                    | O::TaskQuerySteps
+                    | O::TaskBoardSummary
+                    | O::TaskClaimStep
+                    | O::TaskUpdateStep
+                    | O::AppendTaskProgress
+                    | O::TakeRun
+                    | O::Heartbeat
+                    | O::EndRun
+                    | O::DeclineRun
+                    | O::ReleaseStep
+            ),
+            Role::Orchestrator => !matches!(
+                self,
+                O::TaskClaimStep
+                    | O::TakeRun
+                    | O::Heartbeat
+                    | O::EndRun
+                    | O::DeclineRun
+                    | O::ReleaseStep
+                    | O::GrantStep
+                    | O::ExpireLeases
+                    | O::Due
+            ),
+        }
+    }
+}
+
+/// K1: nobody but the scheduler bears its name, and it bears no other (U12).
+pub fn check_principal(caller: &Caller) -> Result<(), Rejection> {
+    if (caller.agent == crate::id::system_agent()) == (caller.role == Role::System) {
+        return Ok(());
+    }
+    Err(Rejection::new(Code::Unauthenticated, "the name `system` is the scheduler's own"))
+}
+
+/// K2: the operation is in the caller's tool set.
+pub fn check_tool(caller: &Caller, operation: Operator) -> Result<(), Rejection> {
+    if operation.is_open_to(caller.role) {
+        return Ok(());
+    }
+    let message = format!("{operation} is not a tool of a {}", caller.role);
+    Err(Rejection::new(Code::ToolNotAvailable, message).with("operation", operation.as_str()))
+}

@@ -1,0 +1,122 @@
+//! Changing records: each is noted first, so that it can be taken back, and leaves the indexes and
+//! enters them again. What a Step becomes reaches those that wait for it.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::undo::Note;
+use super::{Attempt, Run, StepState, Task};
+use crate::status::StepStatus;
+use crate::table::Pos;
+
+impl Task {
+    pub(crate) fn change_attempt(&mut self, pos: Pos, change: impl FnOnce(&mut Attempt)) {
+        self.note_attempt(pos);
+        change(&mut self.attempts[pos]);
+    }
+
+    pub(super) fn change_run(&mut self, pos: Pos, change: impl FnOnce(&mut Run)) {
+        self.note(|task| Note::Run(pos, Box::new(task.runs[pos].clone())));
+        self.derived.take_run(pos, &self.runs[pos]);
+        change(&mut self.runs[pos]);
+        self.derived.put_run(pos, &self.runs[pos]);
+    }
+
+    pub(super) fn add_run(&mut self, run: Run) -> Pos {
+        self.note(|_| Note::RunAdded);
+        self.derived.put_run(crate::table::next_pos(self.runs.len()), &run);
+        self.runs.push(run)
+    }
+
+    /// Changes a Step's state, keeps the indexes, and carries what it means to its dependents.
+    pub(crate) fn change(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
+        let before = Signals::of(&self.steps[pos].state);
+        self.change_alone(pos, change);
+        self.spread(pos, before);
+    }
+
+    pub(crate) fn change_alone(&mut self, pos: Pos, change: impl FnOnce(&mut StepState)) {
+        self.note_step(pos);
+        self.index_out(pos);
+        change(&mut self.steps[pos].state);
+        self.index_in(pos);
+    }
+
+    /// Tells dependents that a Step became (or ceased to be) completed, dead or fatal.
+    fn spread(&mut self, pos: Pos, before: Signals) {
+        let now = Signals::of(&self.steps[pos].state);
+        if now == before || self.steps[pos].dependents.is_empty() {
+            return;
+        }
+        self.spread_all(alloc::vec![Turn { pos, before, now }]);
+    }
+
+    /// Tells dependents of turned Steps, and theirs, as far as it changes them. A worklist, not
+    /// recursion: chains may be long. The last one in `work` goes first, with all that it leads to.
+    pub(crate) fn spread_all(&mut self, mut work: Vec<Turn>) {
+        while let Some(Turn { pos, before, now }) = work.pop() {
+            if now == before {
+                continue;
+            }
+            for i in 0..self.steps[pos].dependents.len() {
+                let dependent = self.steps[pos].dependents[i];
+                let then = Signals::of(&self.steps[dependent].state);
+                self.change_alone(dependent, |s| {
+                    s.unmet = shift(s.unmet, !before.completed, !now.completed);
+                    s.dead = shift(s.dead, before.dead, now.dead);
+                    s.fatal = shift(s.fatal, before.fatal, now.fatal);
+                });
+                let now = Signals::of(&self.steps[dependent].state);
+                work.push(Turn { pos: dependent, before: then, now });
+            }
+        }
+    }
+
+    /// Makes a Step of a new Task wait for its dependencies.
+    pub(super) fn link(&mut self, pos: Pos) {
+        let spec = Arc::clone(&self.steps[pos].spec);
+        let (mut unmet, mut dead, mut fatal) = (0, 0, 0);
+        for id in &spec.depends_on_step_ids {
+            let Some(dep) = self.find_step(id) else { continue };
+            let on = &mut self.steps[dep];
+            if let Err(place) = on.dependents.binary_search(&pos) {
+                on.dependents.insert(place, pos);
+            }
+            unmet += u32::from(on.state.status != StepStatus::Completed);
+            dead += u32::from(on.state.is_dead());
+            fatal += u32::from(on.state.is_fatal());
+        }
+        let state = &mut self.steps[pos].state;
+        (state.unmet, state.dead, state.fatal) = (unmet, dead, fatal);
+    }
+}
+
+/// What a Step means to its dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signals {
+    pub(crate) completed: bool,
+    pub(crate) dead: bool,
+    /// Never without `dead`.
+    pub(crate) fatal: bool,
+}
+
+impl Signals {
+    pub(crate) fn of(state: &StepState) -> Self {
+        let completed = state.status == StepStatus::Completed;
+        Self { completed, dead: state.is_dead(), fatal: state.is_fatal() }
+    }
+}
+
+/// A Step that means something else to its dependents than they know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) pos: Pos,
+    /// What they know.
+    pub(crate) before: Signals,
+    pub(crate) now: Signals,
+}
+
+fn shift(count: u32, was: bool, is: bool) -> u32 {
+    count + u32::from(is) - u32::from(was)
+}

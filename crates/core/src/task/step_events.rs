@@ -1,0 +1,390 @@
+//! What an event does to its Step, and to the Attempt and the Run that go with it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use super::apply::{Applied, At};
+use super::undo::Note;
+use super::{Attempt, Run, StepState, Task, text};
+use crate::event::{Body, Event, Facts, LeaseEnd, StepClaimed, StepReopened};
+use crate::id::AttemptId;
+use crate::record::{Reason, add_once};
+use crate::status::{AttemptStatus, EndReason, Outcome, RunState, StepStatus, WaitKind};
+use crate::table::Pos;
+
+impl Task {
+    pub(super) fn apply_to_step(&mut self, pos: Pos, event: &Event, at: At) -> Applied {
+        let from = self.steps[pos].state.status;
+        let to = from.after(&event.body).ok_or_else(|| {
+            format!(
+                "{} on step {} that is {from}",
+                event.body.event_type(),
+                self.steps[pos].spec.step_id
+            )
+        })?;
+        match &event.body {
+            Body::StepReady(_) if self.steps[pos].state.unmet > 0 => Err(format!(
+                "step {} is ready before its dependencies",
+                self.steps[pos].spec.step_id
+            )),
+            Body::StepReady(_) => {
+                self.change(pos, |s| {
+                    s.status = to;
+                    s.ready_at = Some(at.time);
+                    s.not_before = None;
+                    s.updated_at = at.time;
+                });
+                Ok(())
+            }
+            Body::StepClaimed(p) => self.claim(pos, p, event, at),
+            Body::StepStarted(p) => {
+                let attempt = self.open_attempt(pos, p.attempt_id)?;
+                self.change_attempt(attempt, |a| {
+                    a.status = AttemptStatus::Running;
+                    a.lease_expires_at = p.lease_expires_at;
+                });
+                self.change(pos, |s| {
+                    s.status = to;
+                    s.updated_at = at.time;
+                });
+                self.add_facts(pos, p.report.as_deref(), Some(attempt), at)
+            }
+            Body::StepUpdated(p) => {
+                let attempt = p.attempt_id.map(|id| self.open_attempt(pos, id)).transpose()?;
+                if let (Some(attempt), Some(until)) = (attempt, p.lease_expires_at) {
+                    self.change_attempt(attempt, |a| a.lease_expires_at = until);
+                }
+                self.change(pos, |s| s.updated_at = at.time);
+                self.add_facts(pos, p.report.as_deref(), attempt, at)
+            }
+            Body::StepBlocked(p) => {
+                let ending = Ending::of(event, p.attempt_id, Outcome::Blocked, Some(&p.reason));
+                if let Some(attempt) = self.steps[pos].state.current {
+                    self.change_attempt(attempt, |a| a.waited_for = Some(p.wait_kind));
+                }
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    s.wait_kind = Some(p.wait_kind);
+                    s.facts_mut().status_reason = Some(p.reason.clone());
+                })
+            }
+            Body::StepCompleted(p) => {
+                let ending = Ending::of(event, p.attempt_id, Outcome::Completed, p.reason.as_ref());
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    if p.output.is_some() || p.reply.is_some() {
+                        s.facts_mut().output.clone_from(&p.output);
+                        s.facts_mut().reply = p.reply;
+                    }
+                })
+            }
+            Body::StepFailed(p) => {
+                let outcome = p.outcome.unwrap_or(Outcome::Failed);
+                let ending = Ending::of(event, p.attempt_id, outcome, Some(&p.reason));
+                let fatal = self.is_fatal(&ending, &p.reason);
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    s.fatal_failure = fatal;
+                    s.attempt_count = p.attempt_count.unwrap_or(s.attempt_count);
+                    s.facts_mut().status_reason = Some(p.reason.clone());
+                })?;
+                self.head_mut().last_error = Some(Arc::new(p.reason.clone()));
+                Ok(())
+            }
+            Body::StepCancelled(p) => {
+                let ending = Ending::of(event, p.attempt_id, Outcome::Cancelled, p.reason.as_ref());
+                self.settle_step(pos, to, ending, p.report.as_deref(), at, |s| {
+                    if p.reason.is_some() {
+                        s.facts_mut().status_reason.clone_from(&p.reason);
+                    }
+                })
+            }
+            Body::StepReopened(p) => self.reopen(pos, from, p, at),
+            Body::StepLeaseExpired(p) => {
+                let lost = p.reason == LeaseEnd::LeaseExpired;
+                let error = Reason::code(p.reason.as_str());
+                let attempt = self.open_attempt(pos, p.attempt_id)?;
+                let end = if lost { EndReason::Lost } else { EndReason::Released };
+                self.end_attempt(attempt, p.reason.outcome(), Some(&error), None, end, at);
+                self.change(pos, |s| {
+                    s.status = to;
+                    s.current = None;
+                    s.lost_count = p.lost_count;
+                    s.updated_at = at.time;
+                });
+                if lost {
+                    self.head_mut().last_error = Some(Arc::new(error));
+                }
+                Ok(())
+            }
+            other => Err(format!("{} takes no step_id", other.event_type())),
+        }
+    }
+
+    fn claim(&mut self, pos: Pos, p: &StepClaimed, event: &Event, at: At) -> Applied {
+        let step = &self.steps[pos];
+        if p.fencing_token != at.seq || p.ordinal != step.state.ordinal + 1 {
+            return Err(format!("claim of {} with wrong token or ordinal", step.spec.step_id));
+        }
+        if self.attempts.find(&p.attempt_id).is_some() {
+            return Err(format!("attempt {} exists", p.attempt_id));
+        }
+        let attempt_pos = crate::table::next_pos(self.attempts.len());
+        let run = self.run_of_claim(p, attempt_pos, at)?;
+        let attempt = Attempt {
+            attempt_id: p.attempt_id,
+            step: pos,
+            step_id: self.steps[pos].spec.step_id.clone(),
+            run,
+            run_id: p.run_id,
+            worker_id: event.actor.clone(),
+            ordinal: p.ordinal,
+            fencing_token: p.fencing_token,
+            status: AttemptStatus::Claimed,
+            outcome: None,
+            waited_for: None,
+            error: None,
+            input_refs: match p.input_refs.as_slice() {
+                [] => Arc::default(), // Takes no memory, unlike a list of nothing.
+                refs => Arc::from(refs),
+            },
+            output_refs: Arc::clone(&self.no_refs),
+            checkpoint_refs: Arc::clone(&self.no_refs),
+            completion_summary: None,
+            retry_policy: p.retry_policy.clone(),
+            step_snapshot: Arc::new(p.step_snapshot.clone()),
+            updated_after_dispatch: false,
+            remote: None,
+            started_at: at.time,
+            ended_at: None,
+            lease_ms: u64::try_from(p.lease_expires_at.saturating_sub(at.time)).unwrap_or(0),
+            lease_expires_at: p.lease_expires_at,
+            progress_at: None,
+            previous: self.steps[pos].state.last_attempt,
+            ended_in: None,
+        };
+        self.note(|_| Note::AttemptAdded);
+        self.attempts.push(attempt);
+        self.change(pos, |s| {
+            s.status = StepStatus::Claimed;
+            s.ordinal = p.ordinal;
+            s.current = Some(attempt_pos);
+            s.last_attempt = Some(attempt_pos);
+            s.ready_at = None;
+            s.updated_at = at.time;
+            if s.facts.as_ref().is_some_and(|f| f.progress.is_some()) {
+                s.facts_mut().progress = None;
+            }
+        });
+        if !self.head.picked_up {
+            let head = self.head_mut();
+            head.started_at.get_or_insert(at.time);
+            head.picked_up = true;
+        }
+        Ok(())
+    }
+
+    fn run_of_claim(&mut self, p: &StepClaimed, attempt: Pos, at: At) -> Result<Pos, String> {
+        if let Some(pos) = self.runs.find(&p.run_id) {
+            if self.runs[pos].state != RunState::Dispatched || self.runs[pos].attempt.is_some() {
+                return Err(format!("run {} cannot claim", p.run_id));
+            }
+            self.change_run(pos, |run| {
+                run.state = RunState::Active;
+                run.worker_id = Some(p.worker_id.clone());
+                run.attempt = Some(attempt);
+            });
+            return Ok(pos);
+        }
+        Ok(self.add_run(Run {
+            run_id: p.run_id,
+            worker_pool_id: p.worker_pool_id.clone(),
+            allowed_step_ids: p.allowed_step_ids.as_deref().map(Arc::from),
+            dispatched_by: p.dispatched_by.clone(),
+            worker_id: Some(p.worker_id.clone()),
+            state: RunState::Active,
+            attempt: Some(attempt),
+            end_reason: None,
+            ended_because: None,
+            dispatch_version: at.seq,
+            instructions: None,
+            bindings: None,
+            expires_at: None,
+            created_at: at.time,
+            ended_at: None,
+        }))
+    }
+
+    fn open_attempt(&self, pos: Pos, id: AttemptId) -> Result<Pos, String> {
+        let current = self.steps[pos].state.current;
+        current.filter(|&at| self.attempts[at].attempt_id == id).ok_or_else(|| {
+            format!("attempt {id} is not the current one of step {}", self.steps[pos].spec.step_id)
+        })
+    }
+
+    /// Moves a Step to blocked, completed, failed or cancelled, with what else the event says of it,
+    /// and ends its Attempt if one is open.
+    fn settle_step(
+        &mut self,
+        pos: Pos,
+        to: StepStatus,
+        ending: Ending<'_>,
+        report: Option<&Facts>,
+        at: At,
+        also: impl FnOnce(&mut StepState),
+    ) -> Applied {
+        let attempt = ending.attempt_id.map(|id| self.open_attempt(pos, id)).transpose()?;
+        if attempt.is_none() && self.steps[pos].state.status.is_held() {
+            return Err(format!("step {} has an open attempt", self.steps[pos].spec.step_id));
+        }
+        self.add_facts(pos, report, attempt, at)?;
+        if let Some(attempt) = attempt {
+            let end = self.end_reason(attempt, &ending);
+            let summary = report.and_then(|r| r.result_summary.as_deref());
+            self.end_attempt(attempt, ending.outcome, ending.error, summary, end, at);
+        }
+        self.change(pos, |s| {
+            s.status = to;
+            s.current = None;
+            s.ready_at = None;
+            s.not_before = None;
+            s.wait_kind = None;
+            s.updated_at = at.time;
+            also(s);
+        });
+        Ok(())
+    }
+
+    /// Who ended an Attempt decides how its Run ended (3.4).
+    fn end_reason(&self, attempt: Pos, ending: &Ending<'_>) -> EndReason {
+        let code = ending.error.map_or("", |e| e.code.as_str());
+        match (ending.by_system, code) {
+            (true, "task_failed" | "task_cancelled") => EndReason::TaskTerminal,
+            (true, "worker_cancelled") => EndReason::Cancelled,
+            (true, "worker_timeout") => EndReason::TimedOut,
+            (true, _) => EndReason::FinishedWithoutTerminalStepStatus,
+            (false, _) if ending.run == Some(self.attempts[attempt].run_id) => EndReason::Completed,
+            (false, _) => EndReason::Revoked,
+        }
+    }
+
+    /// Whether a failure fails an automatic Task: not one that an orchestrator wrote or asked for
+    /// (POL-05).
+    fn is_fatal(&self, ending: &Ending<'_>, reason: &Reason) -> bool {
+        let by_holder = ending.run.is_some()
+            && ending.attempt_id.and_then(|id| self.attempt(id)).map(|a| a.run_id) == ending.run;
+        (ending.by_system || by_holder) && reason.code != "worker_cancelled"
+    }
+
+    fn end_attempt(
+        &mut self,
+        attempt: Pos,
+        outcome: Outcome,
+        error: Option<&Reason>,
+        summary: Option<&str>,
+        end: EndReason,
+        at: At,
+    ) {
+        self.change_attempt(attempt, |a| {
+            a.status = AttemptStatus::Ended;
+            a.outcome = Some(outcome);
+            a.error = error.cloned().map(Arc::new);
+            a.completion_summary = summary.map(text);
+            a.ended_at = Some(at.time);
+            a.ended_in = Some(at.written);
+        });
+        self.change_run(self.attempts[attempt].run, |run| {
+            run.state = RunState::Ended;
+            run.end_reason = Some(end);
+            run.ended_at = Some(at.time);
+        });
+    }
+
+    fn reopen(&mut self, pos: Pos, from: StepStatus, p: &StepReopened, at: At) -> Applied {
+        if p.from != from {
+            return Err(format!("reopened from {} but it is {from}", p.from));
+        }
+        let answers = self.steps[pos].state.wait_kind;
+        if matches!(answers, Some(WaitKind::Input | WaitKind::Permission)) && self.head.picked_up {
+            self.head_mut().picked_up = false;
+        }
+        self.change(pos, |s| {
+            s.status = StepStatus::Pending;
+            s.fatal_failure = false;
+            s.wait_kind = None;
+            s.not_before = p.not_before;
+            s.updated_at = at.time;
+            if p.counters_reset {
+                (s.attempt_count, s.lost_count) = (0, 0);
+            }
+            if s.facts.is_some() || !p.input_refs.is_empty() {
+                let facts = s.facts_mut();
+                facts.result_summary = None;
+                facts.artifact_ids.clear();
+                facts.status_reason = None;
+                facts.progress = None;
+                add_once(&mut facts.input_refs, &p.input_refs);
+            }
+        });
+        Ok(())
+    }
+
+    fn add_facts(
+        &mut self,
+        pos: Pos,
+        report: Option<&Facts>,
+        attempt: Option<Pos>,
+        at: At,
+    ) -> Applied {
+        if let Some(attempt) = attempt {
+            self.change_attempt(attempt, |a| {
+                a.progress_at = Some(at.time);
+                let Some(report) = report else { return };
+                if !report.output_refs.is_empty() {
+                    add_once(Arc::make_mut(&mut a.output_refs), &report.output_refs);
+                }
+                if !report.checkpoint_refs.is_empty() {
+                    add_once(Arc::make_mut(&mut a.checkpoint_refs), &report.checkpoint_refs);
+                }
+                if let Some(remote) = &report.remote {
+                    a.remote = Some(Arc::new(remote.clone()));
+                }
+            });
+        }
+        let Some(report) = report else { return Ok(()) };
+        let ids = self.add_artifacts(pos, report, attempt, at)?;
+        self.change(pos, |s| {
+            let facts = s.facts_mut();
+            if let Some(summary) = &report.result_summary {
+                facts.result_summary = Some(text(summary));
+            }
+            if let Some(delta) = &report.progress {
+                facts.progress.get_or_insert_default().merge(delta, at.time);
+            }
+            if report.remote.is_some() {
+                facts.remote.clone_from(&report.remote);
+            }
+            add_once(&mut facts.artifact_ids, &ids);
+        });
+        Ok(())
+    }
+}
+
+/// How and by whom an Attempt ends.
+struct Ending<'a> {
+    attempt_id: Option<AttemptId>,
+    outcome: Outcome,
+    error: Option<&'a Reason>,
+    run: Option<crate::id::RunId>,
+    by_system: bool,
+}
+
+impl<'a> Ending<'a> {
+    fn of(
+        event: &Event,
+        attempt_id: Option<AttemptId>,
+        outcome: Outcome,
+        error: Option<&'a Reason>,
+    ) -> Self {
+        let by_system = event.run.is_none() && event.actor == crate::id::system_agent();
+        Self { attempt_id, outcome, error, run: event.run, by_system }
+    }
+}

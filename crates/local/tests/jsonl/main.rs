@@ -1,0 +1,12 @@
+//! The embedded adapters, seen from outside. One binary, so that it is linked once.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod common;
+mod conformance;
+mod damage;
+mod failures;
+mod index;
+mod reading;
+mod torn_tails;
+mod writing;

@@ -1,0 +1,242 @@
+//! What the lines of a log say together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use super::line::Line;
+
+/// Faults that are written out; more say nothing new.
+const FAULTS_SHOWN: usize = 20;
+
+/// What a sound log says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// How the Task ended, as the last event is called.
+    pub ended: Option<String>,
+    /// Steps, and how many Attempts each had.
+    pub attempts: BTreeMap<String, u64>,
+    /// Steps that completed, by event.
+    pub completed: BTreeSet<String>,
+    /// Bytes up to the end of the last whole commit.
+    pub whole_bytes: usize,
+    /// Attempts that ended because their process died.
+    pub host_restarted: u64,
+}
+
+/// What is known after some lines.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    seq: u64,
+    time: i64,
+    /// Commit that is not whole yet: its id, how many events it has, how many came.
+    open: Option<(String, u32, u32)>,
+    commits: BTreeSet<String>,
+    name: Option<(String, String)>,
+    steps: BTreeMap<String, Step>,
+    token: u64,
+    summary: Summary,
+    faults: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Step {
+    parents: Vec<String>,
+    ordinal: u64,
+    /// The Attempt that is not over.
+    attempt: Option<String>,
+    past: BTreeSet<String>,
+    completed: u32,
+}
+
+impl History {
+    pub(super) fn fault(&mut self, number: u64, what: &str) {
+        self.faults.push(format!("line {number}: {what}"));
+    }
+
+    fn wrong(&mut self, line: &Line, what: &str) {
+        self.fault(
+            line.wal_seq,
+            &format!("{} {}: {what}", line.event_type, line.step_id.as_deref().unwrap_or("")),
+        );
+    }
+
+    /// Takes in a line that ends at this byte.
+    pub(super) fn see(&mut self, line: &Line, end: usize) {
+        self.see_envelope(line);
+        self.see_commit(line);
+        if let Some(end) = &self.summary.ended
+            && !matches!(line.event_type.as_str(), "task_archived" | "task_delivery_updated")
+        {
+            let what = format!("follows {end}");
+            self.wrong(line, &what);
+        }
+        self.see_event(line);
+        self.summary.events += 1;
+        if self.open.is_none() {
+            self.summary.whole_bytes = end;
+        }
+    }
+
+    fn see_envelope(&mut self, line: &Line) {
+        if line.wal_seq != self.seq + 1 {
+            let what = format!("has number {} after {}", line.wal_seq, self.seq);
+            self.wrong(line, &what);
+        }
+        if line.created_at < self.time {
+            self.wrong(line, "is older than the event before it");
+        }
+        let name = (line.session_id.clone(), line.task_id.clone());
+        if *self.name.get_or_insert_with(|| name.clone()) != name {
+            self.wrong(line, "belongs to another task");
+        }
+        if line.actor_agent_id.is_empty() {
+            self.wrong(line, "has no actor");
+        }
+        (self.seq, self.time) = (line.wal_seq, line.created_at);
+    }
+
+    fn see_commit(&mut self, line: &Line) {
+        let (index, count) = (line.commit_index, line.commit_count);
+        let fits = match &self.open {
+            None => index == 0 && self.commits.insert(line.commit_id.clone()),
+            Some((id, all, seen)) => *id == line.commit_id && *all == count && *seen == index,
+        };
+        if !fits {
+            self.wrong(line, "does not continue its commit");
+        }
+        let is_whole = index + 1 == count;
+        self.open = (!is_whole).then(|| (line.commit_id.clone(), count, index + 1));
+    }
+
+    fn see_event(&mut self, line: &Line) {
+        match line.event_type.as_str() {
+            "task_created" => self.see_created(line),
+            "task_step_claimed" => self.see_claim(line),
+            "task_step_completed" => self.see_end(line, true),
+            "task_step_failed" | "task_step_cancelled" | "task_step_blocked" => {
+                self.see_end(line, false)
+            }
+            "task_step_lease_expired" => {
+                if line.text("reason") == Some("host_restarted") {
+                    self.summary.host_restarted += 1;
+                }
+                self.see_end(line, false);
+            }
+            "task_step_ready" => self.see_ready(line),
+            "task_completed" | "task_failed" | "task_cancelled" => {
+                self.summary.ended = Some(line.event_type.clone());
+                self.see_task_end(line);
+            }
+            _ => {}
+        }
+    }
+
+    fn see_created(&mut self, line: &Line) {
+        if line.wal_seq != 1 {
+            self.wrong(line, "is not the first");
+        }
+        let steps = line.payload.get("task").and_then(|task| task.get("steps")?.as_array());
+        for step in steps.into_iter().flatten() {
+            let id = step.get("step_id").and_then(Value::as_str).unwrap_or_default();
+            let parents = step.get("depends_on_step_ids").and_then(Value::as_array);
+            let parents =
+                parents.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+            self.steps
+                .insert(id.to_owned(), Step { parents: parents.collect(), ..Step::default() });
+        }
+    }
+
+    /// The named Step, and whether all before it have completed.
+    fn step(&mut self, line: &Line) -> Option<(&mut Step, bool)> {
+        let id = line.step_id.as_deref().unwrap_or_default();
+        let completed = &self.summary.completed;
+        let step = self.steps.get_mut(id)?;
+        let is_free = step.parents.iter().all(|parent| completed.contains(parent));
+        Some((step, is_free))
+    }
+
+    fn see_ready(&mut self, line: &Line) {
+        match self.step(line) {
+            None => self.wrong(line, "names no step"),
+            Some((_, false)) => self.wrong(line, "comes before a parent has completed"),
+            Some((step, true)) if step.completed > 0 => self.wrong(line, "comes after completion"),
+            Some(_) => {}
+        }
+    }
+
+    fn see_claim(&mut self, line: &Line) {
+        let token = line.number("fencing_token").unwrap_or_default();
+        if token != line.wal_seq || token <= self.token {
+            self.wrong(line, "has a token that does not rise");
+        }
+        self.token = token;
+        let attempt = line.text("attempt_id").unwrap_or_default().to_owned();
+        let ordinal = line.number("ordinal").unwrap_or_default();
+        let Some((step, is_free)) = self.step(line) else {
+            return self.wrong(line, "names no step");
+        };
+        let mut faults = Vec::new();
+        if !is_free {
+            faults.push("comes before a parent has completed");
+        }
+        if step.completed > 0 {
+            faults.push("comes after completion");
+        }
+        if step.attempt.replace(attempt.clone()).is_some() {
+            faults.push("comes while another attempt is open");
+        }
+        if !step.past.insert(attempt) {
+            faults.push("has the id of an earlier attempt");
+        }
+        if ordinal != step.ordinal + 1 {
+            faults.push("leaves a gap between attempts");
+        }
+        step.ordinal = ordinal;
+        faults.into_iter().for_each(|what| self.wrong(line, what));
+        *self.summary.attempts.entry(line.step_id.clone().unwrap_or_default()).or_default() += 1;
+    }
+
+    /// The end of a Step, and of its Attempt if the event names one.
+    fn see_end(&mut self, line: &Line, completes: bool) {
+        let attempt = line.text("attempt_id").map(str::to_owned);
+        let Some((step, _)) = self.step(line) else {
+            return self.wrong(line, "names no step");
+        };
+        let mut faults = Vec::new();
+        if attempt.is_some() && step.attempt.take() != attempt {
+            faults.push("ends an attempt that is not open");
+        }
+        step.completed += u32::from(completes);
+        if step.completed > u32::from(completes) {
+            faults.push("comes after completion");
+        }
+        faults.into_iter().for_each(|what| self.wrong(line, what));
+        if completes {
+            self.summary.completed.extend(line.step_id.clone());
+        }
+    }
+
+    fn see_task_end(&mut self, line: &Line) {
+        if self.steps.values().any(|step| step.attempt.is_some()) {
+            self.wrong(line, "leaves an attempt open");
+        }
+    }
+
+    pub(super) fn finish(mut self, may_be_torn: bool) -> Result<Summary> {
+        if self.open.is_some() && !may_be_torn {
+            self.faults.push("the last commit is not whole".into());
+        }
+        if self.seq == 0 && !may_be_torn {
+            self.faults.push("the log is empty".into());
+        }
+        if self.faults.is_empty() {
+            return Ok(self.summary);
+        }
+        let shown = self.faults.len().min(FAULTS_SHOWN);
+        bail!("{} faults:\n{}", self.faults.len(), self.faults[..shown].join("\n"))
+    }
+}

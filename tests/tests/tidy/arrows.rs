@@ -1,0 +1,62 @@
+//! Arrows between crates point down only.
+
+use serde_json::Value as Json;
+
+use super::{assert_none, metadata, text};
+
+/// What each crate may use of Tenure. Tests and benches use what they like.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("tenure-core", &[]),
+    ("tenure-wire", &["tenure-core"]),
+    ("tenure-ports", &["tenure-core"]),
+    ("tenure-local", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    ("tenure-cluster", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    ("tenure-scheduler", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    ("tenure-gateway", &["tenure-core", "tenure-wire", "tenure-ports", "tenure-sdk"]),
+    ("tenure-telemetry", &[]),
+    (
+        "tenure",
+        &[
+            "tenure-core",
+            "tenure-wire",
+            "tenure-ports",
+            "tenure-local",
+            "tenure-cluster",
+            "tenure-scheduler",
+            "tenure-sdk",
+            "tenure-gateway",
+            "tenure-telemetry",
+        ],
+    ),
+];
+
+/// Members that only test or measure.
+const FREE: &[&str] = &["tenure-tests", "tenure-benches"];
+
+#[test]
+fn arrows_between_crates_point_down_only() {
+    let metadata = metadata(&["--no-deps"]);
+    let mut found = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = text(package, "name");
+        match ARROWS.iter().find(|(known, _)| *known == name) {
+            Some((_, allowed)) => found.extend(wrong_arrows(package, allowed)),
+            None if FREE.contains(&name) => {}
+            None => found.push(format!("{name}: not in the table")),
+        }
+    }
+    assert_none(&found, "a new arrow is a decision: docs/architecture.md and the table here");
+}
+
+/// What a crate is built from. What only its tests use may point anywhere but up from the core,
+/// whose tests shall need nothing either.
+fn wrong_arrows(package: &Json, allowed: &[&str]) -> Vec<String> {
+    let name = text(package, "name");
+    let of_tenure = |dependency: &&Json| text(dependency, "name").starts_with("tenure");
+    let counts = |dependency: &&Json| text(dependency, "kind") != "dev" || name == "tenure-core";
+    let dependencies = package["dependencies"].as_array().unwrap().iter();
+    let wrong = dependencies.filter(of_tenure).filter(counts).map(|d| text(d, "name"));
+    let wrong = wrong.filter(|used| !allowed.contains(used));
+    wrong.map(|used| format!("{name} -> {used}")).collect()
+}
