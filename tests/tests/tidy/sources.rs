@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::{assert_none, files, root};
 
-/// Columns of a line of Rust.
-const COLUMNS_MAX: usize = 100;
+/// Columns of a line of Rust. rustfmt keeps code at 100; comments, macros and what it cannot break
+/// may stand out by a word or two.
+const COLUMNS_MAX: usize = 120;
 /// Lines of a file of Rust.
 const LINES_MAX: usize = 500;
 
@@ -14,9 +15,8 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/core/src/task/mod.rs", 700, "the fields of the aggregate, read as one table"),
     ("crates/core/src/event.rs", 700, "the payloads of all events, in the order of the contract"),
     ("crates/core/src/record.rs", 700, "the records of the contract, in its order"),
-    ("crates/core/tests/random_commands.rs", 900, "one model and the commands it tries"),
-    ("crates/core/tests/rules_report.rs", 700, "a test per rule of one group"),
-    ("crates/wire/tests/samples/mod.rs", 700, "one sample of every event"),
+    ("crates/core/tests/rules/random_commands.rs", 900, "one model and the commands it tries"),
+    ("crates/core/tests/rules/rules_report.rs", 700, "a test per rule of one group"),
 ];
 
 /// Words that say that something is not finished. Put together, so that they do not stand here.

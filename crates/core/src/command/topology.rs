@@ -117,7 +117,8 @@ impl Topology<'_> {
         for (pos, step) in self.patched.steps().filter(|(_, step)| step.removed) {
             let dependents = graph.dependents(pos);
             if !dependents.is_empty() {
-                let deletes = |op: &Operation| matches!(op, Operation::DeleteStep { step_id, .. } if *step_id == step.spec.step_id);
+                let id = &step.spec.step_id;
+                let deletes = |op: &Operation| matches!(op, Operation::DeleteStep { step_id, .. } if step_id == id);
                 return Err(self
                     .has_dependents(step, &dependents)
                     .with("op_index", self.last(deletes)));

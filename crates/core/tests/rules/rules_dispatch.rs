@@ -1,0 +1,182 @@
+//! DISP: `dispatch_worker` and the Runs it makes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common;
+use common::*;
+use tenure_core::command::{Dispatch, RunOutcome, Wait};
+use tenure_core::event::Bindings;
+use tenure_core::status::{Policy, RunState, StepStatus};
+use tenure_core::task::Made;
+use tenure_core::{Code, Command, Limits};
+
+fn dispatch() -> Dispatch {
+    Dispatch {
+        allowed_step_ids: None,
+        bindings: None,
+        instructions: None,
+        wait: None,
+        worker_pool_id: pool_id(POOL),
+    }
+}
+
+/// DISP-02, DISP-05, R01, U14, DISP-16: a dispatch makes a Run of the log, with everything it was
+/// given, and starts nothing.
+#[test]
+fn a_dispatch_makes_a_run() {
+    let mut t = Fixture::manual("a");
+    let bindings = Bindings { thread_id: Some("th".into()), environment_ref: Some("env".into()) };
+    let outcome = t.ok(Command::DispatchWorker(Dispatch {
+        bindings: Some(bindings.clone()),
+        instructions: Some("be kind".into()),
+        ..dispatch()
+    }));
+    assert_eq!(t.events(), ["task_run_dispatched"]);
+    assert_eq!(t.actors(), [ORCHESTRATOR]);
+    let Made::Run(at) = outcome.reply.made else { panic!("{:?}", outcome.reply.made) };
+    t.restart();
+    let run = t.task.run_at(at);
+    assert_eq!(
+        (run.state, run.attempt, run.worker_id.as_ref()),
+        (RunState::Dispatched, None, None)
+    );
+    assert_eq!((run.dispatch_version, run.expires_at), (t.task.version(), Some(t.now + 300_000)));
+    assert_eq!(run.dispatched_by.as_str(), ORCHESTRATOR);
+    assert_eq!(run.instructions.as_deref(), Some("be kind"));
+    assert_eq!(run.bindings.as_deref(), Some(&bindings));
+    assert_eq!(run.allowed_step_ids, None);
+    assert_eq!(t.status("a"), StepStatus::Ready);
+}
+
+/// DISP-06, DISP-07, DISP-08, DISP-09: what `allowed_step_ids` may name.
+#[test]
+fn a_scope_names_known_steps_once() {
+    let mut t = Fixture::manual("a b<-a gone");
+    t.ok(patch(json!([{"op": "delete_step", "step_id": "gone"}])));
+    let scope = |ids: &[&str]| {
+        let allowed_step_ids = Some(ids.iter().map(|i| id(i)).collect());
+        Command::DispatchWorker(Dispatch { allowed_step_ids, ..dispatch() })
+    };
+    let no = t.refuse(scope(&[]), Code::ValidationError);
+    assert_eq!(no.details["field"], "allowed_step_ids");
+    for unknown in ["never", "gone"] {
+        let no = t.refuse(scope(&["a", unknown]), Code::StepNotFound);
+        assert_eq!(no.details["step_id"], unknown);
+    }
+    t.ok(scope(&["b", "a", "b", "a"]));
+    assert_eq!(t.payload("task_run_dispatched")["allowed_step_ids"], json!(["b", "a"]));
+}
+
+/// DISP-10, DISP-11: the scope is hard, whatever the status; inside it the worker picks.
+#[test]
+fn a_run_claims_inside_its_scope_only() {
+    let mut t = Fixture::manual("a b c x@gpu");
+    let run = t.dispatch_for(POOL, Some(&["b", "c", "x"]));
+    let ant = t.member("ant", run);
+    t.refuse_as(&ant, claim_command(run, "a"), Code::StepOutOfScope);
+    t.refuse_as(&ant, claim_command(run, "x"), Code::StepOutOfScope);
+    t.ok_as(&ant, claim_command(run, "c"));
+}
+
+/// DISP-04, TASK-09: a Task that stands still, is closing or has ended is not dispatched.
+#[test]
+fn a_task_that_cannot_run_is_not_dispatched() {
+    let go = || Command::DispatchWorker(dispatch());
+    let mut t = Fixture::draft("a");
+    assert_eq!(t.refuse(go(), Code::TaskNotDispatchable).details["status"], "draft");
+    let mut t = Fixture::manual("a");
+    t.ok(block_task());
+    assert_eq!(t.refuse(go(), Code::TaskNotDispatchable).details["status"], "blocked");
+    t.ok(Command::ReopenTask(Default::default()));
+    t.ok(Command::PauseTask(Default::default()));
+    assert_eq!(t.refuse(go(), Code::TaskNotDispatchable).details["status"], "paused");
+    t.ok(Command::ResumeTask(Default::default()));
+    t.claim("a");
+    t.ok(cancel_task());
+    t.refuse(go(), Code::TaskCancelling);
+    t.due_at(t.task.next_due().unwrap());
+    t.refuse(go(), Code::TaskTerminal);
+}
+
+/// 5.2 `agent.dispatch_worker`: the Task's status is judged before the ids.
+#[test]
+fn dispatchs_checks_come_in_the_order_of_the_table() {
+    let mut t = Fixture::manual("a");
+    t.ok(block_task());
+    let allowed_step_ids = Some(vec![id("never")]);
+    let command = Command::DispatchWorker(Dispatch { allowed_step_ids, ..dispatch() });
+    t.refuse(command, Code::TaskNotDispatchable);
+}
+
+/// DISP-03, DISP-14: under dispatch=auto an orchestrator may still dispatch; such a Run is no
+/// automatic one.
+#[test]
+fn an_automatic_task_may_be_dispatched_by_hand() {
+    let mut t = Fixture::auto("a b");
+    let held = t.claim("b");
+    assert_eq!(t.run_of(held.run_id).dispatched_by.as_str(), ORCHESTRATOR);
+    let granted = t.grant("bee", POOL).unwrap();
+    assert_eq!(t.run_of(granted.run_id).dispatched_by.as_str(), "system");
+}
+
+/// DISP-12, DISP-13, P35: a caller may wait for the Run's end; a replay waits again until it has
+/// ended.
+#[test]
+fn a_dispatcher_may_wait_for_the_runs_end() {
+    let mut t = Fixture::manual("a");
+    let waiting = Command::DispatchWorker(Dispatch { wait: Some(true), ..dispatch() });
+    let envelope =
+        Envelope { command_id: Some("d".into()), digest: Some([4; 32]), ..Envelope::default() };
+    let first = t.run_with(&orchestrator(), &waiting, &envelope).unwrap();
+    let Some(Wait::RunEnd(at)) = first.reply.waits else { panic!("{:?}", first.reply.waits) };
+    let again = t.run_with(&orchestrator(), &waiting, &envelope).unwrap();
+    assert_eq!((again.reply.waits, again.reply.made), (first.reply.waits, Made::Run(at)));
+    let held = t.claim_under("ant", t.task.run_at(at).run_id, "a");
+    t.end(&held, RunOutcome::Finished);
+    let again = t.run_with(&orchestrator(), &waiting, &envelope).unwrap();
+    assert_eq!((again.reply.waits, again.commit), (None, None));
+}
+
+/// TASK-13, R05: Runs that nobody used outlive a pause.
+#[test]
+fn unused_runs_outlive_a_pause() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    t.ok(Command::PauseTask(Default::default()));
+    t.ok(Command::ResumeTask(Default::default()));
+    t.claim_under("ant", run, "a");
+}
+
+/// 5.4 `take_run`, DISP-16: Runs are offered oldest first, to members of their pool, while unused
+/// and not taken; a Run given back is offered again.
+#[test]
+fn unused_runs_are_offered_oldest_first() {
+    let mut t = Fixture::manual("a b c");
+    let runs = [t.dispatch(POOL), t.dispatch(POOL), t.dispatch(POOL)];
+    t.dispatch("gpu");
+    let offered = |t: &Fixture| -> Vec<_> {
+        t.task.runs_to_take(&pool_id(POOL), t.now).map(|r| r.run_id).collect()
+    };
+    assert_eq!(offered(&t), runs);
+    assert!(t.task.take_run(runs[0], &agent_id("ant")));
+    assert!(t.task.take_run(runs[0], &agent_id("ant")), "asked again by the same worker");
+    t.claim_under("bee", runs[1], "a");
+    assert!(!t.task.take_run(runs[1], &agent_id("bee")), "it is used");
+    assert_eq!(offered(&t), runs[2..]);
+    t.task.give_run_back(runs[0]);
+    assert_eq!(offered(&t), [runs[0], runs[2]]);
+    t.now += 300_000;
+    assert_eq!(offered(&t), [], "expired");
+}
+
+/// K3, P30: instructions are bounded, at the limit and one over.
+#[test]
+fn instructions_are_bounded() {
+    let limits = Limits { progress_bytes_max: 5, ..Limits::default() };
+    let mut t = Fixture::try_create(create_input("a"), Policy::Manual, limits).unwrap();
+    let with = |n: usize| {
+        Command::DispatchWorker(Dispatch { instructions: Some("x".repeat(n)), ..dispatch() })
+    };
+    t.refuse(with(6), Code::ValidationError);
+    t.ok(with(5));
+}

@@ -1,0 +1,136 @@
+//! ID: identifiers.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common;
+use common::*;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{HandlerName, PoolId, SessionId, StepId, TaskId, WalName};
+use tenure_core::status::{Policy, StepStatus};
+use tenure_core::{Code, Cx, Limits};
+
+const BAD: [&str; 14] =
+    ["", " ", "A", "a b", "a.b", "a/b", "..", ".", "ä", "a\n", "a:b", "a\\b", "a\0", "CON "];
+
+/// ID-02, ID-05, ID-08: one form for every name that people choose, without path meaning.
+#[test]
+fn names_are_lower_case_letters_digits_hyphen_and_underscore() {
+    for good in ["a", "0", "-", "_", "a-b_c9", &"x".repeat(64)] {
+        assert!(TaskId::new(good).is_ok(), "{good:?}");
+        assert!(StepId::new(good).is_ok(), "{good:?}");
+        assert!(PoolId::new(good).is_ok(), "{good:?}");
+        assert!(HandlerName::new(good).is_ok(), "{good:?}");
+        assert!(WalName::new(good).is_ok(), "{good:?}");
+        assert!(SessionId::new(good).is_ok(), "{good:?}");
+    }
+    let long = "x".repeat(65);
+    for bad in BAD.into_iter().chain([long.as_str()]) {
+        assert!(TaskId::new(bad).is_err(), "{bad:?}");
+        assert!(StepId::new(bad).is_err(), "{bad:?}");
+        assert!(PoolId::new(bad).is_err(), "{bad:?}");
+        assert!(HandlerName::new(bad).is_err(), "{bad:?}");
+        assert!(WalName::new(bad).is_err(), "{bad:?}");
+    }
+}
+
+/// ID-08: a session id has 128 characters at most.
+#[test]
+fn session_ids_are_twice_as_long() {
+    assert!(SessionId::new("x".repeat(128)).is_ok());
+    assert!(SessionId::new("x".repeat(129)).is_err());
+    assert!(BAD.into_iter().all(|bad| SessionId::new(bad).is_err()));
+}
+
+/// ID-02, ID-05: a bad id does not pass the stored form either, and says what would be right.
+#[test]
+fn a_bad_id_is_refused_where_it_enters() {
+    assert!(serde_json::from_str::<StepId>("\"a/b\"").is_err());
+    assert!(serde_json::from_str::<TaskId>("\"../x\"").is_err());
+    let rejection: tenure_core::Rejection = StepId::new("A").unwrap_err().into();
+    assert_eq!(rejection.code, Code::ValidationError);
+    assert_eq!(rejection.details["field"], "step_id");
+}
+
+/// ID-01: the scheduler never makes a `task_id`.
+#[test]
+fn a_create_without_a_task_id_is_refused() {
+    let given = CreateTask { task_id: None, ..create_input("a") };
+    let rejection = Fixture::try_create(given, Policy::Manual, Limits::default()).unwrap_err();
+    assert_eq!(rejection.code, Code::ValidationError);
+    assert_eq!(rejection.details["field"], "task_id");
+}
+
+/// ID-03: a second create with the same id is a conflict, whatever became of the first Task.
+#[test]
+fn a_task_id_is_used_once_for_ever() {
+    let mut t = Fixture::manual("a");
+    let recreate = |t: &mut Fixture| {
+        let (caller, limits) = (orchestrator(), Limits::default());
+        let cx = Cx {
+            caller: &caller,
+            stamp: t.stamp(),
+            command_id: None,
+            digest: None,
+            expected_version: None,
+            trace: None,
+            epoch: 0,
+            limits: &limits,
+        };
+        t.task.recreated(&cx, &create_input("a")).unwrap_err().code
+    };
+    assert_eq!(recreate(&mut t), Code::TaskIdConflict);
+    t.ok(cancel_task());
+    assert_eq!(recreate(&mut t), Code::TaskIdConflict);
+}
+
+/// ID-04, ID-05: step ids come from the orchestrator and are unique in their Task.
+#[test]
+fn step_ids_are_unique_in_their_task() {
+    let given = create_input("a b a");
+    let rejection = Fixture::try_create(given, Policy::Manual, Limits::default()).unwrap_err();
+    assert_eq!(rejection.code, Code::ValidationError);
+    assert_eq!(rejection.details["field"], "steps[2].step_id");
+    let mut t = Fixture::manual("a");
+    let step = |id: &str| {
+        json!({"op": "add_step", "step":
+            {"step_id": id, "title": "", "summary": "", "depends_on_step_ids": []}})
+    };
+    let rejection = t.refuse(patch(json!([step("b"), step("a")])), Code::ValidationError);
+    assert_eq!(rejection.details["op_index"], 1);
+    let rejection = t.refuse(patch(json!([step("b"), step("b")])), Code::ValidationError);
+    assert_eq!(rejection.details["op_index"], 1);
+    t.ok(patch(json!([step("b")])));
+}
+
+/// ID-06: the id of a deleted Step is never used again, in the same patch or later.
+#[test]
+fn a_deleted_step_id_is_never_used_again() {
+    let mut t = Fixture::manual("a b");
+    let held = t.claim("a");
+    t.ok_as(&held.caller(), held.releases());
+    let add = json!({"op": "add_step", "step":
+        {"step_id": "a", "title": "", "summary": "", "depends_on_step_ids": []}});
+    let delete = json!({"op": "delete_step", "step_id": "a"});
+    let rejection = t.refuse(patch(json!([delete, add])), Code::ValidationError);
+    assert_eq!(rejection.details["op_index"], 1);
+    t.ok(patch(json!([delete])));
+    t.refuse(patch(json!([add])), Code::ValidationError);
+    t.restart();
+    t.refuse(patch(json!([add])), Code::ValidationError);
+    assert_eq!(t.attempt_of(&held).step_id, id("a"), "its history is only its own");
+}
+
+/// ID-07: Runs and Attempts get ids of their own, also for the same Step and worker.
+#[test]
+fn runs_and_attempts_never_share_an_id() {
+    let mut t = Fixture::manual("a");
+    let first = t.claim("a");
+    t.report(&first, StepStatus::Failed);
+    t.write("a", StepStatus::Pending);
+    let second = t.claim("a");
+    assert_ne!(first.run_id, second.run_id);
+    assert_ne!(first.attempt_id, second.attempt_id);
+    assert_eq!(t.attempt_of(&first).ordinal, 1);
+    assert_eq!(t.attempt_of(&second).ordinal, 2);
+    let ids: std::collections::BTreeSet<_> = t.log.iter().map(|c| c.commit_id).collect();
+    assert_eq!(ids.len(), t.log.len());
+}

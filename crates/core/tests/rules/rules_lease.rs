@@ -1,0 +1,183 @@
+//! LEASE: how a lease ends without a word, and what becomes of its Step.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common;
+use common::*;
+use tenure_core::event::LeaseEnd;
+use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus};
+use tenure_core::{Code, Command};
+
+/// LEASE-07 to LEASE-10, S11, A07, R10: the Attempt is lost and the Step ready again, in one
+/// commit of the scheduler's.
+#[test]
+fn an_expired_lease_loses_the_attempt_and_offers_the_step_again() {
+    for started in [false, true] {
+        let mut t = Fixture::manual("a");
+        let held = t.claim("a");
+        if started {
+            t.start(&held);
+        }
+        t.lose(&held);
+        assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_ready a"]);
+        assert_eq!(t.actors(), ["system", "system"]);
+        let state = &t.step("a").state;
+        assert_eq!((state.current, state.lost_count, state.attempt_count), (None, 1, 0));
+        let (attempt, run) = (t.attempt_of(&held), t.run_of(held.run_id));
+        assert_eq!(attempt.outcome, Some(Outcome::Lost));
+        assert_eq!(attempt.error.as_ref().unwrap().code, "lease_expired");
+        assert_eq!((run.state, run.end_reason), (RunState::Ended, Some(EndReason::Lost)));
+        let payload = t.payload("task_step_lease_expired");
+        assert_eq!(payload["run_id"], held.run_id.to_string());
+        assert_eq!(payload["lost_count"], 1);
+        assert_eq!(payload["reason"], "lease_expired");
+    }
+}
+
+/// LEASE-10, STEP-26: where dependencies no longer hold, the Step stays pending.
+#[test]
+fn a_lost_step_whose_dependencies_changed_waits_for_them() {
+    let mut t = Fixture::manual("a b");
+    let held = t.claim("a");
+    let operation = json!([{"op": "add_dependency", "step_id": "a", "depends_on_step_id": "b"}]);
+    t.ok(patch(operation));
+    t.lose(&held);
+    assert_eq!(t.events(), ["task_step_lease_expired a"]);
+    assert_eq!(t.statuses("a b"), "a:pending b:ready");
+}
+
+/// LEASE-11, LEASE-13, ATT-04, ATT-05: the next claim is a new Attempt with a greater token.
+#[test]
+fn every_new_claim_has_a_greater_token_and_the_next_ordinal() {
+    let mut t = Fixture::manual("a");
+    let mut last = 0;
+    for ordinal in 1..=4 {
+        let held = t.claim("a");
+        assert!(held.token > last);
+        assert_eq!(held.token, t.task.version());
+        assert_eq!(t.attempt_of(&held).ordinal, ordinal);
+        last = held.token;
+        t.lose(&held);
+    }
+}
+
+/// LEASE-12, TASK-16, WAL-11: any number of losses ends no Task, and what is lost already writes
+/// nothing.
+#[test]
+fn losses_alone_end_no_task_and_are_written_once() {
+    let mut t = Fixture::manual("a");
+    for _ in 0..20 {
+        let held = t.claim("a");
+        t.lose(&held);
+        let version = t.task.version();
+        t.lose(&held);
+        assert_eq!(t.task.version(), version);
+    }
+    assert_eq!(t.status("a"), StepStatus::Ready);
+}
+
+/// K11, LEASE-06: several leases end in one commit, Steps in creation order.
+#[test]
+fn leases_that_end_together_are_one_commit_in_creation_order() {
+    let mut t = Fixture::manual("a b c");
+    let (c, a) = (t.claim("c"), t.claim("a"));
+    t.ok_as(&system(), expire(&[&c, &a, &c], LeaseEnd::LeaseExpired));
+    assert_eq!(
+        t.events(),
+        [
+            "task_step_lease_expired a",
+            "task_step_lease_expired c",
+            "task_step_ready a",
+            "task_step_ready c"
+        ]
+    );
+}
+
+/// S12, RETRY-08: the loss that uses up `max_lost` fails the Step, with code `lost` and no retry.
+#[test]
+fn the_last_loss_fails_the_step() {
+    let mut t = with_policy("a", json!({"max_lost": 2, "max_attempts": 9}), Policy::Manual);
+    let held = t.claim("a");
+    t.lose(&held);
+    assert_eq!(t.status("a"), StepStatus::Ready);
+    let held = t.claim("a");
+    t.lose(&held);
+    assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_failed a"]);
+    assert_eq!((t.status("a"), t.code_of("a")), (StepStatus::Failed, "lost"));
+    assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Lost));
+}
+
+/// S26, A13, R12, LEASE-09, RETRY-03, 2.5: a Step given back counts in no budget; the event is its
+/// holder's.
+#[test]
+fn a_step_given_back_counts_for_nothing() {
+    let mut t = with_policy("a", json!({"max_lost": 1, "max_attempts": 1}), Policy::Manual);
+    for _ in 0..5 {
+        let held = t.claim("a");
+        t.ok_as(&held.caller(), held.releases());
+        assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_ready a"]);
+        assert_eq!(t.actors(), ["ant", "system"]);
+        assert_eq!(t.last().events[0].run, Some(held.run_id));
+        assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Abandoned));
+        assert_eq!(t.attempt_of(&held).error.as_ref().unwrap().code, "released");
+        assert_eq!(t.run_of(held.run_id).end_reason, Some(EndReason::Released));
+        let state = &t.step("a").state;
+        assert_eq!((state.lost_count, state.attempt_count), (0, 0));
+    }
+}
+
+/// S26, LEASE-15: a grant that reached nobody, and the Attempts of an earlier boot, end the same
+/// way by the scheduler.
+#[test]
+fn a_lease_ended_by_the_host_counts_for_nothing() {
+    for why in [LeaseEnd::Released, LeaseEnd::HostRestarted] {
+        let mut t = with_policy("a", json!({"max_lost": 1}), Policy::Manual);
+        let held = t.claim("a");
+        t.ok_as(&system(), expire(&[&held], why));
+        assert_eq!(t.status("a"), StepStatus::Ready);
+        assert_eq!(t.actors(), ["system", "system"]);
+        assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Abandoned));
+        assert_eq!(t.attempt_of(&held).error.as_ref().unwrap().code, why.as_str());
+        assert_eq!(t.step("a").state.lost_count, 0);
+    }
+}
+
+/// 5.4 `release_step`: only the holder, only while current.
+#[test]
+fn only_the_holder_gives_a_step_back() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    t.refuse_as(&worker("bee", POOL, None), held.releases(), Code::PermissionDenied);
+    let wrong = Command::ReleaseStep { attempt_id: held.attempt_id, fencing_token: held.token + 1 };
+    t.refuse_as(&held.caller(), wrong, Code::StaleAttempt);
+    t.ok_as(&held.caller(), held.releases());
+    t.refuse_as(&held.caller(), held.releases(), Code::StaleAttempt);
+    let unknown = tenure_core::id::AttemptId(uuid::Uuid::from_u128(12_345));
+    let unknown = Command::ReleaseStep { attempt_id: unknown, fencing_token: 1 };
+    t.refuse_as(&held.caller(), unknown, Code::StaleAttempt);
+    t.ok(cancel_task());
+    t.refuse_as(&held.caller(), held.releases(), Code::TaskTerminal);
+    t.refuse_as(&worker("bee", POOL, None), held.releases(), Code::PermissionDenied);
+}
+
+/// TASK-07: leases end in blocked and paused Tasks too, and the Step is kept ready for later.
+#[test]
+fn leases_end_while_the_task_stands_still() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    t.ok(block_task());
+    t.lose(&held);
+    assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_ready a"]);
+}
+
+/// LEASE-05: the version does not change by the passing of time alone; nothing falls due by a
+/// lease in the core.
+#[test]
+fn a_lease_by_itself_is_no_timer() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    assert_eq!(t.task.next_due(), None);
+    t.wait_ms(10_000_000);
+    t.judge_due();
+    assert_eq!(t.attempt_of(&held).outcome, None);
+}

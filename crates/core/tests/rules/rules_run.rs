@@ -1,0 +1,322 @@
+//! RUN: how Runs end, and what becomes of the Step they hold.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common;
+use common::*;
+use tenure_core::command::{RunOutcome, Wait};
+use tenure_core::id::RunId;
+use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus, TaskStatus};
+use tenure_core::{Code, Command};
+
+const SILENT: &str = "worker_finished_without_terminal_step_status";
+
+/// RUN-03 to RUN-06, S13, A08 to A10, R07 to R09: a Run that ends while it holds its Step fails
+/// it, by the scheduler, with the code of how it ended.
+#[test]
+fn a_run_that_ends_without_a_word_fails_its_step() {
+    let cases = [
+        (
+            RunOutcome::Finished,
+            SILENT,
+            Outcome::Abandoned,
+            EndReason::FinishedWithoutTerminalStepStatus,
+        ),
+        (
+            RunOutcome::Error,
+            SILENT,
+            Outcome::Abandoned,
+            EndReason::FinishedWithoutTerminalStepStatus,
+        ),
+        (RunOutcome::Cancelled, "worker_cancelled", Outcome::Cancelled, EndReason::Cancelled),
+        (RunOutcome::TimedOut, "worker_timeout", Outcome::TimedOut, EndReason::TimedOut),
+    ];
+    for started in [false, true] {
+        for (how, code, outcome, end_reason) in cases {
+            let mut t = Fixture::manual("a b");
+            let (held, other) = (t.claim("a"), t.claim("b"));
+            if started {
+                t.start(&held);
+            }
+            t.end(&held, how);
+            assert_eq!(t.events(), ["task_step_failed a"]);
+            assert_eq!(t.actors(), ["system"]);
+            assert_eq!(t.code_of("a"), code);
+            assert_eq!(t.step("a").state.facts().result_summary.as_deref(), Some(code));
+            let (attempt, run) = (t.attempt_of(&held), t.run_of(held.run_id));
+            assert_eq!(attempt.outcome, Some(outcome));
+            assert_eq!(attempt.error.as_ref().unwrap().code, code);
+            assert_eq!((run.state, run.end_reason), (RunState::Ended, Some(end_reason)));
+            assert_eq!(t.status("b"), StepStatus::Claimed, "RUN-07: no other Step is touched");
+            assert_eq!(t.attempt_of(&other).outcome, None);
+        }
+    }
+}
+
+/// RUN-03: after a final report or a block the end of the Run says nothing more.
+#[test]
+fn a_run_that_reported_ends_without_an_event() {
+    for status in [StepStatus::Completed, StepStatus::Failed, StepStatus::Blocked] {
+        let mut t = Fixture::manual("a b");
+        let held = t.claim("a");
+        t.report(&held, status);
+        assert!(t.end(&held, RunOutcome::Error).commit.is_none());
+        assert_eq!(t.status("a"), status);
+    }
+}
+
+/// RUN-09, OCC-05: an explicit end is a failure, silence a lost lease; the first one written wins.
+#[test]
+fn the_first_end_written_wins() {
+    let mut t = Fixture::manual("a b");
+    let (a, b) = (t.claim("a"), t.claim("b"));
+    t.end(&a, RunOutcome::Finished);
+    t.lose(&a);
+    assert_eq!(t.attempt_of(&a).outcome, Some(Outcome::Abandoned));
+    t.lose(&b);
+    assert!(t.end(&b, RunOutcome::Finished).commit.is_none());
+    assert_eq!(t.attempt_of(&b).outcome, Some(Outcome::Lost));
+    assert_eq!(t.statuses("a b"), "a:failed b:ready");
+}
+
+/// R05, DISP-12, U14, WAL-11: a Run that found nothing ends without an event, and is used up until
+/// the owner changes.
+#[test]
+fn a_run_that_found_nothing_writes_nothing() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    let ant = t.member("ant", run);
+    let version = t.task.version();
+    assert!(t.ok_as(&ant, end_run(run, RunOutcome::Finished)).commit.is_none());
+    assert!(t.ok_as(&ant, end_run(run, RunOutcome::Finished)).commit.is_none(), "again: no-op");
+    assert_eq!(t.task.version(), version);
+    assert_eq!(t.task.runs_to_take(&pool_id(POOL), t.now).count(), 0);
+    t.restart();
+    assert_eq!(t.task.runs_to_take(&pool_id(POOL), t.now).count(), 1, "unused again (R05)");
+}
+
+/// Mechanisms of `abort`: what only memory holds is taken back with the commits it came with.
+#[test]
+fn an_aborted_end_leaves_the_run_usable() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    let ant = t.member("ant", run);
+    let mut trial = t.clone();
+    trial.in_one_append(&[
+        (orchestrator(), block_task()),
+        (ant.clone(), end_run(run, RunOutcome::Finished)),
+    ]);
+    trial.task.abort();
+    assert_eq!(trial.task, t.task);
+    t.task = trial.task;
+    t.claim_under("ant", run, "a");
+}
+
+/// RUN-12, R04, 5.4 `decline_run`: before the claim only; a fact of the log, with who and why.
+#[test]
+fn a_worker_declines_a_run_before_it_claims() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    let ant = t.member("ant", run);
+    t.ok_as(&ant, decline_run(run));
+    assert_eq!(t.events(), ["task_run_ended"]);
+    let payload = t.payload("task_run_ended");
+    assert_eq!(payload["end_reason"], "declined");
+    assert_eq!(payload["worker_id"], "ant");
+    assert_eq!(payload["reason"]["code"], "busy");
+    assert_eq!(t.run_of(run).end_reason, Some(EndReason::Declined));
+    assert_eq!(t.run_of(run).ended_because.as_ref().unwrap().code, "busy");
+    assert_eq!(t.status("a"), StepStatus::Ready);
+    assert!(t.ok_as(&ant, decline_run(run)).commit.is_none(), "already ended: no-op");
+
+    let held = t.claim("a");
+    t.refuse_as(&held.caller(), decline_run(held.run_id), Code::InvalidTransition);
+    t.complete(&held);
+    t.refuse_as(&held.caller(), decline_run(held.run_id), Code::InvalidTransition);
+
+    let spent = t.dispatch(POOL);
+    let ant = t.member("ant", spent);
+    t.ok_as(&ant, end_run(spent, RunOutcome::Finished));
+    assert!(t.ok_as(&ant, decline_run(spent)).commit.is_none(), "ended in memory: no-op");
+}
+
+/// 5.4: unknown Runs are `run_not_found`, others' `permission_denied`.
+#[test]
+fn a_run_is_ended_by_its_own_worker() {
+    let mut t = Fixture::manual("a");
+    let unknown = RunId(uuid::Uuid::from_u128(77_777));
+    let stranger = worker("bee", POOL, None);
+    t.refuse_as(&stranger, end_run(unknown, RunOutcome::Finished), Code::RunNotFound);
+    t.refuse_as(&stranger, decline_run(unknown), Code::RunNotFound);
+    t.refuse(cancel_run(unknown), Code::RunNotFound);
+    let held = t.claim("a");
+    t.refuse_as(&stranger, held.ends(RunOutcome::Finished), Code::PermissionDenied);
+    t.refuse_as(&stranger, decline_run(held.run_id), Code::PermissionDenied);
+    let taken = t.dispatch(POOL);
+    t.task.take_run(taken, &agent_id("ant"));
+    t.refuse_as(&stranger, decline_run(taken), Code::PermissionDenied);
+    let elsewhere = worker("bee", "gpu", None);
+    let free = t.dispatch(POOL);
+    t.refuse_as(&elsewhere, end_run(free, RunOutcome::Finished), Code::PermissionDenied);
+    t.ok(cancel_task());
+    t.refuse_as(&stranger, held.ends(RunOutcome::Finished), Code::PermissionDenied);
+}
+
+/// RUN-02, R08, 5.4 `cancel_run`: a Run without a Step ends at once.
+#[test]
+fn an_unused_run_is_cancelled_at_once() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    t.ok(cancel_run(run));
+    assert_eq!(t.events(), ["task_run_ended"]);
+    assert_eq!(t.run_of(run).end_reason, Some(EndReason::Cancelled));
+    assert!(t.ok(cancel_run(run)).commit.is_none());
+}
+
+/// RUN-02, RUN-05, CANCEL-07, CTRL-03: a Run with a Step is asked to stop; the DAG is unchanged by
+/// the request; at its end the Step fails `worker_cancelled`, whatever the worker calls it.
+#[test]
+fn a_run_at_work_is_asked_to_stop_first() {
+    for how in [RunOutcome::Finished, RunOutcome::Error, RunOutcome::Cancelled] {
+        let mut t = Fixture::manual("a");
+        let held = t.claim("a");
+        let at = t.step("a").state.current.unwrap();
+        assert!(!t.task.is_asked_to_stop(at));
+        let asked = t.ok(cancel_run(held.run_id));
+        assert!(asked.commit.is_none());
+        assert!(matches!(asked.reply.waits, Some(Wait::RunEnd(_))));
+        assert!(t.task.is_asked_to_stop(at));
+        assert_eq!(t.status("a"), StepStatus::Claimed);
+        t.end(&held, how);
+        assert_eq!(t.code_of("a"), "worker_cancelled");
+        assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Cancelled));
+        assert_eq!(t.run_of(held.run_id).end_reason, Some(EndReason::Cancelled));
+    }
+}
+
+/// RUN-05, 5.4 `cancel_run`: a worker that does not answer has the closing limit, then the Step
+/// fails; the event carries the command that asked.
+#[test]
+fn a_run_that_does_not_answer_is_ended_after_the_limit() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    let envelope =
+        Envelope { command_id: Some("stop".into()), digest: Some([3; 32]), ..Envelope::default() };
+    t.run_with(&orchestrator(), &cancel_run(held.run_id), &envelope).unwrap();
+    let deadline = t.now + 10_000;
+    assert_eq!(t.task.next_due(), Some(deadline));
+    assert!(t.due_at(deadline - 1).commit.is_none());
+    t.due_at(deadline);
+    assert_eq!(t.code_of("a"), "worker_cancelled");
+    assert_eq!(t.last().command_id.as_ref().unwrap().as_str(), "stop");
+    assert_eq!(t.last().command_digest, Some(tenure_core::id::Digest([3; 32])));
+    assert_eq!(t.task.next_due(), None);
+    let again = t.run_with(&orchestrator(), &cancel_run(held.run_id), &envelope).unwrap();
+    assert!(again.commit.is_none());
+    assert_eq!(again.reply.version, t.task.version(), "the first result");
+}
+
+/// CANCEL-08, CTRL-03: a stop that the report overtakes changes nothing, and leaves no timer that
+/// fires for nothing more than once.
+#[test]
+fn a_report_overtakes_a_stop() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    t.ok(cancel_run(held.run_id));
+    t.complete(&held);
+    assert_eq!(t.status("a"), StepStatus::Completed);
+    while let Some(due) = t.task.next_due() {
+        assert!(t.due_at(due).commit.is_none());
+    }
+}
+
+/// RUN-05, POL-05, RETRY-05: a cancelled Run's Step is neither tried again nor fails its Task.
+#[test]
+fn a_cancelled_run_leaves_its_step_to_the_orchestrator() {
+    let mut t = Fixture::auto("a");
+    let held = t.grant("ant", POOL).unwrap();
+    t.end(&held, RunOutcome::Cancelled);
+    assert_eq!(t.status("a"), StepStatus::Failed);
+    assert_eq!(t.task_status(), TaskStatus::Running);
+    assert_eq!(t.step("a").state.attempt_count, 0, "counts in no budget (RETRY-03)");
+}
+
+/// R09, R01: an unused Run ends at `expires_at` by the scheduler.
+#[test]
+fn an_unused_run_expires() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    let at = t.run_of(run).expires_at.unwrap();
+    assert_eq!(t.task.next_due(), Some(at));
+    assert!(t.due_at(at - 1).commit.is_none());
+    t.due_at(at);
+    assert_eq!((t.events(), t.actors()), (vec!["task_run_ended".to_owned()], vec!["system"]));
+    assert_eq!(t.run_of(run).end_reason, Some(EndReason::TimedOut));
+    let used = t.claim("a");
+    assert_eq!(t.task.next_due(), None, "a used Run expires no more");
+    assert_eq!(t.run_of(used.run_id).state, RunState::Active);
+}
+
+/// RUN-08: while the Task is closing, ends, losses, limits and releases leave the Step to phase 2,
+/// which begins with the last of them.
+#[test]
+fn while_closing_every_end_of_a_run_is_just_that() {
+    let policy = json!({"start_to_close_ms": 500, "max_attempts": 9, "max_lost": 1});
+    let mut t = with_policy("a b c d e", policy, Policy::Manual);
+    let held: Vec<Held> = ["a", "b", "c", "d", "e"].iter().map(|s| t.claim(s)).collect();
+    t.ok(cancel_task());
+    assert_eq!(t.events(), ["task_cancel_requested"]);
+    let version = t.task.version();
+    t.end(&held[0], RunOutcome::Finished);
+    t.lose(&held[1]);
+    t.ok_as(&held[2].caller(), held[2].releases());
+    t.ok_as(&held[3].caller(), cancelled_end(&held[3]));
+    assert_eq!(t.task.version(), version, "nothing is written yet");
+    // The limits of all five have passed; four of the Runs are gone already.
+    t.now += 600;
+    t.ok_as(&system(), Command::Due);
+    assert_eq!(t.task_status(), TaskStatus::Cancelled);
+    assert!(t.task.version() > version);
+    for (step, held) in ["a", "b", "c", "d", "e"].iter().zip(&held) {
+        assert_eq!((t.status(step), t.code_of(step)), (StepStatus::Cancelled, "task_cancelled"));
+        assert_eq!(t.attempt_of(held).outcome, Some(Outcome::Cancelled));
+        assert_eq!(t.run_of(held.run_id).end_reason, Some(EndReason::TaskTerminal));
+    }
+}
+
+fn cancelled_end(held: &Held) -> Command {
+    held.ends(RunOutcome::Cancelled)
+}
+
+/// RUN-08: the limit of a Run that is gone wakes nobody again while others are at work.
+#[test]
+fn a_limit_that_passed_while_closing_is_judged_once() {
+    let mut t = with_policy("a b", json!({"start_to_close_ms": 500}), Policy::Manual);
+    let a = t.claim("a");
+    t.wait_ms(300);
+    let _b = t.claim("b");
+    t.ok(fail_task());
+    let first = t.attempt_of(&a).started_at + 500;
+    assert_eq!(t.task.next_due(), Some(first));
+    assert!(t.due_at(first).commit.is_none());
+    let second = t.task.next_due().unwrap();
+    assert!(second > first, "the next limit, not the same again");
+    t.due_at(second);
+    assert_eq!(t.task_status(), TaskStatus::Failed);
+}
+
+/// RUN-11, R11: Runs outlive their Task: their ends are accepted and write nothing.
+#[test]
+fn a_run_may_end_after_its_task() {
+    let mut t = Fixture::manual("a b");
+    let held = t.claim("a");
+    t.complete(&held);
+    let unused = t.dispatch(POOL);
+    t.ok(cancel_task());
+    assert_eq!(t.run_of(unused).end_reason, Some(EndReason::TaskTerminal));
+    let ant = t.member("ant", unused);
+    assert!(t.end(&held, RunOutcome::Finished).commit.is_none());
+    assert!(t.ok_as(&ant, end_run(unused, RunOutcome::Finished)).commit.is_none());
+    assert!(t.ok_as(&ant, decline_run(unused)).commit.is_none());
+    assert!(t.ok(cancel_run(unused)).commit.is_none());
+}
