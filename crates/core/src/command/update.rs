@@ -2,7 +2,7 @@
 //!
 //! Two judgements, in this order (5.1). Each operation at its turn, on the draft that the ones
 //! before it left: does its Step exist, does the status allow it, does it name fields it may name.
-//! Then the final DAG: [`topology`](super::topology). The first failing check decides and names its
+//! Then the final DAG: `topology`. The first failing check decides and names its
 //! operation; nothing has been written by then.
 
 use alloc::boxed::Box;

@@ -3,7 +3,7 @@
 //! While an append is in flight, and while commands are decided for it, the state is ahead of the
 //! log. Every change first notes the record as it was. If the append fails, the notes are played
 //! backwards and the state is exactly what it was; if it succeeds, they are dropped. Readers see
-//! the last durable state through [`Before`], an overlay made from the notes.
+//! the last durable state through `Before`, an overlay made from the notes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

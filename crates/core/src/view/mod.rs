@@ -12,13 +12,13 @@
 //! | Steps for `agent.task_query_steps` | [`query_steps`] |
 //! | the answer to a write | [`write_summary`] |
 //! | what a worker gets with its claim | [`claim_result`] |
-//! | why a Step is not running | [`explain`] |
+//! | why a Step is not running | [`explain()`] |
 //! | public events of a commit | [`public_events`], with the stages of [`Outcome`] or [`Task::replay_traced`] |
 //! | normalized status | [`Facts::of`], [`Facts::status`] |
 //! | A2A state, MACP phase, gateway codes | [`gateway`] |
 //! | the snapshot of many Tasks (`task_views`) | [`snapshot::Snapshot`] |
-//! | `inspect_task` | [`timeline`], [`inspect`] |
-//! | the DAG as a picture | [`graph`] |
+//! | `inspect_task` | [`timeline()`], [`inspect`] |
+//! | the DAG as a picture | [`graph()`] |
 //! | an answer within a budget | [`first_that_fits`] |
 //!
 //! What a reader knows beside the log (the time, the leases, whether the owner is up to date)

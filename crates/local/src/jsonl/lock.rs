@@ -15,7 +15,7 @@ pub(crate) enum LockError {
 /// The lock, held until dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -30,7 +30,15 @@ impl Lock {
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
         sign(&mut file).map_err(LockError::Io)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a process that is being started at this moment holds a copy
+    /// of it until it runs its own program. Unlocking frees all copies.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 

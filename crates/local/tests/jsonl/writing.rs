@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{
@@ -61,6 +62,26 @@ fn holds_the_lock() {
     let (_journal, _) = open(Path::new(&dir));
     fs::write(Path::new(&dir).join("held"), "").unwrap();
     std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn a_closed_directory_is_free_while_processes_start() {
+    let dir = data_dir();
+    let done = Arc::new(AtomicBool::new(false));
+    let starting = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                let mut child = Command::new("true").spawn().unwrap();
+                child.wait().unwrap();
+            }
+        }
+    });
+    for _ in 0..300 {
+        open(dir.path());
+    }
+    done.store(true, Ordering::Relaxed);
+    starting.join().unwrap();
 }
 
 #[test]
