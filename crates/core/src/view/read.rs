@@ -211,7 +211,8 @@ impl<'a> View<'a> {
         let memory = &self.task.volatile;
         RunMemory {
             taken_by: memory.taken.get(&run),
-            spent: memory.spent.contains(&run) && self.run_at(run).attempt.is_none(),
+            // Memory is of now: a Run whose claim is in flight has spent its licence on that.
+            spent: memory.spent.contains(&run) && self.task.runs[run].attempt.is_none(),
             stopping: memory.stopping.get(&run),
         }
     }

@@ -690,7 +690,9 @@ fn drive(world: &mut World, picks: &[u8], says: &dyn Fn(u8) -> Option<StepStatus
     let mut picks = picks.iter().cycle().copied().zip(0_u32..2_000);
     let mut holding: Vec<(Caller, Held)> = Vec::new();
     while let Some((pick, round)) = picks.next().filter(|_| !world.task.is_terminal()) {
-        let pool = POOLS[(usize::from(pick) + round as usize) % POOLS.len()];
+        // Shifted from time to time, or picks that repeat in step with the rounds never offer a pool.
+        let turn = (round + round / 16) as usize;
+        let pool = POOLS[(usize::from(pick) + turn) % POOLS.len()];
         let grant = Grant {
             worker_id: agent_id(AGENTS[round as usize % AGENTS.len()]),
             worker_pool_id: pool_id(pool),
