@@ -1,5 +1,5 @@
 //! How many one-step Tasks a second the journal takes to the disk:
-//! `cargo run --release --example journal_load -- [directory] [tasks] [in flight]`.
+//! `cargo run --release --example journal_load -- [directory] [tasks] [in flight] [threads]`.
 //!
 //! Each Task is created (creation, readiness and claim in one append) and completed (one append
 //! more), as the scheduler does it. The time of a bare fdatasync is taken in the same run, since
@@ -25,6 +25,7 @@ fn main() {
     let dir = args.first().map_or_else(|| std::env::temp_dir().join("tenure-load"), PathBuf::from);
     let number = |at: usize, default| args.get(at).map_or(default, |text| text.parse().unwrap());
     let (tasks, in_flight) = (number(1, 20_000), number(2, 256));
+    let options = Options { sync_threads: number(3, 16), ..Options::default() };
     let dir = dir.join(std::process::id().to_string());
     std::fs::create_dir_all(&dir).unwrap();
 
@@ -32,7 +33,7 @@ fn main() {
     let sync_ms = std::thread::spawn(move || fdatasync_ms(&probe)).join().unwrap();
     println!("fdatasync alone: {sync_ms:.3} ms");
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
-    let (journal, _) = JsonlJournal::open(&dir, Options::default()).unwrap();
+    let (journal, _) = JsonlJournal::open(&dir, options).unwrap();
     let journal = Arc::new(journal);
     runtime.block_on(one_step_tasks(&journal, tasks, in_flight));
     runtime.block_on(chains(&journal, in_flight, tasks));
@@ -41,12 +42,12 @@ fn main() {
     drop(journal);
     println!("close: {:.1} ms", ms(start.elapsed()));
     let start = Instant::now();
-    let (journal, report) = JsonlJournal::open(&dir, Options::default()).unwrap();
+    let (journal, report) = JsonlJournal::open(&dir, options).unwrap();
     println!("open {} tasks: {:.1} ms", report.tasks, ms(start.elapsed()));
     drop(journal);
     std::fs::remove_file(dir.join("index.jsonl")).unwrap();
     let start = Instant::now();
-    let (_journal, report) = JsonlJournal::open(&dir, Options::default()).unwrap();
+    let (_journal, report) = JsonlJournal::open(&dir, options).unwrap();
     println!("rebuild the index of {} tasks: {:.1} ms", report.tasks, ms(start.elapsed()));
 }
 
