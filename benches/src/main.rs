@@ -8,13 +8,17 @@ mod dags;
 mod disk;
 mod workload;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Parser;
 use serde_json::json;
 
 use workload::Workload;
+
+/// As in the binary that is measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measures the embedded scheduler.
 #[derive(Debug, Parser)]
@@ -45,13 +49,15 @@ fn main() -> Result<()> {
         .init();
     let args = Args::parse();
     std::fs::create_dir_all(&args.on)?;
+    // Removed at the very end: file systems make files slowly for minutes after many were deleted.
+    let room = tempfile::tempdir_in(&args.on)?;
     let all = if args.workloads.is_empty() { Workload::ALL } else { &args.workloads };
     for &workload in all {
         let mut figures = Vec::new();
         let mut syncs = Vec::new();
         for _ in 0..args.reps {
             syncs.push(disk::fdatasync_ms(&args.on)?);
-            figures.push(repeat(&args, workload)?);
+            figures.push(repeat(&args, workload, room.path())?);
         }
         report(&args, workload, &mut figures, &mut syncs);
     }
@@ -59,8 +65,8 @@ fn main() -> Result<()> {
 }
 
 /// One repetition, on a runtime and a data directory of its own.
-fn repeat(args: &Args, workload: Workload) -> Result<f64> {
-    let dir = tempfile::tempdir_in(&args.on)?;
+fn repeat(args: &Args, workload: Workload, room: &Path) -> Result<f64> {
+    let dir = tempfile::Builder::new().disable_cleanup(true).tempdir_in(room)?;
     let runtime = match args.threads {
         0 | 1 => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
         n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).enable_all().build()?,

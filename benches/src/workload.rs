@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
-use futures::future::try_join_all;
 use tenure::embedded::{Embedded, LocalWorkers};
 use tenure_core::command::create::CreateTask;
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::worker::Handlers;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::dags;
 
@@ -149,18 +149,21 @@ async fn submit_all(
     inputs: impl Iterator<Item = Result<CreateTask>>,
 ) -> Result<()> {
     let unanswered = Arc::new(Semaphore::new(SUBMITS));
-    let mut running = Vec::new();
+    let mut running = JoinSet::new();
     for input in inputs {
         let (input, permit) = (input?, Arc::clone(&unanswered).acquire_owned().await?);
         let node = Arc::clone(node);
-        running.push(tokio::spawn(async move {
+        running.spawn(async move {
             let key = node.create("bench", input).await?;
             drop(permit);
             completed(&node, &key).await
-        }));
+        });
+        while let Some(ended) = running.try_join_next() {
+            ended??;
+        }
     }
-    for ended in try_join_all(running).await? {
-        ended?;
+    while let Some(ended) = running.join_next().await {
+        ended??;
     }
     Ok(())
 }

@@ -147,6 +147,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         }
     }
 
+    /// Credits that a Task could not use.
     pub(crate) fn give_back(&self, worker: &Worker, credits: u64) {
         if let Some(pool) = self.pool_if_open(&worker.pool) {
             pool.give_back(&worker.id, credits);

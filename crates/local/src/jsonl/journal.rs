@@ -26,10 +26,10 @@ use super::startup::{self, OpenError, OpenReport, Opened, Repair};
 /// Numbers of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Threads that write and sync. Syncs of different files overlap, so more threads mean more
+    /// Threads that write and sync, at most. Syncs of different files overlap, so more threads mean more
     /// appends a second until the disk is busy.
     pub sync_threads: usize,
-    /// Threads that read logs.
+    /// Threads that read logs, at most.
     pub read_threads: usize,
     /// Log files kept open; none: half of what the process may open.
     pub open_files: Option<usize>,
@@ -37,7 +37,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sync_threads: 16, read_threads: 4, open_files: None }
+        Self { sync_threads: 32, read_threads: 4, open_files: None }
     }
 }
 

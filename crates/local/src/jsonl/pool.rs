@@ -13,25 +13,29 @@ type Job = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
 /// What a thread's buffer may keep between jobs: a huge create must not hold memory for ever.
 const BUFFER_KEPT_MAX: usize = 1 << 20;
 
-/// A fixed number of threads over one queue.
+/// Threads over one queue, started as they are needed, up to a number. Who went idle last works
+/// next: its caches and its buffer are warm.
 ///
 /// The queue has no bound of its own: the port allows one write in flight per Task, so it holds at
 /// most one job per busy Task, and those are bounded where requests come in.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    name: &'static str,
     queue: Arc<Queue>,
-    threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Queue {
     state: Mutex<State>,
-    wake: Condvar,
+    /// One for each thread there may be.
+    wakes: Box<[Condvar]>,
 }
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that wait, by number, the last one on top.
+    idle: Vec<usize>,
     closed: bool,
 }
 
@@ -42,30 +46,49 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Pool {
-    pub(crate) fn start(name: &str, threads: usize) -> std::io::Result<Self> {
-        let mut pool = Self { queue: Arc::default(), threads: Vec::new() };
-        for number in 0..threads.max(1) {
-            let queue = pool.queue.clone();
-            let builder = std::thread::Builder::new().name(format!("{name}-{number}"));
-            pool.threads.push(builder.spawn(move || queue.work())?);
-        }
+    /// Starts the first thread; there will be at most `threads`.
+    pub(crate) fn start(name: &'static str, threads: usize) -> std::io::Result<Self> {
+        let wakes = (0..threads.max(1)).map(|_| Condvar::new()).collect();
+        let pool = Self { name, queue: Arc::new(Queue { state: Mutex::default(), wakes }) };
+        pool.add_thread(&mut pool.queue.state.lock())?;
         Ok(pool)
     }
 
     /// Queues work. On a closed pool it is dropped, with whatever it would have answered.
     pub(crate) fn run(&self, job: impl FnOnce(&mut Vec<u8>) + Send + 'static) {
         let mut state = self.queue.state.lock();
-        if !state.closed {
-            state.jobs.push_back(Box::new(job));
-            self.queue.wake.notify_one();
+        if state.closed {
+            return;
         }
+        state.jobs.push_back(Box::new(job));
+        if let Some(number) = state.idle.pop() {
+            self.queue.wakes[number].notify_one();
+        } else if state.threads.len() < self.queue.wakes.len()
+            && let Err(error) = self.add_thread(&mut state)
+        {
+            // Those that there are will do it.
+            tracing::warn!(%error, "no further thread for {}", self.name);
+        }
+    }
+
+    fn add_thread(&self, state: &mut State) -> std::io::Result<()> {
+        let (queue, number) = (Arc::clone(&self.queue), state.threads.len());
+        let builder = std::thread::Builder::new().name(format!("{}-{number}", self.name));
+        state.threads.push(builder.spawn(move || queue.work(number))?);
+        Ok(())
     }
 
     /// Finishes what is queued, and ends the threads.
     pub(crate) fn close(&mut self) {
-        self.queue.state.lock().closed = true;
-        self.queue.wake.notify_all();
-        for thread in self.threads.drain(..) {
+        let threads = {
+            let mut state = self.queue.state.lock();
+            state.closed = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.queue.wakes.iter().for_each(|wake| {
+            wake.notify_one();
+        });
+        for thread in threads {
             let _ = thread.join(); // Its panics were caught and told.
         }
     }
@@ -78,9 +101,9 @@ impl Drop for Pool {
 }
 
 impl Queue {
-    fn work(&self) {
+    fn work(&self, number: usize) {
         let mut buffer = Vec::new();
-        while let Some(job) = self.next() {
+        while let Some(job) = self.next(number) {
             // A panic is a bug in one job. Its caller sees the answer missing and reads the log;
             // the thread goes on for the other Tasks.
             if catch_unwind(AssertUnwindSafe(|| job(&mut buffer))).is_err() {
@@ -91,14 +114,19 @@ impl Queue {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self, number: usize) -> Option<Job> {
         let mut state = self.state.lock();
         loop {
-            match state.jobs.pop_front() {
-                Some(job) => return Some(job),
-                None if state.closed => return None,
-                None => self.wake.wait(&mut state),
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
             }
+            if state.closed {
+                return None;
+            }
+            if !state.idle.contains(&number) {
+                state.idle.push(number);
+            }
+            self.wakes[number].wait(&mut state);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, Millis};
+use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::{Caller, Commit, Rejection, Task};
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
@@ -115,6 +115,8 @@ pub(crate) struct State<J, L> {
     waiting: VecDeque<Waiting>,
     flush_is_due: bool,
     flight: Option<Flight>,
+    /// Pools that believe there are ready Steps here.
+    offered: Vec<PoolId>,
     /// Workers of open Attempts, to tell them what they must know.
     holders: HashMap<AttemptId, Arc<Worker>>,
     /// Answers that wait for the Task or a Run to end.
@@ -215,6 +217,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             waiting: VecDeque::new(),
             flush_is_due: false,
             flight: None,
+            offered: Vec::new(),
             holders: HashMap::new(),
             late: Vec::new(),
             watchers: Vec::new(),

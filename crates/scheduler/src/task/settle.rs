@@ -187,6 +187,13 @@ impl<J: Journal, L: Leases> State<J, L> {
         let pools: Vec<(PoolId, usize)> = task.ready_pools().map(|(p, n)| (p.clone(), n)).collect();
         let priority = task.head().spec.priority;
         for (pool, ready) in pools {
+            if ready == 0 && !self.offered.contains(&pool) {
+                continue; // It was not told of any.
+            }
+            self.offered.retain(|told| *told != pool);
+            if ready > 0 {
+                self.offered.push(pool.clone());
+            }
             self.node.offer(&pool, self.key.clone(), myself.clone(), priority, ready);
         }
     }

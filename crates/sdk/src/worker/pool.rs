@@ -5,6 +5,7 @@ use std::future::Future;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -65,6 +66,9 @@ struct Shared<P> {
     slots: Semaphore,
     room: Mutex<Room>,
     open: Mutex<HashMap<AttemptId, Open>>,
+    /// Shortest lease among those in hand when heartbeats were last planned, and since; in
+    /// milliseconds.
+    shortest: AtomicU64,
     /// An Attempt came whose heartbeat may be due earlier than planned.
     sooner: Notify,
     running: TaskTracker,
@@ -137,6 +141,7 @@ impl<P: WorkerPort> WorkerPool<P> {
             slots: Semaphore::new(concurrency),
             room: Mutex::new(room),
             open: Mutex::default(),
+            shortest: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             running: TaskTracker::new(),
             options,
@@ -216,14 +221,9 @@ impl<P: WorkerPort> Shared<P> {
             lost: false,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
-        let first = {
-            let mut all = self.open.lock();
-            let shortest = all.values().map(|o| o.holding.lease_ms).min();
-            let first = shortest.is_none_or(|ms| open.holding.lease_ms < ms);
-            all.insert(grant.holding.attempt_id, open);
-            first
-        };
-        if first {
+        self.open.lock().insert(grant.holding.attempt_id, open);
+        let lease_ms = grant.holding.lease_ms;
+        if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
             self.sooner.notify_one();
         }
         if !self.room.lock().accepting {
@@ -378,7 +378,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 /// CTX-11: renews leases at a third of their duration, whatever handlers do.
 async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
     loop {
-        let shortest = shared.open.lock().values().map(|open| open.holding.lease_ms).min();
+        let shortest = shared.plan();
         let every = shortest.map(|ms| Duration::from_millis((ms / 3).max(1)));
         let pause = async {
             match every {
@@ -394,6 +394,15 @@ async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
 }
 
 impl<P: WorkerPort> Shared<P> {
+    /// Notes the shortest lease in hand, by which heartbeats go. One that comes meanwhile either
+    /// is seen here or tells.
+    fn plan(&self) -> Option<u64> {
+        let open = self.open.lock();
+        let shortest = open.values().map(|open| open.holding.lease_ms).min();
+        self.shortest.store(shortest.unwrap_or(u64::MAX), Ordering::Release);
+        shortest
+    }
+
     async fn renew(self: &Arc<Self>) {
         let asked = Instant::now(); // A lease counts from before the request.
         let holdings: Vec<Holding> =

@@ -1,0 +1,236 @@
+//! Pools: where ready Steps meet workers that asked for work.
+//!
+//! A pool is an in-memory queue derived from the log, never stored. Workers state credits
+//! (absolute numbers, so a lost or doubled message does no harm); Tasks state how many ready Steps
+//! they have. The pool's actor pairs the two and sends credits to Tasks, which claim. A Task that
+//! is deciding may also reserve credits for Steps it is just making ready, but only if no older
+//! ready Step waits: otherwise fan-outs would be served one returned credit at a time.
+
+mod turns;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tenure_core::eligibility::PoolFacts;
+use tenure_core::id::{AgentId, HandlerName, PoolId};
+use tenure_ports::bus::{Credit, Delivery};
+use tenure_ports::journal::TaskKey;
+use tokio::sync::mpsc::UnboundedSender;
+
+use self::turns::{Turns, Waiting};
+use crate::task::Msg as TaskMsg;
+
+/// A worker as the scheduler knows it.
+#[derive(Debug)]
+pub struct Worker {
+    /// Boot-unique principal.
+    pub id: AgentId,
+    /// Its pool.
+    pub pool: PoolId,
+    /// What it can run; none: everything.
+    pub handlers: Option<Vec<HandlerName>>,
+    /// Its inbox. Unbounded, yet it never holds more than the worker's credits and the signals on
+    /// the Attempts they became.
+    pub(crate) inbox: UnboundedSender<Delivery>,
+}
+
+#[derive(Debug)]
+struct Member {
+    worker: Arc<Worker>,
+    credit: Credit,
+    sent: u64,
+}
+
+impl Member {
+    fn left(&self) -> u64 {
+        (self.credit.free + self.credit.seen).saturating_sub(self.sent)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    all: Vec<Member>,
+    next: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    members: Members,
+    turns: Turns,
+}
+
+/// A pool of one node.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    id: PoolId,
+    state: Mutex<State>,
+    /// Its actor has been told to look, and has not yet.
+    told: AtomicBool,
+}
+
+/// Credits handed to a Task.
+pub(crate) type Credits = Vec<(Arc<Worker>, u64)>;
+
+impl Pool {
+    pub(crate) fn new(id: PoolId) -> Self {
+        let state = State { members: Members::default(), turns: Turns::new() };
+        Self { id, state: Mutex::new(state), told: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn join(&self, worker: Arc<Worker>) {
+        let credit = Credit { free: 0, seen: 0 };
+        self.state.lock().members.all.push(Member { worker, credit, sent: 0 });
+    }
+
+    pub(crate) fn leave(&self, worker: &AgentId) {
+        self.state.lock().members.all.retain(|m| m.worker.id != *worker);
+    }
+
+    /// Notes what a worker says of its room, and answers whether the pool's actor is to be told.
+    pub(crate) fn note_credit(&self, worker: &AgentId, credit: Credit) -> bool {
+        let mut state = self.state.lock();
+        let member = state.members.of(worker).filter(|m| credit.seen >= m.credit.seen);
+        if let Some(member) = member {
+            member.credit = credit;
+        }
+        !state.turns.is_empty() && !self.told.swap(true, Ordering::AcqRel)
+    }
+
+    /// Credits for ready Steps of a Task that is deciding: only if no other Task has the turn.
+    pub(crate) fn try_reserve(&self, key: &TaskKey, steps: usize) -> Credits {
+        let State { members, turns } = &mut *self.state.lock();
+        turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
+    }
+
+    /// Credits that a Task could not use.
+    pub(crate) fn give_back(&self, worker: &AgentId, credits: u64) {
+        if let Some(member) = self.state.lock().members.of(worker) {
+            member.sent = member.sent.saturating_sub(credits);
+        }
+    }
+
+    /// Workers and free room, for `explain`.
+    pub(crate) fn facts(&self) -> PoolFacts {
+        let state = self.state.lock();
+        PoolFacts {
+            workers: u32::try_from(state.members.all.len()).unwrap_or(u32::MAX),
+            free: u32::try_from(state.members.free()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Members {
+    fn of(&mut self, worker: &AgentId) -> Option<&mut Member> {
+        self.all.iter_mut().find(|member| member.worker.id == *worker)
+    }
+
+    /// Credits there are.
+    fn free(&self) -> usize {
+        let free = self.all.iter().map(Member::left).sum::<u64>();
+        usize::try_from(free).unwrap_or(usize::MAX)
+    }
+
+    /// Takes up to `wanted` credits, spread over the workers that have some.
+    fn take(&mut self, wanted: usize, unfit: &[AgentId]) -> (usize, Credits) {
+        let mut left = wanted;
+        let mut out = Vec::new();
+        for _ in 0..self.all.len() {
+            if left == 0 {
+                break;
+            }
+            self.next = (self.next + 1) % self.all.len();
+            let member = &mut self.all[self.next];
+            let credits = member.left().min(left as u64);
+            if credits > 0 && !unfit.contains(&member.worker.id) {
+                member.sent += credits;
+                left -= usize::try_from(credits).unwrap_or(left);
+                out.push((Arc::clone(&member.worker), credits));
+            }
+        }
+        (wanted - left, out)
+    }
+}
+
+/// What a pool's actor is told.
+#[derive(Debug)]
+pub(crate) enum Msg {
+    /// A Task has so many ready Steps for this pool that it has no credit for.
+    Ready { key: TaskKey, task: ActorRef<TaskMsg>, priority: i32, ready: usize },
+    /// None of a Task's ready Steps fits this worker; `ready` are left for others.
+    Returned {
+        key: TaskKey,
+        task: ActorRef<TaskMsg>,
+        priority: i32,
+        ready: usize,
+        worker: AgentId,
+        credits: u64,
+    },
+    /// Somebody has room.
+    Match,
+}
+
+/// Pairs ready Steps with credits.
+pub(crate) struct PoolActor;
+
+impl Actor for PoolActor {
+    type Msg = Msg;
+    type State = Arc<Pool>;
+    type Arguments = Arc<Pool>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Msg>,
+        pool: Arc<Pool>,
+    ) -> Result<Arc<Pool>, ActorProcessingErr> {
+        tracing::debug!(pool = %pool.id, "pool is open");
+        Ok(pool)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Msg>,
+        msg: Msg,
+        pool: &mut Arc<Pool>,
+    ) -> Result<(), ActorProcessingErr> {
+        match msg {
+            Msg::Ready { key, task, priority, ready } => {
+                let unfit = Vec::new();
+                pool.state.lock().turns.put(key, Waiting { task, priority, ready, unfit });
+            }
+            Msg::Returned { key, task, priority, ready, worker, credits } => {
+                pool.give_back(&worker, credits);
+                let turns = &mut pool.state.lock().turns;
+                let mut unfit = turns.unfit(&key);
+                unfit.push(worker);
+                turns.put(key, Waiting { task, priority, ready, unfit });
+            }
+            Msg::Match => pool.told.store(false, Ordering::Release),
+        }
+        pool.pump();
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// Hands out credits as long as there are any and somebody waits. Exactly one credit wakes for
+    /// each ready Step.
+    fn pump(&self) {
+        loop {
+            let State { members, turns } = &mut *self.state.lock();
+            let served = turns.serve(members.free(), |n, unfit| members.take(n, unfit));
+            let Some((key, task, credits)) = served else { return };
+            if let Err(ractor::MessagingErr::SendErr(TaskMsg::Credits(back))) =
+                task.cast(TaskMsg::Credits(credits))
+            {
+                turns.remove(&key); // The Task has gone.
+                for (worker, unused) in back {
+                    if let Some(member) = members.of(&worker.id) {
+                        member.sent = member.sent.saturating_sub(unused);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Whose turn it is: Tasks with ready Steps, round robin within a priority (P16).
+//!
+//! A turn is worth an equal share of the free credits, or what the pool hands out in a moment if
+//! that is more. So Tasks with long Steps alternate Step by Step, and Tasks with short ones get
+//! many at once: their reports then share appends, and the next Task waits no longer than a moment.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use ractor::ActorRef;
+use tenure_core::id::AgentId;
+use tenure_ports::journal::TaskKey;
+use tokio::time::Instant;
+
+use crate::task::Msg as TaskMsg;
+
+/// The moment that a turn lasts where Steps are short.
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// A Task with ready Steps.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) task: ActorRef<TaskMsg>,
+    pub(super) priority: i32,
+    pub(super) ready: usize,
+    /// Workers that none of its ready Steps fits; forgotten when it has new ones.
+    pub(super) unfit: Vec<AgentId>,
+}
+
+/// A Task with a place in a lane. Once it has no ready Step left it stays until its turn comes, so
+/// that it never has two places.
+#[derive(Debug)]
+struct Entry {
+    waiting: Waiting,
+    /// Credits left of its turn; 0 before its turn begins.
+    left: usize,
+}
+
+/// The Tasks that wait for a worker.
+#[derive(Debug)]
+pub(super) struct Turns {
+    lanes: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
+    entries: HashMap<TaskKey, Entry>,
+    pace: Pace,
+}
+
+/// Credits handed out in the current and in the last moment.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    now: usize,
+    before: usize,
+}
+
+impl Pace {
+    fn roll(&mut self) {
+        let passed = self.since.elapsed();
+        if passed >= 2 * MOMENT {
+            *self = Self { since: Instant::now(), now: 0, before: 0 };
+        } else if passed >= MOMENT {
+            *self = Self { since: self.since + MOMENT, now: 0, before: self.now };
+        }
+    }
+
+    fn note(&mut self, given: usize) {
+        self.roll();
+        self.now += given;
+    }
+
+    fn in_a_moment(&mut self) -> usize {
+        self.roll();
+        self.now.max(self.before)
+    }
+}
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        let pace = Pace { since: Instant::now(), now: 0, before: 0 };
+        Self { lanes: BTreeMap::new(), entries: HashMap::new(), pace }
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.front().is_none()
+    }
+
+    /// Notes how many ready Steps a Task has; one that waits already keeps its place.
+    pub(super) fn put(&mut self, key: TaskKey, waiting: Waiting) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.waiting = waiting;
+        } else if waiting.ready > 0 {
+            self.lanes.entry(Reverse(waiting.priority)).or_default().push_back(key.clone());
+            self.entries.insert(key, Entry { waiting, left: 0 });
+        }
+    }
+
+    /// A Task that no longer waits.
+    pub(super) fn remove(&mut self, key: &TaskKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.waiting.ready = 0;
+        }
+    }
+
+    /// Workers known not to fit a Task.
+    pub(super) fn unfit(&mut self, key: &TaskKey) -> Vec<AgentId> {
+        let entry = self.entries.get_mut(key);
+        entry.map_or_else(Vec::new, |entry| std::mem::take(&mut entry.waiting.unfit))
+    }
+
+    /// Serves the Task whose turn it is. `take` gets how many credits it may have, and the workers
+    /// that do not fit; it answers how many there were. Nobody is served when `free` is 0 or no
+    /// free worker fits anybody.
+    pub(super) fn serve<T>(
+        &mut self,
+        free: usize,
+        mut take: impl FnMut(usize, &[AgentId]) -> (usize, T),
+    ) -> Option<(TaskKey, ActorRef<TaskMsg>, T)> {
+        if free == 0 {
+            return None;
+        }
+        let lanes: Vec<Reverse<i32>> = self.lanes.keys().copied().collect();
+        lanes.into_iter().find_map(|lane| self.serve_lane(lane, free, &mut take))
+    }
+
+    fn serve_lane<T>(
+        &mut self,
+        lane: Reverse<i32>,
+        free: usize,
+        take: &mut impl FnMut(usize, &[AgentId]) -> (usize, T),
+    ) -> Option<(TaskKey, ActorRef<TaskMsg>, T)> {
+        let in_lane = self.lanes.get(&lane).map_or(0, VecDeque::len);
+        for _ in 0..in_lane {
+            let key = self.lanes.get_mut(&lane)?.pop_front()?;
+            let others = self.lanes.get(&lane).map_or(0, VecDeque::len);
+            let worth = self.worth(&key, others, free);
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            if entry.waiting.ready == 0 {
+                self.entries.remove(&key);
+                continue;
+            }
+            let task = entry.waiting.task.clone();
+            let (given, taken) = take(worth.min(entry.waiting.ready), &entry.waiting.unfit);
+            self.spend(&key, lane, worth, given);
+            if given > 0 {
+                return Some((key, task, taken));
+            }
+        }
+        self.lanes.retain(|_, lane| !lane.is_empty());
+        None
+    }
+
+    /// What the turn of a Task is worth, with so many others in its lane.
+    fn worth(&mut self, key: &TaskKey, others: usize, free: usize) -> usize {
+        let full = free.div_ceil(others + 1).max(self.pace.in_a_moment()).max(1);
+        // A turn that began while Steps were short is not worth as much when they no longer are.
+        self.entries.get(key).map_or(full, |entry| match entry.left {
+            0 => full,
+            left => left.min(full),
+        })
+    }
+
+    /// A Task got so many credits: it keeps its turn while that has something left.
+    fn spend(&mut self, key: &TaskKey, lane: Reverse<i32>, worth: usize, given: usize) {
+        self.pace.note(given);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.waiting.ready = entry.waiting.ready.saturating_sub(given);
+        entry.left = if given == 0 { 0 } else { worth.saturating_sub(given) };
+        let lane = self.lanes.entry(lane).or_default();
+        if entry.left > 0 {
+            lane.push_front(key.clone());
+        } else {
+            lane.push_back(key.clone());
+        }
+    }
+
+    /// Serves a Task that is about to use credits for `steps` ready Steps, without waiting for its
+    /// turn: any if nobody waits, those of its turn if it has the turn, else none.
+    pub(super) fn serve_at_once<T: Default>(
+        &mut self,
+        key: &TaskKey,
+        steps: usize,
+        free: usize,
+        take: impl FnOnce(usize, &[AgentId]) -> (usize, T),
+    ) -> T {
+        let Some((lane, front)) = self.front() else {
+            let (given, taken) = take(steps, &[]);
+            self.pace.note(given);
+            return taken;
+        };
+        if front != *key {
+            return T::default();
+        }
+        let Some(queue) = self.lanes.get_mut(&lane) else { return T::default() };
+        queue.pop_front();
+        let others = queue.len();
+        let worth = self.worth(key, others, free);
+        let unfit = self.entries.get(key).map_or(&[][..], |entry| &entry.waiting.unfit);
+        let (given, taken) = take(worth.min(steps), unfit);
+        self.spend(key, lane, worth, given);
+        taken
+    }
+
+    /// The Task whose turn it is, and its lane.
+    fn front(&mut self) -> Option<(Reverse<i32>, TaskKey)> {
+        let entries = &mut self.entries;
+        self.lanes.retain(|_, lane| {
+            while let Some(key) = lane.front()
+                && entries.get(key).is_none_or(|entry| entry.waiting.ready == 0)
+            {
+                entries.remove(key);
+                lane.pop_front();
+            }
+            !lane.is_empty()
+        });
+        let (lane, queue) = self.lanes.iter().next()?;
+        Some((*lane, queue.front()?.clone()))
+    }
+}
