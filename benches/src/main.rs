@@ -32,8 +32,9 @@ struct Args {
     /// Handlers that run at a time.
     #[arg(long, default_value_t = 64)]
     workers: usize,
-    /// Runtime threads.
-    #[arg(long, default_value_t = 2)]
+    /// Runtime threads. One leaves the other core of a small machine to the journal, and is what
+    /// `tenure run` has.
+    #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Where the data directories are made; the disk under it is what is measured.
     #[arg(long, default_value = "target")]

@@ -12,10 +12,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, unsafe_code)]
 #![allow(clippy::disallowed_types, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Grant, StepReport};
 use tenure_core::id::{AgentId, CommandId, CommitId, Digest, PoolId, RunId, SessionId, StepId};
@@ -31,26 +32,26 @@ struct Counting;
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands every call on to the system's allocator unchanged, and counts beside it.
+// SAFETY: hands every call on to mimalloc unchanged, and counts beside it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
         CALLS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
+        unsafe { MiMalloc.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         IN_USE.fetch_add(new_size, Ordering::Relaxed);
         IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(at, layout, new_size) }
+        unsafe { MiMalloc.realloc(at, layout, new_size) }
     }
 }
 
