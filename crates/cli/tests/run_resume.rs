@@ -158,3 +158,17 @@ fn keep_going_survives_a_kill() {
     let (code, report) = place.report(&["run", "gated.yaml", "--resume"]);
     assert_eq!((code, &report["counts"]["completed"]), (Some(1), &json!(3)), "{report:#}");
 }
+
+#[test]
+fn keep_going_may_be_said_when_it_goes_on() {
+    let place = Place::new();
+    let text = format!("{GATED}  bad: {{depends_on: gate, run: 'exit 1', retries: 0}}\n");
+    place.file("gated.yaml", text + "  slow: {depends_on: gate, sleep: 300ms}\n");
+    let running = place.start(&["run", "gated.yaml"]);
+    place.wait_for("pid");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    place.file("go", "");
+    let (code, report) = place.report(&["run", "gated.yaml", "--resume", "--keep-going"]);
+    assert_eq!((code, &report["counts"]["completed"]), (Some(1), &json!(4)), "{report:#}");
+}

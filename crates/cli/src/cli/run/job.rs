@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tenure::embedded::DEFAULT_POOL;
 use tenure_core::event::{Body, Event};
 use tenure_core::id::{Millis, PoolId, SessionId, TaskId};
+use tenure_core::patch::TaskFields;
 use tenure_core::record::Object;
 use tenure_core::status::Policy;
 use tenure_core::{Code, Commit, Rejection, Task};
@@ -16,9 +17,9 @@ use tenure_ports::journal::{Entry, ReadError, TaskKey};
 
 use super::args::RunArgs;
 use super::follow::Follower;
-use super::hint;
 use super::host::Host;
 use super::request::{HANDLERS, Origin, Request};
+use super::{hint, steer};
 use crate::cli::exit::{Exit, Failure};
 
 /// A Task that this process runs.
@@ -99,9 +100,14 @@ impl Job {
 
     /// Has the scheduler go on with a found Task: what an earlier boot left open ends, what is
     /// ready is offered to the workers that are hired here.
-    pub(super) async fn wake(&self, host: &mut Host, args: &RunArgs) -> Result<(), Failure> {
+    pub(super) async fn wake(&mut self, host: &mut Host, args: &RunArgs) -> Result<(), Failure> {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
         check_runnable(task)?;
+        if args.keep_going && !self.is_manual {
+            let fields = TaskFields { completion: Some(Policy::Manual), ..TaskFields::default() };
+            steer::change(host, &self.key, fields).await?;
+            self.is_manual = true;
+        }
         let open = task.durable();
         let open = open.steps().filter(|step| !step.status().is_settled());
         let pools: BTreeSet<PoolId> = open.map(|step| step.spec.worker_pool_id.clone()).collect();

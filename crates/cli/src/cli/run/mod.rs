@@ -23,8 +23,7 @@ use std::time::Instant;
 
 use tenure_core::Task;
 use tenure_core::id::{Millis, SessionId};
-use tenure_core::patch::TaskFields;
-use tenure_core::status::{Policy, StepStatus, TaskStatus};
+use tenure_core::status::{StepStatus, TaskStatus};
 
 use self::args::Format;
 pub(crate) use self::args::RunArgs;
@@ -39,19 +38,17 @@ use self::words::steps;
 use super::exit::{Exit, Failure};
 use super::output::{self, Paint, Stream};
 
-/// Threads of the runtime. Steps are other processes or wait; what is left to do here, deciding
-/// and writing, gains nothing from more.
-const THREADS: usize = 2;
-
 /// Runs a task file.
+///
+/// On a runtime of one thread: Steps are other processes or wait, logs are written by the journal's
+/// threads, and what is left to do here gains nothing from more.
 pub(crate) fn run(args: RunArgs) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let session_id = SessionId::new(&args.session).map_err(|bad| {
         Failure::new(Exit::Usage, bad.to_string()).help("name a session with --session")
     })?;
     let request = args.file.as_deref().map(|file| Request::read(file, &args)).transpose()?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let mut host = Host::open(&args.data.path).await?;
@@ -76,7 +73,7 @@ fn no_file() -> Failure {
 /// Brings a Task to its end, or as far as we are let. Answers its last state.
 async fn carry_out(
     host: &mut Host,
-    job: Job,
+    mut job: Job,
     args: &RunArgs,
     stop: &mut Stop,
 ) -> Result<(Ended, Box<Task>), Failure> {
@@ -86,14 +83,8 @@ async fn carry_out(
     }
     greet(&job, args);
     job.wake(host, args).await?;
-    let Job { key, follower, replica, mut is_manual, deadline } = job;
-    let is_resumed = replica.is_some();
+    let Job { key, follower, replica, is_manual, deadline } = job;
     let watcher = Watcher::start(follower, replica, show::of(args.output))?;
-    if is_resumed && args.keep_going && !is_manual {
-        let fields = TaskFields { completion: Some(Policy::Manual), ..TaskFields::default() };
-        steer::change(host, &key, fields).await?;
-        is_manual = true;
-    }
     let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
     let ended = steer.run_to_end(stop).await;
     let replica = watcher.leave().await;
