@@ -106,6 +106,32 @@ async fn after_an_append_of_unknown_fate_the_log_is_read_again() {
     }
 }
 
+/// WAL-07: what the scheduler decides by itself, claims and the ends of orphaned Attempts, it decides
+/// again after an append that failed.
+#[tokio::test(start_paused = true)]
+async fn after_a_failed_append_the_scheduler_goes_on_by_itself() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let first = node_on(Arc::clone(&journal)).await;
+    let stuck = common::workers(&first, 2, |_| async {
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    let key = create(&first, dag("t", "a b c<-a,b")).await.unwrap();
+    until(&first, &key, |task| task.tally().held() == 2).await;
+    drop(stuck);
+    first.stop().await;
+
+    let second = node_on(journal).await;
+    let _workers = completing(&second, 2);
+    for _ in 0..3 {
+        second.journal().next(Fault::Fail);
+    }
+    second.resume_all().await.unwrap();
+    until(&second, &key, |task| task.head().status == TaskStatus::Completed).await;
+    let task = replayed(&second, &key).await;
+    assert_eq!(task.durable().attempts_len(), 5);
+}
+
 /// A create whose append fails has made nothing; the id is free.
 #[tokio::test]
 async fn a_failed_create_makes_nothing() {

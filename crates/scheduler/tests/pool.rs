@@ -85,6 +85,25 @@ async fn tasks_take_turns() {
     assert!(left > 450, "{left} of the big one are left when the small one ends");
 }
 
+/// P16: a turn is worth many credits while Steps are short, so reports and claims share appends
+/// however many Tasks wait.
+#[tokio::test(start_paused = true)]
+async fn short_steps_of_many_tasks_share_appends() {
+    let node = node().await;
+    let steps: Vec<String> = (0..50).map(|i| format!("s{i}")).collect();
+    let mut keys = Vec::new();
+    for task in 0..40 {
+        keys.push(create(&node, dag(&format!("t{task}"), &steps.join(" "))).await.unwrap());
+    }
+    let before = node.journal().writes();
+    let _workers = completing(&node, 64);
+    for key in &keys {
+        node.wait_for_end(key).await.unwrap();
+    }
+    let appends = node.journal().writes() - before;
+    assert!(appends < 40 * 50 / 4, "{appends} appends for {} steps", 40 * 50);
+}
+
 /// DISP-14: a Step goes to a worker that announced its handler.
 #[tokio::test(start_paused = true)]
 async fn a_step_waits_for_a_worker_with_its_handler() {

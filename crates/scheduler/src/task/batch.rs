@@ -25,6 +25,7 @@ impl Flight {
             answers: Vec::new(),
             grants: Vec::new(),
             ended: Vec::new(),
+            expired: Vec::new(),
             unused: Vec::new(),
         }
     }
@@ -69,10 +70,11 @@ impl<J: Journal, L: Leases> State<J, L> {
             }
             Waiting::Expired(attempt_ids, reason) => {
                 let told = attempt_ids.clone();
-                if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason })
-                    && reason == LeaseEnd::LeaseExpired
-                {
-                    tracing::warn!(task = %self.key, attempts = ?told, "leases ended without a word");
+                if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason }) {
+                    if reason == LeaseEnd::LeaseExpired {
+                        tracing::warn!(task = %self.key, attempts = ?told, "leases ended without a word");
+                    }
+                    flight.expired.push((told, reason));
                 }
             }
             Waiting::Due => while self.decide_alone(flight, &Command::Due) {},

@@ -46,6 +46,8 @@ pub(crate) enum Msg {
     Flush,
     /// Something is due.
     Timer(u64),
+    /// The log may be writable again after an append that failed.
+    Again,
     /// Look at the Task.
     Read(Reader),
     /// Tell when the Task has ended.
@@ -61,6 +63,7 @@ impl fmt::Debug for Msg {
             Self::Landed(_) => "Landed",
             Self::Flush => "Flush",
             Self::Timer(_) => "Timer",
+            Self::Again => "Again",
             Self::Read(_) => "Read",
             Self::WaitForEnd(_) => "WaitForEnd",
         };
@@ -126,6 +129,8 @@ pub(crate) struct State<J, L> {
     told: Vec<AttemptId>,
     timer: Option<(Millis, JoinHandle<()>)>,
     timer_generation: u64,
+    /// What a failed append was to end, to be ended once the log can be written.
+    undone: Vec<(Vec<AttemptId>, LeaseEnd)>,
     /// No longer in the directory: what still arrives goes to the actor that is.
     retired: bool,
 }
@@ -141,6 +146,8 @@ pub(crate) struct Flight {
     grants: Vec<(tenure_core::table::Pos, Arc<Worker>)>,
     /// Attempts that end with it.
     ended: Vec<AttemptId>,
+    /// Attempts that it ends because nobody holds them any more.
+    expired: Vec<(Vec<AttemptId>, LeaseEnd)>,
     /// Credits that found no Step.
     unused: Credits,
 }
@@ -190,6 +197,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             }
             Msg::Landed(landed) => state.land(&myself, landed).await?,
             Msg::Timer(generation) => state.wake(&myself, generation),
+            Msg::Again => state.try_again(&myself),
             Msg::Read(reader) => state.read(reader),
             Msg::WaitForEnd(watcher) => state.watch(watcher),
         }
@@ -224,6 +232,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             told: Vec::new(),
             timer: None,
             timer_generation: 0,
+            undone: Vec::new(),
             retired: false,
         }
     }
@@ -239,7 +248,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             Msg::Credits(credits) => {
                 credits.iter().for_each(|(worker, n)| self.node.give_back(worker, *n));
             }
-            Msg::Expired(..) | Msg::Landed(_) | Msg::Flush | Msg::Timer(_) => {}
+            Msg::Expired(..) | Msg::Landed(_) | Msg::Flush | Msg::Timer(_) | Msg::Again => {}
         }
     }
 

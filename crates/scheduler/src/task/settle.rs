@@ -1,6 +1,7 @@
 //! What happens when an append returns: answers, grants, signals, offers (WAL-06).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{ActorProcessingErr, ActorRef};
 use tenure_core::command::Wait;
@@ -14,6 +15,9 @@ use tenure_ports::{Journal, Leases};
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held};
 use crate::grant::grant_of;
+
+/// How long after a failed append the scheduler tries again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl<J: Journal, L: Leases> State<J, L> {
     pub(super) async fn land(
@@ -42,15 +46,36 @@ impl<J: Journal, L: Leases> State<J, L> {
                 if let Life::Known(task) = &mut self.life {
                     task.abort();
                 }
+                let mut flight = flight;
+                self.undone.append(&mut flight.expired);
                 self.refuse_all(flight, &storage_error("append_failed", &error.to_string()));
                 if let AppendError::Fenced { .. } = error {
                     return Err(error.to_string().into());
                 }
+                Self::try_again_later(myself);
             }
         }
         self.set_timer(myself);
         self.flush_soon(myself);
         Ok(())
+    }
+
+    /// Those who asked may ask again. What the scheduler decided by itself it decides again, but
+    /// not at once: a disk that is full stays so for a while.
+    fn try_again_later(myself: &ActorRef<Msg>) {
+        let actor = myself.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(AGAIN).await;
+            let _ = actor.cast(Msg::Again); // The Task may have gone.
+        });
+    }
+
+    pub(super) fn try_again(&mut self, myself: &ActorRef<Msg>) {
+        let undone = std::mem::take(&mut self.undone);
+        self.waiting.extend(undone.into_iter().map(|(ids, why)| Waiting::Expired(ids, why)));
+        self.waiting.push_back(Waiting::Due);
+        self.offer(myself);
+        self.flush_soon(myself);
     }
 
     /// The commits are durable: now, and not before, others learn of them.
