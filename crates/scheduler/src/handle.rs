@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use ractor::{Actor, ActorRef};
-use tenure_core::command::check_tool;
-use tenure_core::command::create::{CreateTask, Defaults, Parent};
+use tenure_core::command::create::{CreateTask, Defaults};
+use tenure_core::command::{Operator, check_tool};
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, TaskId};
+use tenure_core::id::AttemptId;
 use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
@@ -106,10 +106,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         input: CreateTask,
         policy: Policy,
     ) -> Result<Answer, Rejection> {
+        check_tool(&envelope.caller, Operator::TaskCreate)?;
         let key = TaskKey {
             session_id: envelope.caller.session_id.clone(),
             task_id: input.task_id()?.clone(),
         };
+        self.check_artifacts(&key.session_id, input.foreign_artifacts()).await?;
         let parent = self.parent_of(&key, input.parent_task_id.as_ref()).await?;
         let digest = crate::edge::create_digest(&envelope, &input)?;
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
@@ -117,20 +119,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let what = What::Create(Box::new((input, defaults, parent)));
         let answer = self.enqueue(&key, Begin::Create, what, envelope, digest, Lane::Commands)?;
         answer.await.map_err(|_| ambiguous())?
-    }
-
-    async fn parent_of(
-        &self,
-        child: &TaskKey,
-        parent: Option<&TaskId>,
-    ) -> Result<Option<Parent>, Rejection> {
-        let Some(parent) = parent else { return Ok(None) };
-        let key = TaskKey { session_id: child.session_id.clone(), task_id: parent.clone() };
-        match self.read(&key, Parent::of).await {
-            Ok(parent) => Ok(Some(parent)),
-            Err(rejection) if rejection.code == Code::TaskNotFound => Ok(None),
-            Err(rejection) => Err(rejection),
-        }
     }
 
     /// Carries out a command on a Task, and answers when it is durable.
@@ -143,10 +131,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         envelope: Envelope,
         command: Command,
     ) -> Result<Answer, Rejection> {
+        check_tool(&envelope.caller, command.operation())?;
+        self.check_relations(key, &command).await?;
         let answer = self.send(key, envelope, command, Lane::Commands)?;
         answer.await.map_err(|_| ambiguous())?
     }
 
+    /// Sends a command, in the order of the calls. What it refers to has been checked.
     pub(crate) fn send(
         &self,
         key: &TaskKey,
@@ -154,7 +145,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         command: Command,
         lane: Lane,
     ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
-        check_tool(&envelope.caller, command.operation())?;
         let digest = crate::edge::digest(&envelope, &command)?;
         self.enqueue(key, Begin::Open, What::Command(command), envelope, digest, lane)
     }

@@ -18,6 +18,7 @@ mod handle;
 mod node;
 mod partition;
 mod pool;
+mod relations;
 mod task;
 mod worker;
 

@@ -63,11 +63,39 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             worker_pool_id: Some(self.worker.pool.clone()),
         };
         let envelope = Envelope::new(caller, None);
-        let sent = self.scheduler.send(&held.task, envelope, command, Lane::Reports);
+        let sent = if command.foreign_artifacts().is_empty() {
+            self.scheduler.send(&held.task, envelope, command, Lane::Reports)
+        } else {
+            Ok(self.send_checked(held.task.clone(), envelope, command))
+        };
         if waiting {
             node.wake_pool(&self.worker.pool);
         }
         Answering(sent.map_err(Some))
+    }
+}
+
+impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// As [`send`](Self::send), once the artifacts of other Tasks that the report names are found.
+    fn send_checked(
+        &self,
+        task: TaskKey,
+        envelope: Envelope,
+        command: Command,
+    ) -> oneshot::Receiver<Result<Answer, Rejection>> {
+        let (reply_to, answer) = oneshot::channel();
+        let scheduler = self.scheduler.clone();
+        tokio::spawn(async move {
+            let checked = scheduler.check_relations(&task, &command).await;
+            let sent =
+                checked.and_then(|()| scheduler.send(&task, envelope, command, Lane::Reports));
+            let answered = match sent {
+                Ok(answer) => answer.await.unwrap_or_else(|_| Err(ambiguous())),
+                Err(refused) => Err(refused),
+            };
+            let _ = reply_to.send(answered); // The worker may have gone; the report stands.
+        });
+        answer
     }
 }
 

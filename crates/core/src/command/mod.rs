@@ -8,6 +8,7 @@ pub mod close;
 pub mod create;
 pub mod dispatch;
 pub mod due;
+mod family;
 mod input;
 pub mod lifecycle;
 mod operator;

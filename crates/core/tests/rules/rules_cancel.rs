@@ -96,18 +96,40 @@ fn nothing_gets_ready_while_the_task_is_closing() {
     );
 }
 
-/// CANCEL-03, CANCEL-04, TERM-01: the scheduler closes a child with the parent's reason, as itself.
+/// CANCEL-03, CANCEL-04, TERM-01: a Task that is closing, or was closed, says how its children end;
+/// the scheduler closes them with that reason, as itself, once. A draft is cancelled either way.
 #[test]
-fn the_scheduler_closes_a_child_with_its_parents_reason() {
-    for (close, code, status) in [
-        (Command::TaskCancel as fn(Close) -> Command, "parent_cancelled", TaskStatus::Cancelled),
-        (Command::TaskFail, "parent_failed", TaskStatus::Failed),
+fn a_child_ends_as_its_parent_says() {
+    for (close, intent, code, status) in [
+        (cancel_task(), Intent::Cancel, "parent_cancelled", TaskStatus::Cancelled),
+        (fail_task(), Intent::Fail, "parent_failed", TaskStatus::Failed),
     ] {
-        let mut t = Fixture::manual("a");
-        t.ok_as(&system(), close(Close { reason: Some(reason(code, "")), wait: Some(false) }));
-        assert_eq!((t.task_status(), t.task_code()), (status, code));
-        assert_eq!(*t.actors().last().unwrap(), "system");
+        let mut parent = Fixture::manual("a");
+        assert_eq!(parent.task.live().closes_children(), None);
+        let held = parent.claim("a");
+        parent.ok(close);
+        assert_eq!(parent.task.live().closes_children(), Some(intent));
+        parent.ok_as(&held.caller(), held.releases());
+        assert!(parent.task.is_terminal());
+        assert_eq!(parent.task.live().closes_children(), Some(intent));
+
+        let mut child = Fixture::manual("a");
+        let command = child.task.follows_parent(intent).unwrap();
+        child.ok_as(&system(), command);
+        assert_eq!((child.task_status(), child.task_code()), (status, code));
+        assert_eq!(*child.actors().last().unwrap(), "system");
+        assert_eq!(child.task.follows_parent(intent), None);
+
+        let mut draft = Fixture::draft("a");
+        let command = draft.task.follows_parent(intent).unwrap();
+        draft.ok_as(&system(), command);
+        assert_eq!((draft.task_status(), draft.task_code()), (TaskStatus::Cancelled, code));
     }
+    let mut completed = Fixture::manual("a");
+    let a = completed.claim("a");
+    completed.complete(&a);
+    completed.ok(Command::TaskComplete(Default::default()));
+    assert_eq!(completed.task.live().closes_children(), None);
 }
 
 /// CANCEL-05, RECOVER-01: intent and deadline survive a restart; closing goes on with the time

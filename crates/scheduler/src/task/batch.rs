@@ -54,9 +54,13 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     fn version(&self) -> u64 {
+        self.task().map_or(0, Task::version)
+    }
+
+    fn task(&self) -> Option<&Task> {
         match &self.life {
-            Life::Known(task) => task.version(),
-            Life::New | Life::Unreadable(_) => 0,
+            Life::Known(task) => Some(task),
+            Life::New | Life::Unreadable(_) => None,
         }
     }
 
@@ -76,6 +80,14 @@ impl<J: Journal, L: Leases> State<J, L> {
                     }
                     flight.expired.push((told, reason));
                 }
+            }
+            Waiting::ParentCloses(intent) => {
+                let command = self.task().and_then(|task| task.follows_parent(intent));
+                command.map(|command| self.decide_alone(flight, &command));
+            }
+            Waiting::Adopt(child) => {
+                let command = self.task().and_then(|task| task.live().adopts(&child));
+                command.map(|command| self.decide_alone(flight, &command));
             }
             Waiting::Due => while self.decide_alone(flight, &Command::Due) {},
         }

@@ -7,6 +7,7 @@
 //! supervisor then replays the log.
 
 mod batch;
+mod family;
 pub(crate) mod open;
 mod settle;
 
@@ -17,7 +18,8 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, Millis, PoolId};
+use tenure_core::id::{AttemptId, Millis, PoolId, TaskId};
+use tenure_core::status::Intent;
 use tenure_core::{Caller, Commit, Rejection, Task};
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
@@ -48,6 +50,12 @@ pub(crate) enum Msg {
     Timer(u64),
     /// The log may be writable again after an append that failed.
     Again,
+    /// Ask the parent how it is.
+    AskParent,
+    /// The parent is being closed, or was.
+    ParentCloses(Intent),
+    /// A Task was made whose parent this is.
+    Adopt(TaskId),
     /// Look at the Task.
     Read(Reader),
     /// Tell when the Task has ended.
@@ -64,6 +72,9 @@ impl fmt::Debug for Msg {
             Self::Flush => "Flush",
             Self::Timer(_) => "Timer",
             Self::Again => "Again",
+            Self::AskParent => "AskParent",
+            Self::ParentCloses(_) => "ParentCloses",
+            Self::Adopt(_) => "Adopt",
             Self::Read(_) => "Read",
             Self::WaitForEnd(_) => "WaitForEnd",
         };
@@ -83,6 +94,8 @@ pub(crate) enum Waiting {
     Ask(Box<Ask>),
     Credits(Credits),
     Expired(Vec<AttemptId>, LeaseEnd),
+    ParentCloses(Intent),
+    Adopt(TaskId),
     Due,
 }
 
@@ -127,6 +140,8 @@ pub(crate) struct State<J, L> {
     watchers: Vec<oneshot::Sender<()>>,
     /// Attempts whose worker was told to stop.
     told: Vec<AttemptId>,
+    /// What children were told that this Task does to them.
+    children_told: Option<Intent>,
     timer: Option<(Millis, JoinHandle<()>)>,
     timer_generation: u64,
     /// What a failed append was to end, to be ended once the log can be written.
@@ -198,6 +213,9 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             Msg::Landed(landed) => state.land(&myself, landed).await?,
             Msg::Timer(generation) => state.wake(&myself, generation),
             Msg::Again => state.try_again(&myself),
+            Msg::AskParent => state.ask_parent(&myself),
+            Msg::ParentCloses(intent) => state.gather(&myself, Waiting::ParentCloses(intent)),
+            Msg::Adopt(child) => state.gather(&myself, Waiting::Adopt(child)),
             Msg::Read(reader) => state.read(reader),
             Msg::WaitForEnd(watcher) => state.watch(watcher),
         }
@@ -230,6 +248,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             late: Vec::new(),
             watchers: Vec::new(),
             told: Vec::new(),
+            children_told: None,
             timer: None,
             timer_generation: 0,
             undone: Vec::new(),
@@ -248,7 +267,14 @@ impl<J: Journal, L: Leases> State<J, L> {
             Msg::Credits(credits) => {
                 credits.iter().for_each(|(worker, n)| self.node.give_back(worker, *n));
             }
-            Msg::Expired(..) | Msg::Landed(_) | Msg::Flush | Msg::Timer(_) | Msg::Again => {}
+            Msg::Expired(..)
+            | Msg::Landed(_)
+            | Msg::Flush
+            | Msg::Timer(_)
+            | Msg::Again
+            | Msg::AskParent
+            | Msg::ParentCloses(_)
+            | Msg::Adopt(_) => {}
         }
     }
 

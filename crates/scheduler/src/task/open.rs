@@ -45,6 +45,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.waiting.push_front(Waiting::Expired(orphans, LeaseEnd::HostRestarted));
         }
         self.waiting.push_back(Waiting::Due);
+        self.watch_parent(myself);
         self.offer(myself);
         self.flush_soon(myself);
     }

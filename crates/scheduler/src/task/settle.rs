@@ -86,6 +86,10 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.node.publish(&self.key, commit);
         }
         self.hand_out(&flight);
+        self.tell_children();
+        if flight.creates {
+            self.watch_parent(myself);
+        }
         self.end_attempts(&flight);
         if let Some(ask) = flight.creation {
             self.answer_creation(ask, &flight.commits);

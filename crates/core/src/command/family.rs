@@ -1,0 +1,70 @@
+//! Parents and children: how a child ends with its parent, and how the parent learns of it
+//! (CANCEL-03, CANCEL-04, REL-05). Each is decided on the Task it changes; the shell carries the
+//! word from one to the other.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use smol_str::SmolStr;
+
+use super::{Close, Command, Link};
+use crate::id::{Ref, TaskId};
+use crate::patch::ReasonInput;
+use crate::status::{EdgeKind, EdgeStatus, Intent, TaskStatus};
+use crate::task::Task;
+use crate::view::View;
+
+impl View<'_> {
+    /// What this Task does to its live children: nothing while it goes on, and nothing once it has
+    /// completed.
+    pub fn closes_children(&self) -> Option<Intent> {
+        let intended = self.head().cancel_requested.as_ref().map(|closing| closing.intent);
+        match self.status() {
+            TaskStatus::Cancelled => Some(Intent::Cancel),
+            TaskStatus::Failed => Some(Intent::Fail),
+            TaskStatus::Completed => None,
+            _ => intended,
+        }
+    }
+
+    /// Children this Task has recorded.
+    pub fn children(&self) -> Vec<TaskId> {
+        let active = self.edges().filter(|edge| edge.status == EdgeStatus::Active);
+        let children = active.filter(|edge| edge.kind == EdgeKind::Child);
+        children.filter_map(|edge| TaskId::new(edge.to.as_str()).ok()).collect()
+    }
+
+    /// What records a child here (REL-05); none if it is recorded, or nothing is any more.
+    pub fn adopts(&self, child: &TaskId) -> Option<Command> {
+        if self.status().is_terminal() || self.is_closing() || self.children().contains(child) {
+            return None;
+        }
+        let to = Ref::new(child.as_str()).ok()?;
+        Some(Command::LinkTasks(Link { kind: EdgeKind::Child, reason: None, to }))
+    }
+}
+
+impl Task {
+    /// What closes this Task because its parent is closed so; none if it is closing or has ended.
+    /// A draft has nothing that could fail: it is cancelled.
+    pub fn follows_parent(&self, intent: Intent) -> Option<Command> {
+        if self.is_terminal() || self.is_closing() {
+            return None;
+        }
+        let (code, message) = match intent {
+            Intent::Cancel => ("parent_cancelled", "the parent task was cancelled"),
+            Intent::Fail => ("parent_failed", "the parent task failed"),
+        };
+        let reason = ReasonInput {
+            code: Some(SmolStr::new_static(code)),
+            details: None,
+            message: message.to_string(),
+            retryable: None,
+        };
+        let close = Close { reason: Some(reason), wait: Some(false) };
+        Some(match intent {
+            Intent::Fail if self.head().status != TaskStatus::Draft => Command::TaskFail(close),
+            _ => Command::TaskCancel(close),
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! What a command says of other Tasks is looked up before the Task itself judges the command: the
+//! core decides, the facts are gathered here.
+
+use std::collections::BTreeSet;
+
+use tenure_core::command::create::{CreateTask, Parent};
+use tenure_core::command::references::unknown_artifact;
+use tenure_core::command::relate::check_blocks;
+use tenure_core::command::{Link, Operator, check_tool};
+use tenure_core::id::{ArtifactId, Ref, SessionId, TaskId, WalName};
+use tenure_core::status::{EdgeKind, EdgeStatus, Policy};
+use tenure_core::{Code, Command, Rejection, Task};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Journal, Leases};
+
+use crate::ask::{Answer, Envelope};
+use crate::handle::Scheduler;
+
+/// Tasks looked at for a circle of blocking Tasks.
+const LOOKED_AT_MAX: usize = 1_000;
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// `retry_task` on a Task that has ended: makes the same DAG again as a new Task, with an edge
+    /// `retry_of`; the old one is untouched (RETRY-12).
+    ///
+    /// # Errors
+    /// The refusals of `retry_task` and of a create; `invalid_transition` while the old Task lives.
+    pub async fn retry(
+        &self,
+        envelope: Envelope,
+        old: &TaskKey,
+        new: TaskId,
+        wal_name: Option<WalName>,
+        reason: &str,
+    ) -> Result<Answer, Rejection> {
+        check_tool(&envelope.caller, Operator::RetryTask)?;
+        let reason = reason.to_owned();
+        let input = self.read(old, move |task| task.retry_input(new, &reason)).await??;
+        self.create(envelope, CreateTask { wal_name, ..input }, Policy::Auto).await
+    }
+
+    /// What a new Task needs to know of its parent (REL-05).
+    pub(crate) async fn parent_of(
+        &self,
+        child: &TaskKey,
+        parent: Option<&TaskId>,
+    ) -> Result<Option<Parent>, Rejection> {
+        let Some(parent) = parent else { return Ok(None) };
+        found(self.read(&key(&child.session_id, parent), Parent::of).await)
+    }
+
+    /// Refuses a command that refers to what is not there.
+    pub(crate) async fn check_relations(
+        &self,
+        of: &TaskKey,
+        command: &Command,
+    ) -> Result<(), Rejection> {
+        if let Command::LinkTasks(link) = command {
+            self.check_link(of, link).await?;
+        }
+        self.check_artifacts(&of.session_id, command.foreign_artifacts()).await
+    }
+
+    /// ART-05.
+    pub(crate) async fn check_artifacts(
+        &self,
+        session: &SessionId,
+        artifacts: Vec<(TaskId, ArtifactId)>,
+    ) -> Result<(), Rejection> {
+        for (task, artifact) in artifacts {
+            let (key, id) = (key(session, &task), artifact.clone());
+            let has = self.read(&key, move |task| task.durable().artifact(&id).is_some()).await;
+            if found(has)? != Some(true) {
+                return Err(unknown_artifact(&Ref::new(format!("{task}/{artifact}"))?));
+            }
+        }
+        Ok(())
+    }
+
+    /// The other end exists, and Tasks do not block each other in a circle that can be seen
+    /// (REL-06).
+    async fn check_link(&self, from: &TaskKey, link: &Link) -> Result<(), Rejection> {
+        let Ok(to) = TaskId::new(link.to.as_str()) else { return Ok(()) }; // It is no Task.
+        if to != from.task_id {
+            self.read(&key(&from.session_id, &to), |_| ()).await?;
+        }
+        let (blocker, blocked) = match link.kind {
+            EdgeKind::Blocks => (from.task_id.clone(), to),
+            EdgeKind::BlockedBy => (to, from.task_id.clone()),
+            _ => return Ok(()),
+        };
+        let edges = self.blocking(&from.session_id, [&blocker, &blocked]).await?;
+        check_blocks(&blocker, &blocked, &edges)
+    }
+
+    /// `blocks` edges, as blocker and blocked, found by going from Task to Task.
+    async fn blocking(
+        &self,
+        session: &SessionId,
+        ends: [&TaskId; 2],
+    ) -> Result<Vec<(TaskId, TaskId)>, Rejection> {
+        let mut seen: BTreeSet<TaskId> = ends.into_iter().cloned().collect();
+        let mut work: Vec<TaskId> = seen.iter().cloned().collect();
+        let mut edges = Vec::new();
+        while let Some(task) = work.pop() {
+            let stored = found(self.read(&key(session, &task), blocks).await)?;
+            for (blocker, blocked) in stored.unwrap_or_default() {
+                for end in [&blocker, &blocked] {
+                    if seen.len() < LOOKED_AT_MAX && seen.insert(end.clone()) {
+                        work.push(end.clone());
+                    }
+                }
+                edges.push((blocker, blocked));
+            }
+        }
+        Ok(edges)
+    }
+}
+
+/// The `blocks` edges in force that a Task stores.
+fn blocks(task: &Task) -> Vec<(TaskId, TaskId)> {
+    let view = task.durable();
+    let active = view.edges().filter(|edge| edge.status == EdgeStatus::Active);
+    let edges = active.filter_map(|edge| {
+        let other = TaskId::new(edge.to.as_str()).ok()?;
+        match edge.kind {
+            EdgeKind::Blocks => Some((task.task_id().clone(), other)),
+            EdgeKind::BlockedBy => Some((other, task.task_id().clone())),
+            _ => None,
+        }
+    });
+    edges.collect()
+}
+
+fn key(session: &SessionId, task: &TaskId) -> TaskKey {
+    TaskKey { session_id: session.clone(), task_id: task.clone() }
+}
+
+/// A Task that does not exist is an answer, not a failure.
+fn found<T>(read: Result<T, Rejection>) -> Result<Option<T>, Rejection> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(rejection) if rejection.code == Code::TaskNotFound => Ok(None),
+        Err(rejection) => Err(rejection),
+    }
+}

@@ -1,0 +1,85 @@
+//! Parents and children, whichever partitions they live in: they tell each other what each must
+//! know, and each decides for itself (CANCEL-03, CANCEL-04, REL-05).
+//!
+//! A child asks its parent when it begins, when it is read from its log, and from time to time; so
+//! nothing depends on a word that might get lost. A parent that is being closed tells its children
+//! at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+use tenure_core::Task;
+use tenure_core::id::TaskId;
+use tenure_core::status::Intent;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Journal, Leases};
+
+use super::{Begin, Life, Msg, State};
+use crate::node::Node;
+
+/// How often a child asks (CANCEL-03).
+const ASK: Duration = Duration::from_secs(30);
+
+impl<J: Journal, L: Leases> State<J, L> {
+    /// Asks the parent now and from time to time, as long as this actor is there.
+    pub(super) fn watch_parent(&self, myself: &ActorRef<Msg>) {
+        let Life::Known(task) = &self.life else { return };
+        if task.is_terminal() || task.head().spec.parent_task_id.is_none() {
+            return;
+        }
+        let actor = myself.clone();
+        tokio::spawn(async move {
+            while actor.cast(Msg::AskParent).is_ok() {
+                tokio::time::sleep(ASK).await;
+            }
+        });
+    }
+
+    pub(super) fn ask_parent(&self, myself: &ActorRef<Msg>) {
+        let Life::Known(task) = &self.life else { return };
+        let Some(parent) = &task.head().spec.parent_task_id else { return };
+        let key = self.key_of(parent);
+        let Ok(parent) = self.node.task(&key, Begin::Open) else { return };
+        let (child, id, answers) = (myself.clone(), self.key.task_id.clone(), parent.clone());
+        let look = move |parent: Result<&Task, &_>| {
+            let Ok(parent) = parent else { return };
+            let parent = parent.durable();
+            // Whoever is not reached asks again, or is asked again.
+            if let Some(intent) = parent.closes_children() {
+                let _ = child.cast(Msg::ParentCloses(intent));
+            } else if parent.adopts(&id).is_some() {
+                let _ = answers.cast(Msg::Adopt(id));
+            }
+        };
+        let _ = parent.cast(Msg::Read(Box::new(look)));
+    }
+
+    /// Tells children that this Task is being closed, once.
+    pub(super) fn tell_children(&mut self) {
+        let Life::Known(task) = &self.life else { return };
+        let Some(intent) = task.durable().closes_children() else { return };
+        if self.children_told.replace(intent) == Some(intent) {
+            return;
+        }
+        for child in task.durable().children() {
+            tokio::spawn(tell(Arc::clone(&self.node), self.key_of(&child), intent));
+        }
+    }
+
+    fn key_of(&self, task: &TaskId) -> TaskKey {
+        TaskKey { session_id: self.key.session_id.clone(), task_id: task.clone() }
+    }
+}
+
+/// Tells a child that its parent is being closed. One that has ended is left alone, and one that
+/// cannot be reached now will ask.
+async fn tell<J: Journal, L: Leases>(node: Arc<Node<J, L>>, child: TaskKey, intent: Intent) {
+    let is_live = match node.journal.entry(&child).await {
+        Ok(Some(entry)) => entry.ended.is_none(),
+        Ok(None) | Err(_) => false,
+    };
+    if is_live && let Ok(actor) = node.task(&child, Begin::Open) {
+        let _ = actor.cast(Msg::ParentCloses(intent));
+    }
+}

@@ -1,0 +1,190 @@
+//! Tasks and other Tasks: children end with their parents, relations and references are checked.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{
+    Node, cancel, completing, create, dag, envelope, events, key, node, node_on, status, step_id,
+    until,
+};
+use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Close, Link, StepReport};
+use tenure_core::id::Ref;
+use tenure_core::record::{ArtifactInput, Body, Value};
+use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, StepStatus, TaskStatus};
+use tenure_core::{Code, Command, Rejection, Task};
+use tenure_ports::faulty::Fault;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Faulty, MemoryJournal};
+use tenure_scheduler::Answer;
+
+fn child_of(parent: &str, task: CreateTask) -> CreateTask {
+    CreateTask { parent_task_id: Some(parent.parse().unwrap()), ..task }
+}
+
+async fn link(node: &Node, from: &TaskKey, kind: EdgeKind, to: &str) -> Result<Answer, Rejection> {
+    let link = Link { kind, reason: None, to: Ref::new(to).unwrap() };
+    node.command(from, envelope(), Command::LinkTasks(link)).await
+}
+
+fn reason(task: &Task) -> String {
+    task.head().status_reason.as_ref().unwrap().code.to_string()
+}
+
+/// REL-05: the parent learns of its child, once, also when the first word got lost.
+#[tokio::test(start_paused = true)]
+async fn a_parent_records_its_children() {
+    let node = node().await;
+    let parent = create(&node, dag("p", "a")).await.unwrap();
+    create(&node, child_of("p", dag("c", "a"))).await.unwrap();
+    until(&node, &parent, |task| task.durable().children().len() == 1).await;
+    node.journal().next(Fault::Delay(Duration::from_millis(1))); // The creation of the next one.
+    node.journal().next(Fault::Fail); // Its word to the parent.
+    create(&node, child_of("p", dag("d", "a"))).await.unwrap();
+    until(&node, &parent, |task| task.durable().children().len() == 2).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let linked = events(&node, &parent).await.iter().filter(|e| **e == "task_linked").count();
+    assert_eq!(linked, 2);
+}
+
+/// CANCEL-03: cancelling a parent cancels its live children, and theirs; those that ended stay.
+#[tokio::test(start_paused = true)]
+async fn children_are_cancelled_with_their_parent() {
+    let node = node().await;
+    let parent = create(&node, dag("p", "a")).await.unwrap();
+    let child = create(&node, child_of("p", dag("c", "a"))).await.unwrap();
+    let grandchild = create(&node, child_of("c", dag("g", "a"))).await.unwrap();
+    let ended = create(&node, child_of("p", dag("e", "a"))).await.unwrap();
+    let failed = Command::TaskFail(Close::default());
+    node.command(&ended, envelope(), failed).await.unwrap();
+    until(&node, &parent, |task| task.durable().children().len() == 2).await;
+    cancel(&node, &parent).await.unwrap();
+    for key in [&child, &grandchild] {
+        until(&node, key, Task::is_terminal).await;
+        assert_eq!(status(&node, key).await, TaskStatus::Cancelled);
+        assert_eq!(node.read(key, reason).await.unwrap(), "parent_cancelled");
+    }
+    assert_eq!(node.read(&ended, reason).await.unwrap(), "task_failed");
+}
+
+/// CANCEL-04: a failed parent fails its children, and a parent that completes leaves them be.
+#[tokio::test(start_paused = true)]
+async fn children_fail_with_their_parent() {
+    let node = node().await;
+    let parent = create(&node, dag("p", "a")).await.unwrap();
+    let child = create(&node, child_of("p", dag("c", "a"))).await.unwrap();
+    node.command(&parent, envelope(), Command::TaskFail(Close::default())).await.unwrap();
+    until(&node, &child, Task::is_terminal).await;
+    assert_eq!(status(&node, &child).await, TaskStatus::Failed);
+    assert_eq!(node.read(&child, reason).await.unwrap(), "parent_failed");
+
+    let parent = create(&node, dag("q", "a")).await.unwrap();
+    let child = create(&node, child_of("q", dag("d", "x<-y y"))).await.unwrap();
+    let workers = completing(&node, 1);
+    until(&node, &parent, Task::is_terminal).await;
+    until(&node, &child, Task::is_terminal).await;
+    drop(workers);
+    assert_eq!(status(&node, &child).await, TaskStatus::Completed);
+}
+
+/// CANCEL-03: a child whose parent was closed while nobody told it finds out when it is read.
+#[tokio::test(start_paused = true)]
+async fn a_child_asks_when_it_is_read_again() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let first = node_on(Arc::clone(&journal)).await;
+    let parent = create(&first, dag("p", "a")).await.unwrap();
+    let child = create(&first, child_of("p", dag("c", "a"))).await.unwrap();
+    until(&first, &parent, |task| task.durable().children().len() == 1).await;
+    first.journal().next(Fault::Delay(Duration::ZERO)); // The end of the parent.
+    first.journal().next(Fault::Fail); // That of the child.
+    cancel(&first, &parent).await.unwrap();
+    first.stop().await;
+
+    let second = node_on(journal).await;
+    second.resume_all().await.unwrap();
+    until(&second, &child, Task::is_terminal).await;
+    assert_eq!(status(&second, &child).await, TaskStatus::Cancelled);
+}
+
+/// REL-03, REL-06: the other end exists, and Tasks do not block each other in a circle, whichever
+/// end their relations are stored at.
+#[tokio::test]
+async fn tasks_are_linked_to_tasks_that_exist_and_not_in_circles() {
+    let node = node().await;
+    for id in ["a", "b", "c"] {
+        create(&node, dag(id, "s")).await.unwrap();
+    }
+    let missing = link(&node, &key("a"), EdgeKind::SourceTask, "nobody").await.unwrap_err();
+    assert_eq!(missing.code, Code::TaskNotFound);
+    link(&node, &key("a"), EdgeKind::Blocks, "b").await.unwrap();
+    link(&node, &key("c"), EdgeKind::BlockedBy, "b").await.unwrap();
+    let before = node.read(&key("c"), Clone::clone).await.unwrap();
+    let circle = link(&node, &key("c"), EdgeKind::Blocks, "a").await.unwrap_err();
+    assert_eq!(circle.code, Code::DependencyCycle);
+    assert_eq!(node.read(&key("c"), Clone::clone).await.unwrap(), before);
+    link(&node, &key("a"), EdgeKind::Blocks, "c").await.unwrap();
+}
+
+/// ART-05: artifacts of other Tasks exist before an input or a report may name them.
+#[tokio::test]
+async fn references_to_other_tasks_are_looked_up() {
+    let node = node().await;
+    let maker = create(&node, dag("maker", "a")).await.unwrap();
+    let mut report = StepReport::on(step_id("a"));
+    report.artifacts.push(ArtifactInput {
+        artifact_id: "found".parse().unwrap(),
+        name: "found".into(),
+        description: None,
+        media_type: None,
+        kind: ArtifactKind::Text,
+        uri: None,
+        data: Some("x".into()),
+        size_bytes: None,
+        digest: None,
+        state: ArtifactState::Available,
+    });
+    report.status = Some(StepStatus::Completed);
+    node.command(&maker, envelope(), Command::TaskUpdateStep(report)).await.unwrap();
+
+    let reading = |task: &str, reference: &str| {
+        let mut input = dag(task, "a");
+        input.steps[0].input = Some(Value {
+            content_type: "text/plain".into(),
+            body: Body::Ref(Ref::new(reference).unwrap()),
+        });
+        input
+    };
+    for nothing in ["maker/lost", "nobody/found"] {
+        let refused = create(&node, reading("reader", nothing)).await.unwrap_err();
+        assert_eq!(
+            (refused.code, &refused.details["ref"]),
+            (Code::ValidationError, &nothing.into())
+        );
+    }
+    create(&node, reading("reader", "maker/found")).await.unwrap();
+}
+
+/// RETRY-12: an ended Task is made again under a new id, and stays what it was.
+#[tokio::test]
+async fn an_ended_task_is_made_again() {
+    let node = node().await;
+    let old = create(&node, dag("old", "a b<-a")).await.unwrap();
+    let alive = node.retry(envelope(), &old, "new".parse().unwrap(), None, "again").await;
+    assert_eq!(alive.unwrap_err().code, Code::InvalidTransition);
+    cancel(&node, &old).await.unwrap();
+    let before = events(&node, &old).await;
+    let again = envelope();
+    for _ in 0..2 {
+        let id = "new".parse().unwrap();
+        node.retry(again.clone(), &old, id, None, "again").await.unwrap(); // IDEM-01: once.
+    }
+    assert_eq!(events(&node, &old).await, before);
+    let _workers = completing(&node, 1);
+    until(&node, &key("new"), Task::is_terminal).await;
+    let made = node.read(&key("new"), |t| t.durable().edges().next().unwrap().clone()).await;
+    let made = made.unwrap();
+    assert_eq!((made.kind, made.to.as_str()), (EdgeKind::RetryOf, "old"));
+}
