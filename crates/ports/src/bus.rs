@@ -8,43 +8,20 @@ use std::future::Future;
 
 use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
-use tenure_core::id::{AgentId, AttemptId, HandlerName, Ref, RunId, StepId};
-use tenure_core::record::Value;
+use tenure_core::id::{AgentId, AttemptId, RunId};
+use tenure_core::view::ClaimResult;
 
 use crate::journal::TaskKey;
 
 /// A message to a worker.
 #[derive(Debug)]
 pub enum Delivery {
-    /// A Step to run.
-    Grant(Box<Grant>),
+    /// A Step to run, with everything needed for it (CLAIM-14).
+    Grant(Box<ClaimResult>),
     /// The Task or the Run is being stopped: the handler should end soon (CANCEL-07).
     CancelRequested(AttemptId),
     /// The Attempt is over: whatever the handler still does counts for nothing.
     Lost(AttemptId),
-}
-
-/// A claimed Step with everything needed to run it (CLAIM-14).
-#[derive(Debug, Clone)]
-pub struct Grant {
-    /// The Attempt, as its holder names it from now on.
-    pub holding: Holding,
-    /// The Step.
-    pub step_id: StepId,
-    /// For people.
-    pub title: String,
-    /// Its number among the Step's claims, from 1.
-    pub ordinal: u32,
-    /// Longest time to run, in milliseconds.
-    pub start_to_close_ms: Option<u64>,
-    /// Which handler runs it.
-    pub handler: HandlerName,
-    /// What the handler gets.
-    pub input: Option<Value>,
-    /// Direct dependencies with their outputs.
-    pub dependencies: Vec<(StepId, Option<Value>)>,
-    /// Refs of inputs, and earlier checkpoints.
-    pub input_refs: Vec<Ref>,
 }
 
 /// An open Attempt as its holder names it.
@@ -60,6 +37,20 @@ pub struct Holding {
     pub fencing_token: u64,
     /// Duration of its lease, in milliseconds.
     pub lease_ms: u64,
+}
+
+impl Holding {
+    /// The Attempt of a claim.
+    pub fn of(claim: &ClaimResult) -> Self {
+        let (session_id, task_id) = (claim.session_id.clone(), claim.task_id.clone());
+        Self {
+            task: TaskKey { session_id, task_id },
+            run_id: claim.run_id,
+            attempt_id: claim.attempt_id,
+            fencing_token: claim.fencing_token,
+            lease_ms: claim.lease_ms,
+        }
+    }
 }
 
 /// What a worker says of its room: `credit = free + seen - sent`, as a flow-control window.

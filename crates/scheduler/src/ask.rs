@@ -7,7 +7,7 @@ use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::command::{Caller, Wait};
 use tenure_core::id::{AttemptId, CommandId, Digest, RunId};
 use tenure_core::status::TaskStatus;
-use tenure_core::task::{Made, Written};
+use tenure_core::task::Made;
 use tenure_core::{Command, Rejection, Reply, Task};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
@@ -35,10 +35,9 @@ impl Envelope {
 /// The answer to a write, given once it is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Its events.
-    pub written: Option<Written>,
-    /// Version after them.
-    pub version: u64,
+    /// Its events, the version after them, the Steps it changed: what a summary is made of
+    /// ([`Scheduler::summary`](crate::Scheduler::summary)).
+    pub reply: Reply,
     /// The Run it made.
     pub run_id: Option<RunId>,
     /// The Attempt it made.
@@ -50,7 +49,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn of(task: &Task, reply: &Reply) -> Self {
+    pub(crate) fn of(task: &Task, reply: Reply) -> Self {
         let (run_id, attempt_id) = match reply.made {
             Made::Nothing => (None, None),
             Made::Run(pos) => (Some(task.run_at(pos).run_id), None),
@@ -60,8 +59,7 @@ impl Answer {
             }
         };
         Self {
-            written: reply.written,
-            version: reply.version,
+            reply,
             run_id,
             attempt_id,
             status: task.head().status,

@@ -1,5 +1,6 @@
 //! The handle on a node: cheap to clone, the only way in.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use tenure_core::command::{Operator, check_tool};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::status::Policy;
-use tenure_core::{Code, Command, Rejection, Task};
+use tenure_core::view::{Known, LeaseFact, WriteSummary, write_summary};
+use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
@@ -200,6 +202,39 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         });
         self.cast(key, Begin::Open, Msg::Read(reader))?;
         answer.await.map_err(|_| stopped("the task"))?
+    }
+
+    /// The answer to a write as its caller may see it: the Task in short, the Steps it changed, its
+    /// events, with leases as they are now (CTRL-04).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn summary(
+        &self,
+        key: &TaskKey,
+        caller: Caller,
+        answer: &Answer,
+    ) -> Result<WriteSummary, Rejection> {
+        let reply = answer.reply.clone();
+        let changed = reply.changed.clone();
+        let current = move |task: &Task| -> Vec<AttemptId> {
+            let view = task.durable();
+            let steps = changed.iter().filter_map(|&pos| view.step_at(pos));
+            steps.filter_map(|step| view.current(step)).map(|attempt| attempt.attempt_id).collect()
+        };
+        let now = self.now();
+        let mut leases = HashMap::new();
+        for attempt in self.read(key, current).await? {
+            if let Some(left) = self.lease_remaining_ms(attempt).await {
+                let expires_at = now.saturating_add_unsigned(left);
+                leases.insert(attempt, LeaseFact { expires_at, valid: left > 0 });
+            }
+        }
+        let look = move |task: &Task| {
+            let known = |attempt| leases.get(&attempt).copied();
+            write_summary(&task.durable(), &caller, &reply, &Known::new(now, &known))
+        };
+        self.read(key, look).await
     }
 
     /// Waits until a Task has ended.

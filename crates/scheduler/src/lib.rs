@@ -13,7 +13,6 @@ mod clock;
 mod config;
 mod directory;
 mod edge;
-mod grant;
 mod handle;
 mod node;
 mod partition;

@@ -115,7 +115,7 @@ impl Future for Answering {
             Err(refused) => Err(refused.take().unwrap_or_else(ambiguous)),
         };
         Poll::Ready(answer.map(|answer| Recorded {
-            version: answer.version,
+            version: answer.reply.version,
             cancel_requested: answer.cancel_requested,
         }))
     }

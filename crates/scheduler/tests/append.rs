@@ -165,7 +165,7 @@ async fn one_of_many_creates_of_an_id_wins() {
         node.create(envelope(), keyed("x"), tenure_core::status::Policy::Auto).await.unwrap();
     let again =
         node.create(envelope(), keyed("x"), tenure_core::status::Policy::Auto).await.unwrap();
-    assert_eq!(first.written, again.written);
+    assert_eq!(first.reply.written, again.reply.written);
     let other = node.create(envelope(), keyed("y"), tenure_core::status::Policy::Auto).await;
     assert_eq!(other.unwrap_err().code, Code::IdempotencyConflict);
 }

@@ -125,7 +125,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         let result = decided.map(|outcome| self.keep(flight, outcome));
         if flight.creates && flight.creation.is_none() {
             // The id may turn out to exist: then this is asked again of the Task that has it.
-            flight.creation = Some(Ask { what, envelope, digest, reply_to, permit });
+            let ask = Ask { what, envelope, digest, reply_to, permit };
+            flight.creation = Some((ask, result));
         } else {
             flight.answers.push(Held { result, waits, reply_to, _permit: permit });
         }
@@ -160,7 +161,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Takes a decision into the batch.
     fn keep(&self, flight: &mut Flight, outcome: Outcome) -> Answer {
         let Life::Known(task) = &self.life else { unreachable!("a decision was made on a task") };
-        let answer = Answer::of(task, &outcome.reply);
+        let answer = Answer::of(task, outcome.reply);
         if let Some(commit) = outcome.commit {
             flight.ended.extend(commit.events.iter().filter_map(|event| ended(&event.body)));
             flight.commits.push(Arc::new(commit));
@@ -293,7 +294,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// A rejection that is no answer of the domain.
     pub(super) fn refuse_all(&mut self, flight: Flight, rejection: &Rejection) {
-        let creation = flight.creation.map(|ask| ask.reply_to);
+        let creation = flight.creation.map(|(ask, _)| ask.reply_to);
         for reply_to in creation.into_iter().chain(flight.answers.into_iter().map(|h| h.reply_to)) {
             let _ = reply_to.send(Err(rejection.clone()));
         }

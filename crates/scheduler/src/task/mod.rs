@@ -27,7 +27,7 @@ use tenure_ports::{Journal, Leases};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::ask::{Ask, Held};
+use crate::ask::{Answer, Ask, Held};
 use crate::node::Node;
 use crate::pool::{Credits, Worker};
 
@@ -154,7 +154,7 @@ pub(crate) struct State<J, L> {
 pub(crate) struct Flight {
     creates: bool,
     /// The create itself, to be answered when it is durable, or asked again.
-    creation: Option<Ask>,
+    creation: Option<(Ask, Result<Answer, Rejection>)>,
     commits: Vec<Arc<Commit>>,
     answers: Vec<Held>,
     /// Attempts made for workers that asked for work.

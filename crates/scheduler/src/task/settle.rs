@@ -7,14 +7,14 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tenure_core::command::Wait;
 use tenure_core::id::PoolId;
 use tenure_core::status::{EndReason, RunState};
-use tenure_core::{Code, Commit, Rejection};
+use tenure_core::view::claim_result;
+use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
 use tenure_ports::{Journal, Leases};
 
 use super::{Flight, Landed, Life, Msg, State, Waiting};
-use crate::ask::{Answer, Ask, Held};
-use crate::grant::grant_of;
+use crate::ask::{Answer, Held};
 
 /// How long after a failed append the scheduler tries again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -91,8 +91,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.watch_parent(myself);
         }
         self.end_attempts(&flight);
-        if let Some(ask) = flight.creation {
-            self.answer_creation(ask, &flight.commits);
+        if let Some((ask, result)) = flight.creation {
+            let _ = ask.reply_to.send(self.as_of_now(result)); // As below.
         }
         for held in flight.answers {
             self.answer(held);
@@ -103,27 +103,14 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.offer(myself);
     }
 
-    fn answer_creation(&self, ask: Ask, commits: &[Arc<Commit>]) {
-        let (Life::Known(task), Some(first)) = (&self.life, commits.first()) else { return };
-        let answer = Answer {
-            written: Some(first.written()),
-            version: first.last_seq(),
-            run_id: None,
-            attempt_id: None,
-            status: task.head().status,
-            cancel_requested: false,
-        };
-        let _ = ask.reply_to.send(Ok(answer)); // The caller may have gone; the change stands.
-    }
-
     /// Sends grants to their workers.
     fn hand_out(&mut self, flight: &Flight) {
         let Life::Known(task) = &self.life else { return };
-        let lease_ms = self.node.config.limits.lease_ms;
+        let view = task.durable();
         for (attempt, worker) in &flight.grants {
-            let grant = grant_of(&self.key, task, *attempt, lease_ms);
-            let attempt_id = grant.holding.attempt_id;
-            if worker.inbox.send(Delivery::Grant(Box::new(grant))).is_ok() {
+            let attempt_id = view.attempt_at(*attempt).attempt_id;
+            let Some(claim) = claim_result(&view, attempt_id) else { continue };
+            if worker.inbox.send(Delivery::Grant(Box::new(claim))).is_ok() {
                 self.holders.insert(attempt_id, Arc::clone(worker));
             } else {
                 // Nobody is there: the Step goes back at once (S26).
@@ -244,7 +231,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// The id exists: the Task is read, and judges whether this is a repeat or a conflict.
     async fn created_before(&mut self, myself: &ActorRef<Msg>, mut flight: Flight) {
-        let again = flight.creation.take();
+        let again = flight.creation.take().map(|(ask, _)| ask);
         let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
         self.refuse_all(flight, &conflict);
         self.open(myself).await;

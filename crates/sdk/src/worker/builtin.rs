@@ -100,10 +100,10 @@ fn directory_of(ctx: &StepContext, files: &std::path::Path) -> PathBuf {
 
 /// Outputs of direct dependencies as one JSON object, by step id. What is no JSON comes as text.
 fn inputs_of(ctx: &StepContext) -> Result<Vec<u8>, serde_json::Error> {
-    let all: Map<String, Json> = ctx
-        .dependencies()
-        .map(|dep| (dep.step_id.to_string(), dep.output.map_or(Json::Null, as_json)))
-        .collect();
+    let outputs = ctx.dependencies().iter();
+    let outputs =
+        outputs.map(|d| (d.step_id.to_string(), d.output.as_ref().map_or(Json::Null, as_json)));
+    let all: Map<String, Json> = outputs.collect();
     serde_json::to_vec(&all)
 }
 

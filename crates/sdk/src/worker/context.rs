@@ -13,8 +13,10 @@ use tenure_core::id::{ArtifactId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Object, Progress, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, ReplyKind, StepStatus, WaitKind};
+use tenure_core::view::ClaimResult;
+use tenure_core::view::claim::DependencyResult;
 use tenure_core::{Code, Rejection};
-use tenure_ports::bus::{Grant, Recorded};
+use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -26,35 +28,17 @@ pub(super) trait Reporter: Send + Sync {
     /// Sends a report that is not the last word.
     fn send(
         &self,
-        grant: &Grant,
+        claim: &ClaimResult,
         report: StepReport,
     ) -> BoxFuture<'static, Result<Recorded, Rejection>>;
 }
 
-/// A direct dependency and its output.
-#[derive(Debug, Clone, Copy)]
-pub struct Dependency<'a> {
-    /// Its id.
-    pub step_id: &'a StepId,
-    /// What it completed with.
-    pub output: Option<&'a Value>,
-}
-
-/// The word a handler ends with, kept until it returns.
-#[derive(Debug, Default)]
-pub enum Spoken {
-    /// None yet.
-    #[default]
-    Nothing,
-    /// The last word.
-    Final(Box<StepReport>),
-}
-
 struct Shared {
-    grant: Grant,
+    claim: ClaimResult,
     cancelled: CancellationToken,
     reporter: Arc<dyn Reporter>,
-    spoken: Mutex<Spoken>,
+    /// The word the handler ends with, kept until it returns.
+    spoken: Mutex<Option<Box<StepReport>>>,
     artifacts: Mutex<Vec<ArtifactInput>>,
 }
 
@@ -70,48 +54,48 @@ pub struct StepContext {
 
 impl fmt::Debug for StepContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StepContext").field("grant", &self.shared.grant).finish_non_exhaustive()
+        f.debug_struct("StepContext").field("claim", &self.shared.claim).finish_non_exhaustive()
     }
 }
 
 impl StepContext {
     pub(super) fn new(
-        grant: Grant,
+        claim: ClaimResult,
         cancelled: CancellationToken,
         reporter: Arc<dyn Reporter>,
     ) -> Self {
         let (spoken, artifacts) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { grant, cancelled, reporter, spoken, artifacts }) }
+        Self { shared: Arc::new(Shared { claim, cancelled, reporter, spoken, artifacts }) }
     }
 
     /// The Task's id.
     pub fn task_id(&self) -> &str {
-        self.shared.grant.holding.task.task_id.as_str()
+        self.shared.claim.task_id.as_str()
     }
 
     /// The Task's session.
     pub fn session_id(&self) -> &str {
-        self.shared.grant.holding.task.session_id.as_str()
+        self.shared.claim.session_id.as_str()
     }
 
     /// The Step's id.
     pub fn step_id(&self) -> &StepId {
-        &self.shared.grant.step_id
+        &self.shared.claim.step.step_id
     }
 
     /// The number of this try, from 1.
     pub fn attempt(&self) -> u32 {
-        self.shared.grant.ordinal
+        self.shared.claim.ordinal
     }
 
-    /// The grant as it came.
-    pub fn grant(&self) -> &Grant {
-        &self.shared.grant
+    /// The claim as it came: texts, refs, bindings and all (CLAIM-14).
+    pub fn claim(&self) -> &ClaimResult {
+        &self.shared.claim
     }
 
     /// What the Step was given.
     pub fn input(&self) -> Option<&Value> {
-        self.shared.grant.input.as_ref()
+        self.shared.claim.step.input.as_ref()
     }
 
     /// What the Step was given, as JSON of a type.
@@ -123,10 +107,9 @@ impl StepContext {
         serde_json::from_slice(data)
     }
 
-    /// Direct dependencies, in the order the Step names them.
-    pub fn dependencies(&self) -> impl Iterator<Item = Dependency<'_>> {
-        let all = self.shared.grant.dependencies.iter();
-        all.map(|(step_id, output)| Dependency { step_id, output: output.as_ref() })
+    /// What the direct dependencies handed on, in the order the Step names them.
+    pub fn dependencies(&self) -> &[DependencyResult] {
+        &self.shared.claim.dependencies
     }
 
     /// Whether the Step should stop (CTX-09). The handler may, and is ended at the wait limit.
@@ -229,11 +212,11 @@ impl StepContext {
     /// `stale_attempt` if no final word has been said.
     pub fn summarise(&self, summary: &str) -> Result<(), Refused> {
         match &mut *self.shared.spoken.lock() {
-            Spoken::Final(report) => {
+            Some(report) => {
                 report.result_summary = Some(summary.into());
                 Ok(())
             }
-            Spoken::Nothing => Err(Rejection::new(Code::StaleAttempt, "say a final word first")),
+            None => Err(Rejection::new(Code::StaleAttempt, "say a final word first")),
         }
     }
 
@@ -292,10 +275,10 @@ impl StepContext {
     }
 
     async fn send(&self, report: StepReport) -> Result<(), Refused> {
-        if matches!(*self.shared.spoken.lock(), Spoken::Final(_)) {
+        if self.shared.spoken.lock().is_some() {
             return Err(said_already());
         }
-        let sent = self.shared.reporter.send(&self.shared.grant, report);
+        let sent = self.shared.reporter.send(&self.shared.claim, report);
         sent.await.map(|_| ())
     }
 
@@ -314,33 +297,29 @@ impl StepContext {
     }
 
     fn report(&self) -> StepReport {
-        let grant = &self.shared.grant;
-        let mut report = StepReport::on(grant.step_id.clone());
-        report.attempt_id = Some(grant.holding.attempt_id);
-        report.fencing_token = Some(grant.holding.fencing_token);
+        let claim = &self.shared.claim;
+        let mut report = StepReport::on(claim.step.step_id.clone());
+        report.attempt_id = Some(claim.attempt_id);
+        report.fencing_token = Some(claim.fencing_token);
         report
     }
 
     fn speak(&self, say: impl FnOnce(&mut StepReport)) -> Result<(), Refused> {
         let mut spoken = self.shared.spoken.lock();
-        if matches!(*spoken, Spoken::Final(_)) {
+        if spoken.is_some() {
             return Err(said_already());
         }
         let mut report = self.report();
         say(&mut report);
-        *spoken = Spoken::Final(Box::new(report));
+        *spoken = Some(Box::new(report));
         Ok(())
     }
 
     /// The final word with everything attached; none if the handler said none.
     pub(super) fn take_final(&self) -> Option<StepReport> {
-        match std::mem::take(&mut *self.shared.spoken.lock()) {
-            Spoken::Nothing => None,
-            Spoken::Final(mut report) => {
-                report.artifacts.append(&mut self.shared.artifacts.lock());
-                Some(*report)
-            }
-        }
+        let mut report = self.shared.spoken.lock().take()?;
+        report.artifacts.append(&mut self.shared.artifacts.lock());
+        Some(*report)
     }
 
     /// The final word of a handler that broke (CTX-03). What it had said before stands.

@@ -11,6 +11,6 @@ pub mod exec;
 pub mod handler;
 mod pool;
 
-pub use context::{Dependency, Spoken, StepContext};
+pub use context::StepContext;
 pub use handler::{HandlerError, Handlers};
 pub use pool::{Options, WorkerPool};

@@ -13,8 +13,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::AttemptId;
+use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
-use tenure_ports::bus::{Credit, Delivery, Grant, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -203,7 +204,7 @@ async fn take_deliveries<P: WorkerPort>(
 ) {
     while let Some(delivery) = deliveries.recv().await {
         match delivery {
-            Delivery::Grant(grant) => shared.take(*grant),
+            Delivery::Grant(claim) => shared.take(*claim),
             Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
             Delivery::Lost(attempt) => shared.lose(attempt),
         }
@@ -211,25 +212,25 @@ async fn take_deliveries<P: WorkerPort>(
 }
 
 impl<P: WorkerPort> Shared<P> {
-    fn take(self: &Arc<Self>, grant: Grant) {
+    fn take(self: &Arc<Self>, claim: ClaimResult) {
         self.room.lock().take();
         let open = Open {
-            holding: grant.holding.clone(),
+            holding: Holding::of(&claim),
             renewed: Instant::now(),
             cancelled: CancellationToken::new(),
             forced: CancellationToken::new(),
             lost: false,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
-        self.open.lock().insert(grant.holding.attempt_id, open);
-        let lease_ms = grant.holding.lease_ms;
+        self.open.lock().insert(claim.attempt_id, open);
+        let lease_ms = claim.lease_ms;
         if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
             self.sooner.notify_one();
         }
         if !self.room.lock().accepting {
             cancelled.cancel(); // It crossed our word that there is no more room.
         }
-        self.running.spawn(Arc::clone(self).run(grant, cancelled, forced));
+        self.running.spawn(Arc::clone(self).run(claim, cancelled, forced));
     }
 
     /// CTX-09: the handler may stop by itself, and is ended at the wait limit.
@@ -261,15 +262,14 @@ impl<P: WorkerPort> Shared<P> {
 
     async fn run(
         self: Arc<Self>,
-        grant: Grant,
+        claim: ClaimResult,
         cancelled: CancellationToken,
         forced: CancellationToken,
     ) {
-        let holding = grant.holding.clone();
+        let holding = Holding::of(&claim);
         let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self.port)));
-        let handler = self.handlers.get(&grant.handler).cloned();
-        let name = grant.handler.clone();
-        let ctx = StepContext::new(grant, cancelled.clone(), reporter);
+        let handler = self.handlers.get(&claim.step.handler).cloned();
+        let ctx = StepContext::new(claim, cancelled.clone(), reporter);
         // A prefetched Step waits here for its slot; one that is no longer wanted does not start.
         let slot = tokio::select! {
             slot = self.slots.acquire() => slot.ok(),
@@ -280,7 +280,8 @@ impl<P: WorkerPort> Shared<P> {
             match handler {
                 Some(handler) => carry_out(handler(ctx.clone()), &ctx, &forced).await,
                 None => {
-                    let message = format!("this worker has no handler {name}");
+                    let message =
+                        format!("this worker has no handler {}", ctx.claim().step.handler);
                     let _ = ctx.fail("unknown_handler", &message, None); // Nothing was said yet.
                 }
             }
@@ -443,10 +444,10 @@ struct PortReporter<P>(Arc<P>);
 impl<P: WorkerPort> Reporter for PortReporter<P> {
     fn send(
         &self,
-        grant: &Grant,
+        claim: &ClaimResult,
         report: StepReport,
     ) -> BoxFuture<'static, Result<Recorded, Rejection>> {
-        let (port, held) = (Arc::clone(&self.0), grant.holding.clone());
+        let (port, held) = (Arc::clone(&self.0), Holding::of(claim));
         let mut sent = port.report(&held, report.clone(), None);
         Box::pin(async move {
             let mut wait = RESEND.0;

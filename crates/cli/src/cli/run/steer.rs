@@ -128,7 +128,7 @@ pub(super) async fn change(host: &Host, key: &TaskKey, fields: TaskFields) -> Re
     let operations = vec![Operation::UpdateTask(Box::new(fields))];
     let changed = host.scheduler().command(key, envelope, Command::TaskUpdate { operations }).await;
     match changed {
-        Ok(answer) => Ok(answer.version),
+        Ok(answer) => Ok(answer.reply.version),
         Err(Rejection { code: Code::TaskTerminal | Code::TaskCancelling, .. }) => Ok(u64::MAX),
         Err(rejection) => Err(rejection.into()),
     }
