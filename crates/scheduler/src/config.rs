@@ -15,6 +15,9 @@ pub(crate) const REPORTS_IN_FLIGHT: usize = 16_384;
 /// Commands decided for one append: bounds how long a single append can get.
 pub(crate) const BATCH_MAX: usize = 1_024;
 
+/// Commands that go into an append at once, if so many wait: enough that a sync costs each little.
+pub(crate) const BATCH_SOON: usize = 128;
+
 /// Commits a slow subscriber may lag behind before it has to read the log.
 pub(crate) const EVENTS_KEPT: usize = 16_384;
 

@@ -261,6 +261,9 @@ impl<D: Disk> Logs<D> {
     }
 }
 
+/// What an event usually takes, so that a buffer need not grow step by step.
+const EVENT_BYTES: usize = 768;
+
 /// Writes commits that follow event `after` into `buffer`. Answers with the last event's number.
 pub(crate) fn encode_all(
     key: &TaskKey,
@@ -268,6 +271,8 @@ pub(crate) fn encode_all(
     commits: &[Arc<Commit>],
     buffer: &mut Vec<u8>,
 ) -> Result<u64, AppendError> {
+    let events: usize = commits.iter().map(|commit| commit.events.len()).sum();
+    buffer.reserve(events * EVENT_BYTES);
     let mut last = after;
     for commit in commits {
         if commit.events.is_empty() || commit.first_seq != last + 1 {

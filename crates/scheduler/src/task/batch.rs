@@ -13,7 +13,7 @@ use tenure_ports::{Journal, Leases};
 
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held, What};
-use crate::config::BATCH_MAX;
+use crate::config::{BATCH_MAX, BATCH_SOON};
 use crate::pool::{Credits, Worker};
 
 impl Flight {
@@ -39,7 +39,13 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         let mut flight = Flight::new();
         let after = self.version();
-        while flight.commits.len() < BATCH_MAX && !flight.creates {
+        // The other half is decided when this is durable, and written while workers are busy with
+        // what this gives them: all at once, workers and disk would wait for each other.
+        let half = (self.waiting.len() / 2).max(BATCH_SOON);
+        for _ in 0..half {
+            if flight.commits.len() >= BATCH_MAX || flight.creates {
+                break;
+            }
             let Some(waiting) = self.waiting.pop_front() else { break };
             self.decide(&mut flight, waiting);
         }
