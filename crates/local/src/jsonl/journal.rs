@@ -27,8 +27,8 @@ use super::startup::{self, OpenError, OpenReport, Opened, Repair};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Threads that write and sync, at most. Syncs of different files overlap, so more threads mean
-    /// more appends a second, until the disk or the processors are busy: beyond some 12 on two
-    /// processors and a disk that syncs in 0.15 ms, beyond 64 where a sync takes a millisecond.
+    /// more appends a second, until the disk or the processors are busy: at about 12 where there
+    /// are two processors and a sync takes 0.15 ms.
     pub sync_threads: usize,
     /// Threads that read logs, at most.
     pub read_threads: usize,
