@@ -152,3 +152,25 @@ fn the_schema_and_the_version_are_printed() {
     let version = place.tenure(&["--version"]).with(0).stdout;
     assert_eq!(version.trim(), concat!("tenure ", env!("CARGO_PKG_VERSION")));
 }
+
+/// STORE-02, PERM-12: a run writes below its data directory and nowhere else, and there no documents:
+/// logs, their index, the lock, and what commands printed.
+#[test]
+fn everything_is_written_below_the_data_directory() {
+    let place = Place::new();
+    place.file("flaky.yaml", format!("task_id: flaky\n{FLAKY}"));
+    let before = names(&place.path("."));
+    place.tenure(&["run", "flaky.yaml", "-o", "quiet", "--data", "kept"]).with(1);
+    let after = names(&place.path("."));
+    assert_eq!(after.iter().filter(|name| !before.contains(name)).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(names(&place.path("kept")), ["files", "index.jsonl", "lock", "tasks"]);
+    assert_eq!(names(&place.path("kept/tasks/default")), ["flaky.wal.jsonl"]);
+}
+
+fn names(dir: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

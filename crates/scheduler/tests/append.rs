@@ -14,12 +14,13 @@ use tenure_core::{Code, Command, Task};
 use tenure_ports::faulty::Fault;
 use tenure_ports::{Faulty, MemoryJournal};
 
-/// WAL-06, WAL-10: nobody is answered before the append is durable, and readers see the last
-/// durable state meanwhile.
+/// WAL-06, WAL-10, EVENT-01: nobody is answered, and nothing published, before the append is durable;
+/// readers see the last durable state meanwhile.
 #[tokio::test]
 async fn nothing_leaves_the_actor_before_the_append_returns() {
     let node = node().await;
     let key = create(&node, dag("t", "a")).await.unwrap();
+    let mut published = node.subscribe();
     let gate = node.journal().hold_next();
     let pausing = tokio::spawn({
         let (node, key) = (node.clone(), key.clone());
@@ -28,12 +29,13 @@ async fn nothing_leaves_the_actor_before_the_append_returns() {
     while node.journal().writes() < 2 {
         tokio::task::yield_now().await;
     }
-    assert!(!pausing.is_finished());
+    assert!(!pausing.is_finished() && published.try_recv().is_err());
     let (ahead, durable) =
         node.read(&key, |task| (task.head().status, task.durable().head().status)).await.unwrap();
     assert_eq!((ahead, durable), (TaskStatus::Paused, TaskStatus::Running));
     gate.open();
     assert_eq!(pausing.await.unwrap().unwrap().status, TaskStatus::Paused);
+    assert_eq!(published.try_recv().unwrap().commit.events[0].body.event_type(), "task_paused");
 }
 
 /// WAL-05, mechanisms 2: commands that arrive while an append is in flight are decided together
@@ -170,7 +172,7 @@ async fn one_of_many_creates_of_an_id_wins() {
     assert_eq!(other.unwrap_err().code, Code::IdempotencyConflict);
 }
 
-/// RECOVER-01, RECOVER-10, LEASE-15: a node that starts on the log of a dead one knows all live
+/// OWN-05, RECOVER-01, RECOVER-10, LEASE-15: a node that starts on the log of a dead one knows all live
 /// Tasks; Attempts of the earlier boot end at once and their Steps run again.
 #[tokio::test]
 async fn a_new_boot_ends_the_attempts_of_the_old_one_and_goes_on() {
@@ -196,6 +198,7 @@ async fn a_new_boot_ends_the_attempts_of_the_old_one_and_goes_on() {
     assert_eq!(count("task_step_completed"), 3);
     let task = replayed(&second, &key).await;
     assert_eq!(task.head().status, TaskStatus::Completed);
+    assert!(second.commits(&key).await.unwrap().iter().all(|commit| commit.epoch == 0));
     // RETRY-03: a restarted host counts in no budget.
     assert_eq!(task.step(&common::step_id("a")).unwrap().state.lost_count, 0);
 }

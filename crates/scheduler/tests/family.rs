@@ -167,7 +167,7 @@ async fn references_to_other_tasks_are_looked_up() {
     create(&node, reading("reader", "maker/found")).await.unwrap();
 }
 
-/// RETRY-12: an ended Task is made again under a new id, and stays what it was.
+/// RETRY-12, TERM-22: an ended Task is made again under a new id, and stays what it was.
 #[tokio::test]
 async fn an_ended_task_is_made_again() {
     let node = node().await;

@@ -12,7 +12,7 @@ use tenure_core::event::{Bindings, LeaseEnd};
 use tenure_core::id::Ref;
 use tenure_core::status::{Policy, StepStatus};
 use tenure_core::view::{ClaimResult, claim_result, first_that_fits, write_summary};
-use tenure_core::{Caller, Command, Outcome};
+use tenure_core::{Caller, Code, Command, Outcome};
 use views::*;
 
 fn answer(t: &Fixture, caller: &Caller, outcome: &Outcome) -> Json {
@@ -242,4 +242,14 @@ fn a_claim_asked_for_again_brings_the_same() {
     let again = claimed(&t, &held);
     assert!(again.lease_expires_at > first.lease_expires_at);
     assert_eq!(ClaimResult { lease_expires_at: first.lease_expires_at, ..again }, first);
+}
+
+/// CTRL-09: an error has a stable code, words for people, whether to try again, and details.
+#[test]
+fn an_error_is_structured() {
+    let mut t = Fixture::manual("a");
+    let no = as_json(&t.refuse(write_command("nobody", StepStatus::Completed), Code::StepNotFound));
+    assert_eq!((&no["code"], &no["retryable"]), (&json!("step_not_found"), &json!(false)));
+    assert_eq!(no["details"]["step_id"], "nobody");
+    assert!(no["message"].as_str().unwrap().contains("nobody"));
 }

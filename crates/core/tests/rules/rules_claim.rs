@@ -36,7 +36,8 @@ fn caller_under(agent: &str, run: RunId) -> tenure_core::Caller {
     tenure_core::Caller { run_id: Some(run), ..caller(agent, role) }
 }
 
-/// CLAIM-01, CLAIM-02, PERM-02: a worker claims under the Run of its envelope and no other.
+/// CLAIM-01, CLAIM-02, PERM-02, PERM-03: a worker claims under the Run of its envelope and no other,
+/// and the event names both.
 #[test]
 fn a_claim_under_another_run_than_the_envelopes_is_denied() {
     let mut t = Fixture::manual("a b");
@@ -44,6 +45,34 @@ fn a_claim_under_another_run_than_the_envelopes_is_denied() {
     let asker = worker("ant", POOL, Some(own));
     t.refuse_as(&asker, claim_command(other, "a"), Code::PermissionDenied);
     t.ok_as(&asker, claim_command(own, "a"));
+    assert_eq!(t.actors(), ["ant"]);
+    assert_eq!(t.payload("task_step_claimed")["run_id"], own.to_string());
+}
+
+/// RUN-01: a Run is of its Task: another Task does not know it.
+#[test]
+fn a_run_is_bound_to_its_task() {
+    let mut one = Fixture::manual("a");
+    let run = one.dispatch(POOL);
+    let mut other = Fixture::create(
+        CreateTask { task_id: Some("other".parse().unwrap()), ..create_input("a") },
+        Policy::Manual,
+    );
+    let ant = worker("ant", POOL, Some(run));
+    other.refuse_as(&ant, claim_command(run, "a"), Code::RunNotFound);
+    one.ok_as(&ant, claim_command(run, "a"));
+}
+
+/// CLAIM-12: a Step under a lease is another's until the lease is judged; then it is claimed.
+#[test]
+fn expired_leases_are_judged_before_a_claim() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    let run = t.dispatch(POOL);
+    let bee = t.member("bee", run);
+    t.refuse_as(&bee, claim_command(run, "a"), Code::StepAlreadyClaimed);
+    t.lose(&held);
+    t.ok_as(&bee, claim_command(run, "a"));
 }
 
 /// CLAIM-01, DISP-16: a Run known to be taken by another worker is denied; after an owner change
@@ -295,7 +324,7 @@ fn a_repeated_claim_returns_the_first_result() {
     assert_eq!(again.reply.version, first.reply.version);
 }
 
-/// TASK-12, CLAIM order of 5.2: `task_not_dispatchable` comes after the Run's own state and before
+/// TASK-12, CLAIM-04, in the order of 5.2: `task_not_dispatchable` comes after the Run's own state and before
 /// the Step's.
 #[test]
 fn claims_are_checked_in_the_order_of_the_table() {

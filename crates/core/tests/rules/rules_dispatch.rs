@@ -20,7 +20,7 @@ fn dispatch() -> Dispatch {
     }
 }
 
-/// DISP-02, DISP-05, R01, U14, DISP-16: a dispatch makes a Run of the log, with everything it was
+/// CTRL-08, DISP-02, DISP-05, R01, U14, DISP-16: a dispatch makes a Run of the log, with everything it was
 /// given, and starts nothing.
 #[test]
 fn a_dispatch_makes_a_run() {
@@ -108,11 +108,13 @@ fn dispatchs_checks_come_in_the_order_of_the_table() {
     t.refuse(command, Code::TaskNotDispatchable);
 }
 
-/// DISP-03, DISP-14: under dispatch=auto an orchestrator may still dispatch; such a Run is no
-/// automatic one.
+/// DISP-01, DISP-03, DISP-14: under dispatch=auto an orchestrator may still dispatch, and nobody
+/// else; such a Run is no automatic one.
 #[test]
 fn an_automatic_task_may_be_dispatched_by_hand() {
     let mut t = Fixture::auto("a b");
+    let dispatching = Command::DispatchWorker(dispatch());
+    t.refuse_as(&worker("ant", POOL, None), dispatching, Code::ToolNotAvailable);
     let held = t.claim("b");
     assert_eq!(t.run_of(held.run_id).dispatched_by.as_str(), ORCHESTRATOR);
     let granted = t.grant("bee", POOL).unwrap();

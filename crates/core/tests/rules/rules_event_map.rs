@@ -286,7 +286,8 @@ fn a_step_lost_for_good_counts_once() {
     assert_eq!(names(&t), "task.attempt.failed task.lost task.progress");
 }
 
-/// 7.1: progress, delivery, relations and Runs.
+/// 7.1, DISP-17: progress, delivery, relations and Runs; each dispatch delegates, a Run of the
+/// scheduler is not announced.
 #[test]
 fn everything_else_has_its_names() {
     let mut t = Fixture::manual("a");
@@ -316,6 +317,9 @@ fn everything_else_has_its_names() {
     assert_eq!(last(&t)[0]["run_id"], run_id.to_string());
     t.ok(Command::CancelRun(RunAndWhy { reason: None, run_id }));
     assert_eq!(names(&t), "task.updated");
+    let mut auto = Fixture::auto("a");
+    auto.grant("ant", POOL).unwrap();
+    assert!(!names(&auto).contains("task.delegated"));
 }
 
 /// EVENT-02, U10: the names are the 23 of the public stream, and every one of them is produced.

@@ -8,7 +8,7 @@ use tenure_core::event::LeaseEnd;
 use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus};
 use tenure_core::{Code, Command};
 
-/// LEASE-07 to LEASE-10, S11, A07, R10: the Attempt is lost and the Step ready again, in one
+/// LEASE-07, LEASE-08, LEASE-09, LEASE-10, S11, A07, R10: the Attempt is lost and the Step ready again, in one
 /// commit of the scheduler's.
 #[test]
 fn an_expired_lease_loses_the_attempt_and_offers_the_step_again() {

@@ -13,7 +13,7 @@ use tenure_core::id::{Ref, RunId, SessionId};
 use tenure_core::status::{Policy, Role, StepStatus};
 use tenure_core::{Caller, Code, Command, Cx, Limits, Task};
 
-/// PERM-04 to PERM-08, PERM-15, PERM-17: the tool set of every role, exhaustively.
+/// PERM-04, PERM-05, PERM-06, PERM-07, PERM-08, PERM-15, PERM-17: the tool set of every role, exhaustively.
 #[test]
 fn every_role_has_its_tools_and_no_others() {
     let workers = [

@@ -127,7 +127,7 @@ fn a_worker_cannot_use_the_attempt_of_another() {
     t.refuse_as(&elsewhere, held.reports(Completed), Code::PermissionDenied);
 }
 
-/// REPORT-04, STEP-32, PERM-09: content fields are refused before anything else is looked at.
+/// REPORT-01, REPORT-04, STEP-32, PERM-09: content fields are refused before anything else is looked at.
 #[test]
 fn content_in_a_report_is_refused() {
     let mut t = Fixture::manual("a");

@@ -62,7 +62,7 @@ fn a_cancelled_required_step_hinders_completion() {
     }
 }
 
-/// TERM-05 to TERM-07, TERM-17, S17, T09: optional pending and ready Steps are cancelled by the
+/// TERM-02, TERM-05, TERM-06, TERM-07, TERM-17, S17, T09: optional open Steps are cancelled by the
 /// scheduler in creation order, others keep their status.
 #[test]
 fn completing_cancels_what_is_optional_and_open() {
