@@ -83,6 +83,11 @@ impl Code {
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::StorageError | Self::NotOwner | Self::Unavailable)
     }
+
+    /// Whether a report refused with it is of an Attempt that is over: nothing it says counts.
+    pub const fn ends_attempt(self) -> bool {
+        matches!(self, Self::StaleAttempt | Self::TaskTerminal | Self::RunEnded)
+    }
 }
 
 /// A refused command: code, message for people, evidence for programs.

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 use tenure_core::command::create::{CreateTask, Defaults};
-use tenure_core::command::{Operator, check_tool};
+use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::status::Policy;
@@ -16,6 +17,7 @@ use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::ask::{Answer, Ask, Envelope, What};
 use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
@@ -116,10 +118,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.check_artifacts(&key.session_id, input.foreign_artifacts()).await?;
         let parent = self.parent_of(&key, input.parent_task_id.as_ref()).await?;
         let digest = crate::edge::create_digest(&envelope, &input)?;
+        let exists = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?.is_some();
+        let begin = if exists { Begin::Open } else { Begin::Create };
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
         let defaults = Defaults { policy, worker_pool_id };
         let what = What::Create(Box::new((input, defaults, parent)));
-        let answer = self.enqueue(&key, Begin::Create, what, envelope, digest, Lane::Commands)?;
+        let answer = self.enqueue(&key, begin, what, envelope, digest, Lane::Commands)?;
         answer.await.map_err(|_| ambiguous())?
     }
 
@@ -134,6 +138,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         command: Command,
     ) -> Result<Answer, Rejection> {
         check_tool(&envelope.caller, command.operation())?;
+        check_session(&envelope.caller, &key.session_id)?;
         self.check_relations(key, &command).await?;
         let answer = self.send(key, envelope, command, Lane::Commands)?;
         answer.await.map_err(|_| ambiguous())?
@@ -243,7 +248,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// As [`read`](Self::read).
     pub async fn wait_for_end(&self, key: &TaskKey) -> Result<(), Rejection> {
         loop {
-            if self.read(key, Task::is_terminal).await? {
+            if self.read(key, |task| task.durable().status().is_terminal()).await? {
                 return Ok(());
             }
             let (watcher, ended) = oneshot::channel();
@@ -325,6 +330,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 }
 
+/// How late a tick may be before leases are not judged by it.
+const SLACK: Duration = Duration::from_secs(2);
+
 /// Looks for ended leases (LEASE-16) and tells their Tasks.
 fn scan_leases<J: Journal, L: Leases>(node: Arc<Node<J, L>>) -> JoinHandle<()> {
     let node = Arc::downgrade(&node);
@@ -332,9 +340,20 @@ fn scan_leases<J: Journal, L: Leases>(node: Arc<Node<J, L>>) -> JoinHandle<()> {
         let Some(tick) = node.upgrade().map(|n| n.config.tick) else { return };
         let mut ticks = tokio::time::interval(tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut last, mut judge_from) = (Instant::now(), Instant::now());
         loop {
             ticks.tick().await;
             let Some(node) = node.upgrade() else { return };
+            let now = Instant::now();
+            if now - last > tick + SLACK {
+                // This process stood still, and with it the workers in it: they are heard first.
+                let heartbeat = Duration::from_millis(node.config.limits.lease_ms / 3);
+                judge_from = now + heartbeat + SLACK;
+            }
+            last = now;
+            if now < judge_from {
+                continue;
+            }
             match node.leases.expired().await {
                 Ok(ended) => tell_tasks(&node, ended),
                 Err(error) => tracing::warn!(%error, "no lease can be judged now"),

@@ -7,7 +7,6 @@ use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::{Code, Commit, Rejection};
-use tenure_ports::bus::Credit;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{broadcast, watch};
@@ -27,12 +26,6 @@ pub struct Appended {
     pub commit: Arc<Commit>,
 }
 
-#[derive(Debug)]
-struct OpenPool {
-    pool: Arc<Pool>,
-    actor: ActorRef<PoolMsg>,
-}
-
 /// The shared parts of a node.
 #[derive(Debug)]
 pub(crate) struct Node<J, L> {
@@ -41,7 +34,7 @@ pub(crate) struct Node<J, L> {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
-    pools: RwLock<HashMap<PoolId, OpenPool>>,
+    pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
     partitions: Mutex<Vec<ActorCell>>,
     supervisor: Mutex<Option<ActorCell>>,
@@ -92,29 +85,30 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     pub(crate) fn pool_if_open(&self, id: &PoolId) -> Option<Arc<Pool>> {
-        self.pools.read().get(id).map(|open| Arc::clone(&open.pool))
+        self.pools.read().get(id).map(Arc::clone)
     }
 
-    /// The pool and its actor, opened if need be.
-    fn pool(&self, id: &PoolId) -> Result<(Arc<Pool>, ActorRef<PoolMsg>), Rejection> {
-        if let Some(open) = self.pools.read().get(id) {
-            return Ok((Arc::clone(&open.pool), open.actor.clone()));
+    /// The pool, opened if need be.
+    fn pool(&self, id: &PoolId) -> Result<Arc<Pool>, Rejection> {
+        if let Some(pool) = self.pool_if_open(id) {
+            return Ok(pool);
         }
         let mut pools = self.pools.write();
-        if let Some(open) = pools.get(id) {
-            return Ok((Arc::clone(&open.pool), open.actor.clone()));
+        if let Some(pool) = pools.get(id) {
+            return Ok(Arc::clone(pool));
         }
         let supervisor = self.supervisor.lock().clone().ok_or_else(|| stopped("the node"))?;
         let pool = Arc::new(Pool::new(id.clone()));
         let (actor, _) =
             ActorRuntime::spawn_linked_instant(None, PoolActor, Arc::clone(&pool), supervisor)
                 .map_err(|error| stopped(&error.to_string()))?;
-        pools.insert(id.clone(), OpenPool { pool: Arc::clone(&pool), actor: actor.clone() });
-        Ok((pool, actor))
+        pool.served_by(actor);
+        pools.insert(id.clone(), Arc::clone(&pool));
+        Ok(pool)
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
-        let (pool, _) = self.pool(&worker.pool)?;
+        let pool = self.pool(&worker.pool)?;
         self.workers.write().insert(worker.id.clone(), Arc::clone(&worker));
         pool.join(worker);
         Ok(())
@@ -135,52 +129,10 @@ impl<J: Journal, L: Leases> Node<J, L> {
         self.workers.read().contains_key(worker)
     }
 
-    /// Notes a worker's room without waking anybody: a Task that is about to decide for this
-    /// worker's report may use it first.
-    pub(crate) fn note_credit(&self, worker: &Worker, credit: Credit) -> bool {
-        self.pool_if_open(&worker.pool).is_some_and(|pool| pool.note_credit(&worker.id, credit))
-    }
-
-    pub(crate) fn wake_pool(&self, id: &PoolId) {
-        if let Some(open) = self.pools.read().get(id) {
-            let _ = open.actor.cast(PoolMsg::Match); // The node may be stopping.
-        }
-    }
-
-    /// Credits that a Task could not use.
-    pub(crate) fn give_back(&self, worker: &Worker, credits: u64) {
-        if let Some(pool) = self.pool_if_open(&worker.pool) {
-            pool.give_back(&worker.id, credits);
-            self.wake_pool(&worker.pool);
-        }
-    }
-
-    /// Credits of a worker that none of a Task's ready Steps fits.
-    pub(crate) fn return_unfit(
-        &self,
-        key: TaskKey,
-        task: ActorRef<TaskMsg>,
-        priority: i32,
-        ready: usize,
-        (worker, credits): (Arc<Worker>, u64),
-    ) {
-        if let Ok((_, actor)) = self.pool(&worker.pool) {
-            let worker = worker.id.clone();
-            let returned = PoolMsg::Returned { key, task, priority, ready, worker, credits };
-            let _ = actor.cast(returned); // It may be stopping.
-        }
-    }
-
-    pub(crate) fn offer(
-        &self,
-        pool: &PoolId,
-        key: TaskKey,
-        task: ActorRef<TaskMsg>,
-        priority: i32,
-        ready: usize,
-    ) {
-        if let Ok((_, actor)) = self.pool(pool) {
-            let _ = actor.cast(PoolMsg::Ready { key, task, priority, ready }); // It may be stopping.
+    /// Tells a pool, which is opened if need be.
+    pub(crate) fn tell_pool(&self, id: &PoolId, msg: PoolMsg) {
+        if let Ok(pool) = self.pool(id) {
+            pool.tell(msg);
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::references::unknown_artifact;
 use tenure_core::command::relate::check_blocks;
-use tenure_core::command::{Link, Operator, check_tool};
+use tenure_core::command::{Link, Operator, check_session, check_tool};
 use tenure_core::id::{ArtifactId, Ref, SessionId, TaskId, WalName};
 use tenure_core::status::{EdgeKind, EdgeStatus, Policy};
 use tenure_core::{Code, Command, Rejection, Task};
@@ -34,6 +34,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         reason: &str,
     ) -> Result<Answer, Rejection> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
+        check_session(&envelope.caller, &old.session_id)?;
         let reason = reason.to_owned();
         let input = self.read(old, move |task| task.retry_input(new, &reason)).await??;
         self.create(envelope, CreateTask { wal_name, ..input }, Policy::Auto).await

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use futures::future::join_all;
 use tenure_core::command::{EndRun, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, HandlerName, PoolId};
 use tenure_core::status::Role;
@@ -53,8 +55,11 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// Sends a holder's command, with the room there is now. The Task that decides it may use that
     /// room in the same append; what is left wakes the pool.
     fn send(&self, held: &Holding, command: Command, room: Option<Credit>) -> Answering {
-        let node = &self.scheduler.node;
-        let waiting = room.is_some_and(|room| node.note_credit(&self.worker, room));
+        let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
+        let pool = pool.filter(|_| room.is_some());
+        if let (Some(pool), Some(room)) = (&pool, room) {
+            pool.note_credit(&self.worker.id, room);
+        }
         let caller = Caller {
             agent: self.worker.id.clone(),
             role: Role::Worker,
@@ -68,8 +73,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         } else {
             Ok(self.send_checked(held.task.clone(), envelope, command))
         };
-        if waiting {
-            node.wake_pool(&self.worker.pool);
+        if let Some(pool) = pool {
+            pool.wake();
         }
         Answering(sent.map_err(Some))
     }
@@ -129,8 +134,9 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
     }
 
     fn credit(&self, credit: Credit) {
-        if self.scheduler.node.note_credit(&self.worker, credit) {
-            self.scheduler.node.wake_pool(&self.worker.pool);
+        if let Some(pool) = self.scheduler.node.pool_if_open(&self.worker.pool) {
+            pool.note_credit(&self.worker.id, credit);
+            pool.wake();
         }
     }
 
@@ -155,10 +161,14 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         }
         let mut pulses = vec![Pulse::Unknown; holdings.len()];
         let mut leases = Vec::new();
-        for (task, places) in by_task {
+        let asked = by_task.into_iter().map(async |(task, places)| {
             let asked: Vec<_> = places.iter().map(|&at| holdings[at].clone()).collect();
-            let judged = self.scheduler.read(task, move |task| judge(task, &asked)).await;
-            let Ok(judged) = judged else { continue };
+            let judged = self.scheduler.read(task, move |task| judge(task, &asked));
+            // A Task that cannot be asked now must not cost the others their leases.
+            (places, tokio::time::timeout(PULSE, judged).await)
+        });
+        for (places, judged) in join_all(asked).await {
+            let Ok(Ok(judged)) = judged else { continue };
             for (at, pulse) in places.into_iter().zip(judged) {
                 if matches!(pulse, Pulse::Renewed { .. }) {
                     let held = &holdings[at];
@@ -183,6 +193,9 @@ impl<J: Journal, L: Leases> Drop for WorkerLink<J, L> {
     }
 }
 
+/// How long a heartbeat waits for one Task.
+const PULSE: Duration = Duration::from_secs(2);
+
 fn judge(task: &Task, holdings: &[Holding]) -> Vec<Pulse> {
     holdings.iter().map(|held| pulse(task, held)).collect()
 }
@@ -190,6 +203,8 @@ fn judge(task: &Task, holdings: &[Holding]) -> Vec<Pulse> {
 fn pulse(task: &Task, held: &Holding) -> Pulse {
     match task.check_holder(held.attempt_id, held.fencing_token) {
         Ok(()) => Pulse::Renewed { cancel_requested: task.must_stop(held.attempt_id) },
+        // What ended it may not reach the log: only what is there ends anything.
+        Err(_) if task.is_ahead() => Pulse::Unknown,
         Err(rejection) => Pulse::Lost(rejection),
     }
 }

@@ -164,9 +164,10 @@ pub struct Parent {
 impl Parent {
     /// The facts a child needs of its parent.
     pub fn of(task: &Task) -> Self {
+        let task = task.durable();
         Self {
-            root_task_id: task.head.spec.root_task_id.clone(),
-            status: task.head.status,
+            root_task_id: task.head().spec.root_task_id.clone(),
+            status: task.status(),
             closing: task.is_closing(),
         }
     }
@@ -248,7 +249,7 @@ impl Task {
 
     /// RETRY-12: the input that makes the same DAG again, all Steps pending.
     pub fn retry_input(&self, task_id: TaskId, reason: &str) -> Result<CreateTask, Rejection> {
-        if !self.is_terminal() {
+        if !self.durable().status().is_terminal() {
             let message = "the task is live; retry its failed steps instead";
             return Err(Rejection::new(Code::InvalidTransition, message));
         }

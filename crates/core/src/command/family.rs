@@ -22,7 +22,7 @@ impl View<'_> {
         match self.status() {
             TaskStatus::Cancelled => Some(Intent::Cancel),
             TaskStatus::Failed => Some(Intent::Fail),
-            TaskStatus::Completed => None,
+            status if status.spares_children() => None,
             _ => intended,
         }
     }
@@ -41,6 +41,13 @@ impl View<'_> {
         }
         let to = Ref::new(child.as_str()).ok()?;
         Some(Command::LinkTasks(Link { kind: EdgeKind::Child, reason: None, to }))
+    }
+}
+
+impl TaskStatus {
+    /// Whether a Task that ended so leaves its children be.
+    pub const fn spares_children(self) -> bool {
+        matches!(self, Self::Completed)
     }
 }
 

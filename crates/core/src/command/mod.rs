@@ -47,7 +47,7 @@ pub use input::{
     AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetrySteps, RunAndWhy,
     RunOutcome, StepReport, Unlink, Why,
 };
-pub use operator::{Operator, check_principal, check_tool};
+pub use operator::{Operator, check_principal, check_session, check_tool};
 pub(crate) use tx::Tx;
 
 /// Who asks, as the transport authenticated it (U12).
@@ -339,10 +339,7 @@ impl Task {
 
     /// K4: the session is the Task's.
     fn check_session(&self, caller: &Caller) -> Result<(), Rejection> {
-        if caller.session_id == self.head.spec.session_id {
-            return Ok(());
-        }
-        Err(Rejection::new(Code::PermissionDenied, "the task is not of your session"))
+        check_session(caller, &self.head.spec.session_id)
     }
 
     /// K6: the answer of the first time, for a command that was carried out already.

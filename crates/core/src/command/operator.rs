@@ -3,6 +3,7 @@
 use alloc::format;
 
 use super::Caller;
+use crate::id::SessionId;
 use crate::reject::{Code, Rejection};
 use crate::status::{Role, names};
 
@@ -137,4 +138,13 @@ pub fn check_tool(caller: &Caller, operation: Operator) -> Result<(), Rejection>
     }
     let message = format!("{operation} is not a tool of a {}", caller.role);
     Err(Rejection::new(Code::ToolNotAvailable, message).with("operation", operation.as_str()))
+}
+
+/// The right to a Task is the right to its session (K4). Also asked before anything is looked up for
+/// a caller.
+pub fn check_session(caller: &Caller, session: &SessionId) -> Result<(), Rejection> {
+    if caller.session_id == *session {
+        return Ok(());
+    }
+    Err(Rejection::new(Code::PermissionDenied, "the task is not of your session"))
 }

@@ -26,8 +26,8 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Waits until the content is on disk.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Makes a directory; one that is there is no error. Answers whether it is new.
-    fn create_dir(&self, path: &Path) -> io::Result<bool>;
+    /// Makes a directory; one that is there is no error.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Waits until the names in a directory are on disk.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
@@ -77,11 +77,10 @@ impl Disk for Files {
         file.sync_data()
     }
 
-    fn create_dir(&self, path: &Path) -> io::Result<bool> {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
         match fs::create_dir(path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
         }
     }
 

@@ -298,10 +298,9 @@ impl<D: Disk> Shared<D> {
         if *is_made {
             return Ok(());
         }
-        // Directories from before are durable: opening synced them.
-        if self.logs.disk.create_dir(&self.logs.layout.session(&slot.key.session_id))? {
-            self.dirs_made.wait(|| self.logs.disk.sync_dir(&self.logs.layout.tasks()))?;
-        }
+        self.logs.disk.create_dir(&self.logs.layout.session(&slot.key.session_id))?;
+        // Also where it is there already: an earlier try may have failed just here.
+        self.dirs_made.wait(|| self.logs.disk.sync_dir(&self.logs.layout.tasks()))?;
         *is_made = true;
         Ok(())
     }

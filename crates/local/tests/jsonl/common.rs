@@ -224,7 +224,7 @@ impl Disk for TestDisk {
         Files.sync(&file.file)
     }
 
-    fn create_dir(&self, path: &Path) -> io::Result<bool> {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
         Files.create_dir(path)
     }
 

@@ -8,8 +8,8 @@
 
 mod turns;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -68,15 +68,73 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     /// Its actor has been told to look, and has not yet.
     told: AtomicBool,
+    actor: OnceLock<ActorRef<Msg>>,
+}
+
+/// Credits of a worker, handed to a Task. What is not spent goes back when it is dropped, wherever
+/// that happens: in the queue of an actor that stops, too.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pool: Arc<Pool>,
+    pub(crate) worker: Arc<Worker>,
+    credits: u64,
 }
 
 /// Credits handed to a Task.
-pub(crate) type Credits = Vec<(Arc<Worker>, u64)>;
+pub(crate) type Credits = Vec<Loan>;
+
+impl Loan {
+    /// How many Steps it is good for.
+    pub(crate) fn credits(&self) -> u64 {
+        self.credits
+    }
+
+    /// One of them.
+    pub(crate) fn take_one(&mut self) -> Option<Self> {
+        self.credits = self.credits.checked_sub(1)?;
+        let (pool, worker) = (Arc::clone(&self.pool), Arc::clone(&self.worker));
+        Some(Self { pool, worker, credits: 1 })
+    }
+
+    /// The worker was sent its Step: it will tell when it has room again.
+    pub(crate) fn spend(mut self) {
+        self.credits = 0;
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if self.credits > 0 {
+            self.pool.give_back(&self.worker.id, self.credits);
+            self.pool.wake();
+        }
+    }
+}
 
 impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
         let state = State { members: Members::default(), turns: Turns::new() };
-        Self { id, state: Mutex::new(state), told: AtomicBool::new(false) }
+        let (told, actor) = (AtomicBool::new(false), OnceLock::new());
+        Self { id, state: Mutex::new(state), told, actor }
+    }
+
+    /// Names the actor that pairs Steps with credits.
+    pub(crate) fn served_by(&self, actor: ActorRef<Msg>) {
+        let _ = self.actor.set(actor); // There is one for the life of the node.
+    }
+
+    pub(crate) fn tell(&self, msg: Msg) {
+        if let Some(actor) = self.actor.get() {
+            let _ = actor.cast(msg); // The node may be stopping.
+        }
+    }
+
+    /// Has the actor look, if somebody waits and it has not been told yet.
+    pub(crate) fn wake(&self) {
+        let is_awaited = !self.state.lock().turns.is_empty();
+        if is_awaited && !self.told.swap(true, Ordering::AcqRel) {
+            self.tell(Msg::Match);
+        }
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) {
@@ -88,24 +146,31 @@ impl Pool {
         self.state.lock().members.all.retain(|m| m.worker.id != *worker);
     }
 
-    /// Notes what a worker says of its room, and answers whether the pool's actor is to be told.
-    pub(crate) fn note_credit(&self, worker: &AgentId, credit: Credit) -> bool {
+    /// Notes what a worker says of its room, without waking anybody: a Task that is about to decide
+    /// for this worker's report may use it first.
+    pub(crate) fn note_credit(&self, worker: &AgentId, credit: Credit) {
         let mut state = self.state.lock();
         let member = state.members.of(worker).filter(|m| credit.seen >= m.credit.seen);
         if let Some(member) = member {
             member.credit = credit;
         }
-        !state.turns.is_empty() && !self.told.swap(true, Ordering::AcqRel)
     }
 
     /// Credits for ready Steps of a Task that is deciding: only if no other Task has the turn.
-    pub(crate) fn try_reserve(&self, key: &TaskKey, steps: usize) -> Credits {
-        let State { members, turns } = &mut *self.state.lock();
-        turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
+    pub(crate) fn try_reserve(self: &Arc<Self>, key: &TaskKey, steps: usize) -> Credits {
+        let taken = {
+            let State { members, turns } = &mut *self.state.lock();
+            turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
+        };
+        self.lend(taken)
     }
 
-    /// Credits that a Task could not use.
-    pub(crate) fn give_back(&self, worker: &AgentId, credits: u64) {
+    fn lend(self: &Arc<Self>, taken: Vec<(Arc<Worker>, u64)>) -> Credits {
+        let loan = |(worker, credits)| Loan { pool: Arc::clone(self), worker, credits };
+        taken.into_iter().map(loan).collect()
+    }
+
+    fn give_back(&self, worker: &AgentId, credits: u64) {
         if let Some(member) = self.state.lock().members.of(worker) {
             member.sent = member.sent.saturating_sub(credits);
         }
@@ -133,7 +198,7 @@ impl Members {
     }
 
     /// Takes up to `wanted` credits, spread over the workers that have some.
-    fn take(&mut self, wanted: usize, unfit: &[AgentId]) -> (usize, Credits) {
+    fn take(&mut self, wanted: usize, unfit: &[AgentId]) -> (usize, Vec<(Arc<Worker>, u64)>) {
         let mut left = wanted;
         let mut out = Vec::new();
         for _ in 0..self.all.len() {
@@ -158,15 +223,8 @@ impl Members {
 pub(crate) enum Msg {
     /// A Task has so many ready Steps for this pool that it has no credit for.
     Ready { key: TaskKey, task: ActorRef<TaskMsg>, priority: i32, ready: usize },
-    /// None of a Task's ready Steps fits this worker; `ready` are left for others.
-    Returned {
-        key: TaskKey,
-        task: ActorRef<TaskMsg>,
-        priority: i32,
-        ready: usize,
-        worker: AgentId,
-        credits: u64,
-    },
+    /// None of a Task's ready Steps fits the worker of a loan; `ready` are left for others.
+    Unfit { key: TaskKey, task: ActorRef<TaskMsg>, priority: i32, ready: usize, loan: Loan },
     /// Somebody has room.
     Match,
 }
@@ -199,11 +257,11 @@ impl Actor for PoolActor {
                 let unfit = Vec::new();
                 pool.state.lock().turns.put(key, Waiting { task, priority, ready, unfit });
             }
-            Msg::Returned { key, task, priority, ready, worker, credits } => {
-                pool.give_back(&worker, credits);
+            // The loan goes back when this is done: not before it is noted that it does not fit.
+            Msg::Unfit { key, task, priority, ready, ref loan } => {
                 let turns = &mut pool.state.lock().turns;
                 let mut unfit = turns.unfit(&key);
-                unfit.push(worker);
+                unfit.push(loan.worker.id.clone());
                 turns.put(key, Waiting { task, priority, ready, unfit });
             }
             Msg::Match => pool.told.store(false, Ordering::Release),
@@ -216,20 +274,15 @@ impl Actor for PoolActor {
 impl Pool {
     /// Hands out credits as long as there are any and somebody waits. Exactly one credit wakes for
     /// each ready Step.
-    fn pump(&self) {
+    fn pump(self: &Arc<Self>) {
         loop {
-            let State { members, turns } = &mut *self.state.lock();
-            let served = turns.serve(members.free(), |n, unfit| members.take(n, unfit));
-            let Some((key, task, credits)) = served else { return };
-            if let Err(ractor::MessagingErr::SendErr(TaskMsg::Credits(back))) =
-                task.cast(TaskMsg::Credits(credits))
-            {
-                turns.remove(&key); // The Task has gone.
-                for (worker, unused) in back {
-                    if let Some(member) = members.of(&worker.id) {
-                        member.sent = member.sent.saturating_sub(unused);
-                    }
-                }
+            let served = {
+                let State { members, turns } = &mut *self.state.lock();
+                turns.serve(members.free(), |n, unfit| members.take(n, unfit))
+            };
+            let Some((key, task, taken)) = served else { return };
+            if task.cast(TaskMsg::Credits(self.lend(taken))).is_err() {
+                self.state.lock().turns.remove(&key); // The Task has gone; its credits are back.
             }
         }
     }

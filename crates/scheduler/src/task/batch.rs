@@ -14,7 +14,7 @@ use tenure_ports::{Journal, Leases};
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held, What};
 use crate::config::{BATCH_MAX, BATCH_SOON};
-use crate::pool::{Credits, Worker};
+use crate::pool::{Credits, Loan, Msg as PoolMsg};
 
 impl Flight {
     fn new() -> Self {
@@ -74,11 +74,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         match waiting {
             Waiting::Ask(ask) => self.decide_ask(flight, *ask),
             Waiting::Credits(credits) => {
-                for (worker, room) in credits {
-                    self.grant(flight, &worker, room);
+                for loan in credits {
+                    self.grant(flight, loan);
                 }
             }
-            Waiting::Expired(attempt_ids, reason) => {
+            Waiting::Expired(mut attempt_ids, reason) => {
+                self.forget_leases(&mut attempt_ids);
                 let told = attempt_ids.clone();
                 if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason }) {
                     if reason == LeaseEnd::LeaseExpired {
@@ -95,7 +96,14 @@ impl<J: Journal, L: Leases> State<J, L> {
                 let command = self.task().and_then(|task| task.live().adopts(&child));
                 command.map(|command| self.decide_alone(flight, &command));
             }
-            Waiting::Due => while self.decide_alone(flight, &Command::Due) {},
+            Waiting::Due => {
+                while self.decide_alone(flight, &Command::Due) {
+                    if flight.commits.len() >= BATCH_MAX {
+                        self.waiting.push_front(Waiting::Due);
+                        break;
+                    }
+                }
+            }
         }
     }
 
@@ -176,19 +184,29 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Gives ready Steps to a worker that has room. What finds no Step goes back to the pool.
-    fn grant(&mut self, flight: &mut Flight, worker: &Arc<Worker>, room: u64) {
+    fn grant(&mut self, flight: &mut Flight, mut loan: Loan) {
         let command = Command::GrantStep(GrantCommand {
-            worker_id: worker.id.clone(),
-            worker_pool_id: worker.pool.clone(),
-            handlers: worker.handlers.clone(),
+            worker_id: loan.worker.id.clone(),
+            worker_pool_id: loan.worker.pool.clone(),
+            handlers: loan.worker.handlers.clone(),
         });
-        for given in 0..room {
-            let Some(attempt) = self.claim(flight, &command) else {
-                flight.unused.push((Arc::clone(worker), room - given));
-                return;
-            };
-            flight.grants.push((attempt, Arc::clone(worker)));
+        while loan.credits() > 0 && !self.rests {
+            let Some(attempt) = self.claim(flight, &command) else { break };
+            flight.grants.extend(loan.take_one().map(|one| (attempt, one)));
         }
+        if loan.credits() > 0 {
+            flight.unused.push(loan);
+        }
+    }
+
+    /// Leases of what is not open in the log are dropped: of Attempts that never came to be, and
+    /// of those renewed once too often.
+    fn forget_leases(&self, attempts: &mut Vec<AttemptId>) {
+        let Life::Known(task) = &self.life else { return };
+        let is_open = |id: &AttemptId| task.attempt(*id).is_some_and(|a| a.outcome.is_none());
+        let (open, over) = std::mem::take(attempts).into_iter().partition(is_open);
+        *attempts = open;
+        self.node.drop_leases(over);
     }
 
     fn claim(&mut self, flight: &mut Flight, command: &Command) -> Option<tenure_core::table::Pos> {
@@ -212,15 +230,14 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Claims in the append that made Steps ready, where credits wait and no older ready Step does.
     fn claim_at_once(&mut self, flight: &mut Flight) {
         let Life::Known(task) = &self.life else { return };
-        if flight.commits.is_empty() {
+        if flight.commits.is_empty() || self.rests {
             return;
         }
         let pools: Vec<(PoolId, usize)> = task.ready_pools().map(|(p, n)| (p.clone(), n)).collect();
         for (pool, ready) in pools {
             let Some(pool) = self.node.pool_if_open(&pool) else { continue };
-            let credits: Credits = pool.try_reserve(&self.key, ready);
-            for (worker, room) in credits {
-                self.grant(flight, &worker, room);
+            for loan in pool.try_reserve(&self.key, ready) {
+                self.grant(flight, loan);
             }
         }
     }
@@ -231,6 +248,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         for held in flight.answers {
             self.answer(held);
         }
+        self.signal(); // A Run that is asked to stop writes nothing yet.
     }
 
     /// Sends the commits to the log, and takes the leases of new Attempts beside it.
@@ -280,16 +298,20 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Gives credits back that found no Step: the pool does not send them here again before there
     /// are new ready Steps.
-    pub(super) fn return_credits(&self, myself: &ActorRef<Msg>, unused: Credits) {
-        for (worker, credits) in unused {
+    pub(super) fn return_credits(&mut self, myself: &ActorRef<Msg>, unused: Credits) {
+        for loan in unused {
+            let pool = loan.worker.pool.clone();
             let (priority, ready) = match &self.life {
-                Life::Known(task) => {
-                    (task.head().spec.priority, Self::ready_for(task, &worker.pool))
+                Life::Known(task) if !self.rests => {
+                    (task.head().spec.priority, Self::ready_for(task, &pool))
                 }
-                Life::New | Life::Unreadable(_) => (0, 0),
+                _ => (0, 0),
             };
-            let unused = (worker, credits);
-            self.node.return_unfit(self.key.clone(), myself.clone(), priority, ready, unused);
+            if ready > 0 && !self.offered.contains(&pool) {
+                self.offered.push(pool.clone());
+            }
+            let (key, task) = (self.key.clone(), myself.clone());
+            self.node.tell_pool(&pool, PoolMsg::Unfit { key, task, priority, ready, loan });
         }
     }
 
@@ -299,17 +321,14 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// A rejection that is no answer of the domain.
-    pub(super) fn refuse_all(&mut self, flight: Flight, rejection: &Rejection) {
-        let creation = flight.creation.map(|(ask, _)| ask.reply_to);
-        for reply_to in creation.into_iter().chain(flight.answers.into_iter().map(|h| h.reply_to)) {
+    pub(super) fn refuse_all(&self, mut flight: Flight, rejection: &Rejection) {
+        let creation = flight.creation.take().map(|(ask, _)| ask.reply_to);
+        let answers = std::mem::take(&mut flight.answers);
+        for reply_to in creation.into_iter().chain(answers.into_iter().map(|h| h.reply_to)) {
             let _ = reply_to.send(Err(rejection.clone()));
         }
-        for (_, worker) in flight.grants {
-            self.node.give_back(&worker, 1);
-        }
-        for (worker, credits) in flight.unused {
-            self.node.give_back(&worker, credits);
-        }
+        let made = self.new_leases(&flight).into_iter().map(|lease| lease.attempt_id);
+        self.node.drop_leases(made.collect());
     }
 }
 

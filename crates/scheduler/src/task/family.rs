@@ -25,12 +25,19 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Asks the parent now and from time to time, as long as this actor is there.
     pub(super) fn watch_parent(&self, myself: &ActorRef<Msg>) {
         let Life::Known(task) = &self.life else { return };
-        if task.is_terminal() || task.head().spec.parent_task_id.is_none() {
+        if task.is_terminal() {
             return;
         }
-        let actor = myself.clone();
+        let Some(parent) = &task.head().spec.parent_task_id else { return };
+        let (actor, node, parent) = (myself.clone(), Arc::clone(&self.node), self.key_of(parent));
         tokio::spawn(async move {
-            while actor.cast(Msg::AskParent).is_ok() {
+            loop {
+                // The logs of parents that have ended well are not read for ever.
+                let ended = node.journal.entry(&parent).await.ok().flatten().and_then(|e| e.ended);
+                let is_over = ended.is_some_and(|status| status.spares_children());
+                if is_over || actor.cast(Msg::AskParent).is_err() {
+                    return;
+                }
                 tokio::time::sleep(ASK).await;
             }
         });

@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::ask::{Answer, Ask, Held};
 use crate::node::Node;
-use crate::pool::{Credits, Worker};
+use crate::pool::{Credits, Loan, Worker};
 
 /// What is done with the last durable state of a Task.
 pub(crate) type Reader = Box<dyn FnOnce(Result<&Task, &Rejection>) + Send>;
@@ -48,7 +48,7 @@ pub(crate) enum Msg {
     Flush,
     /// Something is due.
     Timer(u64),
-    /// The log may be writable again after an append that failed.
+    /// The log may be written, or read, again after that failed.
     Again,
     /// Ask the parent how it is.
     AskParent,
@@ -146,6 +146,11 @@ pub(crate) struct State<J, L> {
     timer_generation: u64,
     /// What a failed append was to end, to be ended once the log can be written.
     undone: Vec<(Vec<AttemptId>, LeaseEnd)>,
+    /// The log could not be written just now. Until it is tried again nothing is begun here but what
+    /// somebody asks for.
+    rests: bool,
+    /// How often the log could not be read.
+    unread: u32,
     /// No longer in the directory: what still arrives goes to the actor that is.
     retired: bool,
 }
@@ -158,7 +163,7 @@ pub(crate) struct Flight {
     commits: Vec<Arc<Commit>>,
     answers: Vec<Held>,
     /// Attempts made for workers that asked for work.
-    grants: Vec<(tenure_core::table::Pos, Arc<Worker>)>,
+    grants: Vec<(tenure_core::table::Pos, Loan)>,
     /// Attempts that end with it.
     ended: Vec<AttemptId>,
     /// Attempts that it ends because nobody holds them any more.
@@ -212,7 +217,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             }
             Msg::Landed(landed) => state.land(&myself, landed).await?,
             Msg::Timer(generation) => state.wake(&myself, generation),
-            Msg::Again => state.try_again(&myself),
+            Msg::Again => state.try_again(&myself).await,
             Msg::AskParent => state.ask_parent(&myself),
             Msg::ParentCloses(intent) => state.gather(&myself, Waiting::ParentCloses(intent)),
             Msg::Adopt(child) => state.gather(&myself, Waiting::Adopt(child)),
@@ -252,6 +257,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             timer: None,
             timer_generation: 0,
             undone: Vec::new(),
+            rests: false,
+            unread: 0,
             retired: false,
         }
     }
@@ -264,10 +271,9 @@ impl<J: Journal, L: Leases> State<J, L> {
                     let _ = successor.cast(msg); // If it is gone too, the caller is told.
                 }
             }
-            Msg::Credits(credits) => {
-                credits.iter().for_each(|(worker, n)| self.node.give_back(worker, *n));
-            }
-            Msg::Expired(..)
+            // Credits go back to their pool by themselves.
+            Msg::Credits(_)
+            | Msg::Expired(..)
             | Msg::Landed(_)
             | Msg::Flush
             | Msg::Timer(_)
@@ -323,7 +329,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Sets the one timer to the next moment at which something is due.
     fn set_timer(&mut self, myself: &ActorRef<Msg>) {
         let Life::Known(task) = &self.life else { return };
-        let due = task.next_due();
+        let due = task.next_due().filter(|_| !self.rests);
         if self.timer.as_ref().map(|(at, _)| *at) == due {
             return;
         }
@@ -347,7 +353,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let idle = self.flight.is_none() && self.waiting.is_empty() && self.late.is_empty();
         let over = match &self.life {
             Life::Known(task) => task.is_terminal(),
-            Life::Unreadable(_) | Life::New => true,
+            Life::Unreadable(_) | Life::New => !self.rests,
         };
         if idle && over && self.node.directory.remove(&self.key, myself) {
             self.retired = true;

@@ -14,6 +14,9 @@ use tenure_ports::{Journal, Leases};
 
 use super::{Life, Msg, State, Waiting};
 
+/// How often a log is read again that could not be read, though it is not known to be damaged.
+const UNREAD_MAX: u32 = 5;
+
 impl<J: Journal, L: Leases> State<J, L> {
     /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
     /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09).
@@ -23,10 +26,15 @@ impl<J: Journal, L: Leases> State<J, L> {
             Err(ReadError::NotFound) => Life::New,
             Err(error) => {
                 tracing::error!(task = %self.key, %error, "the task's log cannot be read");
+                if !matches!(error, ReadError::Damaged { .. }) && self.unread < UNREAD_MAX {
+                    self.unread += 1; // It may pass.
+                    self.rest(myself);
+                }
                 Life::Unreadable(unreadable(&error))
             }
         };
         let Life::Known(task) = &self.life else { return };
+        self.unread = 0;
         if task.is_terminal() {
             return;
         }

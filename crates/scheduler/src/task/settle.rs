@@ -7,6 +7,7 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tenure_core::command::Wait;
 use tenure_core::id::PoolId;
 use tenure_core::status::{EndReason, RunState};
+use tenure_core::table::Pos;
 use tenure_core::view::claim_result;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
@@ -15,6 +16,8 @@ use tenure_ports::{Journal, Leases};
 
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
+use crate::node::stopped;
+use crate::pool::{Loan, Msg as PoolMsg};
 
 /// How long after a failed append the scheduler tries again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -48,11 +51,11 @@ impl<J: Journal, L: Leases> State<J, L> {
                 }
                 let mut flight = flight;
                 self.undone.append(&mut flight.expired);
+                self.rest(myself);
                 self.refuse_all(flight, &storage_error("append_failed", &error.to_string()));
                 if let AppendError::Fenced { .. } = error {
                     return Err(error.to_string().into());
                 }
-                Self::try_again_later(myself);
             }
         }
         self.set_timer(myself);
@@ -60,17 +63,25 @@ impl<J: Journal, L: Leases> State<J, L> {
         Ok(())
     }
 
-    /// Those who asked may ask again. What the scheduler decided by itself it decides again, but
-    /// not at once: a disk that is full stays so for a while.
-    fn try_again_later(myself: &ActorRef<Msg>) {
-        let actor = myself.clone();
+    /// Those who asked may ask again. What the scheduler begins by itself it begins again, but not
+    /// at once: a disk that is full stays so for a while.
+    pub(super) fn rest(&mut self, myself: &ActorRef<Msg>) {
+        if std::mem::replace(&mut self.rests, true) {
+            return;
+        }
+        self.offer(myself);
+        let (actor, pause) = (myself.clone(), AGAIN * 2_u32.pow(self.unread));
         tokio::spawn(async move {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(pause).await;
             let _ = actor.cast(Msg::Again); // The Task may have gone.
         });
     }
 
-    pub(super) fn try_again(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) async fn try_again(&mut self, myself: &ActorRef<Msg>) {
+        self.rests = false;
+        if let Life::Unreadable(_) = self.life {
+            return self.open(myself).await;
+        }
         let undone = std::mem::take(&mut self.undone);
         self.waiting.extend(undone.into_iter().map(|(ids, why)| Waiting::Expired(ids, why)));
         self.waiting.push_back(Waiting::Due);
@@ -79,13 +90,13 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// The commits are durable: now, and not before, others learn of them.
-    fn settle(&mut self, myself: &ActorRef<Msg>, flight: Flight) {
+    fn settle(&mut self, myself: &ActorRef<Msg>, mut flight: Flight) {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
         for commit in &flight.commits {
             self.node.publish(&self.key, commit);
         }
-        self.hand_out(&flight);
+        self.hand_out(std::mem::take(&mut flight.grants));
         self.tell_children();
         if flight.creates {
             self.watch_parent(myself);
@@ -104,14 +115,16 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Sends grants to their workers.
-    fn hand_out(&mut self, flight: &Flight) {
+    fn hand_out(&mut self, grants: Vec<(Pos, Loan)>) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
-        for (attempt, worker) in &flight.grants {
-            let attempt_id = view.attempt_at(*attempt).attempt_id;
+        for (attempt, loan) in grants {
+            let attempt_id = view.attempt_at(attempt).attempt_id;
             let Some(claim) = claim_result(&view, attempt_id) else { continue };
+            let worker = Arc::clone(&loan.worker);
+            loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.send(Delivery::Grant(Box::new(claim))).is_ok() {
-                self.holders.insert(attempt_id, Arc::clone(worker));
+                self.holders.insert(attempt_id, worker);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
                 let release = tenure_core::event::LeaseEnd::Released;
@@ -140,7 +153,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Tells holders that they are asked to stop, once each (in process nothing gets lost).
-    fn signal(&mut self) {
+    pub(super) fn signal(&mut self) {
         let Life::Known(task) = &self.life else { return };
         if !task.is_closing() && !task.has_stopping_runs() {
             self.told.clear();
@@ -197,20 +210,19 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    /// Tells pools how many ready Steps wait for a worker. Absolute numbers: repeating does no harm.
+    /// Tells pools how many ready Steps wait for a worker: absolute numbers, so that repeating does
+    /// no harm. Those that were told of some and have none now are told so.
     pub(super) fn offer(&mut self, myself: &ActorRef<Msg>) {
         let Life::Known(task) = &self.life else { return };
-        let pools: Vec<(PoolId, usize)> = task.ready_pools().map(|(p, n)| (p.clone(), n)).collect();
+        let ready = task.ready_pools().filter(|_| !self.rests);
+        let ready: Vec<(PoolId, usize)> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
         let priority = task.head().spec.priority;
-        for (pool, ready) in pools {
-            if ready == 0 && !self.offered.contains(&pool) {
-                continue; // It was not told of any.
-            }
-            self.offered.retain(|told| *told != pool);
-            if ready > 0 {
-                self.offered.push(pool.clone());
-            }
-            self.node.offer(&pool, self.key.clone(), myself.clone(), priority, ready);
+        let told = ready.iter().map(|(pool, _)| pool.clone()).collect();
+        let told_before = std::mem::replace(&mut self.offered, told);
+        let none = told_before.into_iter().filter(|pool| !self.offered.contains(pool));
+        for (pool, ready) in none.map(|pool| (pool, 0)).chain(ready) {
+            let (key, task) = (self.key.clone(), myself.clone());
+            self.node.tell_pool(&pool, PoolMsg::Ready { key, task, priority, ready });
         }
     }
 
@@ -235,6 +247,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
         self.refuse_all(flight, &conflict);
         self.open(myself).await;
+        if let Life::New = self.life {
+            // Its creation broke off before anybody could read it: only a restart can tell.
+            let reply_to = again.map(|ask| ask.reply_to);
+            let _ = reply_to.map(|to| to.send(Err(stopped("the creation of this task")))); // As above.
+            return;
+        }
         self.waiting.extend(again.map(|ask| Waiting::Ask(Box::new(ask))));
     }
 }

@@ -324,8 +324,25 @@ impl StepContext {
 
     /// The final word of a handler that broke (CTX-03). What it had said before stands.
     pub(super) fn fail_if_silent(&self, message: &str) {
-        let _ = self.fail("unhandled_exception", message, None); // Refused if it had spoken.
+        let _ = self.fail("unhandled_exception", &cut(message), None); // Refused if it had spoken.
     }
+
+    /// The final word where the handler's own can never be recorded. Trying again would say the same.
+    pub(super) fn failed_by(&self, refused: &Rejection) -> StepReport {
+        let mut report = self.report();
+        report.status = Some(StepStatus::Failed);
+        let message = cut(&format!("the result was refused: {}", refused.message));
+        report.reason = Some(reason(refused.code.as_str(), &message, None, Some(false)));
+        report
+    }
+}
+
+/// What of a message is kept that nobody bounded: reasons have a limit of their own.
+const MESSAGE_MAX: usize = 4_096;
+
+fn cut(message: &str) -> String {
+    let end = message.floor_char_boundary(MESSAGE_MAX);
+    if end == message.len() { message.to_owned() } else { format!("{}…", &message[..end]) }
 }
 
 fn said_already() -> Rejection {

@@ -214,6 +214,10 @@ async fn take_deliveries<P: WorkerPort>(
 impl<P: WorkerPort> Shared<P> {
     fn take(self: &Arc<Self>, claim: ClaimResult) {
         self.room.lock().take();
+        if self.open.lock().contains_key(&claim.attempt_id) {
+            self.room.lock().free_up(None); // A message that came twice runs once.
+            return;
+        }
         let open = Open {
             holding: Holding::of(&claim),
             renewed: Instant::now(),
@@ -278,7 +282,11 @@ impl<P: WorkerPort> Shared<P> {
         let started = Instant::now();
         if slot.is_some() {
             match handler {
-                Some(handler) => carry_out(handler(ctx.clone()), &ctx, &forced).await,
+                Some(handler) => {
+                    // Called within: it may panic before there is a future.
+                    let run = async { handler(ctx.clone()).await };
+                    carry_out(run, &ctx, &forced).await;
+                }
                 None => {
                     let message =
                         format!("this worker has no handler {}", ctx.claim().step.handler);
@@ -312,14 +320,25 @@ impl<P: WorkerPort> Shared<P> {
         match (ctx.take_final(), cancelled.is_cancelled()) {
             (Some(word), _) => {
                 let port = &self.port;
-                self.until_recorded(held, room, |room| port.report(held, word.clone(), room)).await;
+                let said =
+                    self.until_recorded(held, room, |room| port.report(held, word.clone(), room)).await;
+                if let Err(refused) = said
+                    && !refused.code.ends_attempt()
+                {
+                    // Silence would cost the lease, and the same again in the next try.
+                    let word = ctx.failed_by(&refused);
+                    let again = |_| port.report(held, word.clone(), None);
+                    let _ = self.until_recorded(held, room, again).await; // Then it is lost.
+                }
             }
             (None, true) if draining => {
-                self.until_recorded(held, room, |room| self.port.release(held, room)).await;
+                let released = |room| self.port.release(held, room);
+                let _ = self.until_recorded(held, room, released).await; // Then it is over.
             }
             (None, stopped) => {
                 let how = if stopped { RunOutcome::Cancelled } else { RunOutcome::Finished };
-                self.until_recorded(held, room, |room| self.port.end_run(held, how, room)).await;
+                let ended = |room| self.port.end_run(held, how, room);
+                let _ = self.until_recorded(held, room, ended).await; // Then it is over.
             }
         }
         self.open.lock().remove(&held.attempt_id);
@@ -332,20 +351,21 @@ impl<P: WorkerPort> Shared<P> {
         held: &Holding,
         room: Credit,
         call: impl Fn(Option<Credit>) -> P::Answer,
-    ) {
+    ) -> Result<(), Rejection> {
         let mut answer = call(Some(room)).await;
         let mut wait = RESEND.0;
         loop {
             match answer {
-                Ok(_) => return,
+                Ok(_) => return Ok(()),
                 Err(refused) if !refused.code.is_retryable() => {
                     tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
-                    return;
+                    return Err(refused);
                 }
-                Err(_) => {}
-            }
-            if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost) {
-                return;
+                Err(refused) => {
+                    if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost) {
+                        return Err(refused);
+                    }
+                }
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(RESEND.1);
