@@ -2,8 +2,8 @@
 //!
 //! A node is a tree of actors: the node supervises partitions and pools, a partition supervises
 //! the Tasks that are busy. A Task's actor decides, appends, applies and answers; a pool's actor
-//! pairs ready Steps with workers that asked for work. They only cast to each other, never call,
-//! and no handler waits for I/O.
+//! pairs ready Steps with workers that asked for work. They only cast to each other, never call;
+//! a handler waits for I/O only where a Task is read from its log.
 //!
 //! [`Scheduler`] is the handle: cheap to clone, bounded at the edge. What is deliberately absent:
 //! any rule of the domain. A refusal is an answer of the core, handed on.

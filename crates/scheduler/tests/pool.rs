@@ -134,18 +134,29 @@ async fn a_grant_that_reaches_nobody_is_released() {
     node.wait_for_end(&key).await.unwrap();
 }
 
-/// CTX-03, CTX-12: a handler that panics fails its Step with `unhandled_exception`; one that returns
-/// without a final word with `worker_finished_without_terminal_step_status`.
+/// CTX-03, CTX-12: a handler that panics, before or after it has begun, fails its Step with
+/// `unhandled_exception`; one that returns without a final word with
+/// `worker_finished_without_terminal_step_status`; one whose result can never be recorded with the
+/// reason of that, and not with the loss of its lease.
 #[tokio::test]
 async fn broken_handlers_fail_their_steps() {
     let node = node().await;
-    let _workers = workers(&node, 2, |ctx| async move {
-        assert_ne!(ctx.step_id().as_str(), "panics", "on purpose");
-        Ok(())
+    let _workers = workers(&node, 2, |ctx| {
+        assert_ne!(ctx.step_id().as_str(), "early", "on purpose");
+        async move {
+            match ctx.step_id().as_str() {
+                "panics" => panic!("on purpose, {}", "and at length ".repeat(1_000)),
+                "large" => ctx.complete_json(&"x".repeat(1 << 20))?,
+                _ => {}
+            }
+            Ok(())
+        }
     });
     let policy = tenure_core::record::RetryPolicy { max_attempts: Some(1), ..Default::default() };
     for (id, code) in [
+        ("early", "unhandled_exception"),
         ("panics", "unhandled_exception"),
+        ("large", "validation_error"),
         ("silent", "worker_finished_without_terminal_step_status"),
     ] {
         let input = common::with_policy(dag(id, id), policy.clone());

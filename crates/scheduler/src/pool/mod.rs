@@ -170,6 +170,13 @@ impl Pool {
         taken.into_iter().map(loan).collect()
     }
 
+    /// A worker is sent a Step that it may not have asked for.
+    pub(crate) fn charge(&self, worker: &AgentId) {
+        if let Some(member) = self.state.lock().members.of(worker) {
+            member.sent += 1;
+        }
+    }
+
     fn give_back(&self, worker: &AgentId, credits: u64) {
         if let Some(member) = self.state.lock().members.of(worker) {
             member.sent = member.sent.saturating_sub(credits);

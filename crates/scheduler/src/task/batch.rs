@@ -27,6 +27,7 @@ impl Flight {
             ended: Vec::new(),
             expired: Vec::new(),
             unused: Vec::new(),
+            append: None,
         }
     }
 }
@@ -258,8 +259,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let leases = self.new_leases(&flight);
         let commits = flight.commits.clone();
         let creates = flight.creates.then(|| self.wal_name()).flatten();
-        self.flight = Some(flight);
-        tokio::spawn(async move {
+        let append = tokio::spawn(async move {
             let append = async {
                 match creates {
                     Some(name) => node.journal.create(&key, &name, commits).await,
@@ -273,6 +273,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let landed = Landed { append, leases };
             let _ = actor.cast(Msg::Landed(landed)); // A stopped actor is replaced by replay.
         });
+        self.flight = Some(Flight { append: Some(append), ..flight });
     }
 
     fn wal_name(&self) -> Option<tenure_core::id::WalName> {

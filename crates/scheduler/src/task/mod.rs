@@ -1,10 +1,10 @@
 //! The Task actor: decide, append, apply, answer, in that order (WAL-06).
 //!
-//! The actor is a thin shell around the pure Task. Its handler never waits: while an append is in
-//! flight, commands gather in a queue and are then decided together and appended together (group
-//! commit without speculation, mechanisms 2), and reads are answered from the last durable state.
-//! A domain "no" is a reply. The actor stops only when it no longer knows its state; its
-//! supervisor then replays the log.
+//! The actor is a thin shell around the pure Task. Its handler waits for nothing but the reading of
+//! its log: while an append is in flight, commands gather in a queue and are then decided together
+//! and appended together (group commit without speculation, mechanisms 2), and reads find the last
+//! durable state. A domain "no" is a reply. The actor stops only when it no longer knows its state;
+//! its supervisor then replays the log.
 
 mod batch;
 mod family;
@@ -170,6 +170,8 @@ pub(crate) struct Flight {
     expired: Vec<(Vec<AttemptId>, LeaseEnd)>,
     /// Credits that found no Step.
     unused: Credits,
+    /// The append itself.
+    append: Option<JoinHandle<()>>,
 }
 
 pub(crate) struct TaskActor<J, L>(std::marker::PhantomData<fn() -> (J, L)>);
@@ -225,6 +227,19 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             Msg::WaitForEnd(watcher) => state.watch(watcher),
         }
         state.retire(&myself);
+        Ok(())
+    }
+
+    /// A node that stops has its appends finish. Who waits for one is told that its fate is not
+    /// known: the same command again, with the same id, says it.
+    async fn post_stop(
+        &self,
+        _: ActorRef<Msg>,
+        state: &mut State<J, L>,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(append) = state.flight.take().and_then(|flight| flight.append) {
+            let _ = append.await; // Its panics were told.
+        }
         Ok(())
     }
 

@@ -8,8 +8,11 @@ use ractor::ActorRef;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::task::apply::Illegal;
+use tenure_core::view::claim_result;
 use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_ports::bus::Delivery;
 use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
 use super::{Life, Msg, State, Waiting};
@@ -43,10 +46,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             .filter(|a| self.node.config.embedded && !self.node.knows(&a.worker_id))
             .map(|a| a.attempt_id)
             .collect();
-        for attempt in task.open_attempts() {
-            if let Some(worker) = self.node.worker(&attempt.worker_id) {
-                self.holders.insert(attempt.attempt_id, worker);
-            }
+        let leases = self.grant_again();
+        if let Err(error) = self.node.leases.acquire(leases).await {
+            tracing::warn!(task = %self.key, %error, "leases of open attempts were not taken");
         }
         if !orphans.is_empty() {
             tracing::info!(task = %self.key, count = orphans.len(), "attempts of an earlier boot end");
@@ -56,6 +58,28 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.watch_parent(myself);
         self.offer(myself);
         self.flush_soon(myself);
+    }
+}
+
+impl<J: Journal, L: Leases> State<J, L> {
+    /// Sends open Attempts to their workers again, which pass over what they have: the log may have
+    /// kept a claim that nobody was told of. Answers with their leases, one fresh duration each
+    /// (LEASE-15).
+    fn grant_again(&mut self) -> Vec<Lease> {
+        let Life::Known(task) = &self.life else { return Vec::new() };
+        let (view, mut leases) = (task.durable(), Vec::new());
+        for attempt in task.open_attempts() {
+            let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
+            let Some(claim) = claim_result(&view, attempt.attempt_id) else { continue };
+            let (task, attempt_id) = (self.key.clone(), attempt.attempt_id);
+            leases.push(Lease { task, attempt_id, duration_ms: claim.lease_ms });
+            if let Some(pool) = self.node.pool_if_open(&worker.pool) {
+                pool.charge(&worker.id);
+            }
+            let _ = worker.inbox.send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
+            self.holders.insert(attempt_id, worker);
+        }
+        leases
     }
 }
 

@@ -249,8 +249,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.open(myself).await;
         if let Life::New = self.life {
             // Its creation broke off before anybody could read it: only a restart can tell.
-            let reply_to = again.map(|ask| ask.reply_to);
-            let _ = reply_to.map(|to| to.send(Err(stopped("the creation of this task")))); // As above.
+            if let Some(ask) = again {
+                let _ = ask.reply_to.send(Err(stopped("the creation of this task"))); // As above.
+            }
             return;
         }
         self.waiting.extend(again.map(|ask| Waiting::Ask(Box::new(ask))));

@@ -215,7 +215,8 @@ impl<P: WorkerPort> Shared<P> {
     fn take(self: &Arc<Self>, claim: ClaimResult) {
         self.room.lock().take();
         if self.open.lock().contains_key(&claim.attempt_id) {
-            self.room.lock().free_up(None); // A message that came twice runs once.
+            let room = self.room.lock().free_up(None);
+            self.port.credit(room); // A message that came twice runs once.
             return;
         }
         let open = Open {
@@ -320,8 +321,9 @@ impl<P: WorkerPort> Shared<P> {
         match (ctx.take_final(), cancelled.is_cancelled()) {
             (Some(word), _) => {
                 let port = &self.port;
-                let said =
-                    self.until_recorded(held, room, |room| port.report(held, word.clone(), room)).await;
+                let said = self
+                    .until_recorded(held, room, |room| port.report(held, word.clone(), room))
+                    .await;
                 if let Err(refused) = said
                     && !refused.code.ends_attempt()
                 {
