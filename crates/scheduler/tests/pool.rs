@@ -3,12 +3,14 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{POOL, completing, create, dag, events, node, status, until, workers};
+use common::{POOL, completing, create, dag, envelope, events, key, node, status, until, workers};
 use tenure_core::id::{AgentId, PoolId};
+use tenure_core::Command;
+use tenure_core::patch::{Change, Operation, TaskFields};
 use tenure_core::status::TaskStatus;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
 
@@ -102,6 +104,29 @@ async fn short_steps_of_many_tasks_share_appends() {
     }
     let appends = node.journal().writes() - before;
     assert!(appends < 40 * 50 / 4, "{appends} appends for {} steps", 40 * 50);
+}
+
+/// P16: the priority of a Task counts from when it is changed, also while it waits.
+#[tokio::test(start_paused = true)]
+async fn a_changed_priority_counts_at_once() {
+    let node = node().await;
+    for task in ["one", "two"] {
+        create(&node, dag(task, "a b c")).await.unwrap();
+    }
+    let fields = TaskFields { priority: Change::Set(10), ..TaskFields::default() };
+    let operations = vec![Operation::UpdateTask(Box::new(fields))];
+    node.command(&key("two"), envelope(), Command::TaskUpdate { operations }).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let _workers = workers(&node, 1, move |ctx| {
+        seen.lock().unwrap().push(ctx.task_id().to_owned());
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok(ctx.complete(None)?)
+        }
+    });
+    node.wait_for_end(&key("one")).await.unwrap();
+    assert_eq!(*order.lock().unwrap(), ["two", "two", "two", "one", "one", "one"]);
 }
 
 /// DISP-14: a Step goes to a worker that announced its handler.

@@ -85,10 +85,17 @@ impl Turns {
         self.front().is_none()
     }
 
-    /// Notes how many ready Steps a Task has; one that waits already keeps its place.
+    /// Notes how many ready Steps a Task has; one that waits already keeps its place, unless its
+    /// priority has changed.
     pub(super) fn put(&mut self, key: TaskKey, waiting: Waiting) {
         if let Some(entry) = self.entries.get_mut(&key) {
+            let (old, new) = (Reverse(entry.waiting.priority), Reverse(waiting.priority));
             entry.waiting = waiting;
+            if old != new {
+                entry.left = 0;
+                self.lanes.entry(old).or_default().retain(|waits| *waits != key);
+                self.lanes.entry(new).or_default().push_back(key);
+            }
         } else if waiting.ready > 0 {
             self.lanes.entry(Reverse(waiting.priority)).or_default().push_back(key.clone());
             self.entries.insert(key, Entry { waiting, left: 0 });
