@@ -13,7 +13,10 @@ fn main() -> Result<()> {
     for file in files {
         let summary = wal::check(file.as_ref(), false).with_context(|| file.clone())?;
         let (completed, ended) = (summary.completed.len(), summary.ended);
-        println!("{file}: sound, {completed} steps completed, {}", ended.as_deref().unwrap_or("live"));
+        println!(
+            "{file}: sound, {completed} steps completed, {}",
+            ended.as_deref().unwrap_or("live")
+        );
     }
     Ok(())
 }

@@ -137,6 +137,9 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {
+        if attempts.is_empty() {
+            return;
+        }
         let node = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = node.leases.release(attempts).await {

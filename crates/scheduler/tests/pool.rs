@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{POOL, completing, create, dag, envelope, events, key, node, status, until, workers};
-use tenure_core::id::{AgentId, PoolId};
 use tenure_core::Command;
+use tenure_core::id::{AgentId, PoolId};
 use tenure_core::patch::{Change, Operation, TaskFields};
 use tenure_core::status::TaskStatus;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
