@@ -12,6 +12,7 @@ use tenure_core::command::Why;
 use tenure_core::status::TaskStatus;
 use tenure_core::{Code, Command, Task};
 use tenure_ports::faulty::Fault;
+use tenure_ports::journal::TaskKey;
 use tenure_ports::{Faulty, MemoryJournal};
 
 /// WAL-06, WAL-10, EVENT-01: nobody is answered, and nothing published, before the append is durable;
@@ -108,13 +109,11 @@ async fn after_an_append_of_unknown_fate_the_log_is_read_again() {
     }
 }
 
-/// WAL-07: what the scheduler decides by itself, claims and the ends of orphaned Attempts, it decides
-/// again after an append that failed.
-#[tokio::test(start_paused = true)]
-async fn after_a_failed_append_the_scheduler_goes_on_by_itself() {
+/// A node that ran `a b c<-a,b` and died while two of its Steps were held: its log, and the Task.
+async fn dies_holding_two() -> (Arc<Faulty<MemoryJournal>>, TaskKey) {
     let journal = Arc::new(Faulty::new(MemoryJournal::default()));
     let first = node_on(Arc::clone(&journal)).await;
-    let stuck = common::workers(&first, 2, |_| async {
+    let stuck = common::workers(&first, 4, |_| async {
         std::future::pending::<()>().await;
         Ok(())
     });
@@ -122,7 +121,14 @@ async fn after_a_failed_append_the_scheduler_goes_on_by_itself() {
     until(&first, &key, |task| task.tally().held() == 2).await;
     drop(stuck);
     first.stop().await;
+    (journal, key)
+}
 
+/// WAL-07: what the scheduler decides by itself, claims and the ends of orphaned Attempts, it decides
+/// again after an append that failed.
+#[tokio::test(start_paused = true)]
+async fn after_a_failed_append_the_scheduler_goes_on_by_itself() {
+    let (journal, key) = dies_holding_two().await;
     let second = node_on(journal).await;
     let _workers = completing(&second, 2);
     for _ in 0..3 {
@@ -176,17 +182,7 @@ async fn one_of_many_creates_of_an_id_wins() {
 /// Tasks; Attempts of the earlier boot end at once and their Steps run again.
 #[tokio::test]
 async fn a_new_boot_ends_the_attempts_of_the_old_one_and_goes_on() {
-    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
-    let first = node_on(Arc::clone(&journal)).await;
-    let stuck = common::workers(&first, 4, |_| async {
-        std::future::pending::<()>().await;
-        Ok(())
-    });
-    let key = create(&first, dag("t", "a b c<-a,b")).await.unwrap();
-    until(&first, &key, |task| task.tally().held() == 2).await;
-    drop(stuck);
-    first.stop().await;
-
+    let (journal, key) = dies_holding_two().await;
     let second = node_on(journal).await;
     let _workers = completing(&second, 4);
     assert_eq!(second.resume_all().await.unwrap(), 1);

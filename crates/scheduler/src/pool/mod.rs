@@ -3,8 +3,8 @@
 //! A pool is an in-memory queue derived from the log, never stored. Workers state credits
 //! (absolute numbers, so a lost or doubled message does no harm); Tasks state how many ready Steps
 //! they have. The pool's actor pairs the two and sends credits to Tasks, which claim. A Task that
-//! is deciding may also reserve credits for Steps it is just making ready, but only if no older
-//! ready Step waits: otherwise fan-outs would be served one returned credit at a time.
+//! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
+//! turn: otherwise fan-outs would be served one returned credit at a time.
 
 mod turns;
 

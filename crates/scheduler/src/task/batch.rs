@@ -228,7 +228,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         Some(attempt)
     }
 
-    /// Claims in the append that made Steps ready, where credits wait and no older ready Step does.
+    /// Claims in the append that made Steps ready, where credits wait and no other Task has the turn.
     fn claim_at_once(&mut self, flight: &mut Flight) {
         let Life::Known(task) = &self.life else { return };
         if flight.commits.is_empty() || self.rests {
