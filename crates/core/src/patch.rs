@@ -32,6 +32,14 @@ impl<T> Change<T> {
     pub const fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }
+
+    /// The new value.
+    pub const fn value(&self) -> Option<&T> {
+        match self {
+            Self::Keep | Self::Clear => None,
+            Self::Set(value) => Some(value),
+        }
+    }
 }
 
 impl<T: Clone> Change<T> {
@@ -41,6 +49,22 @@ impl<T: Clone> Change<T> {
             Self::Keep => {}
             Self::Clear => *field = None,
             Self::Set(value) => *field = Some(value.clone()),
+        }
+    }
+
+    /// Carries the change over to a field that always has a value.
+    fn replace(&self, field: &mut T) {
+        if let Self::Set(value) = self {
+            field.clone_from(value);
+        }
+    }
+
+    /// The same; cleared, the field gets this value.
+    fn replace_or(&self, field: &mut T, cleared: T) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *field = cleared,
+            Self::Set(value) => field.clone_from(value),
         }
     }
 }
@@ -124,39 +148,51 @@ pub struct StepFields {
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub assignee: Change<AgentId>,
     /// The whole new set.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub depends_on_step_ids: Option<Vec<StepId>>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub depends_on_step_ids: Change<Vec<StepId>>,
     /// New handler.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub handler: Option<HandlerName>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub handler: Change<HandlerName>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub input: Change<Value>,
     /// New necessity.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub required: Option<bool>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub required: Change<bool>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub retry_policy: Change<Arc<RetryPolicy>>,
     /// New text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub summary: Option<SmolStr>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub summary: Change<SmolStr>,
     /// New text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<SmolStr>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub title: Change<SmolStr>,
     /// New pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub worker_pool_id: Option<PoolId>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub worker_pool_id: Change<PoolId>,
 }
 
 impl StepFields {
+    /// The first field that is to be cleared and always has a value.
+    pub(crate) fn wrongly_cleared(&self) -> Option<&'static str> {
+        first_cleared(&[
+            ("depends_on_step_ids", self.depends_on_step_ids == Change::Clear),
+            ("handler", self.handler == Change::Clear),
+            ("required", self.required == Change::Clear),
+            ("summary", self.summary == Change::Clear),
+            ("title", self.title == Change::Clear),
+            ("worker_pool_id", self.worker_pool_id == Change::Clear),
+        ])
+    }
+
     /// Carries the fields over, `depends_on_step_ids` excepted: edges are the reducer's.
     pub(crate) fn apply(&self, spec: &mut StepSpec) {
-        set(&self.title, &mut spec.title);
-        set(&self.summary, &mut spec.summary);
-        set(&self.required, &mut spec.required);
-        set(&self.worker_pool_id, &mut spec.worker_pool_id);
-        set(&self.handler, &mut spec.handler);
+        self.title.replace(&mut spec.title);
+        self.summary.replace(&mut spec.summary);
+        self.required.replace(&mut spec.required);
+        self.worker_pool_id.replace(&mut spec.worker_pool_id);
+        self.handler.replace(&mut spec.handler);
         self.input.apply(&mut spec.input);
         self.retry_policy.apply(&mut spec.retry_policy);
         self.assignee.apply(&mut spec.assignee);
@@ -176,12 +212,12 @@ impl StepFields {
             worker_pool_id,
         } = self;
         !(assignee.is_keep()
-            && depends_on_step_ids.is_none()
-            && handler.is_none()
+            && depends_on_step_ids.is_keep()
+            && handler.is_keep()
             && input.is_keep()
-            && required.is_none()
+            && required.is_keep()
             && retry_policy.is_keep()
-            && worker_pool_id.is_none())
+            && worker_pool_id.is_keep())
     }
 }
 
@@ -189,21 +225,21 @@ impl StepFields {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskFields {
-    /// The whole new list.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub acceptance: Option<Vec<Acceptance>>,
+    /// The whole new list; null clears it.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub acceptance: Change<Vec<Acceptance>>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub assignee: Change<AgentId>,
     /// Effects start with the next evaluation (POL-10).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub completion: Option<Policy>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub completion: Change<Policy>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub constraints: Change<Object>,
     /// Effects start with the next evaluation (POL-10).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dispatch: Option<Policy>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub dispatch: Change<Policy>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub metadata: Change<Object>,
@@ -226,28 +262,44 @@ pub struct TaskFields {
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub retry_policy: Change<Arc<RetryPolicy>>,
     /// New text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub summary: Option<SmolStr>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub summary: Change<SmolStr>,
     /// Null clears.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub task_profile: Change<Object>,
     /// New text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<SmolStr>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub title: Change<SmolStr>,
     /// New visibility.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub visibility: Option<Visibility>,
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub visibility: Change<Visibility>,
+}
+
+/// The first of these fields that is to be cleared.
+fn first_cleared(fields: &[(&'static str, bool)]) -> Option<&'static str> {
+    fields.iter().find(|(_, is_cleared)| *is_cleared).map(|(name, _)| *name)
 }
 
 impl TaskFields {
+    /// The first field that is to be cleared and always has a value.
+    pub(crate) fn wrongly_cleared(&self) -> Option<&'static str> {
+        first_cleared(&[
+            ("completion", self.completion == Change::Clear),
+            ("dispatch", self.dispatch == Change::Clear),
+            ("summary", self.summary == Change::Clear),
+            ("title", self.title == Change::Clear),
+            ("visibility", self.visibility == Change::Clear),
+        ])
+    }
+
     /// Carries the fields over.
     pub(crate) fn apply(&self, spec: &mut TaskSpec) {
-        set(&self.title, &mut spec.title);
-        set(&self.summary, &mut spec.summary);
-        set(&self.acceptance, &mut spec.acceptance);
-        set(&self.completion, &mut spec.completion);
-        set(&self.dispatch, &mut spec.dispatch);
-        set(&self.visibility, &mut spec.visibility);
+        self.title.replace(&mut spec.title);
+        self.summary.replace(&mut spec.summary);
+        self.acceptance.replace_or(&mut spec.acceptance, Vec::new());
+        self.completion.replace(&mut spec.completion);
+        self.dispatch.replace(&mut spec.dispatch);
+        self.visibility.replace(&mut spec.visibility);
         self.assignee.apply(&mut spec.assignee);
         self.constraints.apply(&mut spec.constraints);
         self.metadata.apply(&mut spec.metadata);
@@ -256,17 +308,7 @@ impl TaskFields {
         self.requested_by.apply(&mut spec.requested_by);
         self.retry_policy.apply(&mut spec.retry_policy);
         self.task_profile.apply(&mut spec.task_profile);
-        match self.priority {
-            Change::Keep => {}
-            Change::Clear => spec.priority = 0,
-            Change::Set(priority) => spec.priority = priority,
-        }
-    }
-}
-
-fn set<T: Clone>(given: &Option<T>, field: &mut T) {
-    if let Some(value) = given {
-        field.clone_from(value);
+        self.priority.replace_or(&mut spec.priority, 0);
     }
 }
 

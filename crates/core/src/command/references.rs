@@ -78,12 +78,11 @@ impl Command {
     fn references(&self) -> impl Iterator<Item = (Option<usize>, &Ref)> {
         let (operations, plain): (&[Operation], Vec<&Ref>) = match self {
             Self::TaskUpdate { operations } => (operations, Vec::new()),
-            Self::TaskUpdateStep(report) => {
-                (&[], report.input_refs.iter().chain(value_ref(report.output.as_ref())).collect())
-            }
+            Self::TaskUpdateStep(report) => (&[], report_refs(report).collect()),
             Self::TaskComplete(complete) => (&[], complete.evidence_refs.iter().collect()),
             Self::AppendTaskProgress(given) => {
-                (&[], given.evidence_refs.iter().chain(&given.input_refs).collect())
+                let refs = given.evidence_refs.iter().chain(&given.input_refs);
+                (&[], refs.chain(progress_refs(&given.progress)).collect())
             }
             _ => (&[], Vec::new()),
         };
@@ -100,6 +99,16 @@ impl CreateTask {
     pub fn foreign_artifacts(&self) -> Vec<(TaskId, ArtifactId)> {
         foreign(self.steps.iter().filter_map(|s| value_ref(s.input.as_ref())))
     }
+}
+
+fn report_refs(report: &StepReport) -> impl Iterator<Item = &Ref> {
+    let listed = [&report.input_refs, &report.output_refs, &report.checkpoint_refs];
+    let listed = listed.into_iter().flatten();
+    listed.chain(value_ref(report.output.as_ref())).chain(progress_refs(&report.progress))
+}
+
+fn progress_refs(progress: &Option<Progress>) -> impl Iterator<Item = &Ref> {
+    progress.iter().flat_map(|delta| delta.output_refs.iter().chain(delta.output_offsets.keys()))
 }
 
 fn value_ref(value: Option<&Value>) -> Option<&Ref> {

@@ -183,7 +183,7 @@ fn names_edge(operation: &Operation, is: impl Fn(&StepId, &StepId) -> bool) -> b
             step.depends_on_step_ids.iter().any(|dep| is(&step.step_id, dep))
         }
         Operation::UpdateStep { step_id, fields, .. } => {
-            fields.depends_on_step_ids.iter().flatten().any(|dep| is(step_id, dep))
+            fields.depends_on_step_ids.value().into_iter().flatten().any(|dep| is(step_id, dep))
         }
         Operation::AddDependency { step_id, depends_on_step_id, .. } => {
             is(step_id, depends_on_step_id)

@@ -200,7 +200,7 @@ impl<'t> Judge<'t> {
 
 /// STEP-24, PATCH-22.
 fn check_fields(status: StepStatus, fields: &StepFields) -> Result<(), Rejection> {
-    let names_work = fields.handler.is_some() || !fields.input.is_keep();
+    let names_work = !fields.handler.is_keep() || !fields.input.is_keep();
     match status {
         StepStatus::Completed | StepStatus::Cancelled if !fields.name_more_than_texts() => Ok(()),
         StepStatus::Claimed | StepStatus::Running if names_work => {

@@ -77,16 +77,18 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
     match operation {
         Operation::AddStep { step: given, .. } => step(given, limits),
         Operation::UpdateStep { fields, .. } => {
+            may_clear(fields.wrongly_cleared())?;
             if let Change::Set(value) = &fields.input {
                 inline("input", value, limits)?;
             }
             if let Change::Set(given) = &fields.retry_policy {
                 policy("retry_policy", given)?;
             }
-            fields.title.as_deref().map_or(Ok(()), |t| text("title", t, limits))?;
-            fields.summary.as_deref().map_or(Ok(()), |t| text("summary", t, limits))
+            fields.title.value().map_or(Ok(()), |t| text("title", t, limits))?;
+            fields.summary.value().map_or(Ok(()), |t| text("summary", t, limits))
         }
         Operation::UpdateTask(fields) => {
+            may_clear(fields.wrongly_cleared())?;
             if let Change::Set(given) = &fields.retry_policy {
                 policy("retry_policy", given)?;
             }
@@ -96,11 +98,18 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
             if let Change::Set(objective) = &fields.objective {
                 text("objective", objective, limits)?;
             }
-            fields.title.as_deref().map_or(Ok(()), |t| text("title", t, limits))?;
-            fields.summary.as_deref().map_or(Ok(()), |t| text("summary", t, limits))
+            fields.title.value().map_or(Ok(()), |t| text("title", t, limits))?;
+            fields.summary.value().map_or(Ok(()), |t| text("summary", t, limits))
         }
         _ => Ok(()),
     }
+}
+
+/// PATCH-07, PATCH-09: null clears what is optional.
+fn may_clear(wrong: Option<&str>) -> Result<(), Rejection> {
+    let Some(field) = wrong else { return Ok(()) };
+    let message = format!("{field} always has a value: give a new one, or leave it out");
+    Err(Rejection::invalid(field, message))
 }
 
 pub(super) fn step(given: &StepInput, limits: &Limits) -> Result<(), Rejection> {

@@ -94,7 +94,7 @@ impl<'t> Draft<'t> {
                 let pos = self.existing(step_id)?;
                 let spec = &mut self.touch(pos).spec;
                 fields.apply(spec);
-                if let Some(ids) = &fields.depends_on_step_ids {
+                if let Some(ids) = fields.depends_on_step_ids.value() {
                     spec.depends_on_step_ids = crate::patch::deduplicated(ids);
                     self.edges.remove(&pos);
                 }

@@ -331,7 +331,7 @@ fn changes_graph(operation: &Operation) -> bool {
         | Operation::DeleteStep { .. }
         | Operation::AddDependency { .. }
         | Operation::RemoveDependency { .. } => true,
-        Operation::UpdateStep { fields, .. } => fields.depends_on_step_ids.is_some(),
+        Operation::UpdateStep { fields, .. } => !fields.depends_on_step_ids.is_keep(),
         Operation::UpdateTask(_)
         | Operation::CancelStep { .. }
         | Operation::ReopenStep { .. }

@@ -9,7 +9,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::references::Target;
 use tenure_core::command::{AppendProgress, Complete, StepReport};
 use tenure_core::id::Ref;
-use tenure_core::record::ArtifactInput;
+use tenure_core::record::{ArtifactInput, Progress};
 use tenure_core::status::{ArtifactState, Policy, StepStatus};
 use tenure_core::view::TaskView;
 use tenure_core::{Code, Command, Limits};
@@ -246,6 +246,44 @@ fn an_output_names_what_is_there() {
     t.refuse_as(&held.caller(), Command::TaskUpdateStep(done.clone()), Code::ValidationError);
     let with_it = StepReport { artifacts: vec![given(json!({}))], ..done };
     t.ok_as(&held.caller(), Command::TaskUpdateStep(with_it));
+}
+
+/// ART-05: what a report made, where a later Attempt may go on, and what progress points at exist
+/// as well; an artifact that comes with the same report does.
+#[test]
+fn what_a_report_made_is_there() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    let progress = |value| Some(serde_json::from_value::<Progress>(value).unwrap());
+    let refs = |text: &str| vec![Ref::new(text).unwrap()];
+    let reports: [&dyn Fn(&str) -> StepReport; 4] = [
+        &|text| StepReport { output_refs: refs(text), ..held.says() },
+        &|text| StepReport { checkpoint_refs: refs(text), ..held.says() },
+        &|text| StepReport { progress: progress(json!({"output_refs": [text]})), ..held.says() },
+        &|text| StepReport {
+            progress: progress(json!({"output_offsets": {text: 1}})),
+            ..held.says()
+        },
+    ];
+    for report in &reports {
+        for text in ["nothing", "t/nothing"] {
+            let said = Command::TaskUpdateStep(report(text));
+            let no = t.refuse_as(&held.caller(), said, Code::ValidationError);
+            assert_eq!(no.details["ref"], text);
+        }
+        let of_another = Command::TaskUpdateStep(report("other/x"));
+        assert_eq!(of_another.foreign_artifacts().len(), 1, "the scheduler looks it up");
+    }
+    let with_it = StepReport { artifacts: vec![given(json!({}))], ..reports[0]("x") };
+    t.ok_as(&held.caller(), Command::TaskUpdateStep(with_it));
+    for report in &reports {
+        for text in ["x", "t/x", "mem:x", "other/x"] {
+            t.ok_as(&held.caller(), Command::TaskUpdateStep(report(text)));
+        }
+    }
+    let late = progress(json!({"output_refs": ["nothing"]}));
+    let late = AppendProgress { progress: late, ..Default::default() };
+    t.refuse(Command::AppendTaskProgress(late), Code::ValidationError);
 }
 
 /// ART-05: a new Task has no artifacts, so its inputs cannot name any of its own; a Task that

@@ -5,6 +5,7 @@ use crate::common;
 use common::ops::*;
 use common::*;
 use serde_json::Value as Json;
+use tenure_core::Code;
 use tenure_core::patch::Operation;
 use tenure_core::status::StepStatus;
 
@@ -98,6 +99,7 @@ fn update_task_sets_and_clears_every_field_of_the_task() {
         }
     }
     let names = [
+        "acceptance",
         "objective",
         "metadata",
         "priority",
@@ -116,6 +118,23 @@ fn update_task_sets_and_clears_every_field_of_the_task() {
         assert!(stored.get(name).is_none(), "{name} is cleared");
     }
     assert_eq!(stored["title"], "new title", "fields that are not named stay");
+}
+
+/// PATCH-07, PATCH-09: what always has a value cannot be cleared; the answer names the field and
+/// the operation.
+#[test]
+fn what_always_has_a_value_is_not_cleared() {
+    let mut t = Fixture::manual("a b");
+    let of_task = ["title", "summary", "completion", "dispatch", "visibility"];
+    let of_task = of_task.map(|field| (field, json!({"op": "update_task", field: null})));
+    let of_step =
+        ["title", "summary", "depends_on_step_ids", "required", "worker_pool_id", "handler"];
+    let of_step = of_step.map(|field| (field, update("b", json!({field: null}))));
+    for (field, operation) in of_task.into_iter().chain(of_step) {
+        let fine = json!({"op": "update_task", "priority": 1});
+        let no = t.refuse(patch(json!([fine, operation])), Code::ValidationError);
+        assert_eq!((&no.details["field"], &no.details["op_index"]), (&json!(field), &json!(1)));
+    }
 }
 
 /// PATCH-07: status, ids and history of a Task are no fields of a patch.

@@ -200,6 +200,8 @@ fn views_derive_what_was_made_and_used() {
     let mut t = Fixture::manual("a b<-a");
     let input_refs = vec![Ref::new("other/theirs").unwrap(), Ref::new("mem:elsewhere").unwrap()];
     t.ok(Command::AppendTaskProgress(AppendProgress { input_refs, ..Default::default() }));
+    let artifacts = vec![artifact("log", "of the task")];
+    t.ok(Command::AppendTaskProgress(AppendProgress { artifacts, ..Default::default() }));
     let a = t.claim("a");
     let said = StepReport {
         status: Some(StepStatus::Completed),

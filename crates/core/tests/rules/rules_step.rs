@@ -431,7 +431,7 @@ fn a_reopening_clears_the_view_and_keeps_the_history() {
             reason: Some(reason("c", "m")),
             result_summary: Some("half".into()),
             artifact_ids: vec![ArtifactId::new("file").unwrap()],
-            output_refs: vec![Ref::new("out").unwrap()],
+            output_refs: vec![Ref::new("mem:out").unwrap()],
             progress: Some(Progress { percent: Some(50.0), ..Progress::default() }),
             ..held.says()
         };

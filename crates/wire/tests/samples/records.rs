@@ -290,11 +290,11 @@ pub(crate) fn step_input() -> StepInput {
 pub(crate) fn operations() -> Vec<Operation> {
     let reason = || Some(reason_input());
     let fields = TaskFields {
-        acceptance: Some(acceptance()),
+        acceptance: Change::Set(acceptance()),
         assignee: Change::Set(agent("worker-3")),
-        completion: Some(Policy::Auto),
+        completion: Change::Set(Policy::Auto),
         constraints: Change::Set(object()),
-        dispatch: Some(Policy::Manual),
+        dispatch: Change::Set(Policy::Manual),
         metadata: Change::Set(object()),
         objective: Change::Clear,
         owner: Change::Set(agent("carol")),
@@ -302,21 +302,21 @@ pub(crate) fn operations() -> Vec<Operation> {
         reason: reason(),
         requested_by: Change::Clear,
         retry_policy: Change::Set(retry_policy()),
-        summary: Some("new".into()),
+        summary: Change::Set("new".into()),
         task_profile: Change::Clear,
-        title: Some("New".into()),
-        visibility: Some(Visibility::Hidden),
+        title: Change::Set("New".into()),
+        visibility: Change::Set(Visibility::Hidden),
     };
     let step_fields = StepFields {
         assignee: Change::Clear,
-        depends_on_step_ids: Some(vec![step("count")]),
-        handler: Some(HandlerName::default_handler()),
+        depends_on_step_ids: Change::Set(vec![step("count")]),
+        handler: Change::Set(HandlerName::default_handler()),
         input: Change::Set(Value::json(b"[]".to_vec())),
-        required: Some(true),
+        required: Change::Set(true),
         retry_policy: Change::Set(retry_policy()),
-        summary: Some("new".into()),
-        title: Some("New".into()),
-        worker_pool_id: Some(pool()),
+        summary: Change::Set("new".into()),
+        title: Change::Set("New".into()),
+        worker_pool_id: Change::Set(pool()),
     };
     let write = || step("write");
     vec![

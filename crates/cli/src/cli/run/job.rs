@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tenure::embedded::DEFAULT_POOL;
 use tenure_core::event::{Body, Event};
 use tenure_core::id::{Millis, PoolId, SessionId, TaskId};
-use tenure_core::patch::TaskFields;
+use tenure_core::patch::{Change, TaskFields};
 use tenure_core::record::Object;
 use tenure_core::status::Policy;
 use tenure_core::{Code, Commit, Rejection, Task};
@@ -104,7 +104,8 @@ impl Job {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
         check_runnable(task)?;
         if args.keep_going && !self.is_manual {
-            let fields = TaskFields { completion: Some(Policy::Manual), ..TaskFields::default() };
+            let fields =
+                TaskFields { completion: Change::Set(Policy::Manual), ..TaskFields::default() };
             steer::change(host, &self.key, fields).await?;
             self.is_manual = true;
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tenure_core::id::{Millis, TaskId};
-use tenure_core::patch::{Operation, TaskFields};
+use tenure_core::patch::{Change, Operation, TaskFields};
 use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::journal::TaskKey;
@@ -79,7 +79,7 @@ impl Steer<'_> {
     /// completes if its required Steps have, and fails with the reason it would have failed with.
     async fn leave_to_itself(&mut self) -> Result<u64, Failure> {
         self.is_manual = false;
-        let fields = TaskFields { completion: Some(Policy::Auto), ..TaskFields::default() };
+        let fields = TaskFields { completion: Change::Set(Policy::Auto), ..TaskFields::default() };
         change(self.host, self.key, fields).await
     }
 
