@@ -8,8 +8,9 @@ use std::future::Future;
 
 use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
-use tenure_core::id::{AgentId, AttemptId, RunId};
-use tenure_core::view::ClaimResult;
+use tenure_core::id::{AgentId, AttemptId, CommandId, RunId, StepId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::view::{ClaimResult, RunOffer, StepPage};
 
 use crate::journal::TaskKey;
 
@@ -18,6 +19,9 @@ use crate::journal::TaskKey;
 pub enum Delivery {
     /// A Step to run, with everything needed for it (CLAIM-14).
     Grant(Box<ClaimResult>),
+    /// A Run to claim a Step under, out of its scope (5.4 `take_run`). It uses a credit as a grant
+    /// does, and is offered to another worker if this one does not ask under it within a lease.
+    Run(Box<RunOffer>),
     /// The Task or the Run is being stopped: the handler should end soon (CANCEL-07).
     CancelRequested(AttemptId),
     /// The Attempt is over: whatever the handler still does counts for nothing.
@@ -99,6 +103,30 @@ pub trait WorkerPort: Send + Sync + 'static {
 
     /// States how much room there is.
     fn credit(&self, credit: Credit);
+
+    /// A page of the ready Steps that can be claimed under a Run, oldest first (QUERY-12).
+    fn query(
+        &self,
+        run: &RunOffer,
+        offset: usize,
+    ) -> impl Future<Output = Result<StepPage, Rejection>> + Send + 'static;
+
+    /// Claims a Step under a Run. The same `command_id` again gives the same claim (CLAIM-15).
+    fn claim(
+        &self,
+        run: &RunOffer,
+        step_id: &StepId,
+        command_id: &CommandId,
+    ) -> impl Future<Output = Result<ClaimResult, Rejection>> + Send + 'static;
+
+    /// Ends a Run that has claimed nothing: declined for a reason (RUN-12), or with nothing to
+    /// claim, which is a success (DISP-12).
+    fn leave(
+        &self,
+        run: &RunOffer,
+        declined: Option<ReasonInput>,
+        room: Option<Credit>,
+    ) -> Self::Answer;
 
     /// Reports on a held Step, with the room there is now.
     fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Self::Answer;

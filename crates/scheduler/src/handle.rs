@@ -9,7 +9,7 @@ use ractor::{Actor, ActorRef};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::AttemptId;
+use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{Known, LeaseFact, WriteSummary, write_summary};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
@@ -23,6 +23,7 @@ use crate::ask::{Answer, Ask, Envelope, What};
 use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
 use crate::node::{Appended, Node, stopped};
 use crate::partition::{NodeActor, Nothing, PartitionActor};
+use crate::pool::Worker;
 use crate::task::open::unreadable;
 use crate::task::{Begin, Msg, Reader};
 
@@ -240,6 +241,16 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             write_summary(&task.durable(), &caller, &reply, &Known::new(now, &known))
         };
         self.read(key, look).await
+    }
+
+    /// A worker asks under a Run: it keeps it, or takes one that nobody has (5.4 `take_run`).
+    pub(crate) fn note_asked(
+        &self,
+        key: &TaskKey,
+        run: RunId,
+        worker: Arc<Worker>,
+    ) -> Result<(), Rejection> {
+        self.cast(key, Begin::Open, Msg::Asked(run, worker))
     }
 
     /// Waits until a Task has ended.

@@ -8,9 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::join_all;
-use tenure_core::command::{EndRun, RunOutcome, StepReport};
-use tenure_core::id::{AgentId, HandlerName, PoolId};
-use tenure_core::status::Role;
+use tenure_core::command::{EndRun, RunAndWhy, RunOutcome, StepReport};
+use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::status::{Role, StepStatus};
+use tenure_core::view::query::{QueryInput, query_steps};
+use tenure_core::view::{ClaimResult, Known, RunOffer, StepPage, claim_result};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
@@ -54,24 +57,23 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// Sends a holder's command, with the room there is now. The Task that decides it may use that
     /// room in the same append; what is left wakes the pool.
-    fn send(&self, held: &Holding, command: Command, room: Option<Credit>) -> Answering {
+    fn send(
+        &self,
+        task: &TaskKey,
+        run_id: RunId,
+        command: Command,
+        room: Option<Credit>,
+    ) -> Answering {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
         let pool = pool.filter(|_| room.is_some());
         if let (Some(pool), Some(room)) = (&pool, room) {
             pool.note_credit(&self.worker.id, room);
         }
-        let caller = Caller {
-            agent: self.worker.id.clone(),
-            role: Role::Worker,
-            session_id: held.task.session_id.clone(),
-            run_id: Some(held.run_id),
-            worker_pool_id: Some(self.worker.pool.clone()),
-        };
-        let envelope = Envelope::new(caller, None);
+        let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
         let sent = if command.foreign_artifacts().is_empty() {
-            self.scheduler.send(&held.task, envelope, command, Lane::Reports)
+            self.scheduler.send(task, envelope, command, Lane::Reports)
         } else {
-            Ok(self.send_checked(held.task.clone(), envelope, command))
+            Ok(self.send_checked(task.clone(), envelope, command))
         };
         if let Some(pool) = pool {
             pool.wake();
@@ -81,6 +83,20 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    fn caller(&self, session: &SessionId, run_id: RunId) -> Caller {
+        Caller {
+            agent: self.worker.id.clone(),
+            role: Role::Worker,
+            session_id: session.clone(),
+            run_id: Some(run_id),
+            worker_pool_id: Some(self.worker.pool.clone()),
+        }
+    }
+
+    fn send_holding(&self, held: &Holding, command: Command, room: Option<Credit>) -> Answering {
+        self.send(&held.task, held.run_id, command, room)
+    }
+
     /// As [`send`](Self::send), once the artifacts of other Tasks that the report names are found.
     fn send_checked(
         &self,
@@ -140,18 +156,76 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         }
     }
 
+    fn query(
+        &self,
+        run: &RunOffer,
+        offset: usize,
+    ) -> impl Future<Output = Result<StepPage, Rejection>> + Send + 'static {
+        let (scheduler, task) = (self.scheduler.clone(), task_of(run));
+        let worker = Arc::clone(&self.worker);
+        let caller = self.caller(&run.session_id, run.run_id);
+        let (run_id, limits) = (run.run_id, scheduler.node.config.limits.clone());
+        async move {
+            scheduler.note_asked(&task, run_id, worker)?;
+            let ready = Some(vec![StepStatus::Ready]);
+            let input = QueryInput { statuses: ready, offset, ..QueryInput::default() };
+            let now = scheduler.now();
+            let look = move |task: &Task| {
+                let known = Known::new(now, &|_| None);
+                query_steps(&task.durable(), &caller, &input, &known, &limits)
+            };
+            scheduler.read(&task, look).await?
+        }
+    }
+
+    fn claim(
+        &self,
+        run: &RunOffer,
+        step_id: &StepId,
+        command_id: &CommandId,
+    ) -> impl Future<Output = Result<ClaimResult, Rejection>> + Send + 'static {
+        let (scheduler, task) = (self.scheduler.clone(), task_of(run));
+        let worker = Arc::clone(&self.worker);
+        let caller = self.caller(&run.session_id, run.run_id);
+        let command = Command::TaskClaimStep { run_id: run.run_id, step_id: step_id.clone() };
+        let (run_id, command_id) = (run.run_id, command_id.clone());
+        async move {
+            scheduler.note_asked(&task, run_id, worker)?;
+            let envelope = Envelope::new(caller, Some(command_id));
+            let answer = scheduler.send(&task, envelope, command, Lane::Reports)?;
+            let answer = answer.await.map_err(|_| ambiguous())??;
+            let attempt = answer.attempt_id.ok_or_else(ambiguous)?;
+            let claim = move |task: &Task| claim_result(&task.durable(), attempt);
+            scheduler.read(&task, claim).await?.ok_or_else(ambiguous)
+        }
+    }
+
+    fn leave(
+        &self,
+        run: &RunOffer,
+        declined: Option<ReasonInput>,
+        room: Option<Credit>,
+    ) -> Answering {
+        let run_id = run.run_id;
+        let command = match declined {
+            None => Command::EndRun(EndRun { outcome: RunOutcome::Finished, result: None, run_id }),
+            reason => Command::DeclineRun(RunAndWhy { reason, run_id }),
+        };
+        self.send(&task_of(run), run_id, command, room)
+    }
+
     fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Answering {
-        self.send(held, Command::TaskUpdateStep(report), room)
+        self.send_holding(held, Command::TaskUpdateStep(report), room)
     }
 
     fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Answering {
         let end = EndRun { outcome, result: None, run_id: held.run_id };
-        self.send(held, Command::EndRun(end), room)
+        self.send_holding(held, Command::EndRun(end), room)
     }
 
     fn release(&self, held: &Holding, room: Option<Credit>) -> Answering {
         let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
-        self.send(held, Command::ReleaseStep { attempt_id, fencing_token }, room)
+        self.send_holding(held, Command::ReleaseStep { attempt_id, fencing_token }, room)
     }
 
     async fn heartbeat(&self, holdings: &[Holding]) -> Vec<Pulse> {
@@ -191,6 +265,10 @@ impl<J: Journal, L: Leases> Drop for WorkerLink<J, L> {
     fn drop(&mut self) {
         self.scheduler.node.leave(&self.worker);
     }
+}
+
+fn task_of(run: &RunOffer) -> TaskKey {
+    TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
 
 /// How long a heartbeat waits for one Task.

@@ -63,7 +63,7 @@ impl Tx<'_, '_> {
             return Err(Rejection::new(Code::StepAlreadyClaimedByRun, message));
         }
         let taken = self.task.volatile.taken.get(&pos);
-        if taken.is_some_and(|who| *who != caller.agent) {
+        if taken.is_some_and(|taken| taken.by != caller.agent) {
             return Err(Rejection::new(
                 Code::PermissionDenied,
                 "the run was taken by another worker",
@@ -149,10 +149,7 @@ impl Task {
 
     /// The oldest ready Step of a pool that a worker may and can run.
     fn next_for(&self, grant: &Grant) -> Option<Pos> {
-        if self.head.spec.dispatch != Policy::Auto
-            || !self.head.status.is_dispatchable()
-            || self.is_closing()
-        {
+        if self.head.spec.dispatch != Policy::Auto || !self.gives_out() {
             return None;
         }
         let asker = Asker { run: None, worker: Some(&grant.worker_id), pool: None };
@@ -188,18 +185,23 @@ impl Task {
         refs
     }
 
-    /// Whether an automatic Task has a ready Step for this pool.
+    /// Ready Steps of a pool, whoever gives them out.
     pub fn ready_in(&self, pool: &PoolId) -> usize {
         self.derived.ready.get(pool).map_or(0, count)
     }
 
-    /// Pools with ready Steps that the scheduler gives out, with their number.
-    pub fn ready_pools(&self) -> impl Iterator<Item = (&PoolId, usize)> {
-        let gives = self.head.spec.dispatch == Policy::Auto
-            && self.head.status.is_dispatchable()
-            && !self.is_closing();
-        let pools = self.derived.ready.iter().filter(move |_| gives);
-        pools.map(|(pool, lanes)| (pool, count(lanes)))
+    /// Pools for which there is something to give out, ready Steps of an automatic Task and Runs to
+    /// take, with how many workers that is for.
+    pub fn open_pools(&self) -> impl Iterator<Item = (&PoolId, usize)> {
+        let gives = self.gives_out();
+        let (ready, to_take) = (&self.derived.ready, &self.volatile.to_take);
+        let auto = gives && self.head.spec.dispatch == Policy::Auto;
+        let steps = ready.iter().filter(move |_| auto).map(move |(pool, lanes)| {
+            (pool, count(lanes) + to_take.get(pool).map_or(0, BTreeSet::len))
+        });
+        let runs =
+            to_take.iter().filter(move |(pool, _)| gives && !(auto && ready.contains_key(*pool)));
+        steps.chain(runs.map(|(pool, runs)| (pool, runs.len())))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::vec::Vec;
 
 use super::tx::Did;
 use super::{Dispatch, Tx};
@@ -10,8 +11,9 @@ use crate::id::{AgentId, Millis, PoolId, RunId};
 use crate::patch::deduplicated;
 use crate::reject::{Code, Rejection};
 use crate::status::RunState;
+use crate::table::Pos;
 use crate::task::derived::after;
-use crate::task::{Made, Run, Task};
+use crate::task::{Made, Run, Taken, Task};
 
 impl Tx<'_, '_> {
     pub(super) fn dispatch(&mut self, given: &Dispatch) -> Result<Did, Rejection> {
@@ -36,32 +38,51 @@ impl Tx<'_, '_> {
 }
 
 impl Task {
-    /// Runs of a pool that a worker may take, oldest first: unused, and known to be nobody's.
+    /// Runs of a pool that a worker may take, oldest first: unused, and known to be nobody's. None
+    /// while nothing can be claimed in this Task.
     pub fn runs_to_take(&self, pool: &PoolId, now: Millis) -> impl Iterator<Item = &Run> {
-        let live = self.derived.live_runs.iter().filter(|&pos| {
-            !self.volatile.taken.contains_key(pos) && !self.volatile.spent.contains(pos)
-        });
-        let runs = live.map(|&pos| &self.runs[pos]).filter(move |run| run.worker_pool_id == *pool);
-        runs.filter(move |run| {
-            run.state == RunState::Dispatched && run.expires_at.is_none_or(|at| at > now)
-        })
+        let open = self.volatile.to_take.get(pool).filter(|_| self.gives_out());
+        let runs = open.into_iter().flatten().map(|&pos| &self.runs[pos]);
+        runs.filter(move |run| run.expires_at.is_none_or(|at| at > now))
     }
 
-    /// Remembers who took an unclaimed Run (DISP-16): only memory knows, and an owner change
-    /// forgets it. Answers whether the Run is now this worker's.
-    pub fn take_run(&mut self, id: RunId, worker: &AgentId) -> bool {
+    /// Remembers who took an unclaimed Run (DISP-16), until `until`: only memory knows, and an
+    /// owner change forgets it. A worker that asks again under its Run takes it again. Answers
+    /// whether the Run is this worker's.
+    pub fn take_run(
+        &mut self,
+        id: RunId,
+        (worker, pool): (&AgentId, &PoolId),
+        until: Millis,
+    ) -> bool {
         let Some(pos) = self.runs.find(&id) else { return false };
-        if self.runs[pos].state != RunState::Dispatched || self.volatile.spent.contains(&pos) {
+        let others = self.volatile.taken.get(&pos).is_some_and(|taken| taken.by != *worker);
+        let run = &self.runs[pos];
+        let may = run.state == RunState::Dispatched && run.worker_pool_id == *pool;
+        if others || !may || self.volatile.spent.contains(&pos) {
             return false;
         }
-        self.volatile.taken.entry(pos).or_insert_with(|| worker.clone()) == worker
+        let taken = Taken { by: worker.clone(), until };
+        self.change_memory(pos, |memory| memory.taken.insert(pos, taken));
+        true
     }
 
-    /// Forgets who took an unclaimed Run: it may be offered again.
-    pub fn give_run_back(&mut self, id: RunId) {
-        if let Some(pos) = self.runs.find(&id) {
-            self.volatile.taken.remove(&pos);
+    /// Forgets who took Runs and has said nothing since: they may be offered again. Answers when to
+    /// ask again.
+    pub fn give_runs_back(&mut self, now: Millis) -> Option<Millis> {
+        let runs = &self.runs;
+        self.volatile.taken.retain(|&pos, _| runs[pos].state == RunState::Dispatched);
+        let late = |(&pos, taken): (&Pos, &Taken)| (taken.until <= now).then_some(pos);
+        let late: Vec<Pos> = self.volatile.taken.iter().filter_map(late).collect();
+        for pos in late {
+            self.change_memory(pos, |memory| memory.taken.remove(&pos));
         }
+        self.volatile.taken.values().map(|taken| taken.until).min()
+    }
+
+    /// Whether Steps are given out at all.
+    pub(super) fn gives_out(&self) -> bool {
+        self.head.status.is_dispatchable() && !self.is_closing()
     }
 
     /// DISP-04, TASK-12: Steps are given out only while the Task is pending or running.

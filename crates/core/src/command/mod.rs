@@ -38,7 +38,7 @@ use crate::id::{
 use crate::limits::Limits;
 use crate::patch::Operation;
 use crate::reject::{Code, Rejection};
-use crate::status::{Role, RunState};
+use crate::status::Role;
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
 use crate::view::Stage;
@@ -365,7 +365,7 @@ impl Task {
                 close.waits().filter(|_| self.is_closing())
             }
             (Command::DispatchWorker(dispatch), Made::Run(run)) => {
-                dispatch.waits(run).filter(|_| self.runs[run].state != RunState::Ended)
+                dispatch.waits(run).filter(|_| !self.run_has_ended(run))
             }
             _ => None,
         }

@@ -216,7 +216,8 @@ impl Task {
             return Ok(());
         }
         let run = &self.runs[pos];
-        let holder = run.worker_id.as_ref().or_else(|| self.volatile.taken.get(&pos));
+        let holder =
+            run.worker_id.as_ref().or_else(|| self.volatile.taken.get(&pos).map(|taken| &taken.by));
         let member = cx.caller.worker_pool_id.as_ref() == Some(&run.worker_pool_id);
         if member && holder.is_none_or(|who| *who == cx.caller.agent) {
             return Ok(());

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::undo::Note;
-use super::{Attempt, Run, StepState, Task};
+use super::{Attempt, Run, StepState, Task, Volatile};
 use crate::status::StepStatus;
 use crate::table::Pos;
 
@@ -18,15 +18,28 @@ impl Task {
 
     pub(super) fn change_run(&mut self, pos: Pos, change: impl FnOnce(&mut Run)) {
         self.note(|task| Note::Run(pos, Box::new(task.runs[pos].clone())));
-        self.derived.take_run(pos, &self.runs[pos]);
+        self.run_out(pos);
         change(&mut self.runs[pos]);
-        self.derived.put_run(pos, &self.runs[pos]);
+        self.run_in(pos);
+    }
+
+    /// Changes what memory knows of a Run.
+    pub(crate) fn change_memory<T>(
+        &mut self,
+        pos: Pos,
+        change: impl FnOnce(&mut Volatile) -> T,
+    ) -> T {
+        self.run_out(pos);
+        let changed = change(&mut self.volatile);
+        self.run_in(pos);
+        changed
     }
 
     pub(super) fn add_run(&mut self, run: Run) -> Pos {
         self.note(|_| Note::RunAdded);
-        self.derived.put_run(crate::table::next_pos(self.runs.len()), &run);
-        self.runs.push(run)
+        let pos = self.runs.push(run);
+        self.run_in(pos);
+        pos
     }
 
     /// Changes a Step's state, keeps the indexes, and carries what it means to its dependents.

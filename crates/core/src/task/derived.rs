@@ -289,7 +289,7 @@ impl Derived {
         self.ready.values().flat_map(BTreeMap::values).flatten().copied()
     }
 
-    pub(crate) fn put_run(&mut self, pos: Pos, run: &Run) {
+    fn put_run(&mut self, pos: Pos, run: &Run) {
         if run.state != RunState::Ended {
             self.live_runs.insert(pos);
         }
@@ -298,7 +298,7 @@ impl Derived {
         }
     }
 
-    pub(crate) fn take_run(&mut self, pos: Pos, run: &Run) {
+    fn take_run(&mut self, pos: Pos, run: &Run) {
         if run.state != RunState::Ended {
             self.live_runs.remove(&pos);
         }
@@ -343,6 +343,18 @@ impl Task {
             return;
         }
         self.derived.put(&Around { pos, step, attempts: &self.attempts, head: &self.head });
+    }
+
+    /// Takes a Run out of the indexes, before it or what memory knows of it changes.
+    pub(crate) fn run_out(&mut self, pos: Pos) {
+        self.derived.take_run(pos, &self.runs[pos]);
+        self.volatile.withdraw(pos, &self.runs[pos]);
+    }
+
+    /// Puts a Run into the indexes, after it changed.
+    pub(crate) fn run_in(&mut self, pos: Pos) {
+        self.derived.put_run(pos, &self.runs[pos]);
+        self.volatile.offer(pos, &self.runs[pos]);
     }
 
     /// The indexes made from nothing: what they must equal at any time.

@@ -63,11 +63,22 @@ pub struct Task {
 #[derive(Debug, Clone, Default)]
 pub struct Volatile {
     /// Who took an unclaimed Run.
-    pub taken: BTreeMap<Pos, AgentId>,
+    pub taken: BTreeMap<Pos, Taken>,
     /// Runs that ended with nothing claimed.
     pub spent: BTreeSet<Pos>,
     /// Runs asked to stop while they hold a Step.
     pub stopping: BTreeMap<Pos, Stopping>,
+    /// Runs that a worker may take, by pool: unused, as far as the log and this memory know.
+    pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
+}
+
+/// Who took an unclaimed Run (5.4 `take_run`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The worker.
+    pub by: AgentId,
+    /// When the Run is offered again, if the worker says nothing until then.
+    pub until: Millis,
 }
 
 /// A `cancel_run` of a Run that holds a Step (5.4).
@@ -84,6 +95,28 @@ pub struct Stopping {
 }
 
 impl Volatile {
+    fn offer(&mut self, pos: Pos, run: &Run) {
+        let used = self.taken.contains_key(&pos) || self.spent.contains(&pos);
+        if run.state == RunState::Dispatched && !used {
+            self.to_take.entry(run.worker_pool_id.clone()).or_default().insert(pos);
+        }
+    }
+
+    fn withdraw(&mut self, pos: Pos, run: &Run) {
+        let Some(pool) = self.to_take.get_mut(&run.worker_pool_id) else { return };
+        pool.remove(&pos);
+        if pool.is_empty() {
+            self.to_take.remove(&run.worker_pool_id);
+        }
+    }
+
+    /// The Runs that a worker may take, found from nothing: what `to_take` must equal.
+    pub(crate) fn offered_again(&self, runs: &Table<Run>) -> BTreeMap<PoolId, BTreeSet<Pos>> {
+        let mut fresh = Self { to_take: BTreeMap::new(), ..self.clone() };
+        (0..).zip(runs.iter()).for_each(|(pos, run)| fresh.offer(pos, run));
+        fresh.to_take
+    }
+
     /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
     pub(crate) fn put_stopping(
         &mut self,
@@ -545,6 +578,11 @@ impl Task {
         &self.runs[pos]
     }
 
+    /// Whether a Run has ended, as the log or memory has it (R05).
+    pub fn run_has_ended(&self, pos: Pos) -> bool {
+        self.runs[pos].state == RunState::Ended || self.volatile.spent.contains(&pos)
+    }
+
     /// The Attempt at a position.
     pub fn attempt_at(&self, pos: Pos) -> &Attempt {
         &self.attempts[pos]
@@ -572,7 +610,7 @@ impl Task {
 
     /// Remembers that a Run has ended although the log does not say so (R05, RUN-08).
     pub(crate) fn mark_spent(&mut self, run: Pos) {
-        if self.volatile.spent.insert(run) {
+        if self.change_memory(run, |memory| memory.spent.insert(run)) {
             self.note(|_| Note::Spent(run));
         }
     }

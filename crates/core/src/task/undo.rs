@@ -184,13 +184,13 @@ impl Task {
             Note::Attempt(pos, attempt) => self.attempts[pos] = *attempt,
             Note::AttemptAdded => drop(self.attempts.pop()),
             Note::Run(pos, run) => {
-                self.derived.take_run(pos, &self.runs[pos]);
+                self.run_out(pos);
                 self.runs[pos] = *run;
-                self.derived.put_run(pos, &self.runs[pos]);
+                self.run_in(pos);
             }
             Note::RunAdded => {
                 let pos = crate::table::next_pos(self.runs.len() - 1);
-                self.derived.take_run(pos, &self.runs[pos]);
+                self.run_out(pos);
                 self.runs.pop();
                 self.volatile.taken.remove(&pos);
             }
@@ -207,7 +207,9 @@ impl Task {
             Note::Edge(at, edge) => self.edges[at] = *edge,
             Note::EdgeAdded => drop(self.edges.pop()),
             Note::CommandAdded => drop(self.commands.pop()),
-            Note::Spent(pos) => drop(self.volatile.spent.remove(&pos)),
+            Note::Spent(pos) => {
+                self.change_memory(pos, |memory| memory.spent.remove(&pos));
+            }
             Note::Stopping(pos, stopping) => {
                 self.volatile.put_stopping(pos, stopping.map(|stopping| *stopping));
             }

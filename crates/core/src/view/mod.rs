@@ -12,6 +12,7 @@
 //! | Steps for `agent.task_query_steps` | [`query_steps`] |
 //! | the answer to a write | [`write_summary`] |
 //! | what a worker gets with its claim | [`claim_result`] |
+//! | a Run that a worker may take | [`RunOffer`] |
 //! | why a Step is not running | [`explain()`] |
 //! | public events of a commit | [`public_events`], with the stages of [`Outcome`] or [`Task::replay_traced`] |
 //! | normalized status | [`Facts::of`], [`Facts::status`] |
@@ -58,7 +59,7 @@ pub use normal::{Facts, Normal, Stage};
 pub use public::{PublicEvent, public_events};
 pub use query::{QueryInput, StepPage, query_steps};
 pub use read::{StepRef, View};
-pub use run::{AttemptView, RunView};
+pub use run::{AttemptView, RunOffer, RunView};
 pub use scope::Scope;
 pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};

@@ -210,7 +210,7 @@ impl<'a> View<'a> {
     pub fn memory_of(&self, run: Pos) -> RunMemory<'a> {
         let memory = &self.task.volatile;
         RunMemory {
-            taken_by: memory.taken.get(&run),
+            taken_by: memory.taken.get(&run).map(|taken| &taken.by),
             // Memory is of now: a Run whose claim is in flight has spent its licence on that.
             spent: memory.spent.contains(&run) && self.task.runs[run].attempt.is_none(),
             stopping: memory.stopping.get(&run),

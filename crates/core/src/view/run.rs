@@ -1,4 +1,4 @@
-//! Runs and Attempts as readers get them (2.3, 2.4).
+//! Runs and Attempts as readers get them (2.3, 2.4), and Runs as workers are offered them (5.4).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,12 +10,12 @@ use super::Known;
 use super::normal::{self, Normal};
 use super::read::View;
 use super::step::LeaseState;
-use crate::event::StepSnapshot;
+use crate::event::{Bindings, StepSnapshot};
 use crate::id::{AgentId, AttemptId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId};
 use crate::record::{Reason, RemoteRef, RetryPolicy};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState};
 use crate::table::Pos;
-use crate::task::Attempt;
+use crate::task::{Attempt, Run, Task};
 
 /// One claim of one Step by one Run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -218,6 +218,48 @@ impl RunView {
             created_at: run.created_at,
             started_at: attempt.map(|a| a.started_at),
             ended_at: run.ended_at,
+        }
+    }
+}
+
+/// A dispatched Run as a worker is offered it (5.4 `take_run`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunOffer {
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// The pool it is for.
+    pub worker_pool_id: PoolId,
+    /// The hard scope; none: every Step of the pool (DISP-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_step_ids: Option<Arc<[StepId]>>,
+    /// In the dispatcher's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Arc<str>>,
+    /// Thread and environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bindings: Option<Arc<Bindings>>,
+    /// When it ends, if it is still unused then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Millis>,
+}
+
+impl RunOffer {
+    /// A Run of a Task.
+    pub fn of(task: &Task, run: &Run) -> Self {
+        let spec = &task.head().spec;
+        Self {
+            session_id: spec.session_id.clone(),
+            task_id: spec.task_id.clone(),
+            run_id: run.run_id,
+            worker_pool_id: run.worker_pool_id.clone(),
+            allowed_step_ids: run.allowed_step_ids.clone(),
+            instructions: run.instructions.clone(),
+            bindings: run.bindings.clone(),
+            expires_at: run.expires_at,
         }
     }
 }

@@ -81,8 +81,8 @@ fn expired_leases_are_judged_before_a_claim() {
 fn a_run_that_another_worker_took_is_denied_until_the_owner_changes() {
     let mut t = Fixture::manual("a");
     let run = t.dispatch(POOL);
-    assert!(t.task.take_run(run, &agent_id("ant")));
-    assert!(!t.task.take_run(run, &agent_id("bee")), "taken once");
+    assert!(t.takes(run, "ant"));
+    assert!(!t.takes(run, "bee"), "taken once");
     assert_eq!(t.task.runs_to_take(&pool_id(POOL), t.now).count(), 0);
     let bee = t.member("bee", run);
     t.refuse_as(&bee, claim_command(run, "a"), Code::PermissionDenied);
@@ -393,12 +393,12 @@ fn a_grant_is_the_oldest_step_that_the_worker_can_run() {
 fn a_grant_needs_an_automatic_task_that_runs() {
     let mut t = Fixture::manual("a");
     assert!(t.grant("ant", POOL).is_none());
-    assert_eq!(t.task.ready_pools().count(), 0);
+    assert_eq!(t.task.open_pools().count(), 0);
     let mut t = Fixture::auto("a");
-    assert_eq!(t.task.ready_pools().collect::<Vec<_>>(), [(&pool_id(POOL), 1)]);
+    assert_eq!(t.task.open_pools().collect::<Vec<_>>(), [(&pool_id(POOL), 1)]);
     t.ok(block_task());
     assert!(t.grant("ant", POOL).is_none());
-    assert_eq!(t.task.ready_pools().count(), 0);
+    assert_eq!(t.task.open_pools().count(), 0);
 }
 
 /// A worker that bears the scheduler's name is granted nothing: its events would pass for the

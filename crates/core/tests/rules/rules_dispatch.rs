@@ -160,15 +160,48 @@ fn unused_runs_are_offered_oldest_first() {
         t.task.runs_to_take(&pool_id(POOL), t.now).map(|r| r.run_id).collect()
     };
     assert_eq!(offered(&t), runs);
-    assert!(t.task.take_run(runs[0], &agent_id("ant")));
-    assert!(t.task.take_run(runs[0], &agent_id("ant")), "asked again by the same worker");
+    assert!(t.takes(runs[0], "ant"));
+    assert!(t.takes(runs[0], "ant"), "asked again by the same worker");
     t.claim_under("bee", runs[1], "a");
-    assert!(!t.task.take_run(runs[1], &agent_id("bee")), "it is used");
+    assert!(!t.takes(runs[1], "bee"), "it is used");
     assert_eq!(offered(&t), runs[2..]);
-    t.task.give_run_back(runs[0]);
-    assert_eq!(offered(&t), [runs[0], runs[2]]);
+    assert_eq!(
+        t.task.open_pools().collect::<Vec<_>>(),
+        [(&pool_id("gpu"), 1), (&pool_id(POOL), 1)]
+    );
+    t.ok(Command::PauseTask(Default::default()));
+    assert_eq!(offered(&t), [], "nothing can be claimed");
+    t.ok(Command::ResumeTask(Default::default()));
     t.now += 300_000;
     assert_eq!(offered(&t), [], "expired");
+}
+
+/// 5.4 `take_run`: a taken Run whose worker says nothing for one lease duration is offered again;
+/// one whose worker asked again under it is not, and nor is one that was used.
+#[test]
+fn a_run_taken_in_silence_is_offered_again() {
+    let mut t = Fixture::manual("a b");
+    let runs = [t.dispatch(POOL), t.dispatch(POOL), t.dispatch(POOL)];
+    let until = t.now + 30;
+    let take = |t: &mut Fixture, run, who: &str, until| {
+        t.task.take_run(run, (&agent_id(who), &pool_id(POOL)), until)
+    };
+    assert!(!t.task.take_run(runs[0], (&agent_id("ant"), &pool_id("gpu")), until), "not its pool");
+    for (run, who) in runs.into_iter().zip(["ant", "bee", "cat"]) {
+        assert!(take(&mut t, run, who, until));
+    }
+    assert_eq!(t.task.open_pools().count(), 0);
+    t.claim_under("cat", runs[2], "a");
+    assert_eq!(t.task.give_runs_back(until - 1), Some(until));
+    assert!(take(&mut t, runs[1], "bee", until + 5), "it asked again");
+    assert!(!take(&mut t, runs[1], "ant", until + 9), "it is another's");
+    assert_eq!(t.task.give_runs_back(until), Some(until + 5));
+    let offered = |t: &Fixture| t.task.runs_to_take(&pool_id(POOL), t.now).count();
+    assert_eq!(offered(&t), 1);
+    assert!(take(&mut t, runs[0], "bee", until + 5), "anybody may have it");
+    assert_eq!(t.task.give_runs_back(until + 5), None);
+    assert_eq!(offered(&t), 2);
+    t.task.check_invariants().unwrap();
 }
 
 /// K3, P30: instructions are bounded, at the limit and one over.

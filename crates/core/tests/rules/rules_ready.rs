@@ -150,8 +150,8 @@ fn ready_steps_of_a_manual_task_are_given_to_nobody() {
     let mut t = Fixture::manual("a");
     assert!(t.grant(WORKER, POOL).is_none());
     assert_eq!(t.status("a"), StepStatus::Ready);
-    assert_eq!(t.task.ready_pools().count(), 0);
-    assert_eq!(Fixture::auto("a").task.ready_pools().count(), 1);
+    assert_eq!(t.task.open_pools().count(), 0);
+    assert_eq!(Fixture::auto("a").task.open_pools().count(), 1);
 }
 
 /// READY-08, S01: every Step starts as pending, and is ready in the same commit if it may be.

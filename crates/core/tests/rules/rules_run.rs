@@ -153,7 +153,7 @@ fn a_run_is_ended_by_its_own_worker() {
     t.refuse_as(&stranger, held.ends(RunOutcome::Finished), Code::PermissionDenied);
     t.refuse_as(&stranger, decline_run(held.run_id), Code::PermissionDenied);
     let taken = t.dispatch(POOL);
-    t.task.take_run(taken, &agent_id("ant"));
+    t.takes(taken, "ant");
     t.refuse_as(&stranger, decline_run(taken), Code::PermissionDenied);
     let elsewhere = worker("bee", "gpu", None);
     let free = t.dispatch(POOL);

@@ -304,7 +304,7 @@ fn a_stopped_automatic_task_gives_out_nothing() {
     let mut t = Fixture::auto("a");
     t.ok(pause());
     assert!(t.grant(WORKER, POOL).is_none());
-    assert_eq!(t.task.ready_pools().count(), 0);
+    assert_eq!(t.task.open_pools().count(), 0);
     t.ok(resume());
     assert!(t.grant(WORKER, POOL).is_some());
 }

@@ -24,6 +24,7 @@ impl Flight {
             commits: Vec::new(),
             answers: Vec::new(),
             grants: Vec::new(),
+            claimed: Vec::new(),
             ended: Vec::new(),
             expired: Vec::new(),
             unused: Vec::new(),
@@ -138,6 +139,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         };
         let waits = decided.as_ref().ok().and_then(|outcome| outcome.reply.waits);
         let result = decided.map(|outcome| self.keep(flight, outcome));
+        flight.claimed.extend(result.as_ref().ok().and_then(|answer| answer.attempt_id));
         if flight.creates && flight.creation.is_none() {
             // The id may turn out to exist: then this is asked again of the Task that has it.
             let ask = Ask { what, envelope, digest, reply_to, permit };
@@ -234,7 +236,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         if flight.commits.is_empty() || self.rests {
             return;
         }
-        let pools: Vec<(PoolId, usize)> = task.ready_pools().map(|(p, n)| (p.clone(), n)).collect();
+        let pools: Vec<(PoolId, usize)> = task.open_pools().map(|(p, n)| (p.clone(), n)).collect();
         for (pool, ready) in pools {
             let Some(pool) = self.node.pool_if_open(&pool) else { continue };
             for loan in pool.try_reserve(&self.key, ready) {
@@ -250,6 +252,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.answer(held);
         }
         self.signal(); // A Run that is asked to stop writes nothing yet.
+        self.answer_late(); // Nor does one that ends with nothing claimed.
     }
 
     /// Sends the commits to the log, and takes the leases of new Attempts beside it.
@@ -297,10 +300,14 @@ impl<J: Journal, L: Leases> State<J, L> {
             .collect()
     }
 
-    /// Gives credits back that found no Step: the pool does not send them here again before there
-    /// are new ready Steps.
+    /// Offers Runs for credits that found no Step, and gives back what is left: the pool does not
+    /// send it here again before there are new ready Steps.
     pub(super) fn return_credits(&mut self, myself: &ActorRef<Msg>, unused: Credits) {
-        for loan in unused {
+        for mut loan in unused {
+            self.offer_runs(myself, &mut loan);
+            if loan.credits() == 0 {
+                continue;
+            }
             let pool = loan.worker.pool.clone();
             let (priority, ready) = match &self.life {
                 Life::Known(task) if !self.rests => {
@@ -317,7 +324,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     fn ready_for(task: &Task, pool: &PoolId) -> usize {
-        let mine = task.ready_pools().find(|(id, _)| *id == pool);
+        let mine = task.open_pools().find(|(id, _)| *id == pool);
         mine.map_or(0, |(_, ready)| ready)
     }
 

@@ -8,6 +8,7 @@
 
 mod batch;
 mod family;
+mod offers;
 pub(crate) mod open;
 mod settle;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, Millis, PoolId, TaskId};
+use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
 use tenure_core::{Caller, Commit, Rejection, Task};
 use tenure_ports::journal::{AppendError, TaskKey};
@@ -58,6 +59,10 @@ pub(crate) enum Msg {
     Adopt(TaskId),
     /// Look at the Task.
     Read(Reader),
+    /// A worker has asked under a Run that it took.
+    Asked(RunId, Arc<Worker>),
+    /// A worker that took a Run may have been silent for too long.
+    Silence,
     /// Tell when the Task has ended.
     WaitForEnd(oneshot::Sender<()>),
 }
@@ -76,6 +81,8 @@ impl fmt::Debug for Msg {
             Self::ParentCloses(_) => "ParentCloses",
             Self::Adopt(_) => "Adopt",
             Self::Read(_) => "Read",
+            Self::Asked(..) => "Asked",
+            Self::Silence => "Silence",
             Self::WaitForEnd(_) => "WaitForEnd",
         };
         f.write_str(name)
@@ -149,6 +156,8 @@ pub(crate) struct State<J, L> {
     /// The log could not be written just now. Until it is tried again nothing is begun here but what
     /// somebody asks for.
     rests: bool,
+    /// A look at who took a Run and is silent is under way.
+    listens: bool,
     /// How often the log could not be read.
     unread: u32,
     /// No longer in the directory: what still arrives goes to the actor that is.
@@ -164,6 +173,8 @@ pub(crate) struct Flight {
     answers: Vec<Held>,
     /// Attempts made for workers that asked for work.
     grants: Vec<(tenure_core::table::Pos, Loan)>,
+    /// Attempts that workers claimed by themselves.
+    claimed: Vec<AttemptId>,
     /// Attempts that end with it.
     ended: Vec<AttemptId>,
     /// Attempts that it ends because nobody holds them any more.
@@ -224,6 +235,8 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             Msg::ParentCloses(intent) => state.gather(&myself, Waiting::ParentCloses(intent)),
             Msg::Adopt(child) => state.gather(&myself, Waiting::Adopt(child)),
             Msg::Read(reader) => state.read(reader),
+            Msg::Asked(run, worker) => state.note_asked(&myself, run, &worker),
+            Msg::Silence => state.end_silence(&myself),
             Msg::WaitForEnd(watcher) => state.watch(watcher),
         }
         state.retire(&myself);
@@ -273,6 +286,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             timer_generation: 0,
             undone: Vec::new(),
             rests: false,
+            listens: false,
             unread: 0,
             retired: false,
         }
@@ -295,6 +309,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             | Msg::Again
             | Msg::AskParent
             | Msg::ParentCloses(_)
+            | Msg::Asked(..)
+            | Msg::Silence
             | Msg::Adopt(_) => {}
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ractor::{ActorProcessingErr, ActorRef};
 use tenure_core::command::Wait;
-use tenure_core::id::PoolId;
-use tenure_core::status::{EndReason, RunState};
+use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::status::EndReason;
 use tenure_core::table::Pos;
 use tenure_core::view::claim_result;
 use tenure_core::{Code, Rejection};
@@ -97,6 +97,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.node.publish(&self.key, commit);
         }
         self.hand_out(std::mem::take(&mut flight.grants));
+        self.note_holders(&flight.claimed);
         self.tell_children();
         if flight.creates {
             self.watch_parent(myself);
@@ -130,6 +131,15 @@ impl<J: Journal, L: Leases> State<J, L> {
                 let release = tenure_core::event::LeaseEnd::Released;
                 self.waiting.push_back(Waiting::Expired(vec![attempt_id], release));
             }
+        }
+    }
+
+    /// Remembers who claimed by itself, to tell it what it must know.
+    fn note_holders(&mut self, claimed: &[AttemptId]) {
+        let Life::Known(task) = &self.life else { return };
+        for attempt in claimed.iter().filter_map(|id| task.attempt(*id)) {
+            let worker = self.node.worker(&attempt.worker_id);
+            self.holders.extend(worker.map(|worker| (attempt.attempt_id, worker)));
         }
     }
 
@@ -193,11 +203,11 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &self.life else { return true };
         match wait {
             Wait::TaskEnd => task.is_terminal(),
-            Wait::RunEnd(run) => task.run_at(run).state == RunState::Ended,
+            Wait::RunEnd(run) => task.run_has_ended(run),
         }
     }
 
-    fn answer_late(&mut self) {
+    pub(super) fn answer_late(&mut self) {
         if !self.late.is_empty() {
             for (_, held) in std::mem::take(&mut self.late) {
                 self.answer(held);
@@ -210,11 +220,11 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    /// Tells pools how many ready Steps wait for a worker: absolute numbers, so that repeating does
+    /// Tells pools how many ready Steps and Runs wait for a worker: absolute numbers, so that repeating does
     /// no harm. Those that were told of some and have none now are told so.
     pub(super) fn offer(&mut self, myself: &ActorRef<Msg>) {
         let Life::Known(task) = &self.life else { return };
-        let ready = task.ready_pools().filter(|_| !self.rests);
+        let ready = task.open_pools().filter(|_| !self.rests);
         let ready: Vec<(PoolId, usize)> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
         let priority = task.head().spec.priority;
         let told = ready.iter().map(|(pool, _)| pool.clone()).collect();

@@ -10,6 +10,7 @@ pub mod context;
 pub mod exec;
 pub mod handler;
 mod pool;
+mod runs;
 
 pub use context::StepContext;
 pub use handler::{HandlerError, Handlers};

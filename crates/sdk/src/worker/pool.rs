@@ -12,7 +12,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::{RunOutcome, StepReport};
-use tenure_core::id::AttemptId;
+use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(50);
 
 /// First and longest wait before a report is sent again.
-const RESEND: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+pub(super) const RESEND: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Settings of a pool.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ pub struct WorkerPool<P: WorkerPort> {
 }
 
 #[derive(Debug)]
-struct Shared<P> {
+pub(super) struct Shared<P> {
     port: Arc<P>,
     handlers: Handlers,
     options: Options,
@@ -204,7 +204,14 @@ async fn take_deliveries<P: WorkerPort>(
 ) {
     while let Some(delivery) = deliveries.recv().await {
         match delivery {
-            Delivery::Grant(claim) => shared.take(*claim),
+            Delivery::Grant(claim) => {
+                shared.room.lock().take();
+                shared.begin(*claim);
+            }
+            Delivery::Run(run) => {
+                shared.room.lock().take();
+                shared.running.spawn(Arc::clone(&shared).work_under(*run));
+            }
             Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
             Delivery::Lost(attempt) => shared.lose(attempt),
         }
@@ -212,12 +219,10 @@ async fn take_deliveries<P: WorkerPort>(
 }
 
 impl<P: WorkerPort> Shared<P> {
-    fn take(self: &Arc<Self>, claim: ClaimResult) {
-        self.room.lock().take();
+    /// Begins what there is room for.
+    pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult) {
         if self.open.lock().contains_key(&claim.attempt_id) {
-            let room = self.room.lock().free_up(None);
-            self.port.credit(room); // A message that came twice runs once.
-            return;
+            return self.make_room(); // A message that came twice runs once.
         }
         let open = Open {
             holding: Holding::of(&claim),
@@ -236,6 +241,28 @@ impl<P: WorkerPort> Shared<P> {
             cancelled.cancel(); // It crossed our word that there is no more room.
         }
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced));
+    }
+
+    /// What was to use room will not.
+    pub(super) fn make_room(&self) {
+        self.port.credit(self.freed());
+    }
+
+    pub(super) fn freed(&self) -> Credit {
+        self.room.lock().free_up(None)
+    }
+
+    pub(super) fn is_accepting(&self) -> bool {
+        self.room.lock().accepting
+    }
+
+    pub(super) fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// Whether there is a handler of this name.
+    pub(super) fn runs(&self, handler: &HandlerName) -> bool {
+        self.handlers.get(handler).is_some()
     }
 
     /// CTX-09: the handler may stop by itself, and is ended at the wait limit.

@@ -93,6 +93,12 @@ impl Fixture {
         self.held_of(&outcome)
     }
 
+    /// Has a worker take a Run, for a while.
+    pub fn takes(&mut self, run: RunId, agent: &str) -> bool {
+        let until = self.now + 30_000;
+        self.task.take_run(run, (&agent_id(agent), &pool_id(POOL)), until)
+    }
+
     /// Gives the oldest ready Step of a pool of an automatic Task to a worker.
     pub fn grant(&mut self, agent: &str, pool: &str) -> Option<Held> {
         let (worker_id, worker_pool_id) = (agent_id(agent), pool_id(pool));

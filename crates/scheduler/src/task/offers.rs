@@ -1,0 +1,72 @@
+//! Dispatched Runs find their workers (5.4 `take_run`).
+//!
+//! Who took a Run is in memory only (DISP-16): the offer is a message, the claim under it a command
+//! like any other. A worker that says nothing for one lease duration has lost the Run to whoever
+//! has room next.
+
+use ractor::ActorRef;
+use tenure_core::id::{Millis, RunId};
+use tenure_core::view::RunOffer;
+use tenure_ports::bus::Delivery;
+use tenure_ports::{Journal, Leases};
+
+use super::{Life, Msg, State};
+use crate::pool::{Loan, Worker};
+
+impl<J: Journal, L: Leases> State<J, L> {
+    /// Offers Runs to a worker as long as it has room, the oldest first.
+    pub(super) fn offer_runs(&mut self, myself: &ActorRef<Msg>, loan: &mut Loan) {
+        let until = self.silent_until();
+        let Life::Known(task) = &mut self.life else { return };
+        while !self.rests && loan.credits() > 0 {
+            let now = self.node.clock.now();
+            let next = task.runs_to_take(&loan.worker.pool, now).next();
+            let Some(offer) = next.map(|run| RunOffer::of(task, run)) else { break };
+            let run_id = offer.run_id;
+            let inbox = &loan.worker.inbox;
+            if inbox.send(Delivery::Run(Box::new(offer))).is_err() {
+                return; // It has left; the Run waits for another.
+            }
+            task.take_run(run_id, (&loan.worker.id, &loan.worker.pool), until);
+            if let Some(one) = loan.take_one() {
+                one.spend();
+            }
+            self.listens = self.listens || listen_again(myself, self.node.clock.instant_of(until));
+        }
+    }
+
+    fn silent_until(&self) -> Millis {
+        self.node.clock.now().saturating_add_unsigned(self.node.config.limits.lease_ms)
+    }
+
+    /// A worker that asks under its Run keeps it; one that asks under a Run of nobody takes it.
+    pub(super) fn note_asked(&mut self, myself: &ActorRef<Msg>, run: RunId, worker: &Worker) {
+        let until = self.silent_until();
+        let Life::Known(task) = &mut self.life else { return };
+        if task.take_run(run, (&worker.id, &worker.pool), until) && !self.listens {
+            self.listens = listen_again(myself, self.node.clock.instant_of(until));
+        }
+    }
+
+    /// Offers again what silent workers took.
+    pub(super) fn end_silence(&mut self, myself: &ActorRef<Msg>) {
+        self.listens = false;
+        let Life::Known(task) = &mut self.life else { return };
+        if let Some(next) = task.give_runs_back(self.node.clock.now()) {
+            self.listens = listen_again(myself, self.node.clock.instant_of(next));
+        }
+        if self.flight.is_none() {
+            self.offer(myself); // Else it is done when the append returns.
+        }
+    }
+}
+
+/// Has the actor look for silent workers at a moment.
+fn listen_again(actor: &ActorRef<Msg>, at: tokio::time::Instant) -> bool {
+    let actor = actor.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep_until(at).await;
+        let _ = actor.cast(Msg::Silence); // The Task may have gone.
+    });
+    true
+}

@@ -1,0 +1,203 @@
+//! Dispatched Runs: offered to workers, used, left, offered again (5.4 `take_run`, DISP, RUN).
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::*;
+use tenure_core::command::{Dispatch, RunAndWhy};
+use tenure_core::id::{AgentId, CommandId, PoolId, RunId};
+use tenure_core::status::{EndReason, Policy, RunState, StepStatus, TaskStatus};
+use tenure_core::view::RunOffer;
+use tenure_core::{Code, Command};
+use tenure_ports::bus::{Credit, Delivery, WorkerPort};
+use tenure_ports::journal::TaskKey;
+use tenure_scheduler::WorkerLink;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+type Link =
+    WorkerLink<tenure_ports::Faulty<tenure_ports::MemoryJournal>, tenure_local::MemoryLeases>;
+
+fn dispatch(scope: Option<&[&str]>, wait: bool) -> Command {
+    Command::DispatchWorker(Dispatch {
+        allowed_step_ids: scope.map(|ids| ids.iter().map(|id| step_id(id)).collect()),
+        bindings: None,
+        instructions: Some("with care".into()),
+        wait: Some(wait),
+        worker_pool_id: PoolId::new(POOL).unwrap(),
+    })
+}
+
+async fn manual(node: &Node, task: &str, steps: &str) -> TaskKey {
+    node.create(envelope(), dag(task, steps), Policy::Manual).await.unwrap();
+    key(task)
+}
+
+async fn dispatched(node: &Node, key: &TaskKey, scope: Option<&[&str]>) -> RunId {
+    node.command(key, envelope(), dispatch(scope, false)).await.unwrap().run_id.unwrap()
+}
+
+fn join(node: &Node, who: &str) -> (Link, UnboundedReceiver<Delivery>) {
+    node.join(AgentId::new(who).unwrap(), PoolId::new(POOL).unwrap(), None).unwrap()
+}
+
+fn command_id(id: &str) -> CommandId {
+    CommandId::new(id).unwrap()
+}
+
+async fn offer(inbox: &mut UnboundedReceiver<Delivery>) -> RunOffer {
+    let delivery = tokio::time::timeout(Duration::from_secs(300), inbox.recv());
+    match delivery.await.expect("something comes") {
+        Some(Delivery::Run(run)) => *run,
+        other => panic!("not an offer: {other:?}"),
+    }
+}
+
+async fn run_state(node: &Node, key: &TaskKey, run: RunId) -> (RunState, Option<EndReason>) {
+    let look = move |task: &tenure_core::Task| {
+        let run = task.run(run).unwrap();
+        (run.state, run.end_reason)
+    };
+    node.read(key, look).await.unwrap()
+}
+
+/// 5.4 `take_run`, DISP-10, DISP-11, CLAIM-14: workers take dispatched Runs, claim within their scope
+/// and nothing beside it, and are given the dispatcher's instructions.
+#[tokio::test(start_paused = true)]
+async fn workers_use_dispatched_runs_within_their_scope() {
+    let node = node().await;
+    let key = manual(&node, "t", "a b c<-a").await;
+    let told = Arc::new(AtomicUsize::new(0));
+    let heard = Arc::clone(&told);
+    let pool = workers(&node, 2, move |ctx| {
+        let instructions = ctx.claim().instructions.clone();
+        heard
+            .fetch_add(usize::from(instructions.as_deref() == Some("with care")), Ordering::SeqCst);
+        async move { Ok(ctx.complete(None)?) }
+    });
+    node.command(&key, envelope(), dispatch(Some(&["b"]), true)).await.unwrap();
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Ready, "out of the scope");
+    assert_eq!(step_status(&node, &key, "b").await, StepStatus::Completed);
+    for _ in 0..2 {
+        node.command(&key, envelope(), dispatch(None, true)).await.unwrap();
+    }
+    assert_eq!(step_status(&node, &key, "c").await, StepStatus::Completed);
+    assert_eq!(told.load(Ordering::SeqCst), 3);
+    assert_eq!(status(&node, &key).await, TaskStatus::Running, "its orchestrator completes it");
+    drop(pool);
+}
+
+/// DISP-12, R05, QUERY-15: a Run that finds nothing to claim ends as a success, writes nothing, and
+/// its dispatcher hears of it; the worker is free for the next.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_finds_nothing_ends_well() {
+    let node = node().await;
+    let key = manual(&node, "t", "a b<-a").await;
+    let pool = completing(&node, 1);
+    let before = events(&node, &key).await.len();
+    let answer = node.command(&key, envelope(), dispatch(Some(&["b"]), true)).await.unwrap();
+    assert_eq!(events(&node, &key).await.len(), before + 1, "the dispatch alone is written");
+    let ended = node.read(&key, move |task| {
+        let run = task.durable().find_run(answer.run_id.unwrap()).unwrap();
+        tenure_core::view::RunView::of(&task.durable(), run).end_reason
+    });
+    assert_eq!(ended.await.unwrap(), Some(EndReason::NoStepClaimed));
+    node.command(&key, envelope(), dispatch(Some(&["a"]), true)).await.unwrap();
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Completed);
+    drop(pool);
+}
+
+/// RUN-12: a worker that has no handler for what is ready declines the Run, and says why.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fits_no_handler_is_declined() {
+    let node = node().await;
+    let mut input = dag("t", "a");
+    input.steps[0].handler = Some("other".parse().unwrap());
+    node.create(envelope(), input, Policy::Manual).await.unwrap();
+    let key = key("t");
+    let pool = completing(&node, 1);
+    let answer = node.command(&key, envelope(), dispatch(None, true)).await.unwrap();
+    let ended = run_state(&node, &key, answer.run_id.unwrap()).await;
+    assert_eq!(ended, (RunState::Ended, Some(EndReason::Declined)));
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Ready);
+    drop(pool);
+}
+
+/// 5.4 `take_run`: Runs go out oldest first, as many as there is room for; one whose worker says
+/// nothing for a lease duration goes to another, and the first has lost it (CLAIM-01).
+#[tokio::test(start_paused = true)]
+async fn a_silent_worker_loses_its_run() {
+    let node = node().await;
+    let key = manual(&node, "t", "a b").await;
+    let runs = [dispatched(&node, &key, None).await, dispatched(&node, &key, None).await];
+    let (ant, mut to_ant) = join(&node, "ant");
+    ant.credit(Credit { free: 2, seen: 0 });
+    let offers = [offer(&mut to_ant).await, offer(&mut to_ant).await];
+    assert_eq!(offers.each_ref().map(|o| o.run_id), runs);
+    let (bee, mut to_bee) = join(&node, "bee");
+    bee.credit(Credit { free: 2, seen: 0 });
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(ant.query(&offers[1], 0).await.unwrap().steps.len(), 2, "it asks, and keeps it");
+    }
+    let taken_over = offer(&mut to_bee).await;
+    assert_eq!(taken_over.run_id, runs[0]);
+    assert!(to_bee.try_recv().is_err(), "the other is still the first worker's");
+    let no = ant.claim(&offers[0], &step_id("a"), &command_id("c-1")).await.unwrap_err();
+    assert_eq!(no.code, Code::PermissionDenied);
+    bee.claim(&taken_over, &step_id("a"), &command_id("c-2")).await.unwrap();
+    let claim = ant.claim(&offers[1], &step_id("b"), &command_id("c-3")).await.unwrap();
+    let again = ant.claim(&offers[1], &step_id("b"), &command_id("c-3")).await.unwrap();
+    assert_eq!(claim, again, "CLAIM-15");
+}
+
+/// CANCEL-07, RUN-02: who claimed by itself is told at once when it must stop, and when its Attempt
+/// is over.
+#[tokio::test(start_paused = true)]
+async fn who_claimed_under_a_run_is_told_to_stop() {
+    let node = node().await;
+    let key = manual(&node, "t", "a").await;
+    let run_id = dispatched(&node, &key, None).await;
+    let (ant, mut to_ant) = join(&node, "ant");
+    ant.credit(Credit { free: 1, seen: 0 });
+    let run = offer(&mut to_ant).await;
+    let claim = ant.claim(&run, &step_id("a"), &command_id("c")).await.unwrap();
+    let cancel = Command::CancelRun(RunAndWhy { reason: None, run_id });
+    let (other, task) = (node.clone(), key.clone());
+    let cancelled = tokio::spawn(async move { other.command(&task, envelope(), cancel).await });
+    match to_ant.recv().await {
+        Some(Delivery::CancelRequested(attempt)) => assert_eq!(attempt, claim.attempt_id),
+        other => panic!("not told to stop: {other:?}"),
+    }
+    cancelled.await.unwrap().unwrap();
+    match to_ant.recv().await {
+        Some(Delivery::Lost(attempt)) => assert_eq!(attempt, claim.attempt_id),
+        other => panic!("not told that it is over: {other:?}"),
+    }
+}
+
+/// DISP-04, DISP-16: while the Task is paused no Run is offered; a worker that joins later finds
+/// those that wait, and one that leaves with its Run unused gives it up within a lease.
+#[tokio::test(start_paused = true)]
+async fn runs_wait_for_their_task_and_for_workers() {
+    let node = node().await;
+    let key = manual(&node, "t", "a").await;
+    dispatched(&node, &key, None).await;
+    node.command(&key, envelope(), Command::PauseTask(Default::default())).await.unwrap();
+    let (ant, mut to_ant) = join(&node, "ant");
+    ant.credit(Credit { free: 1, seen: 0 });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(to_ant.try_recv().is_err());
+    node.command(&key, envelope(), Command::ResumeTask(Default::default())).await.unwrap();
+    offer(&mut to_ant).await;
+    drop(ant);
+    let pool = completing(&node, 1);
+    until(&node, &key, |task| {
+        task.step(&step_id("a")).unwrap().state.status == StepStatus::Completed
+    })
+    .await;
+    drop(pool);
+}

@@ -1,0 +1,105 @@
+//! Work under a dispatched Run: look for a Step in its scope, claim it, run it.
+//!
+//! Losing a claim is normal (CLAIM-09): the Run looks again. Finding nothing is a success
+//! (DISP-12). What cannot be answered now is left alone: the Run is then offered again.
+
+use std::sync::Arc;
+
+use tenure_core::id::CommandId;
+use tenure_core::patch::ReasonInput;
+use tenure_core::view::{ClaimResult, RunOffer};
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::WorkerPort;
+use uuid::Uuid;
+
+use super::pool::{RESEND, Shared};
+
+/// How often a Run looks for a Step before its worker does something else.
+const LOOKS_MAX: usize = 1000;
+
+/// What became of a look for work.
+enum Found {
+    /// A Step, claimed.
+    Step(Box<ClaimResult>),
+    /// Nothing is ready in the scope.
+    Nothing,
+    /// Only what no handler of this worker runs.
+    Unfit,
+}
+
+impl<P: WorkerPort> Shared<P> {
+    /// Uses the room that the offer took for one Step of its scope.
+    pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
+        let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving()) };
+        let declined = match found {
+            Ok(Found::Step(claim)) => return self.begin(*claim),
+            Ok(Found::Nothing) => None,
+            Ok(Found::Unfit) => {
+                let message = "no handler of this worker runs what is ready in the scope";
+                Some(reason("unknown_handler", message))
+            }
+            Err(refused) => {
+                tracing::debug!(run = %run.run_id, %refused, "the run cannot be used now");
+                return self.make_room();
+            }
+        };
+        let room = self.freed();
+        // Unheard, the Run is offered again when a lease duration has passed.
+        let _ = self.port().leave(&run, declined, Some(room)).await;
+    }
+
+    async fn find(&self, run: &RunOffer) -> Result<Found, Rejection> {
+        let mut offset = 0;
+        for _ in 0..LOOKS_MAX {
+            let page = repeated(|| self.port().query(run, offset)).await?;
+            let fitting = page.steps.iter().find(|step| self.runs(&step.spec.handler));
+            let Some(step) = fitting else {
+                match page.next_offset {
+                    Some(next) => offset = next,
+                    None if offset == 0 && page.steps.is_empty() => return Ok(Found::Nothing),
+                    None => return Ok(Found::Unfit),
+                }
+                continue;
+            };
+            let Ok(command_id) = CommandId::new(Uuid::now_v7().to_string()) else {
+                return Err(leaving());
+            };
+            let claimed = repeated(|| self.port().claim(run, &step.spec.step_id, &command_id));
+            match claimed.await {
+                Ok(claim) => return Ok(Found::Step(Box::new(claim))),
+                Err(lost) if is_lost(lost.code) => offset = 0,
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(Rejection::new(Code::Unavailable, "others are faster, again and again"))
+    }
+}
+
+/// CLAIM-09: another worker was faster, or the Step has just changed.
+fn is_lost(code: Code) -> bool {
+    matches!(code, Code::StepAlreadyClaimed | Code::StepNotReady | Code::StepOutOfScope)
+}
+
+/// Asks again, a few times, what was not answered.
+async fn repeated<T, F: Future<Output = Result<T, Rejection>>>(
+    ask: impl Fn() -> F,
+) -> Result<T, Rejection> {
+    let mut wait = RESEND.0;
+    loop {
+        match ask().await {
+            Err(refused) if refused.code.is_retryable() && wait < RESEND.1 => {}
+            answer => return answer,
+        }
+        tokio::time::sleep(wait).await;
+        wait *= 2;
+    }
+}
+
+fn leaving() -> Rejection {
+    Rejection::new(Code::Unavailable, "this worker takes no more work")
+}
+
+fn reason(code: &str, message: &str) -> ReasonInput {
+    let (code, message) = (Some(code.into()), message.into());
+    ReasonInput { code, details: None, message, retryable: None }
+}
