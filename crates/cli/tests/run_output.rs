@@ -76,8 +76,9 @@ fn a_slow_reader_of_jsonl_misses_nothing() {
     // Nobody reads the pipe until the Task has long ended for everybody but the display.
     let log = place.path(".tenure/tasks/default");
     let ended = || {
-        let mut logs = std::fs::read_dir(&log).into_iter().flatten();
-        let text = logs.next().and_then(|entry| std::fs::read(entry.ok()?.path()).ok());
+        let files = std::fs::read_dir(&log).into_iter().flatten().flatten().map(|file| file.path());
+        let mut logs = files.filter(|path| path.extension().is_some_and(|it| it == "jsonl"));
+        let text = logs.next().and_then(|path| std::fs::read(path).ok());
         text.is_some_and(|text| {
             text.windows(17)
                 .rev()

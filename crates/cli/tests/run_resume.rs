@@ -172,3 +172,45 @@ fn keep_going_may_be_said_when_it_goes_on() {
     let (code, report) = place.report(&["run", "gated.yaml", "--resume", "--keep-going"]);
     assert_eq!((code, &report["counts"]["completed"]), (Some(1), &json!(4)), "{report:#}");
 }
+
+/// Public events as they were printed, in words that do not change from run to run.
+fn printed(ended: &support::Ended) -> Vec<String> {
+    let line = |event: &serde_json::Value| format!("{} {}", event["event"], event["event_id"]);
+    ended.lines().iter().map(line).collect()
+}
+
+/// RECOVER-08: events that were recorded and not printed when the process died are printed by the
+/// run that goes on, also those of a Task that has ended; what was printed is not printed again
+/// unless the mark of it is lost.
+#[test]
+fn events_that_a_death_kept_back_are_published_by_the_next_run() {
+    let place = Place::new();
+    place.file("gated.yaml", GATED);
+    let running = place.start(&["run", "gated.yaml", "-o", "jsonl"]);
+    place.wait_for("pid");
+    running.signal(Signal::SIGKILL);
+    let before = printed(&running.end());
+    support::wait_until(|| !is_alive(&place), &place.path("pid"));
+    place.file("go", "");
+    let resume = ["run", "gated.yaml", "--resume", "-o", "jsonl"];
+    let after = printed(&place.tenure(&resume).with(0));
+
+    let files = std::fs::read_dir(place.path(".tenure/tasks/default")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let mark = files.find(|path| path.extension().is_some_and(|it| it == "published")).unwrap();
+    let marked = std::fs::read_to_string(&mark).unwrap();
+    std::fs::remove_file(&mark).unwrap();
+    let all = printed(&place.tenure(&resume).with(0));
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), marked, "the whole log is published");
+    let shown: std::collections::BTreeSet<&String> = before.iter().chain(&after).collect();
+    assert_eq!(shown, all.iter().collect(), "each event was printed, before or after");
+
+    assert!(place.tenure(&resume).with(0).stdout.is_empty(), "nothing is left to print");
+    // As if the process had died between the last append and the last line.
+    let log = std::fs::read_to_string(mark.with_extension("wal.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let before = last["wal_seq"].as_u64().unwrap() - last["commit_count"].as_u64().unwrap();
+    std::fs::write(&mark, format!("{before:020}\n")).unwrap();
+    let again = printed(&place.tenure(&resume).with(0));
+    assert!(!again.is_empty() && all.ends_with(&again), "{again:?} of {all:?}");
+}

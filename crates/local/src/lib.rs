@@ -8,6 +8,7 @@ mod jsonl;
 mod leases;
 
 pub use jsonl::{
-    Damage, Disk, Files, JsonlJournal, JsonlReader, OpenError, OpenReport, Options, Repair,
+    Damage, Disk, Files, JsonlJournal, JsonlReader, OpenError, OpenReport, Options, Published,
+    Repair,
 };
 pub use leases::MemoryLeases;

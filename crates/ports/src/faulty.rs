@@ -173,14 +173,14 @@ impl<J: Journal> Journal for Faulty<J> {
         self.write(key, self.inner.append(key, after, commits)).await
     }
 
-    async fn read<F>(&self, key: &TaskKey, each: F) -> Result<(), ReadError>
+    async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
         if self.is_read_to_fail() {
             return Err(ReadError::Failed("injected: not read".into()));
         }
-        self.inner.read(key, each).await
+        self.inner.read(key, after, each).await
     }
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {

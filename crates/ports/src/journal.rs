@@ -55,10 +55,16 @@ pub trait Journal: Send + Sync + 'static {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
-    /// Hands every whole commit of a Task's log to `each`, oldest first, until it breaks off.
-    /// An unfinished commit at the end is not handed out. Of a damaged log the commits before the
+    /// Hands every whole commit of a Task's log behind event `after` to `each`, oldest first, until
+    /// it breaks off. `after` is 0 for the whole log, or the last event of a commit; what lies
+    /// before it costs next to nothing and is not judged. An unfinished commit at the end is not handed out. Of a damaged log the commits before the
     /// damage are handed out, then the error is returned. `each` runs on a thread that may block.
-    fn read<F>(&self, key: &TaskKey, each: F) -> impl Future<Output = Result<(), ReadError>> + Send
+    fn read<F>(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        each: F,
+    ) -> impl Future<Output = Result<(), ReadError>> + Send
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static;
 
@@ -96,11 +102,16 @@ impl<J: Journal> Journal for Arc<J> {
         J::append(self, key, after, commits)
     }
 
-    fn read<F>(&self, key: &TaskKey, each: F) -> impl Future<Output = Result<(), ReadError>> + Send
+    fn read<F>(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        each: F,
+    ) -> impl Future<Output = Result<(), ReadError>> + Send
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
-        J::read(self, key, each)
+        J::read(self, key, after, each)
     }
 
     fn entry(

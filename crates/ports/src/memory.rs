@@ -134,13 +134,15 @@ impl Journal for MemoryJournal {
         Ok(())
     }
 
-    async fn read<F>(&self, key: &TaskKey, mut each: F) -> Result<(), ReadError>
+    async fn read<F>(&self, key: &TaskKey, after: u64, mut each: F) -> Result<(), ReadError>
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
         let commits = self.logs.lock().logs.get(key).map(|log| log.commits.clone());
-        for commit in commits.ok_or(ReadError::NotFound)? {
-            if each(Commit::clone(&commit)).is_break() {
+        let commits = commits.ok_or(ReadError::NotFound)?;
+        let from = commits.partition_point(|commit| commit.first_seq <= after);
+        for commit in &commits[from..] {
+            if each(Commit::clone(commit)).is_break() {
                 break;
             }
         }

@@ -336,7 +336,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             into.lock().push(commit);
             std::ops::ControlFlow::Continue(())
         };
-        self.node.journal.read(key, each).await?;
+        self.node.journal.read(key, 0, each).await?;
         Ok(std::mem::take(&mut *out.lock()))
     }
 }

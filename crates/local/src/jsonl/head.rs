@@ -10,6 +10,7 @@ use tenure_wire::stored::{Line, decode_line};
 
 use super::index::Place;
 use super::lines::{Forward, LineFault};
+use super::seek::START;
 use super::tail::{Tail, TailError, read_tail};
 
 /// What a log that no index knows turns out to be.
@@ -86,7 +87,7 @@ enum First {
 }
 
 fn first_line(file: &File) -> io::Result<First> {
-    match Forward::new(file, u64::MAX).next() {
+    match Forward::new(file, START, u64::MAX).next() {
         Ok(Some(text)) => {
             Ok(decode_line(text).map_or(First::Damaged, |l| First::Line(Box::new(l))))
         }

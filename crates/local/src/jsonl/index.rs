@@ -18,6 +18,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{is_sealed, seal};
 
 use super::lines::{Forward, LineFault};
+use super::seek::START;
 
 /// What the index keeps of a Task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +89,7 @@ impl Rows {
         self.fresh.clear();
         file.seek(SeekFrom::Start(self.read_to))?;
         let start = self.read_to;
-        let mut lines = Forward::new(file, u64::MAX);
+        let mut lines = Forward::new(file, START, u64::MAX);
         loop {
             match lines.next() {
                 Ok(Some(line)) => {

@@ -21,6 +21,7 @@ use super::group::{Barrier, Group};
 use super::lock::Lock;
 use super::log::{Logs, encode_all};
 use super::pool::Pool;
+use super::published::Published;
 use super::startup::{self, OpenError, OpenReport, Opened, Repair};
 
 /// Numbers of a journal.
@@ -104,6 +105,13 @@ impl<D: Disk> JsonlJournal<D> {
     pub fn take_repairs(&self) -> Vec<Repair> {
         mem::take(&mut self.shared.logs.repairs.lock())
     }
+
+    /// How far the events of a Task have been published, for whoever publishes them; none where
+    /// there is no such Task.
+    pub fn published(&self, key: &TaskKey) -> Option<Published> {
+        let slot = self.shared.logs.catalog.get(key)?;
+        Some(Published::at(self.shared.logs.layout.mark(&key.session_id, &slot.wal_name)))
+    }
 }
 
 impl<D: Disk> Drop for JsonlJournal<D> {
@@ -150,7 +158,7 @@ impl<D: Disk> Journal for JsonlJournal<D> {
         answer.await.unwrap_or_else(|_| Err(lost()))
     }
 
-    async fn read<F>(&self, key: &TaskKey, each: F) -> Result<(), ReadError>
+    async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
@@ -159,7 +167,7 @@ impl<D: Disk> Journal for JsonlJournal<D> {
         let (reply, answer) = oneshot::channel();
         let shared = self.shared.clone();
         self.readers.run(move |_| {
-            let _ = reply.send(shared.logs.read(&slot, each));
+            let _ = reply.send(shared.logs.read(&slot, after, each));
         });
         answer.await.unwrap_or_else(|_| Err(ReadError::Failed("the read broke off".into())))
     }

@@ -9,6 +9,9 @@ use tenure_core::id::{SessionId, WalName};
 /// What follows a `wal_name` in the name of its file (STORE-12).
 const SUFFIX: &str = ".wal.jsonl";
 
+/// What follows it in the name of the mark beside the log (RECOVER-08).
+const MARK_SUFFIX: &str = ".published";
+
 /// A data directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
@@ -50,6 +53,12 @@ impl Layout {
         path
     }
 
+    pub(crate) fn mark(&self, session: &SessionId, name: &WalName) -> PathBuf {
+        let mut path = self.session(session);
+        path.push(format!("{name}{MARK_SUFFIX}"));
+        path
+    }
+
     /// The sessions that have a directory. What does not look like one goes to `ignored`.
     pub(crate) fn sessions(&self, ignored: &mut Vec<PathBuf>) -> io::Result<Vec<SessionId>> {
         list(&self.tasks(), ignored, |entry| {
@@ -70,7 +79,12 @@ impl Layout {
             let name = entry.file_name();
             WalName::new(name.to_str()?.strip_suffix(SUFFIX)?).ok()
         })
+        .inspect(|_| ignored.retain(|path| !is_mark(path)))
     }
+}
+
+fn is_mark(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.ends_with(MARK_SUFFIX))
 }
 
 fn list<T>(

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use memchr::{memchr, memrchr};
 use tenure_wire::stored::LINE_MAX;
 
+use super::seek::Spot;
+
 /// Why a line could not be had.
 #[derive(Debug)]
 pub(crate) enum LineFault {
@@ -24,7 +26,7 @@ impl From<io::Error> for LineFault {
 /// Bytes asked of the system at once.
 const CHUNK: usize = 64 << 10;
 
-/// Complete lines from the start of a file, up to a byte limit.
+/// Complete lines of a file, up to a byte limit.
 pub(crate) struct Forward<R> {
     input: BufReader<io::Take<R>>,
     line: Vec<u8>,
@@ -36,9 +38,12 @@ pub(crate) struct Forward<R> {
 }
 
 impl<R: Read> Forward<R> {
-    pub(crate) fn new(input: R, limit: u64) -> Self {
-        let input = BufReader::with_capacity(CHUNK, input.take(limit));
-        Self { input, line: Vec::new(), number: 0, offset: 0, next: 0 }
+    /// Lines of a file whose first `limit` bytes count, from a line on at which `input` stands.
+    pub(crate) fn new(input: R, from: Spot, limit: u64) -> Self {
+        let input = input.take(limit.saturating_sub(from.offset));
+        let input = BufReader::with_capacity(CHUNK, input);
+        let (number, offset) = (from.number - 1, from.offset);
+        Self { input, line: Vec::new(), number, offset, next: offset }
     }
 
     /// The next line without its newline; none where no complete line follows.

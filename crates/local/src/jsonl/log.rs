@@ -235,10 +235,11 @@ impl<D: Disk> Logs<D> {
         }
     }
 
-    /// Hands the commits of a log to `each`.
+    /// Hands the commits of a log behind event `after` to `each`.
     pub(crate) fn read(
         &self,
         slot: &Slot,
+        after: u64,
         each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         let verified = self.verify(slot, &mut slot.log.lock());
@@ -249,7 +250,7 @@ impl<D: Disk> Logs<D> {
         };
         let path = self.path(slot);
         let source = Source { path: &path, key: &slot.key, wal_name: &slot.wal_name, whole };
-        let result = source.read(each);
+        let result = source.read(after, each);
         match result {
             Err(ReadError::Damaged { .. }) => slot.facts.lock().damaged = true,
             Ok(()) | Err(ReadError::NotFound) if whole.is_none() => {

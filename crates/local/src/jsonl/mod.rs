@@ -5,10 +5,11 @@
 //!
 //! Beside the logs there is `<data>/lock`, which keeps a second writer away, and
 //! `<data>/index.jsonl`, which spares reading every log at start. The index is derived: it is
-//! never synced, and whatever it does not know is read from the logs again.
+//! never synced, and whatever it does not know is read from the logs again. A `.published` beside a
+//! log is written by whoever publishes its events.
 //!
 //! Reading order: `layout` and `lock` say what lies where; `disk` is what is done to files;
-//! `lines`, `head`, `tail` and `replay` read logs; `index` and `catalog` know all Tasks; `log` is one open
+//! `lines`, `head`, `tail`, `seek` and `replay` read logs; `published` says what of them has left; `index` and `catalog` know all Tasks; `log` is one open
 //! log; `pool` and `group` are the threads and what they share; [`journal`] and [`reader`] put it
 //! together.
 
@@ -23,12 +24,15 @@ mod lines;
 mod lock;
 mod log;
 mod pool;
+mod published;
 mod reader;
 mod replay;
+mod seek;
 mod startup;
 mod tail;
 
 pub use disk::{Disk, Files};
 pub use journal::{JsonlJournal, Options};
+pub use published::Published;
 pub use reader::JsonlReader;
 pub use startup::{Damage, OpenError, OpenReport, Repair};

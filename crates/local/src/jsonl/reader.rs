@@ -120,7 +120,7 @@ impl Shared {
     ) -> Result<(), ReadError> {
         let entry = self.entry(key).map_err(failed)?.ok_or(ReadError::NotFound)?;
         let path = self.layout.wal(&key.session_id, &entry.wal_name);
-        Source { path: &path, key, wal_name: &entry.wal_name, whole: None }.read(each)
+        Source { path: &path, key, wal_name: &entry.wal_name, whole: None }.read(0, each)
     }
 
     fn entry(&self, key: &TaskKey) -> io::Result<Option<Entry>> {

@@ -1,7 +1,7 @@
 //! A log from its start, judged line by line and handed out commit by commit.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek as _, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::{Assembler, Line, decode_line};
 
 use super::lines::{Forward, LineFault};
+use super::seek::{START, near};
 
 /// A log to read.
 pub(crate) struct Source<'a> {
@@ -22,16 +23,19 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Hands every whole commit to `each`, oldest first, until it breaks off.
+    /// Hands every whole commit behind event `after` to `each`, oldest first, until it breaks off.
     pub(crate) fn read(
         &self,
+        after: u64,
         mut each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        let file = File::open(self.path).map_err(|error| self.unreadable(&error))?;
-        let mut lines = Forward::new(file, self.whole.unwrap_or(u64::MAX));
-        let mut commits = Assembler::new(self.key.session_id.clone(), self.key.task_id.clone());
+        let mut lines = self.open(after).map_err(|error| self.unreadable(&error))?;
+        let (session, task) = (self.key.session_id.clone(), self.key.task_id.clone());
+        let mut commits = Assembler::after(session, task, after);
         loop {
+            let is_behind = lines.number >= after;
             let line = match lines.next() {
+                Ok(Some(_)) if !is_behind => continue,
                 Ok(Some(text)) => decode_line(text).map_err(|error| error.to_string()),
                 Ok(None) => return self.end(&lines, &commits),
                 Err(LineFault::TooLong) => Err("the line is too long".into()),
@@ -51,6 +55,19 @@ impl Source<'_> {
                 Err(message) => return Err(self.damaged(&lines, message)),
             }
         }
+    }
+
+    /// Lines from the one of event `after` or an earlier one on.
+    fn open(&self, after: u64) -> io::Result<Forward<File>> {
+        let mut file = File::open(self.path)?;
+        let start = match after {
+            0 => START,
+            seq => {
+                near(&file, self.whole.map_or_else(|| file.metadata().map(|m| m.len()), Ok)?, seq)?
+            }
+        };
+        file.seek(SeekFrom::Start(start.offset))?;
+        Ok(Forward::new(file, start, self.whole.unwrap_or(u64::MAX)))
     }
 
     /// The log begins with the creation of its Task, under its own name (STORE-11).

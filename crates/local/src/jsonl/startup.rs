@@ -315,7 +315,7 @@ impl<'a, D: Disk> Scan<'a, D> {
         let path = self.logs.layout.wal(session, wal_name);
         let source = Source { path: &path, key, wal_name, whole: None };
         let sound = || ReadError::Failed(format!("{} is a second log", path.display()));
-        source.read(|_| ControlFlow::Continue(())).err().unwrap_or_else(sound)
+        source.read(0, |_| ControlFlow::Continue(())).err().unwrap_or_else(sound)
     }
 
     fn verify(&self, slot: &Slot) {
@@ -331,7 +331,7 @@ impl<'a, D: Disk> Scan<'a, D> {
 
     /// Finds the first place that is damaged.
     fn damaged(&self, slot: &Slot) {
-        if let Err(error) = self.logs.read(slot, |_| ControlFlow::Continue(())) {
+        if let Err(error) = self.logs.read(slot, 0, |_| ControlFlow::Continue(())) {
             self.unusable(slot, error);
         }
     }

@@ -97,7 +97,7 @@ pub(crate) async fn read_from<J: Journal>(
         into.lock().push(commit);
         std::ops::ControlFlow::Continue(())
     };
-    let result = journal.read(key, each).await;
+    let result = journal.read(key, 0, each).await;
     let commits = std::mem::take(&mut *commits.lock());
     (commits, result)
 }

@@ -18,7 +18,7 @@ pub async fn read_all<J: Journal>(journal: &J, key: &TaskKey) -> Result<Vec<Comm
     let commits = Arc::new(Mutex::new(Vec::new()));
     let into = commits.clone();
     journal
-        .read(key, move |commit| {
+        .read(key, 0, move |commit| {
             into.lock().push(commit);
             ControlFlow::Continue(())
         })
@@ -49,6 +49,7 @@ where
         one_of_many_creates_wins,
         what_does_not_exist_is_not_found,
         a_read_may_break_off,
+        a_read_may_begin_behind_any_commit,
         entries_follow_the_log,
         an_end_is_an_end_whatever_follows,
         a_released_task_goes_on,
@@ -237,8 +238,27 @@ async fn a_read_may_break_off<J: Journal>(journal: &J) {
         seen.push(commit.first_seq);
         if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    journal.read(&history.key, first_two).await.unwrap();
+    journal.read(&history.key, 0, first_two).await.unwrap();
     assert_eq!(*seen.lock(), [1, 4]);
+}
+
+async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
+    let mut history = History::of("s", "t");
+    create(journal, &mut history).await;
+    for n in 0..200 {
+        work(journal, &mut history, 1 + n % 7).await;
+    }
+    let ends: Vec<u64> = history.commits.iter().map(|commit| commit.last_seq()).collect();
+    for (at, after) in ends.into_iter().enumerate() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let into = seen.clone();
+        let each = move |commit: Commit| {
+            into.lock().push(commit);
+            ControlFlow::Continue(())
+        };
+        journal.read(&history.key, after, each).await.unwrap();
+        assert!(seen.lock().iter().eq(history.commits[at + 1..].iter().map(|c| &**c)), "{after}");
+    }
 }
 
 /// RECOVER-02, P08

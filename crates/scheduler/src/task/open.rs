@@ -116,7 +116,7 @@ pub async fn load_until<J: Journal>(
         *slot = Some(next);
         flow
     };
-    journal.read(key, each).await?;
+    journal.read(key, 0, each).await?;
     match folded.lock().take() {
         Some(Ok(task)) => Ok(task),
         Some(Err(illegal)) => Err(ReadError::Failed(illegal.to_string())),

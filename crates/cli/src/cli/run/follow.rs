@@ -85,14 +85,12 @@ impl Follower {
     /// Reads on in the log. What is in the channel still will be known already.
     async fn catch_up(&mut self, out: &mut Vec<Arc<Commit>>) -> Result<(), ReadError> {
         let missed: Arc<Mutex<Vec<Arc<Commit>>>> = Arc::default();
-        let (into, from) = (Arc::clone(&missed), self.next_seq);
+        let into = Arc::clone(&missed);
         let each = move |commit: Commit| {
-            if commit.first_seq >= from {
-                into.lock().push(Arc::new(commit));
-            }
+            into.lock().push(Arc::new(commit));
             ControlFlow::Continue(())
         };
-        self.scheduler.journal().read(&self.key, each).await?;
+        self.scheduler.journal().read(&self.key, self.next_seq - 1, each).await?;
         out.append(&mut missed.lock());
         if let Some(last) = out.last() {
             self.next_seq = last.last_seq() + 1;

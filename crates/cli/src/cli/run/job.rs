@@ -12,6 +12,7 @@ use tenure_core::patch::{Change, TaskFields};
 use tenure_core::record::Object;
 use tenure_core::status::Policy;
 use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_local::JsonlJournal;
 use tenure_ports::Journal as _;
 use tenure_ports::journal::{Entry, ReadError, TaskKey};
 
@@ -19,8 +20,13 @@ use super::args::RunArgs;
 use super::follow::Follower;
 use super::host::Host;
 use super::request::{HANDLERS, Origin, Request};
+use super::show::Show;
+use super::watch::show_all;
 use super::{hint, steer};
 use crate::cli::exit::{Exit, Failure};
+
+/// Commits that are read before they are shown.
+const AT_ONCE: usize = 1000;
 
 /// A Task that this process runs.
 #[derive(Debug)]
@@ -96,6 +102,32 @@ impl Job {
     /// Whether there is nothing left to run.
     pub(super) fn has_ended(&self) -> bool {
         self.replica.as_deref().is_some_and(Task::is_terminal)
+    }
+
+    /// Shows what an earlier run recorded and died before it could publish it (RECOVER-08).
+    pub(super) async fn publish_missed(
+        &self,
+        host: &Host,
+        show: &mut dyn Show,
+    ) -> Result<(), Failure> {
+        let (journal, key) = (host.scheduler().journal(), &self.key);
+        let published = journal.published(key).map_or(Ok(0), |mark| mark.read())?;
+        let failed = |error| unreadable(key, error);
+        let mut replica = match published {
+            0 => None,
+            seq => {
+                let task = tenure_scheduler::load_until(&**journal, key, seq).await;
+                Some(Box::new(task.map_err(failed)?))
+            }
+        };
+        loop {
+            let after = replica.as_deref().map_or(0, Task::version);
+            let missed = commits_after(journal, key, after).await.map_err(failed)?;
+            if missed.is_empty() {
+                return Ok(());
+            }
+            show_all(&mut replica, &missed, show)?;
+        }
     }
 
     /// Has the scheduler go on with a found Task: what an earlier boot left open ends, what is
@@ -255,6 +287,23 @@ fn check_origin(
     )))
 }
 
+/// Commits behind an event, the first few of them.
+async fn commits_after(
+    journal: &JsonlJournal,
+    key: &TaskKey,
+    after: u64,
+) -> Result<Vec<Arc<Commit>>, ReadError> {
+    let read: Arc<Mutex<Vec<Arc<Commit>>>> = Arc::default();
+    let into = Arc::clone(&read);
+    let each = move |commit| {
+        let mut read = into.lock();
+        read.push(Arc::new(commit));
+        if read.len() < AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    journal.read(key, after, each).await?;
+    Ok(std::mem::take(&mut *read.lock()))
+}
+
 /// What the first event of a Task says of its origin.
 async fn origin(host: &Host, key: &TaskKey) -> Result<Option<Origin>, Failure> {
     let metadata: Arc<Mutex<Option<Object>>> = Arc::default();
@@ -265,7 +314,7 @@ async fn origin(host: &Host, key: &TaskKey) -> Result<Option<Origin>, Failure> {
         }
         ControlFlow::Break(())
     };
-    host.scheduler().journal().read(key, each).await.map_err(|e| unreadable(key, e))?;
+    host.scheduler().journal().read(key, 0, each).await.map_err(|e| unreadable(key, e))?;
     let origin = Origin::of(metadata.lock().as_ref());
     Ok(origin)
 }

@@ -77,6 +77,11 @@ async fn carry_out(
     args: &RunArgs,
     stop: &mut Stop,
 ) -> Result<(Ended, Box<Task>), Failure> {
+    let mark = host.scheduler().journal().published(&job.key);
+    let mut show = show::of(args.output, mark);
+    if args.output == Format::Jsonl && job.replica.is_some() {
+        job.publish_missed(host, &mut *show).await?;
+    }
     if job.has_ended() {
         let ended = job.replica.ok_or_else(no_file)?;
         return Ok((Ended::Task, ended));
@@ -84,7 +89,7 @@ async fn carry_out(
     greet(&job, args);
     job.wake(host, args).await?;
     let Job { key, follower, replica, is_manual, deadline } = job;
-    let watcher = Watcher::start(follower, replica, show::of(args.output))?;
+    let watcher = Watcher::start(follower, replica, show)?;
     let steer = Steer { host, args, key: &key, watcher: &watcher, is_manual, deadline };
     let ended = steer.run_to_end(stop).await;
     let replica = watcher.leave().await;

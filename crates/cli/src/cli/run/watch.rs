@@ -161,16 +161,26 @@ impl Watching {
     }
 
     fn take(&mut self, commits: &mut Vec<Arc<Commit>>) -> Result<(), Failure> {
-        for commit in commits.drain(..) {
-            let (task, stages) = apply(&mut self.replica, &commit)?;
-            self.show.commit(&Seen { commit: &commit, stages: &stages, view: task.durable() })?;
-        }
-        self.show.flush()?;
+        show_all(&mut self.replica, commits, &mut *self.show)?;
+        commits.clear();
         if let Some(task) = &self.replica {
             self.stage.send_replace(Stage::of(task));
         }
         Ok(())
     }
+}
+
+/// Shows commits that follow a Task's state; none if they begin with its creation.
+pub(super) fn show_all(
+    replica: &mut Option<Box<Task>>,
+    commits: &[Arc<Commit>],
+    show: &mut dyn Show,
+) -> Result<(), Failure> {
+    for commit in commits {
+        let (task, stages) = apply(replica, commit)?;
+        show.commit(&Seen { commit, stages: &stages, view: task.durable() })?;
+    }
+    show.flush()
 }
 
 /// Brings the replica on by one commit.

@@ -96,7 +96,7 @@ impl Fixture {
     /// Has a worker take a Run, for a while.
     pub fn takes(&mut self, run: RunId, agent: &str) -> bool {
         let until = self.now + 30_000;
-        self.task.take_run(run, (&agent_id(agent), &pool_id(POOL)), until)
+        self.task.take_run(run, (&agent_id(agent), &pool_id(super::POOL)), until)
     }
 
     /// Gives the oldest ready Step of a pool of an automatic Task to a worker.

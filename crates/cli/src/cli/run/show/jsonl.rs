@@ -1,8 +1,10 @@
-//! One JSON line on stdout for each public event (EVENT).
+//! One JSON line on stdout for each public event (EVENT), none lost to a death in between: what was
+//! written is marked beside the log, and a run that goes on begins with what was not (RECOVER-08).
 
 use std::io;
 
 use tenure_core::view::public_events;
+use tenure_local::Published;
 
 use super::{Seen, Show};
 use crate::cli::exit::Failure;
@@ -17,11 +19,14 @@ const BUFFER: usize = 64 * 1024;
 pub(super) struct Lines {
     buffer: Vec<u8>,
     has_reader: bool,
+    mark: Option<Published>,
+    /// The last event that was given.
+    last_seq: u64,
 }
 
 impl Lines {
-    pub(super) fn new() -> Self {
-        Self { buffer: Vec::with_capacity(BUFFER), has_reader: true }
+    pub(super) fn new(mark: Option<Published>) -> Self {
+        Self { buffer: Vec::with_capacity(BUFFER), has_reader: true, mark, last_seq: 0 }
     }
 
     fn write_out(&mut self) -> io::Result<()> {
@@ -46,6 +51,7 @@ impl Show for Lines {
             serde_json::to_writer(&mut self.buffer, &event).map_err(io::Error::from)?;
             self.buffer.push(b'\n');
         }
+        self.last_seq = seen.commit.last_seq();
         if self.buffer.len() >= BUFFER {
             self.write_out()?;
         }
@@ -53,8 +59,13 @@ impl Show for Lines {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        if self.has_reader && !self.buffer.is_empty() {
-            self.write_out()?;
+        if !self.has_reader {
+            return Ok(());
+        }
+        self.write_out()?;
+        let mark = self.mark.as_mut().filter(|_| self.has_reader);
+        if let Some(Err(error)) = mark.map(|mark| mark.write(self.last_seq)) {
+            tracing::warn!(%error, "events may be published twice");
         }
         Ok(())
     }

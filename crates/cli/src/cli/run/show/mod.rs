@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure_core::Commit;
 use tenure_core::view::{Stage, View};
+use tenure_local::Published;
 
 use super::args::Format;
 use crate::cli::exit::Failure;
@@ -50,10 +51,10 @@ pub(super) trait Show: Send {
     fn leave(&mut self) {}
 }
 
-/// The way to show that fits the format and who reads.
-pub(super) fn of(format: Format) -> Box<dyn Show> {
+/// The way to show that fits the format and who reads. `mark` is where it notes what it published.
+pub(super) fn of(format: Format, mark: Option<Published>) -> Box<dyn Show> {
     match format {
-        Format::Jsonl => Box::new(jsonl::Lines::new()),
+        Format::Jsonl => Box::new(jsonl::Lines::new(mark)),
         Format::Json | Format::Quiet => Box::new(Nothing),
         Format::Table if Stream::Stderr.is_terminal() => Box::new(live::Live::new()),
         Format::Table => Box::new(plain::Plain::new()),

@@ -1,0 +1,59 @@
+//! How far the events of a Task have been published outside of this process (RECOVER-08).
+//!
+//! The mark is a file beside the log, written over in place and never synced: what a power loss
+//! takes from it is published again. It is never ahead of the log, as only durable events are
+//! published.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Digits of the number: as many whatever it is, so that one is written over another.
+const DIGITS: usize = 20;
+
+/// The mark of a Task, for whoever publishes its events.
+#[derive(Debug)]
+pub struct Published {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Published {
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, file: None }
+    }
+
+    /// The last event that is known to be published, 0 for none.
+    ///
+    /// # Errors
+    /// It is there and cannot be read.
+    pub fn read(&self) -> io::Result<u64> {
+        match std::fs::read_to_string(&self.path) {
+            Ok(text) => Ok(text.trim_end().parse().unwrap_or(0)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(named(&self.path, &error)),
+        }
+    }
+
+    /// Notes that everything up to event `seq` is published.
+    ///
+    /// # Errors
+    /// It cannot be written: what follows the mark will be published again.
+    pub fn write(&mut self, seq: u64) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let mut options = OpenOptions::new();
+                let opened = options.write(true).create(true).truncate(false).open(&self.path);
+                none.insert(opened.map_err(|error| named(&self.path, &error))?)
+            }
+        };
+        let line = format!("{seq:0DIGITS$}\n");
+        file.write_all_at(line.as_bytes(), 0).map_err(|error| named(&self.path, &error))
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
