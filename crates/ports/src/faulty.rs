@@ -57,6 +57,7 @@ pub struct Faulty<J> {
     script: Mutex<VecDeque<(Option<TaskKey>, Fault)>>,
     is_full: AtomicBool,
     reads_to_fail: AtomicU64,
+    reads_held: Mutex<Option<Gate>>,
     writes: AtomicU64,
 }
 
@@ -68,6 +69,7 @@ impl<J> Faulty<J> {
             script: Mutex::default(),
             is_full: AtomicBool::new(false),
             reads_to_fail: AtomicU64::new(0),
+            reads_held: Mutex::default(),
             writes: AtomicU64::new(0),
         }
     }
@@ -102,6 +104,13 @@ impl<J> Faulty<J> {
     /// The next `count` reads of logs fail.
     pub fn fail_reads(&self, count: u64) {
         self.reads_to_fail.store(count, Ordering::SeqCst);
+    }
+
+    /// Holds every read of a log until the gate is opened.
+    pub fn hold_reads(&self) -> Gate {
+        let gate = Gate::default();
+        *self.reads_held.lock() = Some(gate.clone());
+        gate
     }
 
     /// How many writes were asked for so far.
@@ -177,6 +186,10 @@ impl<J: Journal> Journal for Faulty<J> {
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
+        let held = self.reads_held.lock().clone();
+        if let Some(gate) = held {
+            gate.pass().await;
+        }
         if self.is_read_to_fail() {
             return Err(ReadError::Failed("injected: not read".into()));
         }

@@ -3,17 +3,22 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{
     completing, create, dag, envelope, events, key, node, node_on, replayed, status, until,
 };
 use tenure_core::command::Why;
+use tenure_core::id::{PoolId, SessionId, WalName};
 use tenure_core::status::TaskStatus;
-use tenure_core::{Code, Command, Task};
+use tenure_core::{Code, Command, Commit, Task};
+use tenure_local::MemoryLeases;
 use tenure_ports::faulty::Fault;
-use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
+use tenure_ports::{Faulty, Journal, MemoryJournal};
+use tenure_scheduler::{Config, Scheduler};
 
 /// WAL-06, WAL-10, EVENT-01: nobody is answered, and nothing published, before the append is durable;
 /// readers see the last durable state meanwhile.
@@ -217,4 +222,108 @@ async fn an_unreadable_log_makes_one_task_unavailable() {
         (Code::StorageError, &"replay_failed".into())
     );
     assert_eq!(status(&second, &good).await, TaskStatus::Running);
+}
+
+/// WAL-06: a node that stops has the appends in flight finish: what it leaves behind no longer changes.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_has_its_appends_finish() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let gate = node.journal().hold_next();
+    let (asking, task) = (node.clone(), key.clone());
+    let pause =
+        async move { asking.command(&task, envelope(), Command::PauseTask(Why::default())).await };
+    let paused = tokio::spawn(pause);
+    while !node.journal().is_spent() {
+        tokio::task::yield_now().await;
+    }
+    let stopping = node.clone();
+    let stopped = tokio::spawn(async move { stopping.stop().await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!stopped.is_finished(), "it waits for the append");
+    gate.open();
+    stopped.await.unwrap();
+    assert_eq!(events(&node, &key).await.last(), Some(&"task_paused"));
+    let answer = paused.await.unwrap();
+    assert!(answer.is_ok() || answer.unwrap_err().code == Code::Unavailable);
+}
+
+/// ID-03, IDEM-03: a create of an id whose log is being read just now is judged once it is known.
+#[tokio::test(start_paused = true)]
+async fn a_create_of_a_task_that_is_being_read_is_judged_by_it() {
+    let first = node().await;
+    let envelope = envelope();
+    let policy = tenure_core::status::Policy::Auto;
+    let made = first.create(envelope.clone(), dag("t", "a"), policy).await.unwrap();
+    first.stop().await;
+    let second = node_on(Arc::clone(first.journal())).await;
+    let gate = second.journal().hold_reads();
+    let again = second.create(envelope, dag("t", "a"), policy);
+    let other = create(&second, dag("t", "b"));
+    let opened = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        gate.open();
+    };
+    let (again, other, ()) = tokio::join!(again, other, opened);
+    assert_eq!(again.unwrap().reply.written, made.reply.written);
+    assert_eq!(other.unwrap_err().code, Code::TaskIdConflict);
+    let created = events(&second, &key("t")).await;
+    assert_eq!(created.iter().filter(|event| **event == "task_created").count(), 1);
+}
+
+/// The log of a Task whose creation broke off before it had one whole commit: the id is not free, and
+/// there is nothing to read.
+#[derive(Default)]
+struct Unborn(MemoryJournal);
+
+impl Journal for Unborn {
+    async fn create(
+        &self,
+        _: &TaskKey,
+        _: &WalName,
+        _: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        Err(AppendError::TaskExists)
+    }
+
+    async fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.0.append(key, after, commits).await
+    }
+
+    async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        self.0.read(key, after, each).await
+    }
+
+    async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
+        self.0.entry(key).await
+    }
+
+    async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
+        self.0.entries(session).await
+    }
+
+    fn release(&self, key: &TaskKey) {
+        self.0.release(key);
+    }
+}
+
+/// Mechanisms 14: whether such a creation will ever count is not known before a restart, and who asks
+/// for it again is told so: he is neither refused for good nor kept waiting.
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_broke_off_is_answered_as_unknown() {
+    let config = Config::embedded(PoolId::new(common::POOL).unwrap());
+    let node = Scheduler::start(Arc::<Unborn>::default(), Arc::<MemoryLeases>::default(), config);
+    let node = node.await.unwrap();
+    let policy = tenure_core::status::Policy::Auto;
+    let create = node.create(envelope(), dag("t", "a"), policy);
+    let answer = tokio::time::timeout(Duration::from_secs(60), create).await.expect("an answer");
+    assert_eq!(answer.unwrap_err().code, Code::Unavailable);
 }

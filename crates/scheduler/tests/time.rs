@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
-    POOL, cancel, completing, create, dag, envelope, events, node, status, step_status, until,
-    with_policy, workers,
+    POOL, cancel, completing, create, dag, envelope, events, node, replayed, status, step_status,
+    until, with_policy, workers,
 };
 use tenure_core::Command;
 use tenure_core::command::{RunAndWhy, Why};
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::record::{Backoff, RetryPolicy};
-use tenure_core::status::{StepStatus, TaskStatus};
-use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
+use tenure_core::status::{Policy, StepStatus, TaskStatus};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
+use tenure_ports::faulty::Fault;
 use tokio::time::Instant;
 
 /// LEASE-07, LEASE-10, LEASE-16: a worker that falls silent loses its Step within the lease and one
@@ -223,4 +224,94 @@ async fn a_paused_task_is_claimed_from_only_after_it_resumes() {
     assert_eq!(step_status(&node, &key, "a").await, StepStatus::Ready);
     node.command(&key, envelope(), Command::ResumeTask(Why::default())).await.unwrap();
     node.wait_for_end(&key).await.unwrap();
+}
+
+/// A worker that runs for so long.
+fn slow(node: &common::Node, seconds: u64) -> common::Pool {
+    workers(node, 1, move |ctx| async move {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        Ok(ctx.complete(None)?)
+    })
+}
+
+/// LEASE-07: after this process stood still, its workers are heard before any lease is judged; one
+/// that stays silent then loses its Step after all.
+#[tokio::test(start_paused = true)]
+async fn a_standstill_costs_no_living_worker_its_lease() {
+    let node = node().await;
+    let living = slow(&node, 300);
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    for _ in 0..3 {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    node.wait_for_end(&key).await.unwrap();
+    assert!(!events(&node, &key).await.contains(&"task_step_lease_expired"));
+    drop(living);
+
+    let id = AgentId::new("silent").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0 });
+    let key = create(&node, dag("u", "a")).await.unwrap();
+    assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let stood_still = Instant::now();
+    until(&node, &key, |task| task.tally().held() == 0).await;
+    let took = stood_still.elapsed();
+    assert!(took >= Duration::from_secs(10) && took <= Duration::from_secs(14), "{took:?}");
+}
+
+/// CTX-11: a Task that cannot answer just now costs no other Task its lease, and its own holder
+/// hears nothing rather than a wrong word.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_waits_for_no_single_task() {
+    let node = node().await;
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 2, seen: 0 });
+    let mut held = Vec::new();
+    for task in ["slow", "fast"] {
+        create(&node, dag(task, "a")).await.unwrap();
+        let Some(Delivery::Grant(claim)) = inbox.recv().await else { panic!("a grant comes") };
+        held.push(Holding::of(&claim));
+    }
+    let gate = node.journal().hold_reads();
+    node.journal().next(Fault::UnknownKept);
+    let paused = Command::PauseTask(Why::default());
+    node.command(&held[0].task, envelope(), paused).await.unwrap_err();
+    let asked = Instant::now();
+    let pulses = link.heartbeat(&held).await;
+    assert!(asked.elapsed() <= Duration::from_millis(2_100), "{:?}", asked.elapsed());
+    assert_eq!(pulses, [Pulse::Unknown, Pulse::Renewed { cancel_requested: false }]);
+    gate.open();
+    let pulses = link.heartbeat(&held).await;
+    assert!(pulses.iter().all(|pulse| matches!(pulse, Pulse::Renewed { .. })), "{pulses:?}");
+}
+
+/// RECOVER-09: what falls due all at once is written in appends of a bounded size, and all of it.
+#[tokio::test(start_paused = true)]
+async fn what_falls_due_at_once_is_written_in_bounded_appends() {
+    let steps = 1_500;
+    let node = node().await;
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: steps, seen: 0 });
+    let policy = RetryPolicy {
+        max_attempts: Some(1),
+        start_to_close_ms: Some(5_000),
+        ..RetryPolicy::default()
+    };
+    let names: Vec<String> = (0..steps).map(|n| format!("s{n}")).collect();
+    let mut input = with_policy(dag("t", &names.join(" ")), policy);
+    input.completion = Some(Policy::Manual);
+    let key = create(&node, input).await.unwrap();
+    for _ in 0..steps {
+        assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    }
+    let before = node.journal().writes();
+    until(&node, &key, |task| task.tally().of(StepStatus::Failed) == 1_500).await;
+    let appends = node.journal().writes() - before;
+    assert!((2..=20).contains(&appends), "{appends} appends");
+    assert_eq!(replayed(&node, &key).await.tally().of(StepStatus::Failed), 1_500);
 }

@@ -207,6 +207,25 @@ async fn a_failed_directory_sync_takes_the_creation_back() {
     world.goes_on().await;
 }
 
+/// Mechanisms 14: a session's own directory that did not become durable is synced again before the
+/// next creation in it counts, although it is there by then.
+#[tokio::test]
+async fn a_failed_sync_of_a_new_directory_is_made_up_for() {
+    let mut world = World::empty();
+    let commit = world.history.create();
+    let (key, name) = (world.history.key.clone(), world.history.wal_name.clone());
+    world.disk.fail([Op::SyncDir]);
+    let result = world.journal.create(&key, &name, vec![commit.clone()]).await;
+    assert!(matches!(result, Err(AppendError::Failed(_))), "{result:?}");
+    let tasks = world.path.parent().unwrap().parent().unwrap().to_owned();
+    world.disk.take();
+    world.journal.create(&key, &name, vec![commit]).await.unwrap();
+    let synced = world.disk.take();
+    let synced = synced.iter().position(|did| *did == Did::SyncedDir(tasks.clone()));
+    assert!(synced.is_some(), "the directory of sessions was synced again");
+    world.goes_on().await;
+}
+
 /// Mechanisms 14: a creation that cannot be taken back is ambiguous and closed; the next start
 /// finds no Task.
 #[tokio::test]
