@@ -25,6 +25,7 @@ pub mod limits;
 pub mod patch;
 pub mod record;
 pub mod reject;
+mod rows;
 pub mod status;
 pub mod table;
 pub mod task;

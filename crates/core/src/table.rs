@@ -4,12 +4,13 @@
 //! Task (with a value that entered the core from outside), so ids chosen by a hostile client do
 //! not collide on purpose.
 
-use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash};
 use core::ops::{Index, IndexMut};
 
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
+
+use crate::rows::Rows;
 
 /// A record that is found by a key of its own.
 pub trait Keyed {
@@ -25,7 +26,7 @@ pub type Pos = u32;
 /// Records in order of arrival, found by position or by key.
 #[derive(Debug, Clone)]
 pub struct Table<T> {
-    rows: Vec<T>,
+    rows: Rows<T>,
     index: HashTable<Slot>,
     hash: FixedState,
 }
@@ -49,12 +50,11 @@ impl Slot {
 impl<T: Keyed> Table<T> {
     /// An empty table whose index is hashed with `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { rows: Vec::new(), index: HashTable::new(), hash: FixedState::with_seed(seed) }
+        Self { rows: Rows::new(), index: HashTable::new(), hash: FixedState::with_seed(seed) }
     }
 
-    /// Makes room for `more` records.
+    /// Makes room in the index for `more` records.
     pub fn reserve(&mut self, more: usize) {
-        self.rows.reserve(more);
         self.index.reserve(more, |slot| Slot::whole(slot.hash));
     }
 
@@ -103,11 +103,11 @@ impl<T: Keyed> Table<T> {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.len() == 0
     }
 
     /// All records, oldest first.
-    pub fn iter(&self) -> core::slice::Iter<'_, T> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
         self.rows.iter()
     }
 

@@ -8,7 +8,7 @@ use tenure_core::command::references::unknown_artifact;
 use tenure_core::command::relate::check_blocks;
 use tenure_core::command::{Link, Operator, check_session, check_tool};
 use tenure_core::id::{ArtifactId, Ref, SessionId, TaskId, WalName};
-use tenure_core::status::{EdgeKind, EdgeStatus, Policy};
+use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
@@ -85,11 +85,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         if to != from.task_id {
             self.read(&key(&from.session_id, &to), |_| ()).await?;
         }
-        let (blocker, blocked) = match link.kind {
-            EdgeKind::Blocks => (from.task_id.clone(), to),
-            EdgeKind::BlockedBy => (to, from.task_id.clone()),
-            _ => return Ok(()),
-        };
+        let Some((blocker, blocked)) = link.blocking(&from.task_id) else { return Ok(()) };
         let edges = self.blocking(&from.session_id, [&blocker, &blocked]).await?;
         check_blocks(&blocker, &blocked, &edges)
     }
@@ -104,10 +100,15 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let mut work: Vec<TaskId> = seen.iter().cloned().collect();
         let mut edges = Vec::new();
         while let Some(task) = work.pop() {
+            let blocks = |task: &Task| task.durable().blocking_edges();
             let stored = found(self.read(&key(session, &task), blocks).await)?;
             for (blocker, blocked) in stored.unwrap_or_default() {
                 for end in [&blocker, &blocked] {
-                    if seen.len() < LOOKED_AT_MAX && seen.insert(end.clone()) {
+                    if seen.len() >= LOOKED_AT_MAX {
+                        tracing::warn!(task = %task, "not all tasks that block each other were seen");
+                        return Ok(edges);
+                    }
+                    if seen.insert(end.clone()) {
                         work.push(end.clone());
                     }
                 }
@@ -116,21 +117,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
         Ok(edges)
     }
-}
-
-/// The `blocks` edges in force that a Task stores.
-fn blocks(task: &Task) -> Vec<(TaskId, TaskId)> {
-    let view = task.durable();
-    let active = view.edges().filter(|edge| edge.status == EdgeStatus::Active);
-    let edges = active.filter_map(|edge| {
-        let other = TaskId::new(edge.to.as_str()).ok()?;
-        match edge.kind {
-            EdgeKind::Blocks => Some((task.task_id().clone(), other)),
-            EdgeKind::BlockedBy => Some((other, task.task_id().clone())),
-            _ => None,
-        }
-    });
-    edges.collect()
 }
 
 fn key(session: &SessionId, task: &TaskId) -> TaskKey {

@@ -13,6 +13,7 @@ use crate::event::{Body, Linked, Unlinked};
 use crate::id::{BadId, EdgeId, OPAQUE_MAX, Ref, TaskId};
 use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Role};
+use crate::view::View;
 
 impl Tx<'_, '_> {
     /// The shell has checked that the other end exists, and with [`check_blocks`] that a `blocks`
@@ -91,6 +92,32 @@ fn cycle(path: &[&TaskId]) -> Rejection {
 
 fn arrows(path: &[&TaskId]) -> alloc::string::String {
     path.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" -> ")
+}
+
+/// Which of two Tasks an edge of this kind makes wait for the other, as blocker and blocked; none if
+/// it makes neither.
+fn blocking(kind: EdgeKind, from: &TaskId, to: &Ref) -> Option<(TaskId, TaskId)> {
+    let (from, to) = (from.clone(), TaskId::new(to.as_str()).ok()?);
+    match kind {
+        EdgeKind::Blocks => Some((from, to)),
+        EdgeKind::BlockedBy => Some((to, from)),
+        _ => None,
+    }
+}
+
+impl Link {
+    /// What the edge would make wait for what, if it is made in a Task: blocker and blocked.
+    pub fn blocking(&self, from: &TaskId) -> Option<(TaskId, TaskId)> {
+        blocking(self.kind, from, &self.to)
+    }
+}
+
+impl View<'_> {
+    /// The blocking edges in force that this Task stores, each as blocker and blocked.
+    pub fn blocking_edges(&self) -> Vec<(TaskId, TaskId)> {
+        let active = self.edges().filter(|edge| edge.status == EdgeStatus::Active);
+        active.filter_map(|edge| blocking(edge.kind, self.task_id(), &edge.to)).collect()
+    }
 }
 
 /// REL-06: whether `blocker` may block `blocked`, given the `blocks` edges in force that are visible

@@ -1,0 +1,96 @@
+//! A list that never moves what it holds: growing costs the same whatever its length.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+/// Records of a block.
+const BLOCK: usize = 256;
+
+/// Records in order of arrival, in blocks of [`BLOCK`]. Every block but the last is full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rows<T> {
+    blocks: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T> Rows<T> {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self { blocks: Vec::new(), len: 0 }
+    }
+
+    /// Number of records.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a record at the end.
+    pub(crate) fn push(&mut self, row: T) {
+        if self.len.is_multiple_of(BLOCK) {
+            // A Task with few records has one small block; in a large one all are made whole.
+            let room = if self.len == 0 { 0 } else { BLOCK };
+            self.blocks.push(Vec::with_capacity(room));
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            block.push(row);
+            self.len += 1;
+        }
+    }
+
+    /// Takes the newest record out again.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let row = self.blocks.last_mut()?.pop()?;
+        self.len -= 1;
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.pop();
+        }
+        Some(row)
+    }
+
+    /// The record at a position, if there is one.
+    pub(crate) fn get(&self, at: usize) -> Option<&T> {
+        self.blocks.get(at / BLOCK)?.get(at % BLOCK)
+    }
+
+    /// All records, oldest first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
+        self.blocks.iter().flatten()
+    }
+}
+
+impl<T> Index<usize> for Rows<T> {
+    type Output = T;
+    fn index(&self, at: usize) -> &T {
+        &self.blocks[at / BLOCK][at % BLOCK]
+    }
+}
+
+impl<T> IndexMut<usize> for Rows<T> {
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        &mut self.blocks[at / BLOCK][at % BLOCK]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is a list: across the edges of blocks, on the way up and down again.
+    #[test]
+    fn it_is_a_list() {
+        let (mut rows, mut list) = (Rows::new(), Vec::new());
+        for n in 0..3 * BLOCK + 2 {
+            rows.push(n);
+            list.push(n);
+            assert_eq!((rows.len(), rows.get(n), rows.get(n + 1)), (list.len(), Some(&n), None));
+        }
+        rows[BLOCK] = 7;
+        list[BLOCK] = 7;
+        assert!(rows.iter().eq(&list) && rows.iter().rev().eq(list.iter().rev()));
+        while let Some(row) = rows.pop() {
+            assert_eq!(list.pop(), Some(row));
+            assert!(rows.len() == list.len() && rows.iter().eq(&list));
+        }
+        assert_eq!((list.len(), rows), (0, Rows::new()));
+    }
+}
