@@ -23,6 +23,7 @@
 mod assemble;
 mod decode;
 mod encode;
+pub mod frame;
 
 pub use assemble::Assembler;
 pub use decode::{Line, LineError, decode_line};

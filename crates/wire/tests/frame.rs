@@ -1,0 +1,126 @@
+//! Frames of a partition's stream: bytes that were once written are read for ever, and no bytes at
+//! all bring a reader down.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use proptest::prelude::*;
+use tenure_core::status::TaskStatus;
+use tenure_wire::stored::frame::{
+    Chunk, CommitHead, FRAME_VERSION, FrameError, Header, Named, decode, decode_chunk,
+    encode_header,
+};
+
+fn head(task: &str, len: u32) -> CommitHead {
+    CommitHead {
+        session_id: "s".parse().unwrap(),
+        task_id: task.parse().unwrap(),
+        first_seq: 1,
+        last_seq: 3,
+        created_at: 1_700_000_000_000,
+        prev: 0,
+        len,
+        named: Some(Named { title: "Title".into(), wal_name: "t".parse().unwrap() }),
+        ended: None,
+        archived: false,
+    }
+}
+
+fn commits() -> Header {
+    let later = CommitHead {
+        first_seq: 4,
+        last_seq: 4,
+        prev: 7,
+        named: None,
+        ended: Some(TaskStatus::Completed),
+        archived: true,
+        ..head("u", 2)
+    };
+    Header::Commits { version: FRAME_VERSION, epoch: 5, commits: vec![head("t", 3), later] }
+}
+
+fn frame() -> Vec<u8> {
+    let mut bytes = encode_header(&commits()).unwrap();
+    bytes.extend_from_slice(b"abcde");
+    bytes
+}
+
+/// What was written is read, each commit with its own lines.
+#[test]
+fn a_frame_is_read_as_it_was_written() {
+    let bytes = frame();
+    let read = decode(&bytes).unwrap();
+    assert_eq!(read.header, commits());
+    let lines: Vec<_> =
+        read.commits().map(|(head, lines)| (head.task_id.as_str(), lines)).collect();
+    assert_eq!(lines, [("t", &b"abc"[..]), ("u", &b"de"[..])]);
+    let owner = Header::Owner { version: 1, node: "n".into(), write_level: 1 };
+    let bytes = encode_header(&owner).unwrap();
+    let read = decode(&bytes).unwrap();
+    assert_eq!((read.commits().count(), read.header), (0, owner));
+}
+
+/// P02: the form on disk. A change of it is a new version.
+#[test]
+fn golden_bytes_stay_readable() {
+    let golden = include_bytes!("golden/frame-v1.bin");
+    assert_eq!(decode(golden).unwrap().header, commits());
+    assert_eq!(&frame()[..], golden, "the same frame is written as the same bytes");
+}
+
+/// Every changed byte of a header is noticed; a body of another length is.
+#[test]
+fn damage_is_noticed() {
+    let bytes = frame();
+    let body = bytes.len() - 5;
+    for at in 0..body {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            assert!(decode(&changed).is_err(), "byte {at}, bit {bit}");
+        }
+    }
+    for len in 0..bytes.len() {
+        assert!(decode(&bytes[..len]).is_err(), "{len} bytes of it");
+    }
+    let longer = [&bytes[..], b"x"].concat();
+    assert_eq!(decode(&longer), Err(FrameError::Body { expected: 5, found: 6 }));
+    let later = Header::Commits { version: FRAME_VERSION + 1, epoch: 1, commits: Vec::new() };
+    let later = encode_header(&later).unwrap();
+    assert_eq!(decode(&later), Err(FrameError::Version(FRAME_VERSION + 1)));
+}
+
+#[test]
+fn chunks_make_up_their_frame() {
+    let bytes = frame();
+    let parts: Vec<&[u8]> = bytes.chunks(10).collect();
+    let of = u32::try_from(parts.len()).unwrap();
+    let mut whole = Vec::new();
+    for (index, part) in (0..).zip(&parts) {
+        let chunk = Chunk { index, of, part };
+        let sent = chunk.encode();
+        assert_eq!(decode_chunk(&sent), Some(chunk));
+        assert_eq!(decode(&sent), Err(FrameError::NoFrame));
+        whole.extend_from_slice(decode_chunk(&sent).unwrap().part);
+    }
+    assert_eq!(whole, bytes);
+    assert_eq!(decode_chunk(&bytes), None);
+    assert_eq!(decode_chunk(&Chunk { index: 2, of: 2, part: b"" }.encode()), None, "out of range");
+}
+
+proptest! {
+    /// No bytes make a reader panic or take what is not there.
+    #[test]
+    fn no_bytes_bring_a_reader_down(mut bytes in prop::collection::vec(any::<u8>(), 0..200), framed: bool) {
+        if framed {
+            let header = bytes.clone();
+            bytes = b"TNF1".to_vec();
+            bytes.extend_from_slice(&u32::try_from(header.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+            bytes.extend_from_slice(&header);
+        }
+        if let Ok(frame) = decode(&bytes) {
+            prop_assert_eq!(frame.commits().map(|(_, lines)| lines.len()).sum::<usize>(), frame.body.len());
+        }
+        let _ = decode_chunk(&bytes);
+    }
+}
