@@ -64,6 +64,8 @@ pub struct Credit {
     pub free: u64,
     /// Grants it has seen from this node since it joined.
     pub seen: u64,
+    /// Rises with every statement: an older one that comes later says nothing.
+    pub number: u64,
 }
 
 /// A report that is durable.
@@ -91,8 +93,9 @@ pub enum Pulse {
 
 /// A worker's end of the bus.
 ///
-/// Every call is sent when it is made, in the order of the calls; the returned future only waits
-/// for the answer. `Err` with a retryable code (`unavailable`, `storage_error`) says nothing about
+/// What tells (`credit`, `report`, `end_run`, `release`, `leave`) is sent when it is called; the
+/// returned future only waits for the answer. A report that refers to artifacts of other Tasks may
+/// be overtaken by a later one. `Err` with a retryable code (`unavailable`, `storage_error`) says nothing about
 /// what happened: repeat the call.
 pub trait WorkerPort: Send + Sync + 'static {
     /// Waits for the answer to a call.

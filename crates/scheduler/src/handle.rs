@@ -116,7 +116,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             session_id: envelope.caller.session_id.clone(),
             task_id: input.task_id()?.clone(),
         };
-        self.check_artifacts(&key.session_id, input.foreign_artifacts()).await?;
+        self.check_artifacts(&key.session_id, input.foreign_artifacts(&key.task_id)).await?;
         let parent = self.parent_of(&key, input.parent_task_id.as_ref()).await?;
         let digest = crate::edge::create_digest(&envelope, &input)?;
         let exists = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?.is_some();

@@ -26,7 +26,6 @@ pub use clock::Clock;
 pub use config::Config;
 pub use handle::Scheduler;
 pub use node::Appended;
-pub use partition::{hash as partition_hash, of as partition_of};
 pub use pool::Worker;
 pub use task::open::{load, load_until};
 pub use worker::WorkerLink;

@@ -74,8 +74,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
     ) -> Result<ActorRef<TaskMsg>, Rejection> {
         self.directory.get_or(key, || {
             let partitions = self.partitions.lock();
-            let at = crate::partition::of(key, partitions.len());
-            let supervisor = partitions.get(at).cloned().ok_or_else(|| stopped("the node"))?;
+            let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
+            let supervisor = partitions
+                .get(key.partition(count) as usize)
+                .cloned()
+                .ok_or_else(|| stopped("the node"))?;
             drop(partitions);
             let arguments = Arguments { key: key.clone(), node: Arc::clone(self), begin };
             ActorRuntime::spawn_linked_instant(None, TaskActor::new(), arguments, supervisor)

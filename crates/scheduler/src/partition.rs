@@ -6,24 +6,10 @@
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use crate::node::Node;
 use crate::task::{Begin, Msg as TaskMsg};
-
-/// FNV-1a 64 over session, a zero byte, and task (OWN-01).
-pub fn hash(key: &TaskKey) -> u64 {
-    let bytes = key.session_id.as_str().bytes().chain([0]).chain(key.task_id.as_str().bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-/// The partition of a Task among `count` (OWN-01).
-pub fn of(key: &TaskKey, count: usize) -> usize {
-    usize::try_from((hash(key) >> 32) % (count.max(1) as u64)).unwrap_or(0)
-}
 
 /// What a supervisor is told: nothing but what happens to its children.
 #[derive(Debug)]

@@ -59,7 +59,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         if let Command::LinkTasks(link) = command {
             self.check_link(of, link).await?;
         }
-        self.check_artifacts(&of.session_id, command.foreign_artifacts()).await
+        self.check_artifacts(&of.session_id, command.foreign_artifacts(&of.task_id)).await
     }
 
     /// ART-05.
@@ -71,7 +71,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         for (task, artifact) in artifacts {
             let (key, id) = (key(session, &task), artifact.clone());
             let has = self.read(&key, move |task| task.durable().artifact(&id).is_some()).await;
-            if found(has)? != Some(true) {
+            // RECOVER-04: of a Task that cannot be read nothing is known to exist.
+            if found(has.or_else(damaged_has_none))? != Some(true) {
                 return Err(unknown_artifact(&Ref::new(format!("{task}/{artifact}"))?));
             }
         }
@@ -96,7 +97,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         session: &SessionId,
         ends: [&TaskId; 2],
     ) -> Result<Vec<(TaskId, TaskId)>, Rejection> {
-        let mut seen: BTreeSet<TaskId> = ends.into_iter().cloned().collect();
+        let mut seen: BTreeSet<TaskId> = ends.iter().copied().cloned().collect();
         let mut work: Vec<TaskId> = seen.iter().cloned().collect();
         let mut edges = Vec::new();
         while let Some(task) = work.pop() {
@@ -104,16 +105,15 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             let stored = found(self.read(&key(session, &task), blocks).await)?;
             for (blocker, blocked) in stored.unwrap_or_default() {
                 for end in [&blocker, &blocked] {
-                    if seen.len() >= LOOKED_AT_MAX {
-                        tracing::warn!(task = %task, "not all tasks that block each other were seen");
-                        return Ok(edges);
-                    }
-                    if seen.insert(end.clone()) {
+                    if seen.len() < LOOKED_AT_MAX && seen.insert(end.clone()) {
                         work.push(end.clone());
                     }
                 }
                 edges.push((blocker, blocked));
             }
+        }
+        if seen.len() >= LOOKED_AT_MAX {
+            tracing::warn!(ends = ?ends, "not all tasks that block each other were looked at");
         }
         Ok(edges)
     }
@@ -121,6 +121,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 
 fn key(session: &SessionId, task: &TaskId) -> TaskKey {
     TaskKey { session_id: session.clone(), task_id: task.clone() }
+}
+
+fn damaged_has_none(refused: Rejection) -> Result<bool, Rejection> {
+    if refused.details.get("kind").is_some_and(|kind| kind == crate::task::open::REPLAY_FAILED) {
+        return Ok(false);
+    }
+    Err(refused)
 }
 
 /// A Task that does not exist is an answer, not a failure.

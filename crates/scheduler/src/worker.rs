@@ -70,7 +70,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             pool.note_credit(&self.worker.id, room);
         }
         let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
-        let sent = if command.foreign_artifacts().is_empty() {
+        let sent = if command.foreign_artifacts(&task.task_id).is_empty() {
             self.scheduler.send(task, envelope, command, Lane::Reports)
         } else {
             Ok(self.send_checked(task.clone(), envelope, command))

@@ -188,3 +188,32 @@ async fn an_ended_task_is_made_again() {
     let made = made.unwrap();
     assert_eq!((made.kind, made.to.as_str()), (EdgeKind::RetryOf, "old"));
 }
+
+/// ART-05, RECOVER-04: a report may name an artifact that comes with it by its full name; one of a
+/// Task whose log is damaged is unknown, and costs the report no more than that.
+#[tokio::test(start_paused = true)]
+async fn a_report_names_its_own_artifacts_in_full() {
+    let node = node().await;
+    let _workers = common::workers(&node, 1, |ctx| async move {
+        let name = format!("{}/made", ctx.task_id());
+        let artifact = ArtifactInput {
+            artifact_id: "made".parse().unwrap(),
+            name: "made".into(),
+            description: None,
+            media_type: None,
+            kind: ArtifactKind::File,
+            uri: None,
+            data: None,
+            size_bytes: None,
+            digest: None,
+            state: ArtifactState::Available,
+        };
+        ctx.attach(artifact);
+        let body = Body::Ref(Ref::new(name)?);
+        let value = Value { content_type: "text/plain".into(), body };
+        Ok(ctx.complete(Some(value))?)
+    });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+}

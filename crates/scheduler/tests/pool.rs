@@ -55,7 +55,7 @@ async fn credits_are_absolute() {
     let (link, mut inbox) =
         node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     for _ in 0..5 {
-        link.credit(Credit { free: 2, seen: 0 });
+        link.credit(Credit { free: 2, seen: 0, number: 1 });
     }
     let key = create(&node, dag("t", "a b c d")).await.unwrap();
     let mut grants = Vec::new();
@@ -64,8 +64,8 @@ async fn credits_are_absolute() {
         grants.push(grant);
     }
     assert_eq!(node.read(&key, |t| t.tally().held()).await.unwrap(), 2);
-    link.credit(Credit { free: 1, seen: 2 });
-    link.credit(Credit { free: 2, seen: 0 }); // Late: it saw less.
+    link.credit(Credit { free: 1, seen: 2, number: 2 });
+    link.credit(Credit { free: 2, seen: 0, number: 1 }); // Late: it was said before.
     let Some(Delivery::Grant(_)) = inbox.recv().await else { panic!("a grant") };
     until(&node, &key, |t| t.tally().held() == 3).await;
     assert!(inbox.try_recv().is_err());
@@ -136,7 +136,7 @@ async fn a_step_waits_for_a_worker_with_its_handler() {
     let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
     let (link, mut inbox) =
         node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), other).unwrap();
-    link.credit(Credit { free: 4, seen: 0 });
+    link.credit(Credit { free: 4, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(inbox.try_recv().is_err());
@@ -150,7 +150,7 @@ async fn a_grant_that_reaches_nobody_is_released() {
     let node = node().await;
     let (link, inbox) =
         node.join(AgentId::new("gone").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0 });
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
     drop(inbox);
     let key = create(&node, dag("t", "a")).await.unwrap();
     until(&node, &key, |t| t.tally().held() == 0).await;

@@ -27,7 +27,7 @@ async fn a_silent_worker_loses_its_step_within_lease_and_tick() {
     let node = node().await;
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0 });
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
     let started = Instant::now();
@@ -184,7 +184,7 @@ async fn a_holder_that_does_not_stop_delays_the_end_by_the_wait_limit() {
     let node = node().await;
     let (link, mut inbox) =
         node.join(AgentId::new("deaf").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0 });
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
     let started = Instant::now();
@@ -252,7 +252,7 @@ async fn a_standstill_costs_no_living_worker_its_lease() {
 
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0 });
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("u", "a")).await.unwrap();
     assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -269,7 +269,7 @@ async fn a_heartbeat_waits_for_no_single_task() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 2, seen: 0 });
+    link.credit(Credit { free: 2, seen: 0, number: 1 });
     let mut held = Vec::new();
     for task in ["slow", "fast"] {
         create(&node, dag(task, "a")).await.unwrap();
@@ -296,7 +296,7 @@ async fn what_falls_due_at_once_is_written_in_bounded_appends() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: steps, seen: 0 });
+    link.credit(Credit { free: steps, seen: 0, number: 1 });
     let policy = RetryPolicy {
         max_attempts: Some(1),
         start_to_close_ms: Some(5_000),

@@ -1,16 +1,20 @@
 //! `agent.dispatch_worker`: a licence for one worker to claim one Step (DISP).
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::tx::Did;
 use super::{Dispatch, Tx};
+use crate::eligibility::{is_assigned_elsewhere, is_in_scope};
 use crate::event::{Body, RunDispatched};
-use crate::id::{AgentId, Millis, PoolId, RunId};
+use crate::id::{AgentId, HandlerName, Millis, PoolId, RunId};
 use crate::patch::deduplicated;
+use crate::record::StepSpec;
 use crate::reject::{Code, Rejection};
-use crate::status::RunState;
+use crate::status::{RunState, StepStatus};
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::{Made, Run, Taken, Task};
@@ -44,6 +48,37 @@ impl Task {
         let open = self.volatile.to_take.get(pool).filter(|_| self.gives_out());
         let runs = open.into_iter().flatten().map(|&pos| &self.runs[pos]);
         runs.filter(move |run| run.expires_at.is_none_or(|at| at > now))
+    }
+
+    /// The oldest Run that is something for a worker: it takes none whose ready Steps are all for
+    /// others, by assignee (CLAIM-13) or handler. One with nothing ready is for anybody (DISP-12).
+    pub fn run_for(
+        &self,
+        (worker, pool): (&AgentId, &PoolId),
+        handlers: Option<&[HandlerName]>,
+        now: Millis,
+    ) -> Option<&Run> {
+        let fits = |spec: &StepSpec| {
+            !is_assigned_elsewhere(&self.head, spec, worker)
+                && handlers.is_none_or(|known| known.contains(&spec.handler))
+        };
+        self.runs_to_take(pool, now).find(|run| {
+            let (mut ready, mut for_others) = (self.ready_in_scope(run), false);
+            ready.any(|spec| {
+                for_others |= !fits(spec);
+                fits(spec)
+            }) || !for_others
+        })
+    }
+
+    fn ready_in_scope<'a>(&'a self, run: &'a Run) -> impl Iterator<Item = &'a Arc<StepSpec>> {
+        let is_ready = |pos: Pos| self.steps[pos].state.status == StepStatus::Ready;
+        let scoped = run.allowed_step_ids.iter().flat_map(|ids| ids.iter());
+        let scoped = scoped.filter_map(|id| self.find_step(id)).filter(move |&pos| is_ready(pos));
+        let all =
+            self.derived.ready.get(&run.worker_pool_id).filter(|_| run.allowed_step_ids.is_none());
+        let all = all.into_iter().flat_map(BTreeMap::values).flatten().copied();
+        scoped.chain(all).map(|pos| &self.steps[pos].spec).filter(|spec| is_in_scope(run, spec))
     }
 
     /// Remembers who took an unclaimed Run (DISP-16), until `until`: only memory knows, and an

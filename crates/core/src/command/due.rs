@@ -61,7 +61,7 @@ impl Task {
             start.map(|&(at, pos)| (at, Due::ScheduleToStart(pos))),
             self.start_to_close().map(|(at, pos)| (at, Due::StartToClose(pos))),
             self.deadline().map(|at| (at, Due::Deadline)),
-            timers.run_expiry.first().map(|&(at, pos)| (at, Due::RunExpiry(pos))),
+            self.volatile.run_expiry.first().map(|&(at, pos)| (at, Due::RunExpiry(pos))),
             stopping.map(|(at, run)| (at, Due::Stopping(run))),
             closing.map(|request| (request.deadline_at, Due::Closing)),
         ]

@@ -58,20 +58,20 @@ impl Value {
 }
 
 /// Artifacts of other Tasks that these refs name: the shell asks whether they exist (ART-05).
-fn foreign<'a>(refs: impl Iterator<Item = &'a Ref>) -> Vec<(TaskId, ArtifactId)> {
+fn foreign<'a>(own: &TaskId, refs: impl Iterator<Item = &'a Ref>) -> Vec<(TaskId, ArtifactId)> {
     let targets = refs.filter_map(|r| r.target().ok());
     let foreign = targets.filter_map(|target| match target {
-        Target::Of(task, artifact) => Some((task, artifact)),
-        Target::Own(_) | Target::Elsewhere => None,
+        Target::Of(task, artifact) if task != *own => Some((task, artifact)),
+        Target::Of(..) | Target::Own(_) | Target::Elsewhere => None,
     });
     foreign.collect()
 }
 
 impl Command {
-    /// Artifacts of other Tasks that the command refers to. The shell looks them up beforehand and
-    /// refuses with [`unknown_artifact`] what does not exist.
-    pub fn foreign_artifacts(&self) -> Vec<(TaskId, ArtifactId)> {
-        foreign(self.references().map(|(_, r)| r))
+    /// Artifacts of other Tasks than `own` that the command refers to. The shell looks them up
+    /// beforehand and refuses with [`unknown_artifact`] what does not exist.
+    pub fn foreign_artifacts(&self, own: &TaskId) -> Vec<(TaskId, ArtifactId)> {
+        foreign(own, self.references().map(|(_, r)| r))
     }
 
     /// What the command refers to, with the index of the operation that does.
@@ -96,8 +96,8 @@ impl Command {
 impl CreateTask {
     /// Artifacts of other Tasks that the Steps' inputs refer to, for the shell as those of a
     /// [`Command`].
-    pub fn foreign_artifacts(&self) -> Vec<(TaskId, ArtifactId)> {
-        foreign(self.steps.iter().filter_map(|s| value_ref(s.input.as_ref())))
+    pub fn foreign_artifacts(&self, own: &TaskId) -> Vec<(TaskId, ArtifactId)> {
+        foreign(own, self.steps.iter().filter_map(|s| value_ref(s.input.as_ref())))
     }
 }
 

@@ -50,8 +50,6 @@ pub struct Timers {
     pub schedule_to_start: BTreeSet<(Millis, Pos)>,
     /// A held Step took too long (S14).
     pub start_to_close: BTreeSet<(Millis, Pos)>,
-    /// An unused Run ran out (R09).
-    pub run_expiry: BTreeSet<(Millis, Pos)>,
 }
 
 /// Which list a Step's timer is in.
@@ -293,17 +291,11 @@ impl Derived {
         if run.state != RunState::Ended {
             self.live_runs.insert(pos);
         }
-        if let Some(at) = expiry(run) {
-            self.timers.run_expiry.insert((at, pos));
-        }
     }
 
     fn take_run(&mut self, pos: Pos, run: &Run) {
         if run.state != RunState::Ended {
             self.live_runs.remove(&pos);
-        }
-        if let Some(at) = expiry(run) {
-            self.timers.run_expiry.remove(&(at, pos));
         }
     }
 
@@ -319,11 +311,6 @@ impl Derived {
     pub fn ready_count(&self) -> u32 {
         self.tally.of(StepStatus::Ready)
     }
-}
-
-/// When a Run ends by itself: only while it is unused (2.3).
-fn expiry(run: &Run) -> Option<Millis> {
-    run.expires_at.filter(|_| run.state == RunState::Dispatched)
 }
 
 impl Task {

@@ -15,8 +15,8 @@ impl Task {
         if self.derived != self.derive_again() {
             return Err(format!("indexes differ: {:?} is {:?}", self.derived, self.derive_again()));
         }
-        if self.volatile.to_take != self.volatile.offered_again(&self.runs) {
-            return Err(format!("runs to take differ: {:?}", self.volatile));
+        if !self.volatile.agrees_with(&self.runs) {
+            return Err(format!("unused runs differ: {:?}", self.volatile));
         }
         for (pos, step) in (0..).zip(self.steps.iter()) {
             self.check_step(pos, step).map_err(|e| format!("step {}: {e}", step.spec.step_id))?;

@@ -70,6 +70,8 @@ pub struct Volatile {
     pub stopping: BTreeMap<Pos, Stopping>,
     /// Runs that a worker may take, by pool: unused, as far as the log and this memory know.
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
+    /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
+    pub run_expiry: BTreeSet<(Millis, Pos)>,
 }
 
 /// Who took an unclaimed Run (5.4 `take_run`).
@@ -96,13 +98,19 @@ pub struct Stopping {
 
 impl Volatile {
     fn offer(&mut self, pos: Pos, run: &Run) {
-        let used = self.taken.contains_key(&pos) || self.spent.contains(&pos);
-        if run.state == RunState::Dispatched && !used {
+        if run.state != RunState::Dispatched || self.spent.contains(&pos) {
+            return;
+        }
+        self.run_expiry.extend(run.expires_at.map(|at| (at, pos)));
+        if !self.taken.contains_key(&pos) {
             self.to_take.entry(run.worker_pool_id.clone()).or_default().insert(pos);
         }
     }
 
     fn withdraw(&mut self, pos: Pos, run: &Run) {
+        if let Some(at) = run.expires_at {
+            self.run_expiry.remove(&(at, pos));
+        }
         let Some(pool) = self.to_take.get_mut(&run.worker_pool_id) else { return };
         pool.remove(&pos);
         if pool.is_empty() {
@@ -110,11 +118,12 @@ impl Volatile {
         }
     }
 
-    /// The Runs that a worker may take, found from nothing: what `to_take` must equal.
-    pub(crate) fn offered_again(&self, runs: &Table<Run>) -> BTreeMap<PoolId, BTreeSet<Pos>> {
-        let mut fresh = Self { to_take: BTreeMap::new(), ..self.clone() };
+    /// Whether what is known of unused Runs is what follows from them.
+    pub(crate) fn agrees_with(&self, runs: &Table<Run>) -> bool {
+        let (to_take, run_expiry) = (BTreeMap::new(), BTreeSet::new());
+        let mut fresh = Self { to_take, run_expiry, ..self.clone() };
         (0..).zip(runs.iter()).for_each(|(pos, run)| fresh.offer(pos, run));
-        fresh.to_take
+        (&fresh.to_take, &fresh.run_expiry) == (&self.to_take, &self.run_expiry)
     }
 
     /// Records, or forgets, that a Run was asked to stop; answers what was recorded.

@@ -162,7 +162,10 @@ fn an_artifact_of_another_task_can_be_an_input() {
     let input = serde_json::from_value(json!({"ref": "other/report"})).unwrap();
     let mut given = create_input("a");
     given.steps[0].input = Some(input);
-    assert_eq!(given.foreign_artifacts(), [("other".parse().unwrap(), "report".parse().unwrap())]);
+    assert_eq!(
+        given.foreign_artifacts(&"t".parse().unwrap()),
+        [("other".parse().unwrap(), "report".parse().unwrap())]
+    );
     let mut t = Fixture::create(given, Policy::Manual);
     let held = t.claim("a");
     assert_eq!(t.attempt_of(&held).input_refs[0].as_str(), "other/report");
@@ -272,7 +275,10 @@ fn what_a_report_made_is_there() {
             assert_eq!(no.details["ref"], text);
         }
         let of_another = Command::TaskUpdateStep(report("other/x"));
-        assert_eq!(of_another.foreign_artifacts().len(), 1, "the scheduler looks it up");
+        let own = t.task.task_id();
+        assert_eq!(of_another.foreign_artifacts(own).len(), 1, "the scheduler looks it up");
+        let of_its_own = Command::TaskUpdateStep(report("t/x"));
+        assert_eq!(of_its_own.foreign_artifacts(own), [], "it may come with the same report");
     }
     let with_it = StepReport { artifacts: vec![given(json!({}))], ..reports[0]("x") };
     t.ok_as(&held.caller(), Command::TaskUpdateStep(with_it));

@@ -320,3 +320,20 @@ fn a_run_may_end_after_its_task() {
     assert!(t.ok_as(&ant, decline_run(unused)).commit.is_none());
     assert!(t.ok(cancel_run(unused)).commit.is_none());
 }
+
+/// R05, R09, RUN-02: a Run that ended with nothing claimed ends once: neither its time limit nor a
+/// `cancel_run` writes another end of it.
+#[test]
+fn a_run_that_found_nothing_ends_once() {
+    let mut t = Fixture::manual("a");
+    let run = t.dispatch(POOL);
+    let ant = t.member("ant", run);
+    assert!(t.task.next_due().is_some());
+    t.ok_as(&ant, end_run(run, RunOutcome::Finished));
+    assert_eq!(t.task.next_due(), None);
+    assert!(t.ok(cancel_run(run)).commit.is_none());
+    t.now += 400_000;
+    assert!(t.ok_as(&system(), Command::Due).commit.is_none());
+    t.restart();
+    assert!(t.ok_as(&system(), Command::Due).commit.is_some(), "unused again, and run out (R05)");
+}

@@ -138,7 +138,7 @@ impl Pool {
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) {
-        let credit = Credit { free: 0, seen: 0 };
+        let credit = Credit { free: 0, seen: 0, number: 0 };
         self.state.lock().members.all.push(Member { worker, credit, sent: 0 });
     }
 
@@ -150,7 +150,7 @@ impl Pool {
     /// for this worker's report may use it first.
     pub(crate) fn note_credit(&self, worker: &AgentId, credit: Credit) {
         let mut state = self.state.lock();
-        let member = state.members.of(worker).filter(|m| credit.seen >= m.credit.seen);
+        let member = state.members.of(worker).filter(|m| credit.number > m.credit.number);
         if let Some(member) = member {
             member.credit = credit;
         }

@@ -81,7 +81,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 }
             }
             Waiting::Expired(mut attempt_ids, reason) => {
-                self.forget_leases(&mut attempt_ids);
+                flight.ended.extend(self.take_those_over(&mut attempt_ids));
                 let told = attempt_ids.clone();
                 if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason }) {
                     if reason == LeaseEnd::LeaseExpired {
@@ -202,14 +202,14 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    /// Leases of what is not open in the log are dropped: of Attempts that never came to be, and
-    /// of those renewed once too often.
-    fn forget_leases(&self, attempts: &mut Vec<AttemptId>) {
-        let Life::Known(task) = &self.life else { return };
+    /// Attempts that are not open: those that never came to be, and those renewed once too often.
+    /// Their leases are dropped when the log says so too.
+    fn take_those_over(&self, attempts: &mut Vec<AttemptId>) -> Vec<AttemptId> {
+        let Life::Known(task) = &self.life else { return Vec::new() };
         let is_open = |id: &AttemptId| task.attempt(*id).is_some_and(|a| a.outcome.is_none());
         let (open, over) = std::mem::take(attempts).into_iter().partition(is_open);
         *attempts = open;
-        self.node.drop_leases(over);
+        over
     }
 
     fn claim(&mut self, flight: &mut Flight, command: &Command) -> Option<tenure_core::table::Pos> {
@@ -247,6 +247,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Nothing was written: refusals, replays and no-ops are answered.
     fn answer_refusals(&mut self, myself: &ActorRef<Msg>, flight: Flight) {
+        self.node.drop_leases(flight.ended);
         self.return_credits(myself, flight.unused);
         for held in flight.answers {
             self.answer(held);

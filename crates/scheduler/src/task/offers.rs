@@ -20,7 +20,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &mut self.life else { return };
         while !self.rests && loan.credits() > 0 {
             let now = self.node.clock.now();
-            let next = task.runs_to_take(&loan.worker.pool, now).next();
+            let worker = &loan.worker;
+            let next = task.run_for((&worker.id, &worker.pool), worker.handlers.as_deref(), now);
             let Some(offer) = next.map(|run| RunOffer::of(task, run)) else { break };
             let run_id = offer.run_id;
             let inbox = &loan.worker.inbox;

@@ -137,7 +137,8 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Remembers who claimed by itself, to tell it what it must know.
     fn note_holders(&mut self, claimed: &[AttemptId]) {
         let Life::Known(task) = &self.life else { return };
-        for attempt in claimed.iter().filter_map(|id| task.attempt(*id)) {
+        let claimed = claimed.iter().filter_map(|id| task.attempt(*id));
+        for attempt in claimed.filter(|attempt| attempt.outcome.is_none()) {
             let worker = self.node.worker(&attempt.worker_id);
             self.holders.extend(worker.map(|worker| (attempt.attempt_id, worker)));
         }

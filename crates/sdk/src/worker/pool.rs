@@ -1,6 +1,7 @@
 //! The pool of a worker: takes grants, runs handlers, heartbeats, reports until recorded.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
@@ -25,6 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use super::context::{Reporter, StepContext};
 use super::handler::{HandlerError, Handlers};
+use super::runs::{Early, Signal};
 
 /// Handlers shorter than this get a prefetch of three times the concurrency: the way to the
 /// scheduler and back costs more than they do (mechanisms 8).
@@ -67,6 +69,7 @@ pub(super) struct Shared<P> {
     slots: Semaphore,
     room: Mutex<Room>,
     open: Mutex<HashMap<AttemptId, Open>>,
+    pub(super) early: Mutex<Early>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
     shortest: AtomicU64,
@@ -82,6 +85,8 @@ struct Room {
     seen: u64,
     in_hand: usize,
     accepting: bool,
+    /// Statements of room so far.
+    stated: u64,
     /// Moving average of handler times; none before the first.
     handler_time: Option<Duration>,
 }
@@ -97,10 +102,11 @@ struct Open {
 }
 
 impl Room {
-    fn credit(&self) -> Credit {
+    fn credit(&mut self) -> Credit {
+        self.stated += 1;
         let capacity = if self.accepting { self.concurrency + self.prefetch() } else { 0 };
         let free = capacity.saturating_sub(self.in_hand) as u64;
-        Credit { free, seen: self.seen }
+        Credit { free, seen: self.seen, number: self.stated }
     }
 
     fn prefetch(&self) -> usize {
@@ -135,13 +141,21 @@ impl<P: WorkerPort> WorkerPool<P> {
         options: Options,
     ) -> Self {
         let concurrency = options.concurrency.get();
-        let room = Room { concurrency, seen: 0, in_hand: 0, accepting: true, handler_time: None };
+        let room = Room {
+            concurrency,
+            seen: 0,
+            in_hand: 0,
+            accepting: true,
+            stated: 0,
+            handler_time: None,
+        };
         let shared = Arc::new(Shared {
             port: Arc::new(port),
             handlers,
             slots: Semaphore::new(concurrency),
             room: Mutex::new(room),
             open: Mutex::default(),
+            early: Mutex::default(),
             shortest: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             running: TaskTracker::new(),
@@ -221,9 +235,6 @@ async fn take_deliveries<P: WorkerPort>(
 impl<P: WorkerPort> Shared<P> {
     /// Begins what there is room for.
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult) {
-        if self.open.lock().contains_key(&claim.attempt_id) {
-            return self.make_room(); // A message that came twice runs once.
-        }
         let open = Open {
             holding: Holding::of(&claim),
             renewed: Instant::now(),
@@ -232,13 +243,22 @@ impl<P: WorkerPort> Shared<P> {
             lost: false,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
-        self.open.lock().insert(claim.attempt_id, open);
+        match self.open.lock().entry(claim.attempt_id) {
+            Entry::Occupied(_) => return self.make_room(), // A message that came twice runs once.
+            Entry::Vacant(place) => drop(place.insert(open)),
+        }
         let lease_ms = claim.lease_ms;
         if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
             self.sooner.notify_one();
         }
         if !self.room.lock().accepting {
             cancelled.cancel(); // It crossed our word that there is no more room.
+        }
+        let early = self.early.lock().take(claim.attempt_id);
+        match early {
+            Some(Signal::Stop) => self.ask_to_stop(claim.attempt_id),
+            Some(Signal::Lost) => self.lose(claim.attempt_id),
+            None => {}
         }
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced));
     }
@@ -267,7 +287,9 @@ impl<P: WorkerPort> Shared<P> {
 
     /// CTX-09: the handler may stop by itself, and is ended at the wait limit.
     fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
-        let Some((cancelled, forced)) = self.tokens(attempt) else { return };
+        let Some((cancelled, forced)) = self.tokens(attempt) else {
+            return self.early.lock().note(attempt, Signal::Stop);
+        };
         if cancelled.is_cancelled() {
             return;
         }
@@ -280,11 +302,13 @@ impl<P: WorkerPort> Shared<P> {
     }
 
     fn lose(&self, attempt: AttemptId) {
-        if let Some(open) = self.open.lock().get_mut(&attempt) {
-            open.lost = true;
-            open.cancelled.cancel();
-            open.forced.cancel();
-        }
+        let mut open = self.open.lock();
+        let Some(open) = open.get_mut(&attempt) else {
+            return self.early.lock().note(attempt, Signal::Lost);
+        };
+        open.lost = true;
+        open.cancelled.cancel();
+        open.forced.cancel();
     }
 
     fn tokens(&self, attempt: AttemptId) -> Option<(CancellationToken, CancellationToken)> {
@@ -304,8 +328,9 @@ impl<P: WorkerPort> Shared<P> {
         let ctx = StepContext::new(claim, cancelled.clone(), reporter);
         // A prefetched Step waits here for its slot; one that is no longer wanted does not start.
         let slot = tokio::select! {
-            slot = self.slots.acquire() => slot.ok(),
+            biased;
             () = cancelled.cancelled() => None,
+            slot = self.slots.acquire() => slot.ok(),
         };
         let started = Instant::now();
         if slot.is_some() {

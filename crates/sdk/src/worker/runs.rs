@@ -3,9 +3,10 @@
 //! Losing a claim is normal (CLAIM-09): the Run looks again. Finding nothing is a success
 //! (DISP-12). What cannot be answered now is left alone: the Run is then offered again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use tenure_core::id::CommandId;
+use tenure_core::id::{AttemptId, CommandId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Rejection};
@@ -27,9 +28,52 @@ enum Found {
     Unfit,
 }
 
+/// What came for an Attempt before its claim did: they go different ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    Stop,
+    Lost,
+}
+
+/// Signals for Attempts that are not known, kept while some Run looks for a Step.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    looking: usize,
+    signals: HashMap<AttemptId, Signal>,
+}
+
+impl Early {
+    pub(super) fn note(&mut self, attempt: AttemptId, signal: Signal) {
+        if self.looking > 0 {
+            self.signals.insert(attempt, signal);
+        }
+    }
+
+    pub(super) fn take(&mut self, attempt: AttemptId) -> Option<Signal> {
+        self.signals.remove(&attempt)
+    }
+
+    fn begin(&mut self) {
+        self.looking += 1;
+    }
+
+    fn end(&mut self) {
+        self.looking -= 1;
+        if self.looking == 0 {
+            self.signals.clear();
+        }
+    }
+}
+
 impl<P: WorkerPort> Shared<P> {
     /// Uses the room that the offer took for one Step of its scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
+        self.early.lock().begin();
+        self.look_and_work(run).await;
+        self.early.lock().end();
+    }
+
+    async fn look_and_work(self: &Arc<Self>, run: RunOffer) {
         let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving()) };
         let declined = match found {
             Ok(Found::Step(claim)) => return self.begin(*claim),

@@ -63,7 +63,7 @@ impl Show for Lines {
             return Ok(());
         }
         self.write_out()?;
-        let mark = self.mark.as_mut().filter(|_| self.has_reader);
+        let mark = self.mark.as_mut().filter(|_| self.has_reader && self.last_seq > 0);
         if let Some(Err(error)) = mark.map(|mark| mark.write(self.last_seq)) {
             tracing::warn!(%error, "events may be published twice");
         }
