@@ -1,0 +1,224 @@
+//! Appending to a stream at an expected place, and knowing in the end what became of it.
+//!
+//! An append whose fate is unknown (no answer, a broken connection) is repeated, the same bytes at
+//! the same place, until it is acknowledged, or refused while the message at that place is ours (it
+//! had been stored before) or another's (it never will be). A look at the stream alone proves
+//! nothing: the message may still be on its way (mechanisms 1).
+
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, header};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// The server's code for an expectation that is not met.
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+/// The same, noticed while another append was being replicated.
+const WRONG_LAST_SEQUENCE_IN_FLIGHT: u64 = 10_164;
+
+/// First and longest wait before an append of unknown fate is repeated.
+const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// What became of an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Stored; the sequence of its last message.
+    Stored(u64),
+    /// Another's message stands there: this one never will be stored.
+    Never,
+    /// Refused for another reason: it is not stored, and the place is free.
+    Refused(String),
+    /// The stream ends before what was acknowledged earlier.
+    Lost {
+        /// Where it ends.
+        last: u64,
+    },
+}
+
+/// The one who appends to a stream.
+pub(crate) struct Appender {
+    client: Client,
+    stream: Stream<()>,
+    subject: String,
+    inbox: String,
+    acks: Subscriber,
+    /// Number of the last message that asked for an answer.
+    asked: u64,
+    ack_timeout: Duration,
+}
+
+impl std::fmt::Debug for Appender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Appender").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}
+
+/// What the server says to an append.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    #[serde(default)]
+    seq: u64,
+    error: Option<Refusal>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+/// One try.
+enum Tried {
+    Stored(u64),
+    /// The expectation is not met; where the stream ends, if the server says so.
+    WrongPlace(Option<u64>),
+    Refused(String),
+    Unknown(String),
+}
+
+impl Appender {
+    pub(crate) async fn new(
+        client: Client,
+        stream: Stream<()>,
+        subject: String,
+        ack_timeout: Duration,
+    ) -> Result<Self, String> {
+        let inbox = client.new_inbox();
+        let acks = timeout(ack_timeout, client.subscribe(format!("{inbox}.*"))).await;
+        let acks = acks.map_err(|_| "no answer to a subscription".to_owned())?;
+        let acks = acks.map_err(|error| error.to_string())?;
+        Ok(Self { client, stream, subject, inbox, acks, asked: 0, ack_timeout })
+    }
+
+    /// Appends messages, all or none of them, behind the message `expected`.
+    pub(crate) async fn append(&mut self, expected: u64, messages: &[Bytes]) -> Fate {
+        let (mut wait, mut is_first) = (REPEAT.0, true);
+        loop {
+            match self.try_append(expected, messages).await {
+                Tried::Stored(seq) => return Fate::Stored(seq),
+                Tried::WrongPlace(Some(last)) if last < expected => return Fate::Lost { last },
+                Tried::WrongPlace(_) => {
+                    if let Some(fate) = self.look(expected, messages).await {
+                        return fate;
+                    }
+                }
+                // One that was sent before may still be stored: then only the place tells.
+                Tried::Refused(why) if is_first => return Fate::Refused(why),
+                Tried::Refused(why) | Tried::Unknown(why) => {
+                    tracing::warn!(subject = %self.subject, expected, why, "an append is repeated");
+                }
+            }
+            is_first = false;
+            sleep(wait).await;
+            wait = (wait * 2).min(REPEAT.1);
+        }
+    }
+
+    async fn try_append(&mut self, expected: u64, messages: &[Bytes]) -> Tried {
+        let deadline = Instant::now() + self.ack_timeout;
+        let sent = timeout_at(deadline, self.send(expected, messages)).await;
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Tried::Unknown(error),
+            Err(_) => return Tried::Unknown("it could not be sent".into()),
+        }
+        let asked = format!("{}.{}", self.inbox, self.asked);
+        loop {
+            match timeout_at(deadline, self.acks.next()).await {
+                Ok(Some(answer)) if *answer.subject == *asked => return read(&answer),
+                Ok(Some(_)) => {} // Of an earlier try.
+                Ok(None) => return Tried::Unknown("the connection was closed".into()),
+                Err(_) => return Tried::Unknown("it was not acknowledged in time".into()),
+            }
+        }
+    }
+
+    async fn send(&mut self, expected: u64, messages: &[Bytes]) -> Result<(), String> {
+        self.asked += 1;
+        let reply = format!("{}.{}", self.inbox, self.asked);
+        let batch = (messages.len() > 1).then(|| self.client.new_inbox());
+        let Some((last, before)) = messages.split_last() else { return Err("nothing".into()) };
+        for (at, message) in before.iter().enumerate() {
+            let headers = headers(expected, at, batch.as_deref(), false);
+            let sent =
+                self.client.publish_with_headers(self.subject.clone(), headers, message.clone());
+            sent.await.map_err(|error| error.to_string())?;
+        }
+        let headers = headers(expected, before.len(), batch.as_deref(), true);
+        let subject = self.subject.clone();
+        let sent =
+            self.client.publish_with_reply_and_headers(subject, reply, headers, last.clone());
+        sent.await.map_err(|error| error.to_string())
+    }
+
+    /// Whose message stands at the expected place; none while there is none, or nobody says.
+    async fn look(&self, expected: u64, messages: &[Bytes]) -> Option<Fate> {
+        let found = timeout(self.ack_timeout, self.stream.get_raw_message(expected + 1)).await;
+        match found.ok()? {
+            Ok(message) if Some(&message.payload) == messages.first() => {
+                Some(Fate::Stored(expected + messages.len() as u64))
+            }
+            Ok(_) => Some(Fate::Never),
+            Err(error) => {
+                let is_none = error.kind() == LastRawMessageErrorKind::NoMessageFound;
+                tracing::debug!(subject = %self.subject, expected, is_none, %error, "not seen");
+                None
+            }
+        }
+    }
+}
+
+/// Only the first message of a batch names its place.
+fn headers(expected: u64, at: usize, batch: Option<&str>, is_last: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if at == 0 {
+        headers.insert(header::NATS_EXPECTED_LAST_SEQUENCE, expected.to_string());
+    }
+    if let Some(id) = batch {
+        // An id of at most 64 characters.
+        let id = id.rsplit('.').next().unwrap_or(id);
+        headers.insert(header::NATS_BATCH_ID, id);
+        headers.insert(header::NATS_BATCH_SEQUENCE, (at + 1).to_string());
+        if is_last {
+            headers.insert(header::NATS_BATCH_COMMIT, header::NATS_BATCH_COMMIT_FINAL);
+        }
+    }
+    headers
+}
+
+fn read(answer: &Message) -> Tried {
+    if answer.status == Some(StatusCode::NO_RESPONDERS) {
+        return Tried::Unknown("no server answers for the stream".into());
+    }
+    match serde_json::from_slice::<Answer>(&answer.payload) {
+        Ok(Answer { error: None, seq }) if seq > 0 => Tried::Stored(seq),
+        Ok(Answer { error: Some(refusal), .. }) => match refusal.err_code {
+            WRONG_LAST_SEQUENCE => Tried::WrongPlace(place_named(&refusal.description)),
+            WRONG_LAST_SEQUENCE_IN_FLIGHT => Tried::WrongPlace(None),
+            code => Tried::Refused(format!("{} ({code})", refusal.description)),
+        },
+        Ok(_) => Tried::Unknown("an answer without a sequence".into()),
+        Err(error) => Tried::Unknown(format!("an answer that cannot be read: {error}")),
+    }
+}
+
+/// `wrong last sequence: 17`
+fn place_named(description: &str) -> Option<u64> {
+    description.rsplit(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_where_the_stream_ends() {
+        assert_eq!(place_named("wrong last sequence: 17"), Some(17));
+        assert_eq!(place_named("wrong last sequence"), None);
+    }
+}

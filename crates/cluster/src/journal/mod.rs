@@ -1,0 +1,369 @@
+//! The log in JetStream: a stream per partition, fenced by its own sequence numbers.
+//!
+//! Tasks know nothing of partitions: they hand their commits to the [`Journal`] port. A partition has
+//! one [`writer`] at a time, which gathers the commits of all Tasks that wait while an append is in
+//! flight into one frame. What a node must know of each Task, where its newest commit is and whether
+//! it has ended, is in memory ([`index`]); a Task is read backwards along its own chain ([`read`]).
+
+mod index;
+mod read;
+mod take;
+mod writer;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::{self, stream};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tenure_core::Commit;
+use tenure_core::id::{SessionId, WalName};
+use tenure_ports::Journal;
+use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
+use tenure_wire::stored::encode;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use self::index::Index;
+use self::writer::{Request, Writing};
+use crate::owned::Owned;
+
+/// How the log lies in JetStream.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What names of streams begin with; their subjects begin with it in lower case.
+    pub name: String,
+    /// Partitions of the cluster: fixed when it is made (OWN-01).
+    pub partitions: u32,
+    /// Servers that keep each stream.
+    pub replicas: usize,
+    /// Bytes that a stream may take; none: as many as the server has. A full one refuses appends.
+    pub max_bytes: Option<u64>,
+    /// This node, in owner records.
+    pub node: String,
+    /// How long to wait for a server before asking again.
+    pub timeout: Duration,
+    /// Bytes of a message; what is longer goes in chunks. At most what the server takes.
+    pub message_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: "TENURE".into(),
+            partitions: 8,
+            replicas: 1,
+            max_bytes: None,
+            node: "node".into(),
+            timeout: Duration::from_secs(5),
+            message_bytes: 512 << 10,
+        }
+    }
+}
+
+impl Settings {
+    fn stream(&self, partition: u32) -> String {
+        format!("{}_WAL_{partition}", self.name)
+    }
+
+    fn subject(&self, partition: u32) -> String {
+        format!("{}.wal.{partition}", self.name.to_lowercase())
+    }
+}
+
+/// Where a stream's metadata says how many partitions there are.
+const PARTITIONS_KEY: &str = "tenure_partitions";
+
+/// Why the log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// JetStream does not answer, or refuses.
+    #[error("stream {stream}: {message}")]
+    Stream {
+        /// Which stream.
+        stream: String,
+        /// What went wrong.
+        message: String,
+    },
+    /// The cluster was made with another number of partitions.
+    #[error("the cluster has {found} partitions, not {given}: the number is fixed when it is made")]
+    Partitions {
+        /// What its streams say.
+        found: String,
+        /// What the settings say.
+        given: u32,
+    },
+}
+
+/// Why a partition could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// There is no such partition.
+    #[error("there is no partition {0}")]
+    Unknown(u32),
+    /// JetStream does not answer, or refuses.
+    #[error("partition {partition}: {message}")]
+    Stream {
+        /// Which one.
+        partition: u32,
+        /// What went wrong.
+        message: String,
+    },
+}
+
+/// A partition that this node owns.
+#[derive(Debug)]
+struct Partition {
+    requests: mpsc::Sender<Request>,
+    index: Arc<RwLock<Index>>,
+    stream: stream::Stream<()>,
+}
+
+/// Requests that wait for the writer of a partition.
+const REQUESTS_MAX: usize = 4_096;
+
+/// The log of a cluster, as far as this node owns it.
+///
+/// A Task whose partition is not owned here can be neither read nor written: both fail until the
+/// partition is [taken](Self::take).
+#[derive(Debug)]
+pub struct JetStreamJournal {
+    client: Client,
+    context: jetstream::Context,
+    settings: Settings,
+    owned: Arc<Owned>,
+    partitions: Mutex<Vec<Option<Arc<Partition>>>>,
+}
+
+impl JetStreamJournal {
+    /// Makes the streams that are missing, and checks those that are there. Owns nothing yet.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(client: Client, settings: Settings) -> Result<Self, OpenError> {
+        let context =
+            jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
+        for partition in 0..settings.partitions {
+            ensure_stream(&context, &settings, partition).await?;
+        }
+        let owned = Arc::new(Owned::none(settings.partitions));
+        let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
+        Ok(Self { client, context, settings, owned, partitions })
+    }
+
+    /// What is owned here.
+    pub fn owned(&self) -> &Arc<Owned> {
+        &self.owned
+    }
+
+    /// Takes a partition: reads it to its end, and writes an owner record there, which fences every
+    /// earlier owner. Answers the new epoch.
+    ///
+    /// # Errors
+    /// See [`TakeError`].
+    pub async fn take(&self, partition: u32) -> Result<u64, TakeError> {
+        let failed = |message: String| TakeError::Stream { partition, message };
+        if partition >= self.settings.partitions {
+            return Err(TakeError::Unknown(partition));
+        }
+        let name = self.settings.stream(partition);
+        let stream = timeout(self.settings.timeout, self.context.get_stream_no_info(&name)).await;
+        let stream = stream.map_err(|_| failed(format!("{name} does not answer")))?;
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
+        let subject = self.settings.subject(partition);
+        let appender = crate::append::Appender::new(
+            self.client.clone(),
+            stream.clone(),
+            subject,
+            self.settings.timeout,
+        );
+        let appender = appender.await.map_err(failed)?;
+        let taking = take::Taking { stream: &stream, settings: &self.settings, name: &name };
+        let (index, appender, epoch) = taking.take(appender).await.map_err(failed)?;
+        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
+        let index = Arc::new(RwLock::new(index));
+        let writing = Writing {
+            appender,
+            epoch,
+            index: Arc::clone(&index),
+            last_seq: epoch,
+            message_bytes: self.message_bytes(),
+            name,
+            owned: Arc::clone(&self.owned),
+            partition,
+        };
+        tokio::spawn(writing.run(waiting));
+        if let Some(slot) = self.partitions.lock().get_mut(partition as usize) {
+            *slot = Some(Arc::new(Partition { requests, index, stream }));
+        }
+        self.owned.set(partition, Some(epoch));
+        Ok(epoch)
+    }
+
+    /// Gives a partition up: what is in flight finishes, nothing more is accepted.
+    pub fn leave(&self, partition: u32) {
+        self.owned.set(partition, None);
+        if let Some(slot) = self.partitions.lock().get_mut(partition as usize) {
+            *slot = None; // Its writer ends when nobody can ask it any more.
+        }
+    }
+
+    fn message_bytes(&self) -> usize {
+        // Room for headers beside what the server lets through.
+        let most = self.client.server_info().max_payload.saturating_sub(4 << 10).max(1 << 10);
+        self.settings.message_bytes.min(most)
+    }
+
+    /// The partition of a Task, if this node owns it.
+    fn of(&self, key: &TaskKey) -> Option<Arc<Partition>> {
+        let at = key.partition(self.settings.partitions);
+        self.owned.epoch(at)?;
+        self.partitions.lock().get(at as usize)?.clone()
+    }
+
+    async fn write(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        created: Option<&WalName>,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        let partition = self.of(key).ok_or_else(|| AppendError::Failed(not_owned(key)))?;
+        let newest = partition.index.read().newest(key);
+        if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
+            return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
+        }
+        let (lines, heads) = encoded(key, after, created, &commits)?;
+        let (reply, answer) = oneshot::channel();
+        let request = Request { key: key.clone(), after, heads, lines, reply };
+        let gone = || AppendError::Failed(not_owned(key));
+        partition.requests.send(request).await.map_err(|_| gone())?;
+        // A writer answers whatever it was sent, unless the process ends.
+        answer.await.unwrap_or_else(|_| Err(AppendError::Unknown("the writer has gone".into())))
+    }
+}
+
+fn not_owned(key: &TaskKey) -> String {
+    format!("the partition of task {key} is not owned by this node")
+}
+
+/// The lines of commits that follow event `after`, and what a frame says of each.
+fn encoded(
+    key: &TaskKey,
+    after: u64,
+    created: Option<&WalName>,
+    commits: &[Arc<Commit>],
+) -> Result<(Bytes, Vec<writer::Head>), AppendError> {
+    let (mut lines, mut heads, mut last) = (Vec::new(), Vec::new(), after);
+    for commit in commits {
+        if commit.events.is_empty() || commit.first_seq != last + 1 {
+            let message = format!("event {} cannot follow event {last}", commit.first_seq);
+            return Err(AppendError::Failed(message));
+        }
+        let start = lines.len();
+        encode(commit, &key.session_id, &key.task_id, &mut lines)
+            .map_err(|error| AppendError::Failed(error.to_string()))?;
+        heads.push(writer::Head::of(commit, lines.len() - start)?);
+        last = commit.last_seq();
+    }
+    match (created, heads.first_mut()) {
+        (_, None) => return Err(AppendError::Failed("nothing is to be written".into())),
+        (Some(name), Some(first)) if !first.creates(key, name) => {
+            return Err(AppendError::Failed("a log starts with its task_created".into()));
+        }
+        _ => {}
+    }
+    Ok((lines.into(), heads))
+}
+
+impl Journal for JetStreamJournal {
+    async fn create(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.write(key, 0, Some(wal_name), commits).await
+    }
+
+    async fn append(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.write(key, after, None, commits).await
+    }
+
+    async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        let partition = self.of(key).ok_or_else(|| ReadError::Failed(not_owned(key)))?;
+        let newest = partition.index.read().newest(key).ok_or(ReadError::NotFound)?;
+        let at = key.partition(self.settings.partitions);
+        let chain = read::Chain {
+            stream: &partition.stream,
+            name: &self.settings.stream(at),
+            timeout: self.settings.timeout,
+            key,
+        };
+        let read = chain.read(newest, after, each).await;
+        if let Err(ReadError::Damaged { .. }) = &read {
+            partition.index.write().note_damage(key);
+        }
+        read
+    }
+
+    async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
+        let partition = self.of(key).ok_or_else(|| ReadError::Failed(not_owned(key)))?;
+        let entry = partition.index.read().entry(key);
+        Ok(entry)
+    }
+
+    async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
+        let partitions: Vec<Arc<Partition>> =
+            self.partitions.lock().iter().flatten().cloned().collect();
+        Ok(partitions.iter().flat_map(|p| p.index.read().entries(session)).collect())
+    }
+
+    fn release(&self, _: &TaskKey) {}
+}
+
+/// Makes the stream of a partition, or finds that it is as it must be.
+async fn ensure_stream(
+    context: &jetstream::Context,
+    settings: &Settings,
+    partition: u32,
+) -> Result<(), OpenError> {
+    let name = settings.stream(partition);
+    let failed = |message: String| OpenError::Stream { stream: name.clone(), message };
+    let config = stream::Config {
+        name: name.clone(),
+        subjects: vec![settings.subject(partition)],
+        storage: stream::StorageType::File,
+        num_replicas: settings.replicas,
+        retention: stream::RetentionPolicy::Limits,
+        // A full stream refuses appends: it must never drop history to make room.
+        discard: stream::DiscardPolicy::New,
+        max_bytes: settings.max_bytes.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX)),
+        allow_direct: true,
+        allow_atomic_publish: true,
+        deny_delete: true,
+        deny_purge: true,
+        metadata: [(PARTITIONS_KEY.to_owned(), settings.partitions.to_string())].into(),
+        ..stream::Config::default()
+    };
+    let found = timeout(settings.timeout, context.get_or_create_stream(config)).await;
+    let found = found.map_err(|_| failed("JetStream does not answer".into()))?;
+    let found = found.map_err(|error| failed(error.to_string()))?;
+    let metadata = &found.cached_info().config.metadata;
+    let partitions = metadata.get(PARTITIONS_KEY).cloned().unwrap_or_default();
+    if partitions != settings.partitions.to_string() {
+        let given = settings.partitions;
+        return Err(OpenError::Partitions { found: partitions, given });
+    }
+    Ok(())
+}

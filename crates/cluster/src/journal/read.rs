@@ -1,0 +1,156 @@
+//! One Task's log, read backwards along its chain: each frame names the one before it.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
+use bytes::Bytes;
+use tenure_core::Commit;
+use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_wire::stored::frame::{CommitHead, decode, decode_chunk};
+use tenure_wire::stored::{Assembler, decode_line};
+use tokio::time::timeout;
+
+use super::index::Newest;
+
+/// How a Task is read.
+pub(super) struct Chain<'a> {
+    pub(super) stream: &'a Stream<()>,
+    /// Of the stream.
+    pub(super) name: &'a str,
+    pub(super) timeout: Duration,
+    pub(super) key: &'a TaskKey,
+}
+
+impl Chain<'_> {
+    /// Hands the commits behind event `after` and up to `newest` to `each`, oldest first.
+    pub(super) async fn read(
+        &self,
+        newest: Newest,
+        after: u64,
+        mut each: impl FnMut(Commit) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let mut frames = Vec::new();
+        let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
+        while last > after {
+            let frame = self.frame(at).await?;
+            let commits = self.commits(at, &frame, after, last)?;
+            let Some((first_seq, prev)) = commits.before else {
+                let message = format!("it has no commit of the task that ends with event {last}");
+                return Err(self.damaged(at, message));
+            };
+            frames.push(commits.commits);
+            (at, last) = (prev, first_seq - 1);
+        }
+        for commit in frames.into_iter().rev().flatten() {
+            if each(commit).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame that ends with a message.
+    async fn frame(&self, at: u64) -> Result<Bytes, ReadError> {
+        let last = self.message(at).await?;
+        let Some(chunk) = decode_chunk(&last) else { return Ok(last) };
+        let (index, of) = (u64::from(chunk.index), u64::from(chunk.of));
+        if index + 1 != of || of > at {
+            return Err(self.damaged(at, "it is no last chunk".into()));
+        }
+        let mut parts = vec![last.clone()];
+        for index in (0..of - 1).rev() {
+            let seq = at + 1 - of + index;
+            let part = self.message(seq).await?;
+            let fits = decode_chunk(&part)
+                .is_some_and(|found| (u64::from(found.index), u64::from(found.of)) == (index, of));
+            if !fits {
+                return Err(self.damaged(seq, format!("it is not chunk {index} of {of}")));
+            }
+            parts.push(part);
+        }
+        let mut whole = Vec::new();
+        for part in parts.iter().rev() {
+            whole.extend_from_slice(decode_chunk(part).map_or(&[][..], |chunk| chunk.part));
+        }
+        Ok(whole.into())
+    }
+
+    /// A message. A follower may lag behind: what it does not have the leader is asked for.
+    async fn message(&self, at: u64) -> Result<Bytes, ReadError> {
+        if let Ok(Ok(found)) = timeout(self.timeout, self.stream.direct_get(at)).await {
+            return Ok(found.payload);
+        }
+        let failed = |why: String| ReadError::Failed(format!("{}: message {at}: {why}", self.name));
+        match timeout(self.timeout, self.stream.get_raw_message(at)).await {
+            Ok(Ok(found)) => Ok(found.payload),
+            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
+                Err(self.damaged(at, "the message is not there".into()))
+            }
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => Err(failed("no answer in time".into())),
+        }
+    }
+
+    /// The Task's commits of a frame: those behind event `after`, of which the last ends with event
+    /// `last`.
+    fn commits(&self, at: u64, bytes: &[u8], after: u64, last: u64) -> Result<Found, ReadError> {
+        let frame = decode(bytes).map_err(|error| self.damaged(at, error.to_string()))?;
+        let mut found = Found { commits: Vec::new(), before: None };
+        let mut next = None;
+        let own = frame.commits().filter(|(head, _)| self.is_own(head) && head.last_seq <= last);
+        for (head, lines) in own.filter(|(head, _)| head.last_seq > after) {
+            if next.is_some_and(|next| next != head.first_seq) {
+                let message = format!("event {} is out of place", head.first_seq);
+                return Err(self.damaged(at, message));
+            }
+            next = Some(head.last_seq + 1);
+            found.before.get_or_insert((head.first_seq, head.prev));
+            found.commits.extend(self.decoded(at, head, lines)?);
+        }
+        if next != Some(last + 1) {
+            found.before = None;
+        }
+        Ok(found)
+    }
+
+    fn is_own(&self, head: &CommitHead) -> bool {
+        head.session_id == self.key.session_id && head.task_id == self.key.task_id
+    }
+
+    fn decoded(
+        &self,
+        at: u64,
+        head: &CommitHead,
+        lines: &[u8],
+    ) -> Result<Option<Commit>, ReadError> {
+        let (session, task) = (self.key.session_id.clone(), self.key.task_id.clone());
+        let mut assembler = Assembler::after(session, task, head.first_seq.saturating_sub(1));
+        let mut whole = None;
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            let commit = decode_line(text).and_then(|line| assembler.push(line));
+            let commit = commit.map_err(|error| self.damaged(at, error.to_string()))?;
+            if whole.is_some() {
+                return Err(self.damaged(at, "a commit has lines of another".into()));
+            }
+            whole = commit;
+        }
+        if assembler.last_seq() != head.last_seq {
+            let message = format!("a commit does not end with event {}", head.last_seq);
+            return Err(self.damaged(at, message));
+        }
+        Ok(whole)
+    }
+
+    fn damaged(&self, at: u64, message: String) -> ReadError {
+        ReadError::Damaged { file: self.name.to_owned(), line: at, offset: 0, message }
+    }
+}
+
+/// Commits of one Task in one frame.
+struct Found {
+    commits: Vec<Commit>,
+    /// The first event of them, and the frame before; none if they are not those looked for.
+    before: Option<(u64, u64)>,
+}

@@ -1,0 +1,110 @@
+//! Taking a partition: read it to its end, then write an owner record there. The record's place in
+//! the stream is the epoch; nothing of an earlier owner is accepted behind it (mechanisms 3).
+
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::pull::OrderedConfig;
+use async_nats::jetstream::stream::Stream;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use tenure_core::event::SCHEMA_VERSION;
+use tenure_ports::journal::TaskKey;
+use tenure_wire::stored::frame::{FRAME_VERSION, Header, decode, decode_chunk, encode_header};
+use tokio::time::timeout;
+
+use super::Settings;
+use super::index::Index;
+use crate::append::{Appender, Fate};
+
+pub(super) struct Taking<'a> {
+    pub(super) stream: &'a Stream<()>,
+    pub(super) settings: &'a Settings,
+    /// Of the stream.
+    pub(super) name: &'a str,
+}
+
+impl Taking<'_> {
+    /// Answers with the index of all that is stored, and the epoch.
+    pub(super) async fn take(
+        &self,
+        mut appender: Appender,
+    ) -> Result<(Index, Appender, u64), String> {
+        let record = Header::Owner {
+            version: FRAME_VERSION,
+            node: self.settings.node.clone(),
+            write_level: u32::from(SCHEMA_VERSION),
+        };
+        let record: Bytes = encode_header(&record).map_err(|error| error.to_string())?.into();
+        let (mut index, mut read_to) = (Index::default(), 0);
+        loop {
+            let last = self.last_seq().await?;
+            self.read(&mut index, read_to, last).await?;
+            read_to = last;
+            match appender.append(read_to, std::slice::from_ref(&record)).await {
+                Fate::Stored(epoch) => return Ok((index, appender, epoch)),
+                Fate::Never => {} // Another has written meanwhile: read on.
+                Fate::Refused(why) => return Err(why),
+                Fate::Lost { last } => {
+                    return Err(format!("the stream ends at {last}, after {read_to} was read"));
+                }
+            }
+        }
+    }
+
+    async fn last_seq(&self) -> Result<u64, String> {
+        let info = timeout(self.settings.timeout, self.stream.get_info()).await;
+        let info = info.map_err(|_| format!("{} does not answer", self.name))?;
+        Ok(info.map_err(|error| error.to_string())?.state.last_sequence)
+    }
+
+    /// Takes in the messages behind `from`, up to `to`.
+    async fn read(&self, index: &mut Index, from: u64, to: u64) -> Result<(), String> {
+        if from >= to {
+            return Ok(());
+        }
+        let config = OrderedConfig {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from + 1 },
+            ..OrderedConfig::default()
+        };
+        let slow = |_| format!("{} does not answer", self.name);
+        let consumer = timeout(self.settings.timeout, self.stream.create_consumer(config)).await;
+        let consumer = consumer.map_err(slow)?.map_err(|error| error.to_string())?;
+        let messages = timeout(self.settings.timeout, consumer.messages()).await;
+        let mut messages = messages.map_err(slow)?.map_err(|error| error.to_string())?;
+        let mut chunks = Vec::new();
+        let mut reached = from;
+        while reached < to {
+            let message = timeout(self.settings.timeout, messages.next()).await.map_err(slow)?;
+            let message = message.ok_or("the reading ended early")?;
+            let message = message.map_err(|error| error.to_string())?;
+            reached = message.info().map_err(|error| error.to_string())?.stream_sequence;
+            self.take_message(index, &mut chunks, reached, &message.payload);
+        }
+        Ok(())
+    }
+
+    /// A message whose header cannot be read is damage that its Tasks' chains will show.
+    fn take_message(&self, index: &mut Index, chunks: &mut Vec<u8>, at: u64, payload: &Bytes) {
+        let frame = match decode_chunk(payload) {
+            Some(chunk) => {
+                if chunk.index == 0 {
+                    chunks.clear();
+                }
+                chunks.extend_from_slice(chunk.part);
+                if chunk.index + 1 < chunk.of {
+                    return;
+                }
+                std::mem::take(chunks).into()
+            }
+            None => payload.clone(),
+        };
+        match decode(&frame) {
+            Ok(frame) => {
+                for (head, _) in frame.commits() {
+                    let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
+                    index.take(&TaskKey { session_id, task_id }, head, at);
+                }
+            }
+            Err(error) => tracing::error!(stream = self.name, at, %error, "a frame is damaged"),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The writer of a partition: commits that wait become one frame, one append is in flight.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tenure_core::Commit;
+use tenure_core::event::Body;
+use tenure_core::id::{Millis, WalName};
+use tenure_core::status::TaskStatus;
+use tenure_ports::journal::{AppendError, TaskKey};
+use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
+use tokio::sync::{mpsc, oneshot};
+
+use super::index::{Index, Newest};
+use crate::append::{Appender, Fate};
+use crate::owned::Owned;
+
+/// Commits of a frame.
+const COMMITS_MAX: usize = 1_000;
+
+/// What a frame will say of a commit, as far as the one who made it knows.
+#[derive(Debug)]
+pub(super) struct Head {
+    first_seq: u64,
+    last_seq: u64,
+    created_at: Millis,
+    len: u32,
+    named: Option<(TaskKey, Named)>,
+    ended: Option<TaskStatus>,
+    archived: bool,
+}
+
+impl Head {
+    /// Of a commit whose lines take `len` bytes.
+    pub(super) fn of(commit: &Commit, len: usize) -> Result<Self, AppendError> {
+        let len =
+            u32::try_from(len).map_err(|_| AppendError::Failed("a commit is too long".into()))?;
+        let mut head = Self {
+            first_seq: commit.first_seq,
+            last_seq: commit.last_seq(),
+            created_at: commit.created_at,
+            len,
+            named: None,
+            ended: None,
+            archived: false,
+        };
+        for event in &commit.events {
+            match &event.body {
+                Body::TaskCreated(created) => {
+                    let task = &created.task;
+                    let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
+                    let (title, wal_name) = (task.title.to_string(), task.wal_name.clone());
+                    let named = Named { title, wal_name };
+                    head.named = Some((TaskKey { session_id, task_id }, named));
+                }
+                Body::TaskCompleted(_) => head.ended = Some(TaskStatus::Completed),
+                Body::TaskFailed(_) => head.ended = Some(TaskStatus::Failed),
+                Body::TaskCancelled(_) => head.ended = Some(TaskStatus::Cancelled),
+                Body::TaskArchived(_) => head.archived = true,
+                _ => {}
+            }
+        }
+        Ok(head)
+    }
+
+    /// Whether it is the creation of a Task, under its own names.
+    pub(super) fn creates(&self, key: &TaskKey, wal_name: &WalName) -> bool {
+        self.named.as_ref().is_some_and(|(of, named)| of == key && named.wal_name == *wal_name)
+    }
+
+    fn in_frame(self, key: &TaskKey, prev: u64) -> CommitHead {
+        CommitHead {
+            session_id: key.session_id.clone(),
+            task_id: key.task_id.clone(),
+            first_seq: self.first_seq,
+            last_seq: self.last_seq,
+            created_at: self.created_at,
+            prev,
+            len: self.len,
+            named: self.named.map(|(_, named)| named),
+            ended: self.ended,
+            archived: self.archived,
+        }
+    }
+}
+
+/// Commits of a Task that follow event `after`.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) key: TaskKey,
+    pub(super) after: u64,
+    pub(super) heads: Vec<Head>,
+    /// The lines of all of them.
+    pub(super) lines: Bytes,
+    pub(super) reply: oneshot::Sender<Result<(), AppendError>>,
+}
+
+/// A partition's writer.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub(super) appender: Appender,
+    pub(super) epoch: u64,
+    pub(super) index: Arc<RwLock<Index>>,
+    /// The last message of the stream, as far as this writer knows: it has written it.
+    pub(super) last_seq: u64,
+    /// Bytes of a message.
+    pub(super) message_bytes: usize,
+    /// The stream.
+    pub(super) name: String,
+    pub(super) owned: Arc<Owned>,
+    pub(super) partition: u32,
+}
+
+/// What goes into one append.
+#[derive(Debug, Default)]
+struct Gathered {
+    heads: Vec<CommitHead>,
+    body: Vec<u8>,
+    tasks: HashSet<TaskKey>,
+    replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
+}
+
+impl Writing {
+    /// Serves requests until nobody can make any, or another node owns the partition.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        let mut waiting = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                match requests.recv().await {
+                    Some(request) => waiting.push_back(request),
+                    None => return,
+                }
+            }
+            while let Ok(request) = requests.try_recv() {
+                waiting.push_back(request);
+            }
+            let gathered = self.gather(&mut waiting);
+            if gathered.replies.is_empty() {
+                continue;
+            }
+            if let Err(stopped) = self.append(gathered).await {
+                tracing::error!(stream = %self.name, %stopped, "the partition is not written any more");
+                self.owned.lose(self.partition, self.epoch);
+                requests.close();
+                while let Some(request) = requests.recv().await {
+                    waiting.push_back(request);
+                }
+                for request in waiting {
+                    let _ = request.reply.send(Err(AppendError::Failed(stopped.clone())));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Takes what fits into a frame. A Task's second request waits for the next one: whether it
+    /// follows is known only then.
+    fn gather(&self, waiting: &mut VecDeque<Request>) -> Gathered {
+        let mut gathered = Gathered::default();
+        let index = self.index.read();
+        let mut later = VecDeque::new();
+        while let Some(request) = waiting.pop_front() {
+            let size = gathered.body.len() + request.lines.len();
+            let is_full = !gathered.replies.is_empty()
+                && (size > self.message_bytes / 2 || gathered.heads.len() >= COMMITS_MAX);
+            if is_full || gathered.tasks.contains(&request.key) {
+                later.push_back(request);
+                if is_full {
+                    break;
+                }
+                continue;
+            }
+            let newest = index.newest(&request.key);
+            match check(&request, newest) {
+                Ok(()) => gathered.add(request, newest.map_or(0, |newest| newest.stream_seq)),
+                Err(no) => {
+                    let _ = request.reply.send(Err(no)); // Whoever asked may have gone.
+                }
+            }
+        }
+        while let Some(request) = later.pop_back() {
+            waiting.push_front(request);
+        }
+        gathered
+    }
+
+    /// Appends a frame and answers. An error is why this writer must not go on.
+    async fn append(&mut self, gathered: Gathered) -> Result<(), String> {
+        let Gathered { heads, body, replies, .. } = gathered;
+        let header =
+            Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads.clone() };
+        let mut frame = match encode_header(&header) {
+            Ok(frame) => frame,
+            Err(error) => {
+                answer_all(replies, || AppendError::Failed(error.to_string()));
+                return Ok(());
+            }
+        };
+        frame.extend_from_slice(&body);
+        let messages = messages(frame, self.message_bytes);
+        match self.appender.append(self.last_seq, &messages).await {
+            Fate::Stored(seq) => {
+                self.last_seq = seq;
+                let mut index = self.index.write();
+                for head in &heads {
+                    let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
+                    index.take(&TaskKey { session_id, task_id }, head, seq);
+                }
+                drop(index);
+                for reply in replies {
+                    let _ = reply.send(Ok(())); // Whoever asked may have gone.
+                }
+                Ok(())
+            }
+            Fate::Refused(why) => {
+                answer_all(replies, || AppendError::Failed(why.clone()));
+                Ok(())
+            }
+            Fate::Never => {
+                let why = "another node has taken the partition".to_owned();
+                answer_all(replies, || AppendError::Failed(why.clone()));
+                Err(why)
+            }
+            Fate::Lost { last } => {
+                let why = format!(
+                    "the stream ends at {last}, and {} was acknowledged: the store has lost data",
+                    self.last_seq
+                );
+                answer_all(replies, || AppendError::Failed(why.clone()));
+                Err(why)
+            }
+        }
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, request: Request, prev: u64) {
+        let Request { key, heads, lines, reply, .. } = request;
+        self.heads.extend(heads.into_iter().map(|head| head.in_frame(&key, prev)));
+        self.body.extend_from_slice(&lines);
+        self.tasks.insert(key);
+        self.replies.push(reply);
+    }
+}
+
+/// Whether a request follows what is stored of its Task.
+fn check(request: &Request, newest: Option<Newest>) -> Result<(), AppendError> {
+    let creates = request.heads.first().is_some_and(|head| head.named.is_some());
+    match newest {
+        Some(_) if creates => Err(AppendError::TaskExists),
+        None if !creates => {
+            Err(AppendError::Failed(format!("task {} does not exist", request.key)))
+        }
+        Some(newest) if newest.wal_seq != request.after => {
+            Err(AppendError::Fenced { expected: request.after, last: newest.wal_seq })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A frame as one message, or in chunks.
+fn messages(frame: Vec<u8>, message_bytes: usize) -> Vec<Bytes> {
+    if frame.len() <= message_bytes {
+        return vec![frame.into()];
+    }
+    let parts: Vec<&[u8]> = frame.chunks(message_bytes).collect();
+    let of = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    let chunk = |(index, part): (u32, &&[u8])| Bytes::from(Chunk { index, of, part }.encode());
+    (0..).zip(&parts).map(chunk).collect()
+}
+
+fn answer_all(
+    replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
+    error: impl Fn() -> AppendError,
+) {
+    for reply in replies {
+        let _ = reply.send(Err(error())); // Whoever asked may have gone.
+    }
+}

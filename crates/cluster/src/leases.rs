@@ -1,0 +1,306 @@
+//! Leases in Redis: who is alive.
+//!
+//! All keys of a partition share a hash tag, so that they lie on one server of a Redis Cluster. Only
+//! owners change them: every call carries the caller's epoch, and one that is behind is refused.
+//! Redis' own clock is the only one. What waits for a partition goes in one script call; calls are
+//! idempotent, since one that was not answered may have been carried out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{ErrorKind, RedisError, Script};
+use tenure_core::id::{AttemptId, SessionId, TaskId};
+use tenure_ports::Leases;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::{Lease, LeaseError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::owned::Owned;
+
+static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leases.lua")));
+static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
+static REMAINING: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("remaining.lua")));
+
+/// How long Redis may take.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Ended leases of a partition that are answered at once: the next scan has the others.
+const SCAN_MAX: usize = 1_000;
+
+/// Changes in one script call: it holds Redis up for a millisecond or so.
+const CHANGES_MAX: usize = 1_000;
+
+/// Requests that wait for a partition's call.
+const REQUESTS_MAX: usize = 4_096;
+
+/// Why Redis cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It does not answer, or the address is none.
+    #[error("redis: {0}")]
+    Unavailable(String),
+    /// It drops keys when memory runs short: leases would vanish in silence.
+    #[error(
+        "redis evicts keys (maxmemory-policy {0}), and leases are keys: set maxmemory-policy to \
+         noeviction"
+    )]
+    Evicts(String),
+}
+
+/// A store of leases in Redis.
+#[derive(Debug)]
+pub struct RedisLeases {
+    redis: ConnectionManager,
+    keys: Arc<[Keys]>,
+    owned: Arc<Owned>,
+    /// Where the leases that were taken here are: releases and questions name the Attempt alone.
+    places: Mutex<HashMap<AttemptId, u32>>,
+    writers: Vec<mpsc::Sender<Request>>,
+}
+
+/// The keys of a partition.
+#[derive(Debug, Clone)]
+struct Keys {
+    ends: String,
+    tasks: String,
+    epoch: String,
+}
+
+impl Keys {
+    fn of(name: &str, partition: u32) -> Self {
+        let key = |what: &str| format!("{name}:{{{partition}}}:{what}");
+        Self { ends: key("ends"), tasks: key("tasks"), epoch: key("epoch") }
+    }
+}
+
+/// A lease to be set, or dropped where there is no duration.
+#[derive(Debug)]
+struct Change {
+    attempt: AttemptId,
+    task: String,
+    duration_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Request {
+    changes: Vec<Change>,
+    reply: oneshot::Sender<Result<(), LeaseError>>,
+}
+
+impl RedisLeases {
+    /// Connects, and makes sure that no key is ever evicted. `name` begins all keys.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(url: &str, name: &str, owned: Arc<Owned>) -> Result<Self, OpenError> {
+        let unavailable = |error: RedisError| OpenError::Unavailable(error.to_string());
+        let client = redis::Client::open(url).map_err(unavailable)?;
+        // Few and short: who waits for a lease asks again, and the library's own patience of
+        // several seconds would outlast a heartbeat.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(1)
+            .set_max_delay(Duration::from_millis(200))
+            .set_connection_timeout(Some(TIMEOUT))
+            .set_response_timeout(Some(TIMEOUT));
+        let connected = timeout(3 * TIMEOUT, ConnectionManager::new_with_config(client, config));
+        let connected = connected.await;
+        let no_answer = |_| OpenError::Unavailable("it does not answer".into());
+        let mut redis = connected.map_err(no_answer)?.map_err(unavailable)?;
+        refuse_eviction(&mut redis).await?;
+        let keys: Arc<[Keys]> = (0..owned.partitions()).map(|at| Keys::of(name, at)).collect();
+        let writer = |partition: u32| {
+            let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
+            let writing = Writing {
+                redis: redis.clone(),
+                keys: Arc::clone(&keys),
+                owned: Arc::clone(&owned),
+                partition,
+            };
+            tokio::spawn(writing.run(waiting));
+            requests
+        };
+        let writers = (0..owned.partitions()).map(writer).collect();
+        Ok(Self { redis, keys, owned, places: Mutex::default(), writers })
+    }
+
+    async fn set(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        {
+            let mut places = self.places.lock();
+            for Lease { task, attempt_id, duration_ms } in leases {
+                let partition = task.partition(self.owned.partitions());
+                places.insert(attempt_id, partition);
+                let change = Change {
+                    attempt: attempt_id,
+                    task: task.to_string(),
+                    duration_ms: Some(duration_ms),
+                };
+                by_partition.entry(partition).or_default().push(change);
+            }
+        }
+        self.change(by_partition).await
+    }
+
+    async fn change(&self, changes: BTreeMap<u32, Vec<Change>>) -> Result<(), LeaseError> {
+        let asked = changes.into_iter().map(async |(partition, changes)| {
+            let writer = self.writers.get(partition as usize);
+            let writer = writer.ok_or_else(|| LeaseError("no such partition".into()))?;
+            let (reply, answer) = oneshot::channel();
+            let gone = || LeaseError("the writer of leases has gone".into());
+            writer.send(Request { changes, reply }).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
+    async fn scan(&self, partition: u32) -> Result<Vec<(f64, Lease)>, LeaseError> {
+        let Some(keys) = self.keys.get(partition as usize) else { return Ok(Vec::new()) };
+        let mut call = SCAN.prepare_invoke();
+        call.key(&keys.ends).key(&keys.tasks).key(&keys.epoch).arg(SCAN_MAX);
+        let mut redis = self.redis.clone();
+        let rows: Vec<String> = answered(call.invoke_async(&mut redis)).await?;
+        let rows = rows.chunks_exact(3);
+        Ok(rows.filter_map(|row| Some((row[2].parse().ok()?, lease(&row[0], &row[1])?))).collect())
+    }
+
+    /// Partitions in which an Attempt's lease may be.
+    fn places_of(&self, attempt: AttemptId) -> Vec<u32> {
+        match self.places.lock().get(&attempt) {
+            Some(place) => vec![*place],
+            None => self.owned.all().into_iter().map(|(partition, _)| partition).collect(),
+        }
+    }
+}
+
+/// A lease as a scan tells of it: it has ended, so nothing is left of it.
+fn lease(attempt: &str, task: &str) -> Option<Lease> {
+    let (session, id) = task.split_once('/')?;
+    let (session_id, task_id) = (SessionId::new(session).ok()?, TaskId::new(id).ok()?);
+    let attempt_id = AttemptId(Uuid::try_parse(attempt).ok()?);
+    Some(Lease { task: TaskKey { session_id, task_id }, attempt_id, duration_ms: 0 })
+}
+
+impl Leases for RedisLeases {
+    async fn acquire(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.set(leases).await
+    }
+
+    async fn renew(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.set(leases).await
+    }
+
+    async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
+        let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        for &attempt in &attempts {
+            for partition in self.places_of(attempt) {
+                let change = Change { attempt, task: String::new(), duration_ms: None };
+                by_partition.entry(partition).or_default().push(change);
+            }
+        }
+        self.change(by_partition).await?;
+        let mut places = self.places.lock();
+        attempts.iter().for_each(|attempt| {
+            places.remove(attempt);
+        });
+        Ok(())
+    }
+
+    async fn expired(&self) -> Result<Vec<Lease>, LeaseError> {
+        let scans = self.owned.all().into_iter().map(|(partition, _)| self.scan(partition));
+        let scanned: Result<Vec<Vec<(f64, Lease)>>, LeaseError> =
+            join_all(scans).await.into_iter().collect();
+        let mut ended: Vec<(f64, Lease)> = scanned?.into_iter().flatten().collect();
+        ended.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        Ok(ended.into_iter().map(|(_, lease)| lease).collect())
+    }
+
+    async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {
+        for partition in self.places_of(attempt) {
+            let Some(keys) = self.keys.get(partition as usize) else { continue };
+            let mut call = REMAINING.prepare_invoke();
+            call.key(&keys.ends).arg(attempt.to_string());
+            let mut redis = self.redis.clone();
+            let left: Option<u64> = answered(call.invoke_async(&mut redis)).await?;
+            if left.is_some() {
+                return Ok(left);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The answer of Redis, in our own time.
+async fn answered<T>(call: impl Future<Output = Result<T, RedisError>>) -> Result<T, LeaseError> {
+    match timeout(TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(|error| LeaseError(error.to_string())),
+        Err(_) => Err(LeaseError("redis does not answer".into())),
+    }
+}
+
+async fn refuse_eviction(redis: &mut ConnectionManager) -> Result<(), OpenError> {
+    let mut ask = redis::cmd("INFO");
+    ask.arg("memory");
+    let info: Result<String, RedisError> = timeout(TIMEOUT, ask.query_async(redis))
+        .await
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
+    let info = info.map_err(|error| OpenError::Unavailable(error.to_string()))?;
+    let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+    match policy.map(str::trim) {
+        Some("noeviction") => Ok(()),
+        Some(other) => Err(OpenError::Evicts(other.to_owned())),
+        None => {
+            tracing::warn!("redis does not say whether it evicts keys; it must not");
+            Ok(())
+        }
+    }
+}
+
+/// Changes the leases of a partition, one call at a time.
+struct Writing {
+    redis: ConnectionManager,
+    keys: Arc<[Keys]>,
+    owned: Arc<Owned>,
+    partition: u32,
+}
+
+impl Writing {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        while let Some(first) = requests.recv().await {
+            let mut count = first.changes.len();
+            let mut batch = vec![first];
+            while count < CHANGES_MAX
+                && let Ok(next) = requests.try_recv()
+            {
+                count += next.changes.len();
+                batch.push(next);
+            }
+            let result = self.call(&batch).await;
+            for request in batch {
+                let _ = request.reply.send(result.clone()); // Whoever asked may have gone.
+            }
+        }
+    }
+
+    async fn call(&mut self, batch: &[Request]) -> Result<(), LeaseError> {
+        let epoch = self.owned.epoch(self.partition);
+        let epoch = epoch.ok_or_else(|| LeaseError("the partition is not owned here".into()))?;
+        let changes: Vec<&Change> = batch.iter().flat_map(|request| &request.changes).collect();
+        for changes in changes.chunks(CHANGES_MAX) {
+            let keys = &self.keys[self.partition as usize];
+            let mut call = CHANGE.prepare_invoke();
+            call.key(&keys.ends).key(&keys.tasks).key(&keys.epoch).arg(epoch);
+            for change in changes {
+                let duration = change.duration_ms.map_or_else(String::new, |ms| ms.to_string());
+                call.arg(change.attempt.to_string()).arg(&change.task).arg(duration);
+            }
+            let _: i64 = answered(call.invoke_async(&mut self.redis)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! Tenure on servers: adapters of the ports for a cluster.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`journal`] | the log in JetStream: a stream per partition, frames that carry the commits of many Tasks |
+//! | [`leases`] | who is alive, in Redis: one script call for all that waits |
+//! | [`owned`] | which partitions this node owns, and in which epoch |
+//!
+//! An append names the last sequence of its stream, so a partition has one writer whatever anybody
+//! believes (law 4); Redis says who is alive and never what happened (law 5). Every call to a server
+//! has a timeout of our own.
+
+mod append;
+pub mod journal;
+pub mod leases;
+pub mod owned;
+
+pub use journal::{JetStreamJournal, OpenError, Settings, TakeError};
+
+pub use leases::RedisLeases;
+pub use owned::Owned;

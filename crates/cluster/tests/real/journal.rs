@@ -1,0 +1,331 @@
+//! The log in JetStream.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use parking_lot::Mutex;
+use tenure_cluster::{JetStreamJournal, OpenError, Settings};
+use tenure_core::Commit;
+use tenure_ports::Journal;
+use tenure_ports::conformance::{History, journal_suite, read_all};
+use tenure_ports::journal::{AppendError, ReadError};
+
+use crate::servers::{Server, nats, nats_with};
+
+async fn connect(server: &Server) -> async_nats::Client {
+    async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap()
+}
+
+fn settings(node: &str) -> Settings {
+    Settings { node: node.into(), timeout: Duration::from_secs(2), ..Settings::default() }
+}
+
+/// A node that owns everything.
+async fn owner(server: &Server, settings: Settings) -> JetStreamJournal {
+    let partitions = settings.partitions;
+    let journal = JetStreamJournal::open(connect(server).await, settings).await.unwrap();
+    for partition in 0..partitions {
+        journal.take(partition).await.unwrap();
+    }
+    journal
+}
+
+async fn create(journal: &JetStreamJournal, history: &mut History) {
+    let commit = history.create();
+    journal.create(&history.key, &history.wal_name, vec![commit]).await.unwrap();
+}
+
+async fn work(
+    journal: &JetStreamJournal,
+    history: &mut History,
+    events: usize,
+) -> Result<(), AppendError> {
+    let after = history.last_seq();
+    let commit = history.work(events);
+    let result = journal.append(&history.key, after, vec![commit]).await;
+    if result.is_err() {
+        history.commits.pop();
+    }
+    result
+}
+
+async fn assert_holds(journal: &JetStreamJournal, history: &History) {
+    let read = read_all(journal, &history.key).await.unwrap();
+    assert!(read.iter().eq(history.commits.iter().map(|commit| &**commit)), "{read:#?}");
+}
+
+/// What every journal does.
+#[tokio::test(flavor = "multi_thread")]
+async fn jetstream_is_a_journal() {
+    let server = Arc::new(nats());
+    let number = AtomicU64::new(0);
+    journal_suite(|| {
+        let server = Arc::clone(&server);
+        let name = format!("N{}", number.fetch_add(1, Ordering::SeqCst));
+        async move {
+            let settings = Settings { name, partitions: 2, ..settings("one") };
+            (owner(&server, settings).await, server)
+        }
+    })
+    .await;
+}
+
+/// Mechanisms 10: what is longer than a message goes in chunks, as one, and is read again; also with
+/// messages so small that everything does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_long_goes_in_chunks() {
+    let server = nats();
+    let small = Settings { message_bytes: 300, partitions: 1, ..settings("one") };
+    let journal = owner(&server, small.clone()).await;
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    for events in [1, 20, 3, 100] {
+        work(&journal, &mut history, events).await.unwrap();
+        assert_holds(&journal, &history).await;
+    }
+    let next = owner(&server, small).await;
+    assert_holds(&next, &history).await;
+    work(&next, &mut history, 2).await.unwrap();
+    assert_holds(&next, &history).await;
+}
+
+/// WAL-10, mechanisms 1: many Tasks that wait share appends.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_share_frames() {
+    let server = nats();
+    let journal = owner(&server, Settings { partitions: 1, ..settings("one") }).await;
+    let mut histories: Vec<History> =
+        (0..200).map(|n| History::of("s", &format!("t{n}"))).collect();
+    let creates = histories.iter_mut().map(|history| create(&journal, history));
+    futures::future::join_all(creates).await;
+    for _ in 0..5 {
+        let works = histories.iter_mut().map(|history| work(&journal, history, 2));
+        let results = futures::future::join_all(works).await;
+        assert!(results.iter().all(Result::is_ok));
+    }
+    let context = async_nats::jetstream::new(connect(&server).await);
+    let mut stream = context.get_stream("TENURE_WAL_0").await.unwrap();
+    let messages = stream.info().await.unwrap().state.messages;
+    assert!(messages < 300, "{messages} messages for 1,200 commits");
+    for history in &histories {
+        assert_holds(&journal, history).await;
+    }
+}
+
+/// OWN-03, OWN-05, mechanisms 3: a new owner reads all that was acknowledged, and from its record on
+/// nothing of the older one is accepted; the older one knows it then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_owner_fences_the_old_one() {
+    let server = nats();
+    let one = Settings { partitions: 1, ..settings("one") };
+    let old = owner(&server, one.clone()).await;
+    let mut history = History::of("s", "t");
+    create(&old, &mut history).await;
+    work(&old, &mut history, 3).await.unwrap();
+    let first = old.owned().epoch(0).unwrap();
+    let new = owner(&server, Settings { node: "two".into(), ..one }).await;
+    assert!(new.owned().epoch(0).unwrap() > first);
+    assert_holds(&new, &history).await;
+    let refused = work(&old, &mut history, 1).await.unwrap_err();
+    assert!(matches!(refused, AppendError::Failed(_)), "{refused}");
+    assert_eq!(old.owned().epoch(0), None, "it has stepped down");
+    let unread = read_all(&old, &history.key).await.unwrap_err();
+    assert!(matches!(unread, ReadError::Failed(_)), "{unread}");
+    work(&new, &mut history, 2).await.unwrap();
+    assert_holds(&new, &history).await;
+}
+
+/// Mechanisms 3: nodes that take a partition at the same time all read the same history; one is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_takers_the_last_owns() {
+    let server = nats();
+    let one = Settings { partitions: 1, ..settings("one") };
+    let first = owner(&server, one.clone()).await;
+    let mut history = History::of("s", "t");
+    create(&first, &mut history).await;
+    let takers = (0..8).map(|_| owner(&server, one.clone()));
+    let takers = futures::future::join_all(takers).await;
+    let newest = takers.iter().max_by_key(|taker| taker.owned().epoch(0)).unwrap();
+    work(newest, &mut history, 1).await.unwrap();
+    for taker in &takers {
+        if !std::ptr::eq(taker, newest) {
+            let mut other = History::of("s", "u");
+            let commit = other.create();
+            let refused = taker.create(&other.key, &other.wal_name, vec![commit]).await;
+            assert!(refused.is_err(), "{refused:?}");
+        }
+    }
+    assert_holds(newest, &history).await;
+}
+
+/// Mechanisms 1: an append whose fate is unknown is repeated until it is known: through a server that
+/// stands still, and one that is killed and started again. Nothing is written twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_of_unknown_fate_is_settled() {
+    let mut server = nats();
+    let one = Settings { partitions: 1, timeout: Duration::from_millis(300), ..settings("one") };
+    let journal = Arc::new(owner(&server, one.clone()).await);
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    for round in 0..6 {
+        if round % 2 == 0 {
+            server.signal(Signal::SIGSTOP);
+        } else {
+            server.kill();
+        }
+        let after = history.last_seq();
+        let commit = history.work(2);
+        let (writing, key) = (Arc::clone(&journal), history.key.clone());
+        let write = tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!write.is_finished(), "nobody could know");
+        if round % 2 == 0 {
+            server.signal(Signal::SIGCONT);
+        } else {
+            server.restart();
+        }
+        let written = tokio::time::timeout(Duration::from_secs(30), write).await;
+        written.expect("it is settled").unwrap().unwrap();
+        assert_holds(&journal, &history).await;
+    }
+    let next = owner(&server, one).await;
+    assert_holds(&next, &history).await;
+}
+
+/// STORE, mechanisms 1: a full stream refuses; nothing is dropped to make room, and the rest goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_stream_refuses_and_loses_nothing() {
+    let server = nats();
+    let full = Settings { partitions: 1, max_bytes: Some(40_000), ..settings("one") };
+    let journal = owner(&server, full).await;
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    let refused = loop {
+        match work(&journal, &mut history, 5).await {
+            Ok(()) => assert!(history.commits.len() < 100, "it is never full"),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, AppendError::Failed(_)), "{refused}");
+    assert_holds(&journal, &history).await;
+    assert_eq!(journal.owned().epoch(0), journal.owned().epoch(0), "it is owned still");
+    assert!(journal.owned().epoch(0).is_some());
+}
+
+/// OWN-01: the number of partitions is fixed when the cluster is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_partitions_is_fixed() {
+    let server = nats();
+    let two = Settings { partitions: 2, ..settings("one") };
+    JetStreamJournal::open(connect(&server).await, two.clone()).await.unwrap();
+    let three = Settings { partitions: 3, ..two };
+    let refused = JetStreamJournal::open(connect(&server).await, three).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Partitions { given: 3, .. }), "{refused}");
+}
+
+/// RECOVER-04: a flipped byte in a commit makes its own Task unreadable, and no other; the Task is
+/// named, with its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_is_of_one_task() {
+    let server = nats();
+    let one = Settings { partitions: 1, ..settings("one") };
+    let journal = owner(&server, one.clone()).await;
+    let (mut bad, mut good) = (History::of("s", "bad"), History::of("s", "good"));
+    create(&journal, &mut bad).await;
+    create(&journal, &mut good).await;
+    drop(journal);
+    // A frame whose header is sound and whose lines are not: as if written by a faulty machine.
+    let context = async_nats::jetstream::new(connect(&server).await);
+    let stream = context.get_stream("TENURE_WAL_0").await.unwrap();
+    let after = bad.last_seq();
+    let next = bad.work(1);
+    let mut lines = Vec::new();
+    tenure_wire::stored::encode(&next, &bad.key.session_id, &bad.key.task_id, &mut lines).unwrap();
+    lines[40] ^= 1;
+    let head = tenure_wire::stored::frame::CommitHead {
+        session_id: bad.key.session_id.clone(),
+        task_id: bad.key.task_id.clone(),
+        first_seq: after + 1,
+        last_seq: next.last_seq(),
+        created_at: next.created_at,
+        prev: 2,
+        len: u32::try_from(lines.len()).unwrap(),
+        named: None,
+        ended: None,
+        archived: false,
+    };
+    let header =
+        tenure_wire::stored::frame::Header::Commits { version: 1, epoch: 1, commits: vec![head] };
+    let mut frame = tenure_wire::stored::frame::encode_header(&header).unwrap();
+    frame.extend_from_slice(&lines);
+    context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
+    let at = stream.get_info().await.unwrap().state.last_sequence;
+    let journal = owner(&server, one).await;
+    match read_all(&journal, &bad.key).await {
+        Err(ReadError::Damaged { file, line, .. }) => {
+            assert_eq!((file.as_str(), line), ("TENURE_WAL_0", at));
+        }
+        other => panic!("not damaged: {other:?}"),
+    }
+    assert!(journal.entry(&bad.key).await.unwrap().unwrap().damaged);
+    assert_holds(&journal, &good).await;
+    work(&journal, &mut good, 1).await.unwrap();
+    assert_holds(&journal, &good).await;
+}
+
+/// Only the owner writes and reads; a partition that was left can be taken again, by anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_is_not_owned_is_not_used() {
+    let server = nats();
+    let one = Settings { partitions: 1, ..settings("one") };
+    let journal = JetStreamJournal::open(connect(&server).await, one).await.unwrap();
+    let mut history = History::of("s", "t");
+    let commit = history.create();
+    let refused = journal.create(&history.key, &history.wal_name, vec![commit.clone()]).await;
+    assert!(matches!(refused, Err(AppendError::Failed(_))), "{refused:?}");
+    assert!(journal.take(1).await.is_err(), "there is no such partition");
+    journal.take(0).await.unwrap();
+    journal.create(&history.key, &history.wal_name, vec![commit]).await.unwrap();
+    journal.leave(0);
+    assert!(matches!(read_all(&journal, &history.key).await, Err(ReadError::Failed(_))));
+    journal.take(0).await.unwrap();
+    assert_holds(&journal, &history).await;
+}
+
+/// JetStream that is not there is an error in time, not a hang.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_jetstream_is_an_error_in_time() {
+    let server = nats_with("");
+    let client = connect(&server).await;
+    server.signal(Signal::SIGSTOP);
+    let asked = Instant::now();
+    let refused = JetStreamJournal::open(client, settings("one")).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Stream { .. }), "{refused}");
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    server.signal(Signal::SIGCONT);
+    assert!(server.dir().join("js").exists());
+}
+
+/// A long history is read from any commit on, and broken off anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_breaks_off_where_it_is_told() {
+    let server = nats();
+    let journal = owner(&server, Settings { partitions: 1, ..settings("one") }).await;
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    for _ in 0..20 {
+        work(&journal, &mut history, 2).await.unwrap();
+    }
+    let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let into = Arc::clone(&seen);
+    let each = move |commit: Commit| {
+        into.lock().push(commit.first_seq);
+        ControlFlow::Break(())
+    };
+    let after = history.commits[10].last_seq();
+    journal.read(&history.key, after, each).await.unwrap();
+    assert_eq!(*seen.lock(), [after + 1]);
+}

@@ -1,0 +1,152 @@
+//! Leases in Redis.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use redis::Commands as _;
+use tenure_cluster::leases::OpenError;
+use tenure_cluster::{Owned, RedisLeases};
+use tenure_core::id::AttemptId;
+use tenure_ports::Leases;
+use tenure_ports::conformance::leases_suite;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::Lease;
+use uuid::Uuid;
+
+use crate::servers::{Server, redis};
+
+const PARTITIONS: u32 = 8;
+
+fn url(server: &Server) -> String {
+    format!("redis://127.0.0.1:{}", server.port)
+}
+
+fn owning(epoch: u64) -> Arc<Owned> {
+    let owned = Arc::new(Owned::none(PARTITIONS));
+    (0..PARTITIONS).for_each(|partition| owned.set(partition, Some(epoch)));
+    owned
+}
+
+async fn leases(server: &Server, epoch: u64) -> RedisLeases {
+    RedisLeases::open(&url(server), "tenure", owning(epoch)).await.unwrap()
+}
+
+fn lease(number: u128, duration_ms: u64) -> Lease {
+    let task = TaskKey {
+        session_id: "s".parse().unwrap(),
+        task_id: format!("t{number}").parse().unwrap(),
+    };
+    Lease { task, attempt_id: AttemptId(Uuid::from_u128(number)), duration_ms }
+}
+
+/// LEASE: what every store of leases does.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_keeps_leases() {
+    let server = Arc::new(redis(&[]));
+    let number = std::sync::atomic::AtomicU64::new(0);
+    leases_suite(|| {
+        let server = Arc::clone(&server);
+        let name = format!("n{}", number.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+        async move {
+            let leases = RedisLeases::open(&url(&server), &name, owning(1)).await.unwrap();
+            (leases, server)
+        }
+    })
+    .await;
+}
+
+/// Mechanisms 6: an owner of an older epoch changes nothing any more.
+#[tokio::test]
+async fn an_older_epoch_is_refused() {
+    let server = redis(&[]);
+    let (old, new) = (leases(&server, 5).await, leases(&server, 6).await);
+    old.acquire(vec![lease(1, 60_000)]).await.unwrap();
+    new.acquire(vec![lease(1, 60_000)]).await.unwrap();
+    let refused = old.renew(vec![lease(1, 1)]).await.unwrap_err();
+    assert!(refused.0.contains("behind 6"), "{refused}");
+    assert!(old.release(vec![lease(1, 0).attempt_id]).await.is_err());
+    assert!(new.remaining_ms(lease(1, 0).attempt_id).await.unwrap().unwrap() > 50_000);
+    let nothing = Arc::new(Owned::none(PARTITIONS));
+    let nobody = RedisLeases::open(&url(&server), "tenure", nothing).await.unwrap();
+    let refused = nobody.acquire(vec![lease(2, 1)]).await.unwrap_err();
+    assert!(refused.0.contains("not owned"), "{refused}");
+}
+
+/// A Redis that may drop leases in silence is refused, with the setting that mends it.
+#[tokio::test]
+async fn a_redis_that_evicts_is_refused() {
+    let server = redis(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb"]);
+    let refused = RedisLeases::open(&url(&server), "tenure", owning(1)).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Evicts(_)), "{refused}");
+    assert!(refused.to_string().contains("set maxmemory-policy to noeviction"), "{refused}");
+}
+
+/// Every call ends in a time of our own: while Redis hangs, after it died, and it works again once
+/// Redis is back, empty as it may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_gone_is_an_error_in_time_and_comes_back() {
+    let mut server = redis(&[]);
+    let leases = leases(&server, 1).await;
+    leases.acquire(vec![lease(1, 60_000)]).await.unwrap();
+    let attempt = lease(1, 0).attempt_id;
+    server.signal(Signal::SIGSTOP);
+    let asked = Instant::now();
+    assert!(leases.renew(vec![lease(1, 60_000)]).await.is_err());
+    assert!(leases.expired().await.is_err());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    server.signal(Signal::SIGCONT);
+    wait(async || leases.renew(vec![lease(1, 60_000)]).await.is_ok()).await;
+    server.kill();
+    let asked = Instant::now();
+    assert!(leases.remaining_ms(attempt).await.is_err());
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    server.restart();
+    wait(async || leases.renew(vec![lease(2, 60_000)]).await.is_ok()).await;
+    assert_eq!(leases.remaining_ms(attempt).await.unwrap(), None, "it came back empty");
+    assert!(leases.remaining_ms(lease(2, 0).attempt_id).await.unwrap().is_some());
+}
+
+/// The scripts are loaded again where Redis has forgotten them.
+#[tokio::test]
+async fn forgotten_scripts_are_loaded_again() {
+    let server = redis(&[]);
+    let leases = leases(&server, 1).await;
+    leases.acquire(vec![lease(1, 60_000)]).await.unwrap();
+    let mut plain = redis::Client::open(url(&server)).unwrap().get_connection().unwrap();
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut plain).unwrap();
+    leases.renew(vec![lease(1, 60_000)]).await.unwrap();
+    assert_eq!(leases.expired().await.unwrap(), []);
+    let keys: Vec<String> = plain.keys("*").unwrap();
+    let place = lease(1, 0).task.partition(PARTITIONS);
+    let tag = format!("{{{place}}}");
+    assert!(keys.iter().all(|key| key.contains(&tag)), "one hash tag: {keys:?}");
+}
+
+/// More leases than one call takes, all at once.
+#[tokio::test]
+async fn many_leases_at_once() {
+    let server = redis(&[]);
+    let leases = leases(&server, 1).await;
+    leases.acquire((1..=5_000).map(|n| lease(n, 60_000)).collect()).await.unwrap();
+    leases.acquire((1..=3_000).map(|n| lease(n, 0)).collect()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let mut ended = 0;
+    loop {
+        let found = leases.expired().await.unwrap();
+        if found.is_empty() {
+            break;
+        }
+        ended += found.len();
+        leases.release(found.into_iter().map(|lease| lease.attempt_id).collect()).await.unwrap();
+    }
+    assert_eq!(ended, 3_000);
+}
+
+async fn wait(mut works: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !works().await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,6 @@
+//! The adapters on real servers: NATS with JetStream, and Redis.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+
+mod journal;
+mod leases;
+mod servers;
