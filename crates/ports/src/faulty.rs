@@ -207,4 +207,8 @@ impl<J: Journal> Journal for Faulty<J> {
     fn release(&self, key: &TaskKey) {
         self.inner.release(key);
     }
+
+    fn epoch(&self, key: &TaskKey) -> u64 {
+        self.inner.epoch(key)
+    }
 }

@@ -96,6 +96,9 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
+
+    /// The epoch in which this node owns a Task, for its commits; 0 where there is one node.
+    fn epoch(&self, key: &TaskKey) -> u64;
 }
 
 /// A shared journal is a journal.
@@ -146,6 +149,10 @@ impl<J: Journal> Journal for Arc<J> {
 
     fn release(&self, key: &TaskKey) {
         J::release(self, key);
+    }
+
+    fn epoch(&self, key: &TaskKey) -> u64 {
+        J::epoch(self, key)
     }
 }
 

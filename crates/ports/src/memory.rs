@@ -160,4 +160,8 @@ impl Journal for MemoryJournal {
     }
 
     fn release(&self, _: &TaskKey) {}
+
+    fn epoch(&self, _: &TaskKey) -> u64 {
+        0
+    }
 }

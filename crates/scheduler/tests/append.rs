@@ -313,6 +313,10 @@ impl Journal for Unborn {
     fn release(&self, key: &TaskKey) {
         self.0.release(key);
     }
+
+    fn epoch(&self, key: &TaskKey) -> u64 {
+        self.0.epoch(key)
+    }
 }
 
 /// Mechanisms 14: whether such a creation will ever count is not known before a restart, and who asks

@@ -330,6 +330,10 @@ impl Journal for JetStreamJournal {
     }
 
     fn release(&self, _: &TaskKey) {}
+
+    fn epoch(&self, key: &TaskKey) -> u64 {
+        self.owned.epoch(key.partition(self.settings.partitions)).unwrap_or(0)
+    }
 }
 
 /// Makes the stream of a partition, or finds that it is as it must be.

@@ -3,4 +3,5 @@
 
 mod journal;
 mod leases;
+mod scheduler;
 mod servers;

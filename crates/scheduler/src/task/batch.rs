@@ -118,7 +118,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             digest,
             expected_version: envelope.expected_version,
             trace: envelope.trace.as_ref(),
-            epoch: 0,
+            epoch: self.node.journal.epoch(&self.key),
             limits: &self.node.config.limits,
         };
         let decided = match (&mut self.life, &what) {
@@ -159,7 +159,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             digest: None,
             expected_version: None,
             trace: None,
-            epoch: 0,
+            epoch: self.node.journal.epoch(&self.key),
             limits: &self.node.config.limits,
         };
         match task.decide(&cx, command) {
@@ -221,7 +221,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             digest: None,
             expected_version: None,
             trace: None,
-            epoch: 0,
+            epoch: self.node.journal.epoch(&self.key),
             limits: &self.node.config.limits,
         };
         let outcome = task.decide(&cx, command).ok()?;
