@@ -73,8 +73,9 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Hands every whole commit of a Task's log behind event `after` to `each`, oldest first, until
     /// it breaks off. `after` is 0 for the whole log, or the last event of a commit; what lies
-    /// before it costs next to nothing and is not judged. An unfinished commit at the end is not handed out. Of a damaged log the commits before the
-    /// damage are handed out, then the error is returned. `each` runs on a thread that may block.
+    /// before it costs next to nothing and is not judged. An unfinished commit at the end is not
+    /// handed out. Of a damaged log the commits before the damage are handed out, as far as they can
+    /// be found, then the error is returned. `each` may block its thread.
     fn read<F>(
         &self,
         key: &TaskKey,

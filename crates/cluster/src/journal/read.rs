@@ -30,24 +30,24 @@ impl Chain<'_> {
         after: u64,
         mut each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        let mut frames = Vec::new();
+        let (mut frames, mut damage) = (Vec::new(), None);
         let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
         while last > after {
             let frame = self.frame(at).await?;
-            let commits = self.commits(at, &frame, after, last)?;
-            let Some((first_seq, prev)) = commits.before else {
-                let message = format!("it has no commit of the task that ends with event {last}");
-                return Err(self.damaged(at, message));
-            };
-            frames.push(commits.commits);
-            (at, last) = (prev, first_seq - 1);
+            let Found { commits, broken, before } = self.commits(at, &frame, after, last)?;
+            if let Some(broken) = broken {
+                frames.clear(); // What follows damage is no history.
+                damage = Some(broken);
+            }
+            frames.push(commits);
+            (at, last) = before;
         }
         for commit in frames.into_iter().rev().flatten() {
             if each(commit).is_break() {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        damage.map_or(Ok(()), Err)
     }
 
     /// The frame that ends with a message.
@@ -96,7 +96,7 @@ impl Chain<'_> {
     /// `last`.
     fn commits(&self, at: u64, bytes: &[u8], after: u64, last: u64) -> Result<Found, ReadError> {
         let frame = decode(bytes).map_err(|error| self.damaged(at, error.to_string()))?;
-        let mut found = Found { commits: Vec::new(), before: None };
+        let (mut commits, mut broken, mut before) = (Vec::new(), None, None);
         let mut next = None;
         let own = frame.commits().filter(|(head, _)| self.is_own(head) && head.last_seq <= last);
         for (head, lines) in own.filter(|(head, _)| head.last_seq > after) {
@@ -105,13 +105,21 @@ impl Chain<'_> {
                 return Err(self.damaged(at, message));
             }
             next = Some(head.last_seq + 1);
-            found.before.get_or_insert((head.first_seq, head.prev));
-            found.commits.extend(self.decoded(at, head, lines)?);
+            before.get_or_insert((head.prev, head.first_seq.saturating_sub(1)));
+            if broken.is_none() {
+                match self.decoded(at, head, lines) {
+                    Ok(commit) => commits.extend(commit),
+                    Err(error) => broken = Some(error),
+                }
+            }
         }
-        if next != Some(last + 1) {
-            found.before = None;
+        match before.filter(|_| next == Some(last + 1)) {
+            Some(before) => Ok(Found { commits, broken, before }),
+            None => {
+                let message = format!("it has no commit of the task that ends with event {last}");
+                Err(self.damaged(at, message))
+            }
         }
-        Ok(found)
     }
 
     fn is_own(&self, head: &CommitHead) -> bool {
@@ -150,7 +158,10 @@ impl Chain<'_> {
 
 /// Commits of one Task in one frame.
 struct Found {
+    /// Those before any damage.
     commits: Vec<Commit>,
-    /// The first event of them, and the frame before; none if they are not those looked for.
-    before: Option<(u64, u64)>,
+    /// What is wrong behind them.
+    broken: Option<ReadError>,
+    /// The frame with the commit before them, and its last event.
+    before: (u64, u64),
 }

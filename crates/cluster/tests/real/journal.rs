@@ -264,12 +264,19 @@ async fn damage_is_of_one_task() {
     context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
     let at = stream.get_info().await.unwrap().state.last_sequence;
     let journal = owner(&server, one).await;
-    match read_all(&journal, &bad.key).await {
+    let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let into = Arc::clone(&seen);
+    let each = move |commit: Commit| {
+        into.lock().push(commit.first_seq);
+        ControlFlow::Continue(())
+    };
+    match journal.read(&bad.key, 0, each).await {
         Err(ReadError::Damaged { file, line, .. }) => {
             assert_eq!((file.as_str(), line), ("TENURE_WAL_0", at));
         }
         other => panic!("not damaged: {other:?}"),
     }
+    assert_eq!(*seen.lock(), [1], "what lies before the damage is handed out");
     assert!(journal.entry(&bad.key).await.unwrap().unwrap().damaged);
     assert_holds(&journal, &good).await;
     work(&journal, &mut good, 1).await.unwrap();

@@ -9,9 +9,9 @@
 //! log is written by whoever publishes its events.
 //!
 //! Reading order: `layout` and `lock` say what lies where; `disk` is what is done to files;
-//! `lines`, `head`, `tail`, `seek` and `replay` read logs; `published` says what of them has left; `index` and `catalog` know all Tasks; `log` is one open
-//! log; `pool` and `group` are the threads and what they share; [`journal`] and [`reader`] put it
-//! together.
+//! `lines`, `head`, `tail`, `seek` and `replay` read logs; `published` says what of them has left;
+//! `index` and `catalog` know all Tasks; `log` is one open log; `pool` and `group` are the threads
+//! and what they share; [`journal`] and [`reader`] put it together.
 
 mod catalog;
 mod disk;

@@ -10,6 +10,8 @@ pub mod context;
 pub mod exec;
 pub mod handler;
 mod pool;
+mod pulse;
+mod room;
 mod runs;
 
 pub use context::StepContext;

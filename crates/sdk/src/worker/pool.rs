@@ -16,7 +16,7 @@ use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
-use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -26,14 +26,9 @@ use tokio_util::task::TaskTracker;
 
 use super::context::{Reporter, StepContext};
 use super::handler::{HandlerError, Handlers};
+use super::pulse::heartbeat;
+use super::room::Room;
 use super::runs::{Early, Signal};
-
-/// Handlers shorter than this get a prefetch of three times the concurrency: the way to the
-/// scheduler and back costs more than they do (mechanisms 8).
-const SHORT: Duration = Duration::from_millis(5);
-
-/// Handlers longer than this get none: no long Step waits behind another while a worker idles.
-const LONG: Duration = Duration::from_millis(50);
 
 /// First and longest wait before a report is sent again.
 pub(super) const RESEND: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -63,73 +58,29 @@ pub struct WorkerPool<P: WorkerPort> {
 
 #[derive(Debug)]
 pub(super) struct Shared<P> {
-    port: Arc<P>,
+    pub(super) port: Arc<P>,
     handlers: Handlers,
     options: Options,
     slots: Semaphore,
     room: Mutex<Room>,
-    open: Mutex<HashMap<AttemptId, Open>>,
+    pub(super) open: Mutex<HashMap<AttemptId, Open>>,
     pub(super) early: Mutex<Early>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
-    shortest: AtomicU64,
+    pub(super) shortest: AtomicU64,
     /// An Attempt came whose heartbeat may be due earlier than planned.
-    sooner: Notify,
+    pub(super) sooner: Notify,
     running: TaskTracker,
 }
 
-/// What the worker has in hand, and how much more it would take.
 #[derive(Debug)]
-struct Room {
-    concurrency: usize,
-    seen: u64,
-    in_hand: usize,
-    accepting: bool,
-    /// Statements of room so far.
-    stated: u64,
-    /// Moving average of handler times; none before the first.
-    handler_time: Option<Duration>,
-}
-
-#[derive(Debug)]
-struct Open {
-    holding: Holding,
-    renewed: Instant,
+pub(super) struct Open {
+    pub(super) holding: Holding,
+    pub(super) renewed: Instant,
     cancelled: CancellationToken,
     forced: CancellationToken,
     /// The Attempt is over: nothing is to be reported.
-    lost: bool,
-}
-
-impl Room {
-    fn credit(&mut self) -> Credit {
-        self.stated += 1;
-        let capacity = if self.accepting { self.concurrency + self.prefetch() } else { 0 };
-        let free = capacity.saturating_sub(self.in_hand) as u64;
-        Credit { free, seen: self.seen, number: self.stated }
-    }
-
-    fn prefetch(&self) -> usize {
-        match self.handler_time {
-            Some(time) if time < SHORT => 3 * self.concurrency,
-            Some(time) if time < LONG => self.concurrency / 2,
-            _ => 0,
-        }
-    }
-
-    fn take(&mut self) {
-        self.seen += 1;
-        self.in_hand += 1;
-    }
-
-    fn free_up(&mut self, took: Option<Duration>) -> Credit {
-        self.in_hand -= 1;
-        if let Some(took) = took {
-            let old = self.handler_time.unwrap_or(took);
-            self.handler_time = Some(old.mul_f64(0.9) + took.mul_f64(0.1));
-        }
-        self.credit()
-    }
+    pub(super) lost: bool,
 }
 
 impl<P: WorkerPort> WorkerPool<P> {
@@ -141,14 +92,7 @@ impl<P: WorkerPort> WorkerPool<P> {
         options: Options,
     ) -> Self {
         let concurrency = options.concurrency.get();
-        let room = Room {
-            concurrency,
-            seen: 0,
-            in_hand: 0,
-            accepting: true,
-            stated: 0,
-            handler_time: None,
-        };
+        let room = Room::of(concurrency);
         let shared = Arc::new(Shared {
             port: Arc::new(port),
             handlers,
@@ -286,7 +230,7 @@ impl<P: WorkerPort> Shared<P> {
     }
 
     /// CTX-09: the handler may stop by itself, and is ended at the wait limit.
-    fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
+    pub(super) fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
         let Some((cancelled, forced)) = self.tokens(attempt) else {
             return self.early.lock().note(attempt, Signal::Stop);
         };
@@ -301,7 +245,7 @@ impl<P: WorkerPort> Shared<P> {
         });
     }
 
-    fn lose(&self, attempt: AttemptId) {
+    pub(super) fn lose(&self, attempt: AttemptId) {
         let mut open = self.open.lock();
         let Some(open) = open.get_mut(&attempt) else {
             return self.early.lock().note(attempt, Signal::Lost);
@@ -448,69 +392,6 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("the handler panicked: {}", text.as_deref().unwrap_or("no message"))
-}
-
-/// CTX-11: renews leases at a third of their duration, whatever handlers do.
-async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
-    loop {
-        let shortest = shared.plan();
-        let every = shortest.map(|ms| Duration::from_millis((ms / 3).max(1)));
-        let pause = async {
-            match every {
-                Some(every) => tokio::time::sleep(every).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = pause => shared.renew().await,
-            () = shared.sooner.notified() => {}
-        }
-    }
-}
-
-impl<P: WorkerPort> Shared<P> {
-    /// Notes the shortest lease in hand, by which heartbeats go. One that comes meanwhile either
-    /// is seen here or tells.
-    fn plan(&self) -> Option<u64> {
-        let open = self.open.lock();
-        let shortest = open.values().map(|open| open.holding.lease_ms).min();
-        self.shortest.store(shortest.unwrap_or(u64::MAX), Ordering::Release);
-        shortest
-    }
-
-    async fn renew(self: &Arc<Self>) {
-        let asked = Instant::now(); // A lease counts from before the request.
-        let holdings: Vec<Holding> =
-            self.open.lock().values().filter(|o| !o.lost).map(|o| o.holding.clone()).collect();
-        let pulses = self.port.heartbeat(&holdings).await;
-        for (held, pulse) in holdings.iter().zip(pulses) {
-            match pulse {
-                Pulse::Renewed { cancel_requested } => {
-                    if let Some(open) = self.open.lock().get_mut(&held.attempt_id) {
-                        open.renewed = asked;
-                    }
-                    if cancel_requested {
-                        self.ask_to_stop(held.attempt_id);
-                    }
-                }
-                Pulse::Lost(refused) => {
-                    tracing::warn!(attempt = %held.attempt_id, %refused, "the attempt is lost");
-                    self.lose(held.attempt_id);
-                }
-                Pulse::Unknown => self.fence(held),
-            }
-        }
-    }
-
-    /// A worker that cannot renew stops by itself before its lease ends.
-    fn fence(&self, held: &Holding) {
-        let limit = Duration::from_millis(held.lease_ms * 9 / 10);
-        let late = |open: &Open| open.renewed.elapsed() >= limit;
-        if self.open.lock().get(&held.attempt_id).is_some_and(late) {
-            tracing::warn!(attempt = %held.attempt_id, "the lease could not be renewed; stopping");
-            self.lose(held.attempt_id);
-        }
-    }
 }
 
 struct PortReporter<P>(Arc<P>);
