@@ -5,6 +5,7 @@
 //! | [`journal`] | the log in JetStream: a stream per partition, frames that carry the commits of many Tasks |
 //! | [`leases`] | who is alive, in Redis: one script call for all that waits |
 //! | [`owned`] | which partitions this node owns, and in which epoch |
+//! | [`ownership`] | how it comes to own them: leases of nodes on partitions, in Redis |
 //!
 //! An append names the last sequence of its stream, so a partition has one writer whatever anybody
 //! believes (law 4); Redis says who is alive and never what happened (law 5). Every call to a server
@@ -14,6 +15,7 @@ mod append;
 pub mod journal;
 pub mod leases;
 pub mod owned;
+pub mod ownership;
 
 pub use journal::{JetStreamJournal, OpenError, Settings, TakeError};
 

@@ -3,5 +3,6 @@
 
 mod journal;
 mod leases;
+mod ownership;
 mod scheduler;
 mod servers;

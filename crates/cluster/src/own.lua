@@ -1,0 +1,52 @@
+-- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
+-- answers who lives and who has what.
+--
+-- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
+--       2: owners (hash: partition to node)
+--       3: ends of ownership (hash: partition to millisecond)
+-- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, then for each change two:
+--       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
+--       `-` lets go. `g` is followed by a third: the node that is given the partition.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local node, lease, partitions = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local function set(partition, owner)
+  redis.call('HSET', KEYS[2], partition, owner)
+  redis.call('HSET', KEYS[3], partition, now + lease)
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+if lease > 0 then
+  redis.call('ZADD', KEYS[1], now + lease, node)
+else
+  redis.call('ZREM', KEYS[1], node)
+end
+local at = 4
+while at <= #ARGV do
+  local what, partition = ARGV[at], ARGV[at + 1]
+  local owner = redis.call('HGET', KEYS[2], partition)
+  local ends = tonumber(redis.call('HGET', KEYS[3], partition) or '0')
+  local is_mine = not owner or owner == node
+  at = at + 2
+  if what == 'r' and is_mine then
+    set(partition, node)
+  elseif what == 't' and (is_mine or ends <= now) then
+    set(partition, node)
+  elseif what == 'g' then
+    if is_mine then
+      set(partition, ARGV[at])
+    end
+    at = at + 1
+  elseif what == '-' and is_mine then
+    redis.call('HDEL', KEYS[2], partition)
+    redis.call('HDEL', KEYS[3], partition)
+  end
+end
+local nodes = redis.call('ZRANGE', KEYS[1], 0, -1)
+local owners = {}
+for partition = 0, partitions - 1 do
+  local owner = redis.call('HGET', KEYS[2], partition) or ''
+  local ends = tonumber(redis.call('HGET', KEYS[3], partition) or '0')
+  owners[#owners + 1] = owner
+  owners[#owners + 1] = tostring(math.max(0, ends - now))
+end
+return {nodes, owners}
