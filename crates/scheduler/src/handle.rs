@@ -365,7 +365,9 @@ fn scan_leases<J: Journal, L: Leases>(node: Arc<Node<J, L>>) -> JoinHandle<()> {
             if now < judge_from {
                 continue;
             }
-            match node.leases.expired().await {
+            let ended = node.leases.expired().await;
+            node.note_leases(ended.is_ok());
+            match ended {
                 Ok(ended) => tell_tasks(&node, ended),
                 Err(error) => tracing::warn!(%error, "no lease can be judged now"),
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
@@ -41,6 +42,8 @@ pub(crate) struct Node<J, L> {
     events: broadcast::Sender<Appended>,
     /// Why the last append failed, until one succeeds.
     trouble: watch::Sender<Option<Arc<str>>>,
+    /// The store of leases answered when it was last asked.
+    keeps_leases: AtomicBool,
 }
 
 impl<J: Journal, L: Leases> Node<J, L> {
@@ -57,6 +60,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             supervisor: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_KEPT),
             trouble: watch::Sender::new(None),
+            keeps_leases: AtomicBool::new(true),
         }
     }
 
@@ -169,6 +173,15 @@ impl<J: Journal, L: Leases> Node<J, L> {
             *trouble = failure.map(Arc::from);
             is_news
         });
+    }
+
+    pub(crate) fn note_leases(&self, answered: bool) {
+        self.keeps_leases.store(answered, Ordering::Release);
+    }
+
+    /// Whether claims can have their leases.
+    pub(crate) fn keeps_leases(&self) -> bool {
+        self.keeps_leases.load(Ordering::Acquire)
     }
 
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {

@@ -12,7 +12,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::event::Body;
 use tenure_core::id::{AgentId, CommandId, PoolId, StepId};
 use tenure_core::patch::StepInput;
-use tenure_core::status::{Policy, Role, TaskStatus};
+use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::{Caller, Commit};
 use tenure_ports::Journal;
 use tenure_ports::conformance::read_all;
@@ -192,4 +192,61 @@ async fn work_goes_on_after_nats_was_killed() {
         assert_sound(&read_all(&*next, key).await.unwrap(), 400);
     }
     assert_eq!(ran.load(Ordering::SeqCst), 2_412, "no lease was judged meanwhile");
+}
+
+/// Law 5, mechanisms 6: while Redis is away what runs goes on and its reports are recorded, nothing is
+/// claimed and nothing expires; when it is back, empty, the rest runs, and no Attempt was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_away_nothing_is_claimed_and_nothing_lost() {
+    let (nats, mut redis) = (nats(), redis(&[]));
+    let node = node(&nats, &redis).await;
+    let id = AgentId::new("worker-1").unwrap();
+    let (link, inbox) = node.join(id, PoolId::new("default").unwrap(), None).unwrap();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (handler_gate, counter) = (Arc::clone(&gate), Arc::clone(&ran));
+    let handlers = Handlers::new().on("default", move |ctx| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let gate = Arc::clone(&handler_gate);
+        async move {
+            let _ = gate.acquire().await; // Closed once and for all.
+            Ok(ctx.complete(None)?)
+        }
+    });
+    let options = Options::new(NonZeroUsize::new(64).unwrap());
+    let pool = WorkerPool::start(link, inbox, handlers.unwrap(), options);
+    let key = create(&node, graph("t", 30)).await;
+    until(|| ran.load(Ordering::SeqCst) == 1).await;
+    redis.kill();
+    tokio::time::sleep(Duration::from_secs(2)).await; // A scan has noticed.
+    gate.close();
+    let first: StepId = "first".parse().unwrap();
+    let done = move |task: &tenure_core::Task| {
+        task.step(&first).is_some_and(|step| step.state.status == StepStatus::Completed)
+    };
+    let begun = std::time::Instant::now();
+    while !node.read(&key, done.clone()).await.unwrap() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the report is recorded");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(ran.load(Ordering::SeqCst), 1, "nothing is claimed without a lease");
+    let version = node.read(&key, tenure_core::Task::version).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let later = node.read(&key, tenure_core::Task::version).await.unwrap();
+    assert_eq!(version, later, "nor written down again and again");
+    redis.restart();
+    let ended = tokio::time::timeout(Duration::from_secs(60), node.wait_for_end(&key));
+    ended.await.expect("it ends").unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 32);
+    assert_sound(&read_all(&**node.journal(), &key).await.unwrap(), 30);
+    drop(pool);
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come true");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -193,13 +193,19 @@ impl<J: Journal, L: Leases> State<J, L> {
             worker_pool_id: loan.worker.pool.clone(),
             handlers: loan.worker.handlers.clone(),
         });
-        while loan.credits() > 0 && !self.rests {
+        while loan.credits() > 0 && self.may_claim() {
             let Some(attempt) = self.claim(flight, &command) else { break };
             flight.grants.extend(loan.take_one().map(|one| (attempt, one)));
         }
         if loan.credits() > 0 {
             flight.unused.push(loan);
         }
+    }
+
+    /// Whether the scheduler claims by itself just now: not after an append that failed, and not while
+    /// nobody keeps leases.
+    fn may_claim(&self) -> bool {
+        !self.rests && self.node.keeps_leases()
     }
 
     /// Attempts that are not open: those that never came to be, and those renewed once too often.
@@ -233,7 +239,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Claims in the append that made Steps ready, where credits wait and no other Task has the turn.
     fn claim_at_once(&mut self, flight: &mut Flight) {
         let Life::Known(task) = &self.life else { return };
-        if flight.commits.is_empty() || self.rests {
+        if flight.commits.is_empty() || !self.may_claim() {
             return;
         }
         let pools: Vec<(PoolId, usize)> = task.open_pools().map(|(p, n)| (p.clone(), n)).collect();
@@ -304,6 +310,9 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Offers Runs for credits that found no Step, and gives back what is left: the pool does not
     /// send it here again before there are new ready Steps.
     pub(super) fn return_credits(&mut self, myself: &ActorRef<Msg>, unused: Credits) {
+        if !unused.is_empty() && !self.node.keeps_leases() {
+            self.rest(myself); // Then it asks again.
+        }
         for mut loan in unused {
             self.offer_runs(myself, &mut loan);
             if loan.credits() == 0 {

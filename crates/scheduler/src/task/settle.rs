@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ractor::{ActorProcessingErr, ActorRef};
 use tenure_core::command::Wait;
+use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::status::EndReason;
 use tenure_core::table::Pos;
@@ -32,10 +33,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.node.note_append(trouble(&landed.append));
         match landed.append {
             Ok(()) => {
-                if let Err(error) = landed.leases {
+                let leased = landed.leases;
+                if let Err(error) = &leased {
                     tracing::warn!(task = %self.key, %error, "leases of new attempts were not taken");
+                    self.node.note_leases(false);
                 }
-                self.settle(myself, flight);
+                self.settle(myself, flight, leased.is_ok());
             }
             Err(error) if flight.creates => self.not_created(myself, flight, error).await,
             Err(AppendError::Unknown(error)) => {
@@ -90,13 +93,18 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// The commits are durable: now, and not before, others learn of them.
-    fn settle(&mut self, myself: &ActorRef<Msg>, mut flight: Flight) {
+    fn settle(&mut self, myself: &ActorRef<Msg>, mut flight: Flight, leased: bool) {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
         for commit in &flight.commits {
             self.node.publish(&self.key, commit);
         }
-        self.hand_out(std::mem::take(&mut flight.grants));
+        let grants = std::mem::take(&mut flight.grants);
+        if leased {
+            self.hand_out(grants);
+        } else {
+            self.take_back(grants);
+        }
         self.note_holders(&flight.claimed);
         self.tell_children();
         if flight.creates {
@@ -128,9 +136,18 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.holders.insert(attempt_id, worker);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
-                let release = tenure_core::event::LeaseEnd::Released;
-                self.waiting.push_back(Waiting::Expired(vec![attempt_id], release));
+                self.waiting.push_back(Waiting::Expired(vec![attempt_id], LeaseEnd::Released));
             }
+        }
+    }
+
+    /// Undoes claims whose leases were not taken: a worker gets a Step only with its lease (law 5).
+    fn take_back(&mut self, grants: Vec<(Pos, Loan)>) {
+        let Life::Known(task) = &self.life else { return };
+        let attempts: Vec<AttemptId> =
+            grants.iter().map(|(pos, _)| task.attempt_at(*pos).attempt_id).collect();
+        if !attempts.is_empty() {
+            self.waiting.push_back(Waiting::Expired(attempts, LeaseEnd::Released));
         }
     }
 
