@@ -19,6 +19,13 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The same, noticed while another append was being replicated.
 const WRONG_LAST_SEQUENCE_IN_FLIGHT: u64 = 10_164;
 
+/// A leader that was deposed may answer from an old state for a moment: that data is lost is believed
+/// only if it is said for so long.
+const LOST_AFTER: Duration = Duration::from_secs(15);
+
+/// Refusals in a row after which a repeated append is given up: the server is there, and will not.
+const REFUSALS_MAX: u32 = 10;
+
 /// First and longest wait before an append of unknown fate is repeated.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -36,6 +43,8 @@ pub(crate) enum Fate {
         /// Where it ends.
         last: u64,
     },
+    /// Nobody can say by going on: the next owner's record will settle it.
+    Unknown(String),
 }
 
 /// The one who appends to a stream.
@@ -72,6 +81,14 @@ struct Refusal {
     description: String,
 }
 
+/// What stands at a place of a stream.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Same,
+    Other,
+    Empty,
+}
+
 /// One try.
 enum Tried {
     Stored(u64),
@@ -98,10 +115,16 @@ impl Appender {
     /// Appends messages, all or none of them, behind the message `expected`.
     pub(crate) async fn append(&mut self, expected: u64, messages: &[Bytes]) -> Fate {
         let (mut wait, mut is_first) = (REPEAT.0, true);
+        let (mut refusals, mut lost_since) = (0, None);
         loop {
             match self.try_append(expected, messages).await {
                 Tried::Stored(seq) => return Fate::Stored(seq),
-                Tried::WrongPlace(Some(last)) if last < expected => return Fate::Lost { last },
+                Tried::WrongPlace(Some(last)) if last < expected => {
+                    let since = *lost_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= LOST_AFTER {
+                        return Fate::Lost { last };
+                    }
+                }
                 Tried::WrongPlace(_) => {
                     if let Some(fate) = self.look(expected, messages).await {
                         return fate;
@@ -109,7 +132,14 @@ impl Appender {
                 }
                 // One that was sent before may still be stored: then only the place tells.
                 Tried::Refused(why) if is_first => return Fate::Refused(why),
-                Tried::Refused(why) | Tried::Unknown(why) => {
+                Tried::Refused(why) => {
+                    refusals += 1;
+                    if refusals >= REFUSALS_MAX {
+                        return Fate::Unknown(why);
+                    }
+                }
+                Tried::Unknown(why) => {
+                    (refusals, lost_since) = (0, None);
                     tracing::warn!(subject = %self.subject, expected, why, "an append is repeated");
                 }
             }
@@ -158,15 +188,29 @@ impl Appender {
 
     /// Whose message stands at the expected place; none while there is none, or nobody says.
     async fn look(&self, expected: u64, messages: &[Bytes]) -> Option<Fate> {
-        let found = timeout(self.ack_timeout, self.stream.get_raw_message(expected + 1)).await;
+        if self.is_at(expected + 1, messages.first()?).await? != Place::Same {
+            return Some(Fate::Never);
+        }
+        // A server that died may have kept a part of a batch.
+        let end = expected + messages.len() as u64;
+        match self.is_at(end, messages.last()?).await {
+            Some(Place::Same) => Some(Fate::Stored(end)),
+            _ => Some(Fate::Unknown("only a part of a batch is seen".into())),
+        }
+    }
+
+    /// Whether a message stands at a place; none where nobody says, or the place may yet be filled.
+    async fn is_at(&self, at: u64, message: &Bytes) -> Option<Place> {
+        let found = timeout(self.ack_timeout, self.stream.get_raw_message(at)).await;
         match found.ok()? {
-            Ok(message) if Some(&message.payload) == messages.first() => {
-                Some(Fate::Stored(expected + messages.len() as u64))
+            Ok(found) if found.payload == *message => Some(Place::Same),
+            Ok(_) => Some(Place::Other),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
+                let info = timeout(self.ack_timeout, self.stream.get_info()).await.ok()?.ok()?;
+                (info.state.last_sequence >= at).then_some(Place::Empty)
             }
-            Ok(_) => Some(Fate::Never),
             Err(error) => {
-                let is_none = error.kind() == LastRawMessageErrorKind::NoMessageFound;
-                tracing::debug!(subject = %self.subject, expected, is_none, %error, "not seen");
+                tracing::debug!(subject = %self.subject, at, %error, "not seen");
                 None
             }
         }

@@ -203,15 +203,19 @@ impl Leases for RedisLeases {
                 by_partition.entry(partition).or_default().push(change);
             }
         }
-        self.change(by_partition).await?;
-        let mut places = self.places.lock();
-        attempts.iter().for_each(|attempt| {
-            places.remove(attempt);
-        });
-        Ok(())
+        let changed = self.change(by_partition).await;
+        if changed.is_ok() {
+            let mut places = self.places.lock();
+            attempts.iter().for_each(|attempt| {
+                places.remove(attempt);
+            });
+        }
+        changed
     }
 
     async fn expired(&self) -> Result<Vec<Lease>, LeaseError> {
+        // What was taken in a partition that is another's now is that one's to release.
+        self.places.lock().retain(|_, place| self.owned.epoch(*place).is_some());
         let scans = self.owned.all().into_iter().map(|(partition, _)| self.scan(partition));
         let scanned: Result<Vec<Vec<(f64, Lease)>>, LeaseError> =
             join_all(scans).await.into_iter().collect();

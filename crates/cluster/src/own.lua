@@ -4,7 +4,8 @@
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
 --       3: ends of ownership (hash: partition to millisecond)
--- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, then for each change two:
+-- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, or `leaves`
+--       where the node is to be forgotten, then for each change two:
 --       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
 --       `-` lets go. `g` is followed by a third: the node that is given the partition.
 local time = redis.call('TIME')
@@ -15,12 +16,12 @@ local function set(partition, owner)
   redis.call('HSET', KEYS[3], partition, now + lease)
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if lease > 0 then
+if ARGV[4] == 'lives' then
   redis.call('ZADD', KEYS[1], now + lease, node)
 else
   redis.call('ZREM', KEYS[1], node)
 end
-local at = 4
+local at = 5
 while at <= #ARGV do
   local what, partition = ARGV[at], ARGV[at + 1]
   local owner = redis.call('HGET', KEYS[2], partition)

@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::Script;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::journal::JetStreamJournal;
@@ -57,13 +57,6 @@ const ENDED_POLLS: usize = 2;
 /// Polls in which a better owner must have been alive before it is handed a partition.
 const SETTLED_POLLS: usize = 4;
 
-/// What the thread has the node do.
-#[derive(Debug)]
-enum Order {
-    Take(u32),
-    Leave(u32, Option<oneshot::Sender<()>>),
-}
-
 /// Keeps the partitions of a node: takes those that are its, leaves those that are not.
 #[derive(Debug)]
 pub struct Keeper {
@@ -94,9 +87,12 @@ impl Keeper {
         });
         let (orders, mut ordered) = mpsc::unbounded_channel();
         let carried_out = Arc::clone(&journal);
+        let taking: Arc<Mutex<BTreeSet<u32>>> = Arc::default();
+        let begun = Arc::clone(&taking);
         tokio::spawn(async move {
-            while let Some(order) = ordered.recv().await {
-                carry_out(&carried_out, order).await;
+            while let Some(partition) = ordered.recv().await {
+                // Each on its own: one that is slow to be read holds up no other.
+                tokio::spawn(take(Arc::clone(&carried_out), partition, Arc::clone(&begun)));
             }
         });
         let partitions = journal.owned().partitions();
@@ -107,7 +103,8 @@ impl Keeper {
             orders,
             partitions,
             mine: BTreeSet::new(),
-            taking: BTreeMap::new(),
+            taking,
+            sure_since: None,
             ended: BTreeMap::new(),
             settled: BTreeMap::new(),
             options,
@@ -145,37 +142,27 @@ impl Drop for Keeper {
     }
 }
 
-async fn carry_out(journal: &Arc<JetStreamJournal>, order: Order) {
-    match order {
-        Order::Take(partition) => {
-            // Each on its own: one that is slow to be read holds up no other.
-            let journal = Arc::clone(journal);
-            tokio::spawn(async move {
-                match journal.take(partition).await {
-                    Ok(epoch) => tracing::info!(partition, epoch, "partition taken"),
-                    Err(error) => tracing::warn!(partition, %error, "partition not taken"),
-                }
-            });
-        }
-        Order::Leave(partition, done) => {
-            journal.leave(partition);
-            if let Some(done) = done {
-                let _ = done.send(()); // The keeper may have gone.
-            }
-        }
+async fn take(journal: Arc<JetStreamJournal>, partition: u32, taking: Arc<Mutex<BTreeSet<u32>>>) {
+    match journal.take(partition).await {
+        Ok(epoch) => tracing::info!(partition, epoch, "partition taken"),
+        Err(error) => tracing::warn!(partition, %error, "partition not taken"),
     }
+    taking.lock().remove(&partition);
 }
 
 struct Keeping {
     options: Options,
     journal: Arc<JetStreamJournal>,
     shared: Arc<Shared>,
-    orders: mpsc::UnboundedSender<Order>,
+    /// Partitions that the node is to take: each is asked for once at a time.
+    orders: mpsc::UnboundedSender<u32>,
     partitions: u32,
     /// Partitions whose lease is this node's, as of the last answer.
     mine: BTreeSet<u32>,
-    /// Since when the journal has been told to take them.
-    taking: BTreeMap<u32, Instant>,
+    /// Those that are being taken.
+    taking: Arc<Mutex<BTreeSet<u32>>>,
+    /// Since when Redis has answered without a break: what it says of others counts after a lease.
+    sure_since: Option<Instant>,
     /// In how many polls the lease of a partition was seen to have ended.
     ended: BTreeMap<u32, usize>,
     /// In how many polls another node was the better owner.
@@ -192,15 +179,21 @@ impl Keeping {
         let mut ticks = interval(self.options.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = Vec::new();
-        while !self.shared.stops.load(Ordering::Acquire) {
+        loop {
             ticks.tick().await;
+            if self.shared.stops.load(Ordering::Acquire) {
+                break;
+            }
             let begun = Instant::now();
-            match self.poll(&script, &client, &mut redis, self.options.lease, &changes).await {
+            match self.poll(&script, &client, &mut redis, true, &changes).await {
                 Ok(polled) => {
-                    *self.shared.certain_until.lock() = Some(begun + self.options.lease);
+                    self.sure_since.get_or_insert(begun);
                     changes = self.judge(&polled);
+                    *self.shared.certain_until.lock() = Some(begun + self.options.lease);
                 }
                 Err(error) => {
+                    self.sure_since = None;
+                    self.ended.clear();
                     tracing::warn!(%error, "redis does not say who owns what; nothing changes hands");
                     changes = Vec::new();
                 }
@@ -216,7 +209,7 @@ impl Keeping {
         script: &Script,
         client: &redis::Client,
         redis: &mut Option<ConnectionManager>,
-        lease: Duration,
+        lives: bool,
         changes: &[Change],
     ) -> Result<Polled, String> {
         let wait = self.options.every;
@@ -236,7 +229,9 @@ impl Keeping {
         let key = |what: &str| format!("{}:{{own}}:{what}", self.options.name);
         let mut call = script.prepare_invoke();
         call.key(key("nodes")).key(key("owners")).key(key("ends"));
-        call.arg(&self.options.node).arg(lease.as_millis().to_string()).arg(self.partitions);
+        let lease = self.options.lease.as_millis().to_string();
+        call.arg(&self.options.node).arg(lease).arg(self.partitions);
+        call.arg(if lives { "lives" } else { "leaves" });
         let kept = self.mine.iter().filter(|&&p| !changes.iter().any(|change| change.of() == p));
         for &partition in kept {
             call.arg("r").arg(partition);
@@ -262,13 +257,16 @@ impl Keeping {
             let (owner, left) = (&pair[0], pair[1].parse().unwrap_or(0_u64));
             if *owner == me {
                 self.keep(partition);
-            } else if self.mine.remove(&partition) {
+            } else if self.mine.remove(&partition)
+                || self.journal.owned().epoch(partition).is_some()
+            {
                 tracing::warn!(partition, owner, "another node has the partition");
-                self.leave(partition, None);
+                self.journal.leave(partition);
             }
             let order = by_rank(nodes, partition);
             let rank = order.iter().position(|node| **node == me).unwrap_or(order.len());
-            let has_ended = owner.is_empty() || left == 0;
+            let is_sure = self.sure_since.is_some_and(|s| s.elapsed() >= self.options.lease);
+            let has_ended = is_sure && (owner.is_empty() || left == 0);
             let seen = count(&mut self.ended, partition, has_ended);
             if has_ended && seen >= ENDED_POLLS + rank {
                 changes.push(Change::Take(partition));
@@ -279,7 +277,7 @@ impl Keeping {
             if should_go && seen >= SETTLED_POLLS && !gives {
                 // One at a time: each is without service for a moment.
                 self.mine.remove(&partition);
-                self.leave(partition, None);
+                self.journal.leave(partition);
                 changes.push(Change::Give(partition, order[0].clone()));
             }
         }
@@ -289,21 +287,10 @@ impl Keeping {
     /// The lease is this node's: has the journal take the partition, if it has not.
     fn keep(&mut self, partition: u32) {
         self.mine.insert(partition);
-        if self.journal.owned().epoch(partition).is_some() {
-            self.taking.remove(&partition);
-            return;
+        let is_taken = self.journal.owned().epoch(partition).is_some();
+        if !is_taken && self.taking.lock().insert(partition) {
+            let _ = self.orders.send(partition); // The node may be ending.
         }
-        let patience = 10 * self.options.every;
-        let since = self.taking.get(&partition);
-        if since.is_none_or(|since| since.elapsed() > patience) {
-            self.taking.insert(partition, Instant::now());
-            let _ = self.orders.send(Order::Take(partition)); // The node may be ending.
-        }
-    }
-
-    fn leave(&mut self, partition: u32, done: Option<oneshot::Sender<()>>) {
-        self.taking.remove(&partition);
-        let _ = self.orders.send(Order::Leave(partition, done)); // As above.
     }
 
     async fn give_everything(
@@ -312,21 +299,23 @@ impl Keeping {
         client: &redis::Client,
         redis: &mut Option<ConnectionManager>,
     ) {
-        let polled = self.poll(script, client, redis, self.options.lease, &[]).await;
-        let nodes = polled.map(|(nodes, _)| nodes).unwrap_or_default();
+        let polled = self.poll(script, client, redis, true, &[]).await;
+        let (nodes, owners) = polled.unwrap_or_default();
+        let me = &self.options.node;
+        let mine = (0..).zip(owners.chunks_exact(2)).filter(|(_, pair)| pair[0] == *me);
+        let mine: Vec<u32> = mine.map(|(partition, _)| partition).collect();
         let others: Vec<String> =
             nodes.into_iter().filter(|node| *node != self.options.node).collect();
         let mut changes = Vec::new();
-        for partition in std::mem::take(&mut self.mine) {
-            let (done, left) = oneshot::channel();
-            self.leave(partition, Some(done));
-            let _ = timeout(self.options.every, left).await; // It is fenced in any case.
+        (0..self.partitions).for_each(|partition| self.journal.leave(partition));
+        self.mine.clear();
+        for partition in mine {
             changes.push(match by_rank(&others, partition).first() {
                 Some(next) => Change::Give(partition, (*next).clone()),
                 None => Change::LetGo(partition),
             });
         }
-        if let Err(error) = self.poll(script, client, redis, Duration::ZERO, &changes).await {
+        if let Err(error) = self.poll(script, client, redis, false, &changes).await {
             tracing::warn!(%error, "partitions could not be handed over; their leases run out");
         }
     }

@@ -53,7 +53,7 @@ fn a_frame_is_read_as_it_was_written() {
     let lines: Vec<_> =
         read.commits().map(|(head, lines)| (head.task_id.as_str(), lines)).collect();
     assert_eq!(lines, [("t", &b"abc"[..]), ("u", &b"de"[..])]);
-    let owner = Header::Owner { version: 1, node: "n".into(), write_level: 1 };
+    let owner = Header::Owner { version: 1, node: "n".into(), taking: "t".into(), write_level: 1 };
     let bytes = encode_header(&owner).unwrap();
     let read = decode(&bytes).unwrap();
     assert_eq!((read.commits().count(), read.header), (0, owner));

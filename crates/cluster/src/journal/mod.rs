@@ -12,6 +12,7 @@ mod writer;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -135,6 +136,18 @@ pub struct JetStreamJournal {
     settings: Settings,
     owned: Arc<Owned>,
     partitions: Mutex<Vec<Option<Arc<Partition>>>>,
+    places: Vec<Place>,
+}
+
+/// What outlives the owners of a partition on this node.
+#[derive(Debug, Default)]
+struct Place {
+    /// One takes it at a time.
+    taking: tokio::sync::Mutex<()>,
+    /// Rises when the partition is left: what was begun before does not count.
+    left: AtomicU64,
+    /// The last message that was acknowledged to this node.
+    acknowledged: Arc<AtomicU64>,
 }
 
 impl JetStreamJournal {
@@ -150,7 +163,8 @@ impl JetStreamJournal {
         }
         let owned = Arc::new(Owned::none(settings.partitions));
         let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
-        Ok(Self { client, context, settings, owned, partitions })
+        let places = (0..settings.partitions).map(|_| Place::default()).collect();
+        Ok(Self { client, context, settings, owned, partitions, places })
     }
 
     /// What is owned here.
@@ -165,9 +179,12 @@ impl JetStreamJournal {
     /// See [`TakeError`].
     pub async fn take(&self, partition: u32) -> Result<u64, TakeError> {
         let failed = |message: String| TakeError::Stream { partition, message };
-        if partition >= self.settings.partitions {
+        let Some(place) = self.places.get(partition as usize) else {
             return Err(TakeError::Unknown(partition));
-        }
+        };
+        let left = place.left.load(Ordering::Acquire);
+        let _alone = place.taking.lock().await;
+        let is_wanted = || place.left.load(Ordering::Acquire) == left;
         let name = self.settings.stream(partition);
         let stream = timeout(self.settings.timeout, self.context.get_stream_no_info(&name)).await;
         let stream = stream.map_err(|_| failed(format!("{name} does not answer")))?;
@@ -180,8 +197,14 @@ impl JetStreamJournal {
             self.settings.timeout,
         );
         let appender = appender.await.map_err(failed)?;
-        let taking = take::Taking { stream: &stream, settings: &self.settings, name: &name };
-        let (index, appender, epoch) = taking.take(appender).await.map_err(failed)?;
+        let taking = take::Taking {
+            stream: &stream,
+            settings: &self.settings,
+            name: &name,
+            acknowledged: place.acknowledged.load(Ordering::Acquire),
+            taking: self.client.new_inbox(),
+        };
+        let (index, appender, epoch) = taking.take(appender, is_wanted).await.map_err(failed)?;
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let index = Arc::new(RwLock::new(index));
         let writing = Writing {
@@ -193,9 +216,14 @@ impl JetStreamJournal {
             name,
             owned: Arc::clone(&self.owned),
             partition,
+            acknowledged: Arc::clone(&place.acknowledged),
         };
+        let mut partitions = self.partitions.lock();
+        if !is_wanted() {
+            return Err(failed("it was left meanwhile".into()));
+        }
         tokio::spawn(writing.run(waiting));
-        if let Some(slot) = self.partitions.lock().get_mut(partition as usize) {
+        if let Some(slot) = partitions.get_mut(partition as usize) {
             *slot = Some(Arc::new(Partition { requests, index, stream }));
         }
         self.owned.set(partition, Some(epoch));
@@ -204,8 +232,12 @@ impl JetStreamJournal {
 
     /// Gives a partition up: what is in flight finishes, nothing more is accepted.
     pub fn leave(&self, partition: u32) {
+        let mut partitions = self.partitions.lock();
+        if let Some(place) = self.places.get(partition as usize) {
+            place.left.fetch_add(1, Ordering::AcqRel);
+        }
         self.owned.set(partition, None);
-        if let Some(slot) = self.partitions.lock().get_mut(partition as usize) {
+        if let Some(slot) = partitions.get_mut(partition as usize) {
             *slot = None; // Its writer ends when nobody can ask it any more.
         }
     }
@@ -324,8 +356,11 @@ impl Journal for JetStreamJournal {
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
-        let partitions: Vec<Arc<Partition>> =
-            self.partitions.lock().iter().flatten().cloned().collect();
+        let owned = self.owned.all();
+        let partitions: Vec<Arc<Partition>> = {
+            let partitions = self.partitions.lock();
+            owned.iter().filter_map(|(at, _)| partitions.get(*at as usize)?.clone()).collect()
+        };
         Ok(partitions.iter().flat_map(|p| p.index.read().entries(session)).collect())
     }
 

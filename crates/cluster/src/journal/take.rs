@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use tenure_core::event::SCHEMA_VERSION;
 use tenure_ports::journal::TaskKey;
-use tenure_wire::stored::frame::{FRAME_VERSION, Header, decode, decode_chunk, encode_header};
+use tenure_wire::stored::frame::{
+    FRAME_VERSION, FrameError, Header, decode, decode_chunk, encode_header,
+};
 use tokio::time::timeout;
 
 use super::Settings;
@@ -20,6 +22,17 @@ pub(super) struct Taking<'a> {
     pub(super) settings: &'a Settings,
     /// Of the stream.
     pub(super) name: &'a str,
+    /// The last message that was ever acknowledged to this node.
+    pub(super) acknowledged: u64,
+    /// Names this taking.
+    pub(super) taking: String,
+}
+
+/// A frame of which some chunks have been read.
+#[derive(Debug, Default)]
+struct Pending {
+    parts: Vec<u8>,
+    next: u32,
 }
 
 impl Taking<'_> {
@@ -27,22 +40,34 @@ impl Taking<'_> {
     pub(super) async fn take(
         &self,
         mut appender: Appender,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<(Index, Appender, u64), String> {
         let record = Header::Owner {
             version: FRAME_VERSION,
             node: self.settings.node.clone(),
+            taking: self.taking.clone(),
             write_level: u32::from(SCHEMA_VERSION),
         };
         let record: Bytes = encode_header(&record).map_err(|error| error.to_string())?.into();
-        let (mut index, mut read_to) = (Index::default(), 0);
+        let (mut index, mut pending, mut read_to) = (Index::default(), Pending::default(), 0);
         loop {
             let last = self.last_seq().await?;
-            self.read(&mut index, read_to, last).await?;
+            if last < self.acknowledged {
+                let known = self.acknowledged;
+                return Err(format!(
+                    "{} ends at {last}, and {known} was acknowledged: the store has lost data",
+                    self.name
+                ));
+            }
+            self.read(&mut index, &mut pending, read_to, last).await?;
             read_to = last;
+            if !is_wanted() {
+                return Err("it was left meanwhile".into());
+            }
             match appender.append(read_to, std::slice::from_ref(&record)).await {
                 Fate::Stored(epoch) => return Ok((index, appender, epoch)),
                 Fate::Never => {} // Another has written meanwhile: read on.
-                Fate::Refused(why) => return Err(why),
+                Fate::Refused(why) | Fate::Unknown(why) => return Err(why),
                 Fate::Lost { last } => {
                     return Err(format!("the stream ends at {last}, after {read_to} was read"));
                 }
@@ -57,7 +82,13 @@ impl Taking<'_> {
     }
 
     /// Takes in the messages behind `from`, up to `to`.
-    async fn read(&self, index: &mut Index, from: u64, to: u64) -> Result<(), String> {
+    async fn read(
+        &self,
+        index: &mut Index,
+        pending: &mut Pending,
+        from: u64,
+        to: u64,
+    ) -> Result<(), String> {
         if from >= to {
             return Ok(());
         }
@@ -70,30 +101,47 @@ impl Taking<'_> {
         let consumer = consumer.map_err(slow)?.map_err(|error| error.to_string())?;
         let messages = timeout(self.settings.timeout, consumer.messages()).await;
         let mut messages = messages.map_err(slow)?.map_err(|error| error.to_string())?;
-        let mut chunks = Vec::new();
         let mut reached = from;
         while reached < to {
             let message = timeout(self.settings.timeout, messages.next()).await.map_err(slow)?;
             let message = message.ok_or("the reading ended early")?;
             let message = message.map_err(|error| error.to_string())?;
-            reached = message.info().map_err(|error| error.to_string())?.stream_sequence;
-            self.take_message(index, &mut chunks, reached, &message.payload);
+            let info = message.info().map_err(|error| error.to_string())?;
+            let (at, left) = (info.stream_sequence, info.pending);
+            // A consumer that was made again may begin at the start.
+            if at > reached {
+                reached = at;
+                self.take_message(index, pending, at, &message.payload)?;
+            }
+            if left == 0 {
+                return Ok(()); // What is missing at the end is not there any more.
+            }
         }
         Ok(())
     }
 
-    /// A message whose header cannot be read is damage that its Tasks' chains will show.
-    fn take_message(&self, index: &mut Index, chunks: &mut Vec<u8>, at: u64, payload: &Bytes) {
+    /// A message whose header is damaged is damage that its Tasks' chains will show. One that a later
+    /// program wrote is none: who cannot read it must not own it.
+    fn take_message(
+        &self,
+        index: &mut Index,
+        pending: &mut Pending,
+        at: u64,
+        payload: &Bytes,
+    ) -> Result<(), String> {
         let frame = match decode_chunk(payload) {
             Some(chunk) => {
-                if chunk.index == 0 {
-                    chunks.clear();
+                if chunk.index != pending.next {
+                    *pending = Pending::default();
                 }
-                chunks.extend_from_slice(chunk.part);
+                if chunk.index == pending.next {
+                    pending.parts.extend_from_slice(chunk.part);
+                    pending.next += 1;
+                }
                 if chunk.index + 1 < chunk.of {
-                    return;
+                    return Ok(());
                 }
-                std::mem::take(chunks).into()
+                std::mem::take(pending).parts.into()
             }
             None => payload.clone(),
         };
@@ -104,7 +152,11 @@ impl Taking<'_> {
                     index.take(&TaskKey { session_id, task_id }, head, at);
                 }
             }
+            Err(error @ (FrameError::Version(_) | FrameError::Header(_))) => {
+                return Err(format!("{}: message {at}: {error}", self.name));
+            }
             Err(error) => tracing::error!(stream = self.name, at, %error, "a frame is damaged"),
         }
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -111,6 +112,8 @@ pub(super) struct Writing {
     pub(super) name: String,
     pub(super) owned: Arc<Owned>,
     pub(super) partition: u32,
+    /// The last message that was ever acknowledged to this node.
+    pub(super) acknowledged: Arc<AtomicU64>,
 }
 
 /// What goes into one append.
@@ -203,6 +206,7 @@ impl Writing {
         match self.appender.append(self.last_seq, &messages).await {
             Fate::Stored(seq) => {
                 self.last_seq = seq;
+                self.acknowledged.fetch_max(seq, Ordering::AcqRel);
                 let mut index = self.index.write();
                 for head in &heads {
                     let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
@@ -217,6 +221,10 @@ impl Writing {
             Fate::Refused(why) => {
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Ok(())
+            }
+            Fate::Unknown(why) => {
+                answer_all(replies, || AppendError::Unknown(why.clone()));
+                Err(why)
             }
             Fate::Never => {
                 let why = "another node has taken the partition".to_owned();

@@ -146,8 +146,13 @@ async fn of_many_takers_the_last_owns() {
     let first = owner(&server, one.clone()).await;
     let mut history = History::of("s", "t");
     create(&first, &mut history).await;
-    let takers = (0..8).map(|_| owner(&server, one.clone()));
+    // Also under one name: a node that was started twice.
+    let named = |n: u32| Settings { node: format!("node-{}", n / 2), ..one.clone() };
+    let takers = (0..8).map(|n| owner(&server, named(n)));
     let takers = futures::future::join_all(takers).await;
+    let epochs: std::collections::BTreeSet<_> =
+        takers.iter().map(|taker| taker.owned().epoch(0)).collect();
+    assert_eq!(epochs.len(), takers.len(), "no two have the same epoch");
     let newest = takers.iter().max_by_key(|taker| taker.owned().epoch(0)).unwrap();
     work(newest, &mut history, 1).await.unwrap();
     for taker in &takers {
@@ -211,8 +216,7 @@ async fn a_full_stream_refuses_and_loses_nothing() {
     };
     assert!(matches!(refused, AppendError::Failed(_)), "{refused}");
     assert_holds(&journal, &history).await;
-    assert_eq!(journal.owned().epoch(0), journal.owned().epoch(0), "it is owned still");
-    assert!(journal.owned().epoch(0).is_some());
+    assert!(journal.owned().epoch(0).is_some(), "it is owned still");
 }
 
 /// OWN-01: the number of partitions is fixed when the cluster is made.
@@ -335,4 +339,64 @@ async fn a_read_breaks_off_where_it_is_told() {
     let after = history.commits[10].last_seq();
     journal.read(&history.key, after, each).await.unwrap();
     assert_eq!(*seen.lock(), [after + 1]);
+}
+
+/// Mechanisms 3: one node takes a partition once at a time, and what was begun before it left the
+/// partition does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taking_that_was_overtaken_does_not_count() {
+    let server = nats();
+    let one = Settings { partitions: 1, timeout: Duration::from_secs(5), ..settings("one") };
+    let journal =
+        Arc::new(JetStreamJournal::open(connect(&server).await, one.clone()).await.unwrap());
+    let takes = futures::future::join_all((0..4).map(|_| journal.take(0))).await;
+    let epochs: Vec<u64> = takes.into_iter().map(Result::unwrap).collect();
+    assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    assert_holds(&journal, &history).await;
+    server.signal(Signal::SIGSTOP);
+    let taking = Arc::clone(&journal);
+    let slow = tokio::spawn(async move { taking.take(0).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    journal.leave(0);
+    server.signal(Signal::SIGCONT);
+    assert!(slow.await.unwrap().is_err(), "it was left meanwhile");
+    assert_eq!(journal.owned().epoch(0), None);
+}
+
+/// Mechanisms 1 and 17: a store that lost what it acknowledged is not written over; a frame of a later
+/// program is not passed over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_cannot_be_known_is_not_taken() {
+    let mut server = nats();
+    let one = Settings { partitions: 1, ..settings("one") };
+    let journal = owner(&server, one.clone()).await;
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    journal.leave(0);
+    server.kill();
+    std::fs::remove_dir_all(server.dir().join("js")).unwrap();
+    server.restart();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    JetStreamJournal::open(connect(&server).await, one.clone()).await.unwrap();
+    let begun = Instant::now();
+    let lost = loop {
+        let refused = journal.take(0).await.unwrap_err().to_string();
+        if refused.contains("has lost data") || begun.elapsed() > Duration::from_secs(20) {
+            break refused;
+        }
+    };
+    assert!(lost.contains("has lost data"), "{lost}");
+
+    let later = br#"\x85"#;
+    let mut frame = b"TNF1".to_vec();
+    frame.extend_from_slice(&u32::try_from(later.len()).unwrap().to_le_bytes());
+    frame.extend_from_slice(&crc32fast::hash(later).to_le_bytes());
+    frame.extend_from_slice(later);
+    let context = async_nats::jetstream::new(connect(&server).await);
+    context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
+    let fresh = JetStreamJournal::open(connect(&server).await, one).await.unwrap();
+    let refused = fresh.take(0).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot be read"), "{refused}");
 }

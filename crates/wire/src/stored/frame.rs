@@ -58,6 +58,8 @@ pub enum Header {
         version: u32,
         /// Who.
         node: String,
+        /// This taking of it: no other has the same, so that nobody takes another's record for his.
+        taking: String,
         /// The record version that it will write.
         write_level: u32,
     },
