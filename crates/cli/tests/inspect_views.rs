@@ -451,3 +451,19 @@ error: no task `nigthly-load` in session default of <data>
     let said = bench.look(&["task", "get", "Not An Id"]);
     assert_eq!(said.code, 2, "{}", said.err);
 }
+
+/// STORE-08: every look at a Task names it; there is no current Task that is meant without a word, not
+/// even where there is only one.
+#[test]
+fn no_task_is_meant_without_being_named() {
+    let bench = Bench::new();
+    bench.create(live("only"));
+    let looks = ["task get", "task explain", "task graph", "step list", "attempt list", "wal show"];
+    for look in looks {
+        let words: Vec<&str> = look.split(' ').collect();
+        let said = bench.look(&words);
+        assert_eq!(said.code, 2, "{look}: {}{}", said.out, said.err);
+        let named: Vec<&str> = words.into_iter().chain(["only"]).collect();
+        assert_eq!(bench.look(&named).code, 0, "{look} only");
+    }
+}
