@@ -115,7 +115,7 @@ async fn tasks_share_frames() {
     }
 }
 
-/// OWN-03, OWN-05, mechanisms 3: a new owner reads all that was acknowledged, and from its record on
+/// OWN-03, OWN-05, WAL-14, mechanisms 3: a new owner reads all that was acknowledged, and from its record on
 /// nothing of the older one is accepted; the older one knows it then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_fences_the_old_one() {
@@ -127,7 +127,11 @@ async fn a_new_owner_fences_the_old_one() {
     work(&old, &mut history, 3).await.unwrap();
     let first = old.owned().epoch(0).unwrap();
     let new = owner(&server, Settings { node: "two".into(), ..one }).await;
-    assert!(new.owned().epoch(0).unwrap() > first);
+    let epoch = new.owned().epoch(0).unwrap();
+    assert!(epoch > first);
+    let context = async_nats::jetstream::new(connect(&server).await);
+    let stream = context.get_stream("TENURE_WAL_0").await.unwrap();
+    assert_eq!(stream.get_info().await.unwrap().state.last_sequence, epoch, "the record's place");
     assert_holds(&new, &history).await;
     let refused = work(&old, &mut history, 1).await.unwrap_err();
     assert!(matches!(refused, AppendError::Failed(_)), "{refused}");
