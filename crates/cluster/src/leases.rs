@@ -16,7 +16,7 @@ use redis::{ErrorKind, RedisError, Script};
 use tenure_core::id::{AttemptId, SessionId, TaskId};
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::{Lease, LeaseError};
+use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -70,21 +70,49 @@ struct Keys {
     ends: String,
     tasks: String,
     epoch: String,
+    scanned: String,
 }
 
 impl Keys {
     fn of(name: &str, partition: u32) -> Self {
         let key = |what: &str| format!("{name}:{{{partition}}}:{what}");
-        Self { ends: key("ends"), tasks: key("tasks"), epoch: key("epoch") }
+        Self {
+            ends: key("ends"),
+            tasks: key("tasks"),
+            epoch: key("epoch"),
+            scanned: key("scanned"),
+        }
     }
 }
 
-/// A lease to be set, or dropped where there is no duration.
+/// A lease to be changed.
 #[derive(Debug)]
 struct Change {
     attempt: AttemptId,
     task: String,
-    duration_ms: Option<u64>,
+    to: To,
+}
+
+/// What becomes of a lease.
+#[derive(Debug, Clone, Copy)]
+enum To {
+    /// It lasts so many milliseconds from now.
+    Last(u64),
+    /// It lasts half of them at least, and all of them if it was not there.
+    LastHalf(u64),
+    /// It is gone.
+    Nothing,
+}
+
+impl To {
+    /// As `leases.lua` reads it.
+    fn as_arg(self) -> String {
+        match self {
+            Self::Last(ms) => ms.to_string(),
+            Self::LastHalf(ms) => format!(">{ms}"),
+            Self::Nothing => String::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -129,18 +157,15 @@ impl RedisLeases {
         Ok(Self { redis, keys, owned, places: Mutex::default(), writers })
     }
 
-    async fn set(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+    async fn set(&self, leases: Vec<Lease>, to: fn(u64) -> To) -> Result<(), LeaseError> {
         let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         {
             let mut places = self.places.lock();
             for Lease { task, attempt_id, duration_ms } in leases {
                 let partition = task.partition(self.owned.partitions());
                 places.insert(attempt_id, partition);
-                let change = Change {
-                    attempt: attempt_id,
-                    task: task.to_string(),
-                    duration_ms: Some(duration_ms),
-                };
+                let (task, to) = (task.to_string(), to(duration_ms));
+                let change = Change { attempt: attempt_id, task, to };
                 by_partition.entry(partition).or_default().push(change);
             }
         }
@@ -159,14 +184,15 @@ impl RedisLeases {
         join_all(asked).await.into_iter().collect()
     }
 
-    async fn scan(&self, partition: u32) -> Result<Vec<(f64, Lease)>, LeaseError> {
-        let Some(keys) = self.keys.get(partition as usize) else { return Ok(Vec::new()) };
+    async fn scan(&self, partition: u32, epoch: u64) -> Result<Found, LeaseError> {
+        let Some(keys) = self.keys.get(partition as usize) else { return Ok(Found::default()) };
         let mut call = SCAN.prepare_invoke();
-        call.key(&keys.ends).key(&keys.tasks).key(&keys.epoch).arg(SCAN_MAX);
+        call.key(&keys.ends).key(&keys.tasks).key(&keys.scanned).arg(SCAN_MAX).arg(epoch);
         let mut redis = self.redis.clone();
-        let rows: Vec<String> = answered(call.invoke_async(&mut redis)).await?;
-        let rows = rows.chunks_exact(3);
-        Ok(rows.filter_map(|row| Some((row[2].parse().ok()?, lease(&row[0], &row[1])?))).collect())
+        let (forgot, rows): (u8, Vec<String>) = answered(call.invoke_async(&mut redis)).await?;
+        let row = |row: &[String]| Some((row[2].parse().ok()?, lease(&row[0], &row[1])?));
+        let ended = rows.chunks_exact(3).filter_map(row).collect();
+        Ok(Found { forgot: forgot != 0, ended })
     }
 
     /// Partitions in which an Attempt's lease may be.
@@ -176,6 +202,15 @@ impl RedisLeases {
             None => self.owned.all().into_iter().map(|(partition, _)| partition).collect(),
         }
     }
+}
+
+/// What a scan of a partition found.
+#[derive(Debug, Default)]
+struct Found {
+    /// Redis knew nothing of the partition.
+    forgot: bool,
+    /// Leases that have ended, each with its end by Redis' clock.
+    ended: Vec<(f64, Lease)>,
 }
 
 /// A lease as a scan tells of it: it has ended, so nothing is left of it.
@@ -188,18 +223,22 @@ fn lease(attempt: &str, task: &str) -> Option<Lease> {
 
 impl Leases for RedisLeases {
     async fn acquire(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
-        self.set(leases).await
+        self.set(leases, To::Last).await
     }
 
     async fn renew(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
-        self.set(leases).await
+        self.set(leases, To::Last).await
+    }
+
+    async fn raise(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.set(leases, To::LastHalf).await
     }
 
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
         let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         for &attempt in &attempts {
             for partition in self.places_of(attempt) {
-                let change = Change { attempt, task: String::new(), duration_ms: None };
+                let change = Change { attempt, task: String::new(), to: To::Nothing };
                 by_partition.entry(partition).or_default().push(change);
             }
         }
@@ -213,15 +252,17 @@ impl Leases for RedisLeases {
         changed
     }
 
-    async fn expired(&self) -> Result<Vec<Lease>, LeaseError> {
+    async fn expired(&self) -> Result<Scan, LeaseError> {
         // What was taken in a partition that is another's now is that one's to release.
         self.places.lock().retain(|_, place| self.owned.epoch(*place).is_some());
-        let scans = self.owned.all().into_iter().map(|(partition, _)| self.scan(partition));
-        let scanned: Result<Vec<Vec<(f64, Lease)>>, LeaseError> =
-            join_all(scans).await.into_iter().collect();
-        let mut ended: Vec<(f64, Lease)> = scanned?.into_iter().flatten().collect();
+        let scans = self.owned.all().into_iter().map(|(at, epoch)| self.scan(at, epoch));
+        let scanned: Result<Vec<Found>, LeaseError> = join_all(scans).await.into_iter().collect();
+        let scanned = scanned?;
+        let forgot = scanned.iter().any(|found| found.forgot);
+        let ended = scanned.into_iter().flat_map(|found| found.ended);
+        let mut ended: Vec<(f64, Lease)> = ended.collect();
         ended.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        Ok(ended.into_iter().map(|(_, lease)| lease).collect())
+        Ok(Scan { ended: ended.into_iter().map(|(_, lease)| lease).collect(), forgot })
     }
 
     async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {
@@ -300,8 +341,7 @@ impl Writing {
             let mut call = CHANGE.prepare_invoke();
             call.key(&keys.ends).key(&keys.tasks).key(&keys.epoch).arg(epoch);
             for change in changes {
-                let duration = change.duration_ms.map_or_else(String::new, |ms| ms.to_string());
-                call.arg(change.attempt.to_string()).arg(&change.task).arg(duration);
+                call.arg(change.attempt.to_string()).arg(&change.task).arg(change.to.as_arg());
             }
             let _: i64 = answered(call.invoke_async(&mut self.redis)).await?;
         }

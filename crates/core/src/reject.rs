@@ -140,6 +140,21 @@ impl serde::Serialize for Rejection {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Rejection {
+    /// `retryable` follows from the code.
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Given {
+            code: Code,
+            message: String,
+            #[serde(default)]
+            details: Map<String, Json>,
+        }
+        let Given { code, message, details } = Given::deserialize(d)?;
+        Ok(Self { code, message, details })
+    }
+}
+
 impl From<crate::id::BadId> for Rejection {
     fn from(bad: crate::id::BadId) -> Self {
         Self::invalid(bad.what, bad.to_string())

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::{Lease, LeaseError};
+use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tokio::time::Instant;
 
 /// The [`Leases`] of a single process: they live exactly as long as it does, and never fail.
@@ -80,14 +80,31 @@ impl Leases for MemoryLeases {
         Ok(())
     }
 
+    async fn raise(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        let now = Instant::now();
+        let mut held = self.held.lock();
+        for lease in leases {
+            let half = now + Duration::from_millis(lease.duration_ms.min(LEASE_MS_MAX) / 2);
+            let there = held.leases.get(&lease.attempt_id).map(|kept| kept.end);
+            match there {
+                None => held.put(lease, now),
+                Some(end) if end < half => {
+                    held.put(Lease { duration_ms: lease.duration_ms / 2, ..lease }, now);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
         let mut held = self.held.lock();
         attempts.into_iter().for_each(|attempt| held.forget(attempt));
         Ok(())
     }
 
-    async fn expired(&self) -> Result<Vec<Lease>, LeaseError> {
-        Ok(self.held.lock().ended(Instant::now()))
+    async fn expired(&self) -> Result<Scan, LeaseError> {
+        Ok(Scan { ended: self.held.lock().ended(Instant::now()), forgot: false })
     }
 
     async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {

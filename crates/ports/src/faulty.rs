@@ -208,7 +208,7 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.release(key);
     }
 
-    fn epoch(&self, key: &TaskKey) -> u64 {
+    fn epoch(&self, key: &TaskKey) -> Option<u64> {
         self.inner.epoch(key)
     }
 }

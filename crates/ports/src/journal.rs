@@ -98,8 +98,9 @@ pub trait Journal: Send + Sync + 'static {
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
 
-    /// The epoch in which this node owns a Task, for its commits; 0 where there is one node.
-    fn epoch(&self, key: &TaskKey) -> u64;
+    /// The epoch in which this node owns a Task, for its commits: 0 where there is one node, none
+    /// where another has it. Commits of an epoch that has passed are refused.
+    fn epoch(&self, key: &TaskKey) -> Option<u64>;
 }
 
 /// A shared journal is a journal.
@@ -152,7 +153,7 @@ impl<J: Journal> Journal for Arc<J> {
         J::release(self, key);
     }
 
-    fn epoch(&self, key: &TaskKey) -> u64 {
+    fn epoch(&self, key: &TaskKey) -> Option<u64> {
         J::epoch(self, key)
     }
 }
@@ -195,6 +196,9 @@ pub enum AppendError {
         /// What is there.
         last: u64,
     },
+    /// Another node owns the Task, or this one took it anew: nothing was written.
+    #[error("this node does not own the task any more")]
+    NotOwner,
     /// Nothing was written; the log is as before.
     #[error("{0}")]
     Failed(String),
@@ -221,6 +225,9 @@ pub enum ReadError {
         /// What is wrong with it.
         message: String,
     },
+    /// Another node owns the Task.
+    #[error("this node does not own the task")]
+    NotOwner,
     /// It cannot be read now.
     #[error("{0}")]
     Failed(String),

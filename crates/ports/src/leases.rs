@@ -17,6 +17,15 @@ pub struct Lease {
     pub duration_ms: u64,
 }
 
+/// What a scan found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Leases that have ended, oldest end first.
+    pub ended: Vec<Lease>,
+    /// The store has lost what it was told: leases of open Attempts are to be raised.
+    pub forgot: bool,
+}
+
 /// A store of leases with a clock of its own.
 ///
 /// Every call is idempotent. After an error nothing is known: the caller claims nothing and
@@ -28,6 +37,10 @@ pub trait Leases: Send + Sync + 'static {
     /// Makes leases end `duration_ms` from now; one that is not there is made.
     fn renew(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
+    /// Makes sure of leases after a time in which nobody could renew them: one that is there lasts at
+    /// least half of `duration_ms` from now, one that is not is made with all of it (LEASE-15).
+    fn raise(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
     /// Drops leases.
     fn release(
         &self,
@@ -35,7 +48,7 @@ pub trait Leases: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Leases that have ended, oldest end first. They stay until released, so a scan may be repeated.
-    fn expired(&self) -> impl Future<Output = Result<Vec<Lease>, LeaseError>> + Send;
+    fn expired(&self) -> impl Future<Output = Result<Scan, LeaseError>> + Send;
 
     /// Milliseconds until a lease ends, 0 if it has; none if there is none.
     fn remaining_ms(

@@ -6,6 +6,7 @@
 //! other fail when told to: both are for tests and simulations.
 
 pub mod bus;
+pub mod client;
 #[doc(hidden)]
 pub mod conformance;
 pub mod faulty;
@@ -13,6 +14,7 @@ pub mod journal;
 pub mod leases;
 pub mod memory;
 
+pub use client::ClientPort;
 pub use faulty::Faulty;
 pub use journal::Journal;
 pub use leases::Leases;

@@ -161,7 +161,7 @@ impl Journal for MemoryJournal {
 
     fn release(&self, _: &TaskKey) {}
 
-    fn epoch(&self, _: &TaskKey) -> u64 {
-        0
+    fn epoch(&self, _: &TaskKey) -> Option<u64> {
+        Some(0)
     }
 }

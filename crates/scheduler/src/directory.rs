@@ -60,6 +60,12 @@ impl Directory {
         is_it
     }
 
+    /// All actors.
+    pub(crate) fn all(&self) -> Vec<(TaskKey, ActorRef<Msg>)> {
+        let copy = |(key, actor): (&TaskKey, &ActorRef<Msg>)| (key.clone(), actor.clone());
+        self.shards.iter().flat_map(|s| s.lock().iter().map(copy).collect::<Vec<_>>()).collect()
+    }
+
     /// Forgets a failed actor, and answers whose it was.
     pub(crate) fn remove_id(&self, id: ActorId) -> Option<TaskKey> {
         self.shards.iter().find_map(|shard| {

@@ -285,6 +285,32 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(live.len())
     }
 
+    /// A partition was taken: its live Tasks are read and go on, each by itself (OWN-06). Answers how
+    /// many there are.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub async fn resume(&self, partition: u32) -> Result<usize, Rejection> {
+        let entries = self.node.journal.entries(None).await.map_err(|e| unreadable(&e))?;
+        let of = |key: &TaskKey| key.partition(self.node.config.partitions) == partition;
+        let live = entries.into_iter().filter(|e| e.ended.is_none() && of(&e.key));
+        let mut count = 0;
+        for entry in live {
+            self.node.task(&entry.key, Begin::Open)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// A partition is another node's now: its Tasks are left, once their appends have returned.
+    pub fn leave(&self, partition: u32) {
+        for (key, actor) in self.node.directory.all() {
+            if key.partition(self.node.config.partitions) == partition {
+                let _ = actor.cast(Msg::Leave); // It may have ended.
+            }
+        }
+    }
+
     /// Commits as they become durable. A watcher that lags too far behind is told so, and reads
     /// the log.
     pub fn subscribe(&self) -> broadcast::Receiver<Appended> {
@@ -368,11 +394,23 @@ fn scan_leases<J: Journal, L: Leases>(node: Arc<Node<J, L>>) -> JoinHandle<()> {
             let ended = node.leases.expired().await;
             node.note_leases(ended.is_ok());
             match ended {
-                Ok(ended) => tell_tasks(&node, ended),
+                Ok(scan) => {
+                    if scan.forgot || node.take_leases_lost() {
+                        raise_all(&node);
+                    }
+                    tell_tasks(&node, scan.ended);
+                }
                 Err(error) => tracing::warn!(%error, "no lease can be judged now"),
             }
         }
     })
+}
+
+/// Has every Task make sure of its leases.
+fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+    for (_, actor) in node.directory.all() {
+        let _ = actor.cast(Msg::Raise); // It may have ended.
+    }
 }
 
 fn tell_tasks<J: Journal, L: Leases>(

@@ -44,6 +44,8 @@ pub(crate) struct Node<J, L> {
     trouble: watch::Sender<Option<Arc<str>>>,
     /// The store of leases answered when it was last asked.
     keeps_leases: AtomicBool,
+    /// Leases of open Attempts could not be made sure of: it is tried again.
+    leases_lost: AtomicBool,
 }
 
 impl<J: Journal, L: Leases> Node<J, L> {
@@ -61,6 +63,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             events: broadcast::Sender::new(EVENTS_KEPT),
             trouble: watch::Sender::new(None),
             keeps_leases: AtomicBool::new(true),
+            leases_lost: AtomicBool::new(false),
         }
     }
 
@@ -76,6 +79,9 @@ impl<J: Journal, L: Leases> Node<J, L> {
         key: &TaskKey,
         begin: Begin,
     ) -> Result<ActorRef<TaskMsg>, Rejection> {
+        if self.journal.epoch(key).is_none() {
+            return Err(not_owner(key));
+        }
         self.directory.get_or(key, || {
             let partitions = self.partitions.lock();
             let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
@@ -184,6 +190,15 @@ impl<J: Journal, L: Leases> Node<J, L> {
         self.keeps_leases.load(Ordering::Acquire)
     }
 
+    pub(crate) fn note_leases_lost(&self) {
+        self.leases_lost.store(true, Ordering::Release);
+    }
+
+    /// Whether leases are to be made sure of, told once.
+    pub(crate) fn take_leases_lost(&self) -> bool {
+        self.leases_lost.swap(false, Ordering::AcqRel)
+    }
+
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.trouble.subscribe()
     }
@@ -193,6 +208,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
 pub(crate) fn not_found(key: &TaskKey) -> Rejection {
     let message = format!("task {} does not exist in session {}", key.task_id, key.session_id);
     Rejection::new(Code::TaskNotFound, message).with("task_id", key.task_id.as_str())
+}
+
+/// `not_owner`: another node has the Task, or none has it for a moment.
+pub(crate) fn not_owner(key: &TaskKey) -> Rejection {
+    let message = format!("this node does not own task {}", key.task_id);
+    Rejection::new(Code::NotOwner, message).with("retry_after_ms", 100)
 }
 
 /// The node cannot take this now.

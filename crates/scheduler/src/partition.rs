@@ -52,6 +52,7 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
         {
             tracing::error!(task = %key, %error, "the task's actor failed; its log is read again");
             node.journal.release(&key);
+            // Where another node has it now, that one reads it.
             if let Ok(actor) = node.task(&key, Begin::Open) {
                 let nudge = Box::new(|_: Result<&_, &_>| {});
                 let _ = actor.cast(TaskMsg::Read(nudge)); // A terminal Task retires after this.

@@ -314,7 +314,7 @@ impl Journal for Unborn {
         self.0.release(key);
     }
 
-    fn epoch(&self, key: &TaskKey) -> u64 {
+    fn epoch(&self, key: &TaskKey) -> Option<u64> {
         self.0.epoch(key)
     }
 }

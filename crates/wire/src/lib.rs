@@ -2,8 +2,10 @@
 //!
 //! [`stored`] is the form of a Task's log: one JSON object a line, one event an object, a checksum
 //! on every line. [`digest`] is the fingerprint of a command, which makes a repeat recognisable.
+//! [`bus`] is what nodes, workers and orchestrators say to each other over the network.
 //!
 //! What is deliberately absent: files, sockets, and any knowledge of who reads or writes.
 
+pub mod bus;
 pub mod digest;
 pub mod stored;

@@ -175,7 +175,9 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let exit = match error {
             ReadError::NotFound => Exit::NotFound,
-            ReadError::Damaged { .. } | ReadError::Failed(_) => Exit::Unavailable,
+            ReadError::Damaged { .. } | ReadError::NotOwner | ReadError::Failed(_) => {
+                Exit::Unavailable
+            }
         };
         Self::caused(exit, &error)
     }

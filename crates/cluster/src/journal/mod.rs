@@ -117,6 +117,7 @@ pub enum TakeError {
 /// A partition that this node owns.
 #[derive(Debug)]
 struct Partition {
+    epoch: u64,
     requests: mpsc::Sender<Request>,
     index: Arc<RwLock<Index>>,
     stream: stream::Stream<()>,
@@ -224,7 +225,7 @@ impl JetStreamJournal {
         }
         tokio::spawn(writing.run(waiting));
         if let Some(slot) = partitions.get_mut(partition as usize) {
-            *slot = Some(Arc::new(Partition { requests, index, stream }));
+            *slot = Some(Arc::new(Partition { epoch, requests, index, stream }));
         }
         self.owned.set(partition, Some(epoch));
         Ok(epoch)
@@ -262,7 +263,12 @@ impl JetStreamJournal {
         created: Option<&WalName>,
         commits: Vec<Arc<Commit>>,
     ) -> Result<(), AppendError> {
-        let partition = self.of(key).ok_or_else(|| AppendError::Failed(not_owned(key)))?;
+        let partition = self.of(key).ok_or(AppendError::NotOwner)?;
+        // Commits that were decided in an epoch that has passed were decided on what may have
+        // changed since.
+        if commits.iter().any(|commit| commit.epoch != partition.epoch) {
+            return Err(AppendError::NotOwner);
+        }
         let newest = partition.index.read().newest(key);
         if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
@@ -270,15 +276,11 @@ impl JetStreamJournal {
         let (lines, heads) = encoded(key, after, created, &commits)?;
         let (reply, answer) = oneshot::channel();
         let request = Request { key: key.clone(), after, heads, lines, reply };
-        let gone = || AppendError::Failed(not_owned(key));
+        let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
         // A writer answers whatever it was sent, unless the process ends.
         answer.await.unwrap_or_else(|_| Err(AppendError::Unknown("the writer has gone".into())))
     }
-}
-
-fn not_owned(key: &TaskKey) -> String {
-    format!("the partition of task {key} is not owned by this node")
 }
 
 /// The lines of commits that follow event `after`, and what a frame says of each.
@@ -333,7 +335,7 @@ impl Journal for JetStreamJournal {
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
-        let partition = self.of(key).ok_or_else(|| ReadError::Failed(not_owned(key)))?;
+        let partition = self.of(key).ok_or(ReadError::NotOwner)?;
         let newest = partition.index.read().newest(key).ok_or(ReadError::NotFound)?;
         let at = key.partition(self.settings.partitions);
         let chain = read::Chain {
@@ -350,7 +352,7 @@ impl Journal for JetStreamJournal {
     }
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
-        let partition = self.of(key).ok_or_else(|| ReadError::Failed(not_owned(key)))?;
+        let partition = self.of(key).ok_or(ReadError::NotOwner)?;
         let entry = partition.index.read().entry(key);
         Ok(entry)
     }
@@ -366,8 +368,8 @@ impl Journal for JetStreamJournal {
 
     fn release(&self, _: &TaskKey) {}
 
-    fn epoch(&self, key: &TaskKey) -> u64 {
-        self.owned.epoch(key.partition(self.settings.partitions)).unwrap_or(0)
+    fn epoch(&self, key: &TaskKey) -> Option<u64> {
+        self.owned.epoch(key.partition(self.settings.partitions))
     }
 }
 

@@ -228,7 +228,7 @@ impl Writing {
             }
             Fate::Never => {
                 let why = "another node has taken the partition".to_owned();
-                answer_all(replies, || AppendError::Failed(why.clone()));
+                answer_all(replies, || AppendError::NotOwner);
                 Err(why)
             }
             Fate::Lost { last } => {

@@ -116,7 +116,7 @@ async fn forgotten_scripts_are_loaded_again() {
     let mut plain = redis::Client::open(url(&server)).unwrap().get_connection().unwrap();
     let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut plain).unwrap();
     leases.renew(vec![lease(1, 60_000)]).await.unwrap();
-    assert_eq!(leases.expired().await.unwrap(), []);
+    assert_eq!(leases.expired().await.unwrap().ended, []);
     let keys: Vec<String> = plain.keys("*").unwrap();
     let place = lease(1, 0).task.partition(PARTITIONS);
     let tag = format!("{{{place}}}");
@@ -133,7 +133,7 @@ async fn many_leases_at_once() {
     tokio::time::sleep(Duration::from_millis(5)).await;
     let mut ended = 0;
     loop {
-        let found = leases.expired().await.unwrap();
+        let found = leases.expired().await.unwrap().ended;
         if found.is_empty() {
             break;
         }

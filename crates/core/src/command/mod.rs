@@ -28,7 +28,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::event::{Commit, LeaseEnd};
@@ -157,7 +157,7 @@ pub enum Wait {
 }
 
 /// A command on an existing Task.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Command {
     /// `agent.task_update`.

@@ -187,8 +187,8 @@ impl<D: Disk> Journal for JsonlJournal<D> {
         }
     }
 
-    fn epoch(&self, _: &TaskKey) -> u64 {
-        0
+    fn epoch(&self, _: &TaskKey) -> Option<u64> {
+        Some(0)
     }
 }
 

@@ -31,6 +31,7 @@ where
         a_renewal_may_shorten,
         what_is_not_there_is_made_by_a_renewal,
         acquiring_takes_over_what_was_left,
+        a_raised_lease_lasts_at_least_half,
         a_released_lease_is_gone,
         ended_leases_stay_until_released,
         the_oldest_end_comes_first,
@@ -54,8 +55,8 @@ async fn pass(ms: u64) {
 }
 
 async fn ended<L: Leases>(leases: &L) -> Vec<(AttemptId, TaskKey)> {
-    let ended = leases.expired().await.unwrap();
-    ended.into_iter().map(|lease| (lease.attempt_id, lease.task)).collect()
+    let scan = leases.expired().await.unwrap();
+    scan.ended.into_iter().map(|lease| (lease.attempt_id, lease.task)).collect()
 }
 
 fn named(numbers: &[u128]) -> Vec<(AttemptId, TaskKey)> {
@@ -110,6 +111,17 @@ async fn acquiring_takes_over_what_was_left<L: Leases>(leases: &L) {
         leases.acquire(vec![lease(1, LEASE_MS)]).await.unwrap();
         assert_eq!(ended(leases).await, []);
     }
+}
+
+/// LEASE-15
+async fn a_raised_lease_lasts_at_least_half<L: Leases>(leases: &L) {
+    leases.acquire(vec![lease(1, LEASE_MS / 3), lease(2, 10 * LEASE_MS)]).await.unwrap();
+    leases.raise(vec![lease(1, LEASE_MS), lease(2, LEASE_MS), lease(3, LEASE_MS)]).await.unwrap();
+    pass(LEASE_MS / 2 + 100).await;
+    assert_eq!(ended(leases).await, named(&[1]), "half of it for what was there");
+    pass(LEASE_MS / 2).await;
+    assert_eq!(ended(leases).await, named(&[1, 3]), "all of it for what was not");
+    assert!(leases.remaining_ms(attempt(2)).await.unwrap().unwrap() > 5 * LEASE_MS);
 }
 
 async fn a_released_lease_is_gone<L: Leases>(leases: &L) {

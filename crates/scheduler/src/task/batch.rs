@@ -39,6 +39,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         if self.flight.is_some() {
             return;
         }
+        if !self.is_owned() {
+            return self.leave(myself);
+        }
         let mut flight = Flight::new();
         let after = self.version();
         // The other half is decided when this is durable, and written while workers are busy with
@@ -118,7 +121,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             digest,
             expected_version: envelope.expected_version,
             trace: envelope.trace.as_ref(),
-            epoch: self.node.journal.epoch(&self.key),
+            epoch: self.epoch,
             limits: &self.node.config.limits,
         };
         let decided = match (&mut self.life, &what) {
@@ -159,7 +162,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             digest: None,
             expected_version: None,
             trace: None,
-            epoch: self.node.journal.epoch(&self.key),
+            epoch: self.epoch,
             limits: &self.node.config.limits,
         };
         match task.decide(&cx, command) {
@@ -227,7 +230,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             digest: None,
             expected_version: None,
             trace: None,
-            epoch: self.node.journal.epoch(&self.key),
+            epoch: self.epoch,
             limits: &self.node.config.limits,
         };
         let outcome = task.decide(&cx, command).ok()?;

@@ -8,6 +8,7 @@
 
 mod batch;
 mod family;
+mod leave;
 mod offers;
 pub(crate) mod open;
 mod settle;
@@ -65,6 +66,10 @@ pub(crate) enum Msg {
     Silence,
     /// Tell when the Task has ended.
     WaitForEnd(oneshot::Sender<()>),
+    /// Leases of open Attempts may be gone: they are raised.
+    Raise,
+    /// The node does not own the Task any more.
+    Leave,
 }
 
 impl fmt::Debug for Msg {
@@ -84,6 +89,8 @@ impl fmt::Debug for Msg {
             Self::Asked(..) => "Asked",
             Self::Silence => "Silence",
             Self::WaitForEnd(_) => "WaitForEnd",
+            Self::Raise => "Raise",
+            Self::Leave => "Leave",
         };
         f.write_str(name)
     }
@@ -134,6 +141,8 @@ pub(crate) struct State<J, L> {
     key: TaskKey,
     node: Arc<Node<J, L>>,
     system: Caller,
+    /// The epoch in which the node owns the Task as this actor knows it.
+    epoch: u64,
     life: Life,
     waiting: VecDeque<Waiting>,
     flush_is_due: bool,
@@ -238,6 +247,8 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             Msg::Asked(run, worker) => state.note_asked(&myself, run, &worker),
             Msg::Silence => state.end_silence(&myself),
             Msg::WaitForEnd(watcher) => state.watch(watcher),
+            Msg::Raise => state.raise_leases(),
+            Msg::Leave => state.leave(&myself),
         }
         state.retire(&myself);
         Ok(())
@@ -270,6 +281,8 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn new(key: TaskKey, node: Arc<Node<J, L>>) -> Self {
         Self {
             system: Caller::system(key.session_id.clone()),
+            // Of an epoch that is none nothing is accepted.
+            epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
             key,
             node,
             life: Life::New,
@@ -311,6 +324,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             | Msg::ParentCloses(_)
             | Msg::Asked(..)
             | Msg::Silence
+            | Msg::Raise
+            | Msg::Leave
             | Msg::Adopt(_) => {}
         }
     }
@@ -330,6 +345,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     fn read(&self, reader: Reader) {
         match &self.life {
+            _ if !self.is_owned() => reader(Err(&crate::node::not_owner(&self.key))),
             Life::Known(task) if !self.is_being_created() => reader(Ok(task)),
             Life::Unreadable(rejection) => reader(Err(rejection)),
             Life::New | Life::Known(_) => reader(Err(&crate::node::not_found(&self.key))),
@@ -348,6 +364,11 @@ impl<J: Journal, L: Leases> State<J, L> {
             Life::Unreadable(_) => {}
             Life::New | Life::Known(_) => self.watchers.push(watcher),
         }
+    }
+
+    /// Whether the node owns the Task as it did when this actor began.
+    fn is_owned(&self) -> bool {
+        self.node.journal.epoch(&self.key) == Some(self.epoch)
     }
 
     fn wake(&mut self, myself: &ActorRef<Msg>, generation: u64) {
@@ -386,7 +407,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             Life::Known(task) => task.is_terminal(),
             Life::Unreadable(_) | Life::New => !self.rests,
         };
-        if idle && over && self.node.directory.remove(&self.key, myself) {
+        if idle && over && !self.retired && self.node.directory.remove(&self.key, myself) {
             self.retired = true;
             self.node.journal.release(&self.key);
             if let Some((_, timer)) = self.timer.take() {

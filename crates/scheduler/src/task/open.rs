@@ -12,7 +12,6 @@ use tenure_core::view::claim_result;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
 use super::{Life, Msg, State, Waiting};
@@ -26,7 +25,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     pub(super) async fn open(&mut self, myself: &ActorRef<Msg>) {
         self.life = match load(&*self.node.journal, &self.key).await {
             Ok(task) => Life::Known(Box::new(task)),
-            Err(ReadError::NotFound) => Life::New,
+            Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,
             Err(error) => {
                 tracing::error!(task = %self.key, %error, "the task's log cannot be read");
                 if !matches!(error, ReadError::Damaged { .. }) && self.unread < UNREAD_MAX {
@@ -46,10 +45,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             .filter(|a| self.node.config.embedded && !self.node.knows(&a.worker_id))
             .map(|a| a.attempt_id)
             .collect();
-        let leases = self.grant_again();
-        if let Err(error) = self.node.leases.acquire(leases).await {
-            tracing::warn!(task = %self.key, %error, "leases of open attempts were not taken");
-        }
+        self.grant_again();
+        self.raise_leases();
         if !orphans.is_empty() {
             tracing::info!(task = %self.key, count = orphans.len(), "attempts of an earlier boot end");
             self.waiting.push_front(Waiting::Expired(orphans, LeaseEnd::HostRestarted));
@@ -63,23 +60,19 @@ impl<J: Journal, L: Leases> State<J, L> {
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Sends open Attempts to their workers again, which pass over what they have: the log may have
-    /// kept a claim that nobody was told of. Answers with their leases, one fresh duration each
-    /// (LEASE-15).
-    fn grant_again(&mut self) -> Vec<Lease> {
-        let Life::Known(task) = &self.life else { return Vec::new() };
-        let (view, mut leases) = (task.durable(), Vec::new());
+    /// kept a claim that nobody was told of.
+    fn grant_again(&mut self) {
+        let Life::Known(task) = &self.life else { return };
+        let view = task.durable();
         for attempt in task.open_attempts() {
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
             let Some(claim) = claim_result(&view, attempt.attempt_id) else { continue };
-            let (task, attempt_id) = (self.key.clone(), attempt.attempt_id);
-            leases.push(Lease { task, attempt_id, duration_ms: claim.lease_ms });
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker.id);
             }
             let _ = worker.inbox.send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
-            self.holders.insert(attempt_id, worker);
+            self.holders.insert(attempt.attempt_id, worker);
         }
-        leases
     }
 }
 

@@ -17,7 +17,7 @@ use tenure_ports::{Journal, Leases};
 
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
-use crate::node::stopped;
+use crate::node::{not_owner, stopped};
 use crate::pool::{Loan, Msg as PoolMsg};
 
 /// How long after a failed append the scheduler tries again.
@@ -40,6 +40,11 @@ impl<J: Journal, L: Leases> State<J, L> {
                 }
                 self.settle(myself, flight, leased.is_ok());
             }
+            Err(AppendError::NotOwner) => {
+                self.refuse_all(flight, &not_owner(&self.key));
+                self.leave(myself);
+                return Ok(());
+            }
             Err(error) if flight.creates => self.not_created(myself, flight, error).await,
             Err(AppendError::Unknown(error)) => {
                 let rejection = storage_error("ambiguous", &error);
@@ -60,6 +65,10 @@ impl<J: Journal, L: Leases> State<J, L> {
                     return Err(error.to_string().into());
                 }
             }
+        }
+        if !self.is_owned() {
+            self.leave(myself);
+            return Ok(());
         }
         self.set_timer(myself);
         self.flush_soon(myself);
@@ -291,9 +300,12 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
     match append {
         Err(error @ (AppendError::Failed(_) | AppendError::Unknown(_))) => Some(error.to_string()),
         Ok(())
-        | Err(AppendError::TaskExists | AppendError::NameTaken | AppendError::Fenced { .. }) => {
-            None
-        }
+        | Err(
+            AppendError::TaskExists
+            | AppendError::NameTaken
+            | AppendError::NotOwner
+            | AppendError::Fenced { .. },
+        ) => None,
     }
 }
 

@@ -1,0 +1,126 @@
+//! What orchestrators and observers ask of a scheduler, in process or over a network: one API.
+
+use std::future::Future;
+
+use futures::Stream;
+use smol_str::SmolStr;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
+use tenure_core::status::TaskStatus;
+use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::{Command, Commit, Rejection};
+
+use crate::journal::Entry;
+
+/// What goes with a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Around {
+    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
+    pub command_id: CommandId,
+    /// Judge only at this version (OCC-02).
+    pub expected_version: Option<u64>,
+    /// W3C traceparent.
+    pub trace: Option<SmolStr>,
+}
+
+impl Around {
+    /// A command with this id.
+    pub const fn new(command_id: CommandId) -> Self {
+        Self { command_id, expected_version: None, trace: None }
+    }
+}
+
+/// Commits of a Task, and how it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogPage {
+    /// Oldest first.
+    pub commits: Vec<Commit>,
+    /// Whether there are more.
+    pub more: bool,
+    /// Version of the Task.
+    pub version: u64,
+    /// Its native status.
+    pub status: TaskStatus,
+    /// The owner's clock.
+    pub now: Millis,
+    /// Milliseconds that leases of open Attempts last; 0 for those that have ended.
+    pub leases: Vec<(AttemptId, u64)>,
+}
+
+/// Tasks of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// In the order of their ids.
+    pub entries: Vec<Entry>,
+    /// Partitions that did not answer (OWN-08).
+    pub missing_partitions: Vec<u32>,
+}
+
+/// A hint that a Task has changed. It may get lost, come twice or late.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The Task.
+    pub task_id: TaskId,
+    /// Its version, at least.
+    pub version: u64,
+    /// Its terminal status, if it has ended.
+    pub ended: Option<TaskStatus>,
+}
+
+/// A caller's end of the bus: an orchestrator or an observer in its session.
+///
+/// A call that fails with a retryable code (`unavailable`, `not_owner`, `storage_error`) says nothing
+/// about what happened; an adapter repeats it with the same `command_id` for as long as its settings
+/// say, and then hands the refusal on.
+pub trait ClientPort: Clone + Send + Sync + 'static {
+    /// Hints of changes.
+    type Changes: Stream<Item = Changed> + Send + Unpin + 'static;
+
+    /// The session it acts in.
+    fn session(&self) -> &SessionId;
+
+    /// `task_create`: answers when the Task is durable.
+    fn create(
+        &self,
+        around: Around,
+        input: CreateTask,
+    ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
+
+    /// A command on a Task: answers when it is durable.
+    fn command(
+        &self,
+        task: &TaskId,
+        around: Around,
+        command: Command,
+    ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
+
+    /// `task_get`.
+    fn get(&self, task: &TaskId) -> impl Future<Output = Result<TaskView, Rejection>> + Send;
+
+    /// `task_query_steps`.
+    fn query(
+        &self,
+        task: &TaskId,
+        input: QueryInput,
+    ) -> impl Future<Output = Result<StepPage, Rejection>> + Send;
+
+    /// Commits behind event `after`, which is 0 or the last of a commit.
+    fn log(
+        &self,
+        task: &TaskId,
+        after: u64,
+    ) -> impl Future<Output = Result<LogPage, Rejection>> + Send;
+
+    /// Tasks of the session, live ones and, if asked for, ended ones.
+    fn list(
+        &self,
+        include_terminal: bool,
+    ) -> impl Future<Output = Result<Listing, Rejection>> + Send;
+
+    /// Hints of changes of one Task, or of all of the session, from when this has returned. Whoever
+    /// waits for something reads once after it, and again from time to time (mechanisms 11).
+    fn changes(
+        &self,
+        task: Option<&TaskId>,
+    ) -> impl Future<Output = Result<Self::Changes, Rejection>> + Send;
+}

@@ -1,0 +1,70 @@
+//! Leaving a Task to another node, and making sure of leases after a change of owners.
+
+use ractor::ActorRef;
+use tenure_core::{Code, Rejection};
+use tenure_ports::leases::Lease;
+use tenure_ports::{Journal, Leases};
+
+use super::{Life, Msg, State, Waiting};
+use crate::node::not_owner;
+
+impl<J: Journal, L: Leases> State<J, L> {
+    /// Ends the actor once nothing of it is in flight. Who waits is told to ask the next owner; what
+    /// is offered here is offered no more.
+    pub(super) fn leave(&mut self, myself: &ActorRef<Msg>) {
+        if self.flight.is_some() || self.retired {
+            return; // The append is fenced or goes through; this is looked at again when it lands.
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            if let Waiting::Ask(ask) = waiting {
+                let _ = ask.reply_to.send(Err(not_owner(&self.key))); // The caller may have gone.
+            }
+        }
+        for (_, held) in std::mem::take(&mut self.late) {
+            let _ = held.reply_to.send(Err(moved())); // As above.
+        }
+        self.watchers.clear();
+        self.rests = true;
+        self.offer(myself);
+        self.life = Life::New;
+        self.retired = true;
+        self.node.directory.remove(&self.key, myself);
+        self.node.journal.release(&self.key);
+        if let Some((_, timer)) = self.timer.take() {
+            timer.abort();
+        }
+        let _ = myself.drain(); // It is ending anyway.
+    }
+
+    /// Makes sure that every open Attempt has a lease (LEASE-15).
+    pub(super) fn raise_leases(&self) {
+        let leases = self.open_leases();
+        if leases.is_empty() {
+            return;
+        }
+        let node = self.node.clone();
+        tokio::spawn(async move {
+            if let Err(error) = node.leases.raise(leases).await {
+                tracing::warn!(%error, "leases of open attempts were not raised");
+                node.note_leases_lost();
+            }
+        });
+    }
+
+    fn open_leases(&self) -> Vec<Lease> {
+        let Life::Known(task) = &self.life else { return Vec::new() };
+        let lease = |attempt: &tenure_core::task::Attempt| Lease {
+            task: self.key.clone(),
+            attempt_id: attempt.attempt_id,
+            duration_ms: attempt.lease_ms,
+        };
+        task.open_attempts().map(lease).collect()
+    }
+}
+
+/// The command stands; whoever waits for what it began asks again.
+fn moved() -> Rejection {
+    Rejection::new(Code::Unavailable, "the task has moved to another node; repeat the command")
+        .with("kind", "ambiguous")
+        .with("retry_after_ms", 100)
+}

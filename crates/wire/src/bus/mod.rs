@@ -1,0 +1,137 @@
+//! What crosses the network between scheduler nodes, workers and orchestrators.
+//!
+//! [`subject`] says where a message goes, and with that who sent it; [`worker`], [`request`] and
+//! [`node`] are the messages, MessagePack maps with named fields. Every message carries the version
+//! `v`. Fields that a reader does not know are passed over, a version that it does not know is
+//! refused. docs/protocol.md describes all of it for other languages.
+//!
+//! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
+
+pub mod node;
+pub mod request;
+pub mod subject;
+pub mod worker;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tenure_core::Rejection;
+
+/// The version that is spoken here.
+pub const VERSION: u16 = 1;
+
+/// Longest message, in bytes.
+pub const MESSAGE_MAX: usize = 1 << 20;
+
+/// Deepest nesting of a message: a hostile one must not cost a stack.
+const DEPTH_MAX: usize = 64;
+
+/// The version of a message: writes the one that is spoken here, and reads no other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct V;
+
+impl Serialize for V {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u16(VERSION)
+    }
+}
+
+impl<'de> Deserialize<'de> for V {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let given = u64::deserialize(d)?;
+        if given == u64::from(VERSION) {
+            return Ok(Self);
+        }
+        let message = format!("version {given} of the protocol is not spoken here, only {VERSION}");
+        Err(serde::de::Error::custom(message))
+    }
+}
+
+/// A message that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the message cannot be read: {0}")]
+pub struct BadMessage(pub String);
+
+impl From<BadMessage> for Rejection {
+    fn from(bad: BadMessage) -> Self {
+        Self::invalid("message", bad.to_string())
+    }
+}
+
+/// A message as bytes: MessagePack, maps with named fields.
+///
+/// # Errors
+/// It is longer than [`MESSAGE_MAX`], or a value in it has no form in MessagePack.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
+    let mut out = Vec::with_capacity(256);
+    let written = message.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+    written.map_err(|error| BadMessage(error.to_string()))?;
+    if out.len() > MESSAGE_MAX {
+        return Err(too_long(out.len()));
+    }
+    Ok(out)
+}
+
+/// Reads a message: all of it, nested no deeper than 64.
+///
+/// # Errors
+/// It is no such message, too deep, too long, or something follows it.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    if bytes.len() > MESSAGE_MAX {
+        return Err(too_long(bytes.len()));
+    }
+    let mut rest = bytes;
+    let mut reader = rmp_serde::Deserializer::new(&mut rest);
+    reader.set_max_depth(DEPTH_MAX);
+    let message = T::deserialize(&mut reader).map_err(|error| BadMessage(error.to_string()))?;
+    match rest.len() {
+        0 => Ok(message),
+        more => Err(BadMessage(format!("{more} bytes follow its end"))),
+    }
+}
+
+fn too_long(bytes: usize) -> BadMessage {
+    BadMessage(format!("it has {bytes} bytes, and {MESSAGE_MAX} is the most"))
+}
+
+/// An answer: what was asked for, or a refusal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer<T> {
+    /// The version.
+    pub v: V,
+    /// What was asked for.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    pub ok: Option<T>,
+    /// Why it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Rejection>,
+}
+
+fn none<T>() -> Option<T> {
+    None
+}
+
+impl<T> From<Result<T, Rejection>> for Answer<T> {
+    fn from(result: Result<T, Rejection>) -> Self {
+        match result {
+            Ok(ok) => Self { v: V, ok: Some(ok), error: None },
+            Err(error) => Self { v: V, ok: None, error: Some(error) },
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    /// The answer as a result.
+    ///
+    /// # Errors
+    /// The refusal, or `unavailable` for an answer that says neither.
+    pub fn into_result(self) -> Result<T, Rejection> {
+        match (self.ok, self.error) {
+            (_, Some(refused)) => Err(refused),
+            (Some(ok), None) => Ok(ok),
+            (None, None) => {
+                let message = "the answer says nothing";
+                Err(Rejection::new(tenure_core::Code::Unavailable, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What nodes tell everybody.
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use tenure_core::id::PoolId;
+
+use super::V;
+
+/// A node is there (`tenure.v1.node.<node>.alive`): said when it starts and every two seconds. A
+/// worker that has no link with it says hello.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alive {
+    /// The version.
+    pub v: V,
+    /// Which node.
+    pub node: SmolStr,
+    /// Partitions of the cluster.
+    pub partitions: u32,
+    /// Those that it owns.
+    pub owned: Vec<u32>,
+}
+
+/// A node has ready Steps for a pool and no room (`tenure.v1.node.<node>.hungry`): workers of the
+/// pool move theirs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hungry {
+    /// The version.
+    pub v: V,
+    /// Which node.
+    pub node: SmolStr,
+    /// Which pool.
+    pub pool: PoolId,
+    /// Steps and Runs that wait.
+    pub wants: u64,
+}

@@ -1,0 +1,313 @@
+//! Requests of orchestrators and observers, and what they are answered with.
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use tenure_core::command::Operator;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
+use tenure_core::status::TaskStatus;
+use tenure_core::view::QueryInput;
+use tenure_core::{Command, Rejection};
+
+use super::{BadMessage, V, decode};
+
+/// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The version.
+    pub v: V,
+}
+
+/// How the cluster is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Which node answers.
+    pub node: SmolStr,
+    /// Partitions of the cluster: with session and Task they give the partition to ask (OWN-01).
+    pub partitions: u32,
+}
+
+/// Everything around an operation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// The version.
+    pub v: V,
+    /// The operation's name.
+    pub operation: SmolStr,
+    /// The Task it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_id: Option<CommandId>,
+    /// Judge only at this version (OCC-02).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_version: Option<u64>,
+    /// W3C traceparent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<SmolStr>,
+}
+
+/// A request to the owner of a partition (`cmd.<partition>`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Everything around it.
+    pub head: Head,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ask {
+    /// `task_create`. Asks for a `WriteSummary`.
+    Create(Box<CreateTask>),
+    /// A command on a Task. Asks for a `WriteSummary`.
+    Command(Box<Command>),
+    /// `task_get`. Asks for a `TaskView`.
+    Get,
+    /// `task_query_steps`. Asks for a `StepPage`.
+    Query(QueryInput),
+    /// `read_log`. Asks for a [`LogPage`].
+    ReadLog(ReadLog),
+    /// `list_index`. Asks for [`Entries`] of one partition.
+    List(List),
+}
+
+/// Which commits of a Task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReadLog {
+    /// Those behind this event, the last of a commit.
+    pub after: u64,
+}
+
+/// Commits of a Task, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogPage {
+    /// Each as the lines that a log file has of it.
+    pub commits: Vec<Lines>,
+    /// Whether there are more.
+    pub more: bool,
+    /// Version of the Task.
+    pub version: u64,
+    /// Its native status.
+    pub status: TaskStatus,
+    /// The owner's clock.
+    pub now: Millis,
+    /// How long leases of open Attempts last, in milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<LeaseLeft>,
+}
+
+/// How long a lease lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseLeft {
+    /// Whose.
+    pub attempt_id: AttemptId,
+    /// In milliseconds; 0 if it has ended.
+    pub left_ms: u64,
+}
+
+/// Lines of a log, as bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lines(pub Vec<u8>);
+
+impl Serialize for Lines {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Lines {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl serde::de::Visitor<'_> for Bytes {
+            type Value = Lines;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<Lines, E> {
+                Ok(Lines(v.to_vec()))
+            }
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Lines, E> {
+                Ok(Lines(v.as_bytes().to_vec()))
+            }
+        }
+        d.deserialize_bytes(Bytes)
+    }
+}
+
+/// Which Tasks of a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct List {
+    /// Only those behind this one, in the order of their ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<TaskId>,
+    /// Ended Tasks too.
+    pub include_terminal: bool,
+}
+
+/// Tasks of a session in one partition, in the order of their ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entries {
+    /// The Tasks.
+    pub entries: Vec<Entry>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// What the index knows of a Task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// Name of its log.
+    pub wal_name: WalName,
+    /// For people.
+    pub title: String,
+    /// When it was created.
+    pub created_at: Millis,
+    /// Time of its last event that the index knows.
+    pub updated_at: Millis,
+    /// Terminal status; none while it is live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<TaskStatus>,
+    /// Whether it is archived.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
+    /// Whether its log cannot be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
+}
+
+/// What the owner publishes when commits of a Task are durable (`tenure.v1.event.…`): a hint, that
+/// may get lost. Whoever needs them all reads the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Committed {
+    /// The version.
+    pub v: V,
+    /// Version of the Task after them.
+    pub version: u64,
+    /// Terminal status, if the Task has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<TaskStatus>,
+    /// Each as the lines that a log file has of it; empty if nobody asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commits: Vec<Lines>,
+}
+
+/// Names of what is asked beside the commands.
+const READ_LOG: &str = "read_log";
+const LIST_INDEX: &str = "list_index";
+
+#[derive(Deserialize)]
+struct Input<T> {
+    input: T,
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
+struct MaybeInput<T> {
+    #[serde(default)]
+    input: T,
+}
+
+impl Request {
+    /// A request of a caller that names itself.
+    pub fn new(task_id: Option<TaskId>, command_id: Option<CommandId>, ask: Ask) -> Self {
+        let operation = SmolStr::new(ask.operation());
+        let head = Head { operation, task_id, command_id, ..Head::default() };
+        Self { head, ask }
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// `validation_error`: bytes that are no request, an operation that is unknown, an input that is
+    /// not the operation's.
+    pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
+        let head: Head = decode(bytes)?;
+        let ask = match head.operation.as_str() {
+            READ_LOG => Ask::ReadLog(decode::<MaybeInput<ReadLog>>(bytes)?.input),
+            LIST_INDEX => Ask::List(decode::<MaybeInput<List>>(bytes)?.input),
+            other => match Operator::from_name(other) {
+                Some(Operator::TaskGet) => Ask::Get,
+                Some(Operator::TaskQuerySteps) => {
+                    Ask::Query(decode::<MaybeInput<QueryInput>>(bytes)?.input)
+                }
+                Some(Operator::TaskCreate) => {
+                    Ask::Create(Box::new(decode::<Input<CreateTask>>(bytes)?.input))
+                }
+                Some(_) => Ask::Command(Box::new(decode::<Command>(bytes)?)),
+                None => return Err(unknown_operation(other)),
+            },
+        };
+        Ok(Self { head, ask })
+    }
+
+    /// The request as bytes.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn write(&self) -> Result<Vec<u8>, BadMessage> {
+        #[derive(Serialize)]
+        struct With<'a, T> {
+            #[serde(flatten)]
+            head: &'a Head,
+            input: &'a T,
+        }
+        #[derive(Serialize)]
+        struct Around<'a> {
+            v: V,
+            #[serde(flatten)] // As `operation` and `input`.
+            command: &'a Command,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            task_id: Option<&'a TaskId>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            command_id: Option<&'a CommandId>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            expected_version: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            trace: Option<&'a SmolStr>,
+        }
+        let head = &self.head;
+        match &self.ask {
+            Ask::Create(input) => super::encode(&With { head, input }),
+            Ask::Command(command) => super::encode(&Around {
+                v: head.v,
+                command,
+                task_id: head.task_id.as_ref(),
+                command_id: head.command_id.as_ref(),
+                expected_version: head.expected_version,
+                trace: head.trace.as_ref(),
+            }),
+            Ask::Get => super::encode(head),
+            Ask::Query(input) => super::encode(&With { head, input }),
+            Ask::ReadLog(input) => super::encode(&With { head, input }),
+            Ask::List(input) => super::encode(&With { head, input }),
+        }
+    }
+}
+
+impl Ask {
+    /// The operation's name.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Create(_) => Operator::TaskCreate.as_str(),
+            Self::Command(command) => command.operation().as_str(),
+            Self::Get => Operator::TaskGet.as_str(),
+            Self::Query(_) => Operator::TaskQuerySteps.as_str(),
+            Self::ReadLog(_) => READ_LOG,
+            Self::List(_) => LIST_INDEX,
+        }
+    }
+}
+
+fn unknown_operation(name: &str) -> Rejection {
+    let name: String = name.chars().take(80).collect();
+    Rejection::invalid("operation", format!("there is no operation {name:?}"))
+}

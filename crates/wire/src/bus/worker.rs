@@ -1,0 +1,237 @@
+//! Messages of workers and to workers.
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use tenure_core::Rejection;
+use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::view::{ClaimResult, RunOffer};
+
+use super::V;
+
+/// A worker asks every node for a link (`hello`). No answer of its own: each node sends
+/// [`Deliveries`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The version.
+    pub v: V,
+    /// What it can run; none: everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handlers: Option<Vec<HandlerName>>,
+}
+
+/// A worker leaves (`bye`): it gets nothing more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bye {
+    /// The version.
+    pub v: V,
+}
+
+/// How much more a worker takes from one node, and what it got from it: a sliding window.
+///
+/// `free + seen - sent` is what the node may still send, however late or often this comes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// The version.
+    pub v: V,
+    /// The link it speaks of; a node passes over what is said of another.
+    pub link: SmolStr,
+    /// Rises with every statement on this link: an older one that comes later says nothing.
+    pub number: u64,
+    /// Steps and Runs it would take now.
+    pub free: u64,
+    /// Steps and Runs that came on this link.
+    pub seen: u64,
+    /// Number of the last delivery that came on this link, 0 for none: those up to it need not be
+    /// sent again.
+    pub got: u64,
+}
+
+/// What a node sends a worker, to `<inbox>.d.<node>`. An empty list opens the link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Deliveries {
+    /// The version.
+    pub v: V,
+    /// Where this worker's [`Room`] goes.
+    pub node: SmolStr,
+    /// Names the link: with another, all counts begin again.
+    pub link: SmolStr,
+    /// Number of the first delivery; the others follow. The first of a link has 1.
+    pub first: u64,
+    /// In order. What came before is passed over; what leaves a gap is dropped, and comes again.
+    pub deliveries: Vec<Delivery>,
+}
+
+/// A message to a worker: exactly one of these. One that says nothing known is newer, and is passed
+/// over.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// A Step to run, with everything needed for it (CLAIM-14). Uses room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Box<ClaimResult>>,
+    /// A Run to claim a Step under. Uses room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<RunOffer>>,
+    /// The handler of this Attempt should end soon (CANCEL-07).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested: Option<AttemptId>,
+    /// This Attempt is over: nothing that its worker still says counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<AttemptId>,
+}
+
+/// Final words and progress, to the owner of a partition (`report.<partition>`). Asks for
+/// [`Reported`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reports {
+    /// The version.
+    pub v: V,
+    /// The room there is now, for the node that owns the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
+    /// In order.
+    pub reports: Vec<Report>,
+}
+
+/// What a holder says of its Attempt or Run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// What it says.
+    pub word: Word,
+}
+
+/// A word of a holder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "operation", content = "input", rename_all = "snake_case")]
+pub enum Word {
+    /// Status, results, progress of the held Step.
+    TaskUpdateStep(StepReport),
+    /// The Run is over without a final word on its Step, or with nothing claimed (RUN-03, RUN-09).
+    EndRun {
+        /// How.
+        outcome: RunOutcome,
+    },
+    /// The Run is not for this worker (RUN-12).
+    DeclineRun {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<ReasonInput>,
+    },
+    /// The Step goes back (S26).
+    ReleaseStep {
+        /// The Attempt.
+        attempt_id: AttemptId,
+        /// Its token.
+        fencing_token: u64,
+    },
+}
+
+/// What became of reports, in their order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reported {
+    /// One for each.
+    pub results: Vec<ReportResult>,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReportResult {
+    /// Version of the Task after it, if it is durable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// Whether the holder is asked to stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel_requested: bool,
+    /// Why it does not count, or not yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Rejection>,
+}
+
+/// All Attempts of a worker are alive (`hb`), to every node. Each answers with [`Pulses`] for those
+/// of its partitions, if there are any.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The version.
+    pub v: V,
+    /// What it holds.
+    pub holdings: Vec<Holding>,
+}
+
+/// An open Attempt as its holder names it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// Its token.
+    pub fencing_token: u64,
+}
+
+/// What a node says of Attempts. One that is not mentioned is neither renewed nor lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pulses {
+    /// In no order.
+    pub pulses: Vec<Pulse>,
+}
+
+/// What became of a lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pulse {
+    /// Whose.
+    pub attempt_id: AttemptId,
+    /// The lease lasts this long from when the heartbeat was sent, in milliseconds; none: the
+    /// Attempt is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// Whether the holder is asked to stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel_requested: bool,
+    /// Why it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Rejection>,
+}
+
+/// Looks for ready Steps in the scope of a Run (`query.<partition>`). Asks for a `StepPage`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Query {
+    /// The version.
+    pub v: V,
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// From this Step on.
+    #[serde(default)]
+    pub offset: usize,
+}
+
+/// Claims a Step under a Run (`claim.<partition>`). Asks for a `ClaimResult`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The version.
+    pub v: V,
+    /// The same again gives the same claim (CLAIM-15).
+    pub command_id: CommandId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// The Step.
+    pub step_id: StepId,
+}
