@@ -18,7 +18,7 @@ use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::owned::Owned;
@@ -35,6 +35,9 @@ const SCAN_MAX: usize = 1_000;
 
 /// Changes in one script call: it holds Redis up for a millisecond or so.
 const CHANGES_MAX: usize = 1_000;
+
+/// The longest lease: a century, within the range of the clock.
+const LEASE_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 /// Requests that wait for a partition's call.
 const REQUESTS_MAX: usize = 4_096;
@@ -59,9 +62,17 @@ pub struct RedisLeases {
     redis: ConnectionManager,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
-    /// Where the leases that were taken here are: releases and questions name the Attempt alone.
-    places: Mutex<HashMap<AttemptId, u32>>,
+    /// The leases that were set here: releases and questions name the Attempt alone.
+    places: Mutex<HashMap<AttemptId, Place>>,
     writers: Vec<mpsc::Sender<Request>>,
+}
+
+/// A lease that was set here.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    partition: u32,
+    /// When it ends by this node's clock: for those who look. Redis' clock alone decides.
+    ends: Instant,
 }
 
 /// The keys of a partition.
@@ -163,7 +174,8 @@ impl RedisLeases {
             let mut places = self.places.lock();
             for Lease { task, attempt_id, duration_ms } in leases {
                 let partition = task.partition(self.owned.partitions());
-                places.insert(attempt_id, partition);
+                let ends = Instant::now() + Duration::from_millis(duration_ms.min(LEASE_MS_MAX));
+                places.insert(attempt_id, Place { partition, ends });
                 let (task, to) = (task.to_string(), to(duration_ms));
                 let change = Change { attempt: attempt_id, task, to };
                 by_partition.entry(partition).or_default().push(change);
@@ -198,7 +210,7 @@ impl RedisLeases {
     /// Partitions in which an Attempt's lease may be.
     fn places_of(&self, attempt: AttemptId) -> Vec<u32> {
         match self.places.lock().get(&attempt) {
-            Some(place) => vec![*place],
+            Some(place) => vec![place.partition],
             None => self.owned.all().into_iter().map(|(partition, _)| partition).collect(),
         }
     }
@@ -254,7 +266,7 @@ impl Leases for RedisLeases {
 
     async fn expired(&self) -> Result<Scan, LeaseError> {
         // What was taken in a partition that is another's now is that one's to release.
-        self.places.lock().retain(|_, place| self.owned.epoch(*place).is_some());
+        self.places.lock().retain(|_, place| self.owned.epoch(place.partition).is_some());
         let scans = self.owned.all().into_iter().map(|(at, epoch)| self.scan(at, epoch));
         let scanned: Result<Vec<Found>, LeaseError> = join_all(scans).await.into_iter().collect();
         let scanned = scanned?;
@@ -265,7 +277,15 @@ impl Leases for RedisLeases {
         Ok(Scan { ended: ended.into_iter().map(|(_, lease)| lease).collect(), forgot })
     }
 
+    /// A lease that was set here is answered from memory: a look never waits for Redis.
     async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {
+        let known = self.places.lock().get(&attempt).copied();
+        if let Some(place) = known {
+            let left = place.ends.saturating_duration_since(Instant::now());
+            return Ok(Some(
+                u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+            ));
+        }
         for partition in self.places_of(attempt) {
             let Some(keys) = self.keys.get(partition as usize) else { continue };
             let mut call = REMAINING.prepare_invoke();

@@ -61,7 +61,7 @@ const SETTLED_POLLS: usize = 4;
 #[derive(Debug)]
 pub struct Keeper {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Keeper {
             }
         });
         let thread = thread.map_err(|error| error.to_string())?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Whether no other node can have taken a partition of this one by now.
@@ -127,10 +127,11 @@ impl Keeper {
     }
 
     /// Hands every partition to the node that comes next, and ends.
-    pub async fn hand_over(mut self) {
+    pub async fn hand_over(&self) {
         self.shared.hands_over.store(true, Ordering::Release);
         self.shared.stops.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await; // It may have panicked.
         }
     }

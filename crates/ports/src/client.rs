@@ -5,6 +5,7 @@ use std::future::Future;
 use futures::Stream;
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
+use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
@@ -65,6 +66,23 @@ pub struct Changed {
     pub version: u64,
     /// Its terminal status, if it has ended.
     pub ended: Option<TaskStatus>,
+}
+
+impl Changed {
+    /// What a commit says to somebody who waits.
+    pub fn of(task: &TaskId, commit: &Commit) -> Self {
+        let ended = commit.events.iter().find_map(|event| end_of(&event.body));
+        Self { task_id: task.clone(), version: commit.last_seq(), ended }
+    }
+}
+
+fn end_of(body: &Body) -> Option<TaskStatus> {
+    match body {
+        Body::TaskCompleted(_) => Some(TaskStatus::Completed),
+        Body::TaskFailed(_) => Some(TaskStatus::Failed),
+        Body::TaskCancelled(_) => Some(TaskStatus::Cancelled),
+        _ => None,
+    }
 }
 
 /// A caller's end of the bus: an orchestrator or an observer in its session.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 use tenure_core::command::create::{CreateTask, Defaults};
@@ -16,8 +15,6 @@ use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::ask::{Answer, Ask, Envelope, What};
 use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
@@ -81,7 +78,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             cells.push(cell.get_cell());
         }
         node.supervise(root.get_cell(), cells);
-        let scanner = scan_leases(Arc::clone(&node));
+        let scanner = crate::scan::scan_leases(&node);
         let watched = root.clone();
         tokio::spawn(async move {
             // Every loop is supervised: a node whose scan has died would never lose a worker.
@@ -253,6 +250,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.cast(key, Begin::Open, Msg::Asked(run, worker))
     }
 
+    pub(crate) fn release_undelivered(&self, key: &TaskKey, attempt: AttemptId) {
+        if let Some(actor) = self.node.directory.get(key) {
+            // One that has gone knows: whoever reads the Task next sends the grant again.
+            let _ = actor.cast(Msg::Expired(vec![attempt], LeaseEnd::Released));
+        }
+    }
+
     /// Waits until a Task has ended.
     ///
     /// # Errors
@@ -336,6 +340,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.pool_if_open(pool).map_or(nobody, |pool| pool.facts())
     }
 
+    /// Pools with Steps or Runs that wait and no room for them, with how many wait.
+    pub fn hungry_pools(&self) -> Vec<(tenure_core::id::PoolId, u64)> {
+        self.node.hungry_pools()
+    }
+
     /// Milliseconds until an Attempt's lease ends; none if that cannot be said.
     pub async fn lease_remaining_ms(&self, attempt: AttemptId) -> Option<u64> {
         self.node.leases.remaining_ms(attempt).await.ok().flatten()
@@ -364,71 +373,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         };
         self.node.journal.read(key, 0, each).await?;
         Ok(std::mem::take(&mut *out.lock()))
-    }
-}
-
-/// How late a tick may be before leases are not judged by it.
-const SLACK: Duration = Duration::from_secs(2);
-
-/// Looks for ended leases (LEASE-16) and tells their Tasks.
-fn scan_leases<J: Journal, L: Leases>(node: Arc<Node<J, L>>) -> JoinHandle<()> {
-    let node = Arc::downgrade(&node);
-    tokio::spawn(async move {
-        let Some(tick) = node.upgrade().map(|n| n.config.tick) else { return };
-        let mut ticks = tokio::time::interval(tick);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut last, mut judge_from) = (Instant::now(), Instant::now());
-        loop {
-            ticks.tick().await;
-            let Some(node) = node.upgrade() else { return };
-            let now = Instant::now();
-            if now - last > tick + SLACK {
-                // This process stood still, and with it the workers in it: they are heard first.
-                let heartbeat = Duration::from_millis(node.config.limits.lease_ms / 3);
-                judge_from = now + heartbeat + SLACK;
-            }
-            last = now;
-            if now < judge_from {
-                continue;
-            }
-            let ended = node.leases.expired().await;
-            node.note_leases(ended.is_ok());
-            match ended {
-                Ok(scan) => {
-                    if scan.forgot || node.take_leases_lost() {
-                        raise_all(&node);
-                    }
-                    tell_tasks(&node, scan.ended);
-                }
-                Err(error) => tracing::warn!(%error, "no lease can be judged now"),
-            }
-        }
-    })
-}
-
-/// Has every Task make sure of its leases.
-fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
-    for (_, actor) in node.directory.all() {
-        let _ = actor.cast(Msg::Raise); // It may have ended.
-    }
-}
-
-fn tell_tasks<J: Journal, L: Leases>(
-    node: &Arc<Node<J, L>>,
-    ended: Vec<tenure_ports::leases::Lease>,
-) {
-    let mut by_task: std::collections::BTreeMap<TaskKey, Vec<AttemptId>> = Default::default();
-    for lease in ended {
-        by_task.entry(lease.task).or_default().push(lease.attempt_id);
-    }
-    for (key, attempts) in by_task {
-        match node.directory.get(&key) {
-            Some(actor) => {
-                // If it has just gone, the next scan tells its successor.
-                let _ = actor.cast(Msg::Expired(attempts, LeaseEnd::LeaseExpired));
-            }
-            None => node.drop_leases(attempts),
-        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! any rule of the domain. A refusal is an answer of the core, handed on.
 
 mod ask;
+mod client;
 mod clock;
 mod config;
 mod directory;
@@ -18,14 +19,16 @@ mod node;
 mod partition;
 mod pool;
 mod relations;
+mod scan;
 mod task;
 mod worker;
 
 pub use ask::{Answer, Envelope};
+pub use client::ClientLink;
 pub use clock::Clock;
 pub use config::Config;
 pub use handle::Scheduler;
 pub use node::Appended;
 pub use pool::Worker;
 pub use task::open::{load, load_until};
-pub use worker::WorkerLink;
+pub use worker::{Answering, WorkerLink};

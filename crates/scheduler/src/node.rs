@@ -120,6 +120,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
         Ok(pool)
     }
 
+    pub(crate) fn hungry_pools(&self) -> Vec<(PoolId, u64)> {
+        let pools = self.pools.read();
+        let hungry = pools.iter().filter_map(|(id, pool)| Some((id.clone(), pool.hunger()?)));
+        hungry.collect()
+    }
+
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
         let pool = self.pool(&worker.pool)?;
         self.workers.write().insert(worker.id.clone(), Arc::clone(&worker));
@@ -128,9 +134,15 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {
-        self.workers.write().remove(&worker.id);
+        {
+            let mut workers = self.workers.write();
+            // It may have joined anew, under the same name.
+            if workers.get(&worker.id).is_some_and(|it| std::ptr::eq(&**it, worker)) {
+                workers.remove(&worker.id);
+            }
+        }
         if let Some(pool) = self.pool_if_open(&worker.pool) {
-            pool.leave(&worker.id);
+            pool.leave(worker);
         }
     }
 

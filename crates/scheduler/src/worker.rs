@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tenure_core::command::{EndRun, RunAndWhy, RunOutcome, StepReport};
-use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId};
+use tenure_core::id::{
+    AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId,
+};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::query::{QueryInput, query_steps};
@@ -83,6 +85,22 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// Ends a Run that this worker does not want (RUN-12).
+    pub fn decline(
+        &self,
+        task: &TaskKey,
+        run_id: RunId,
+        reason: Option<ReasonInput>,
+        room: Option<Credit>,
+    ) -> Answering {
+        self.send(task, run_id, Command::DeclineRun(RunAndWhy { reason, run_id }), room)
+    }
+
+    /// A grant did not reach its worker: the Step goes back at once (S26).
+    pub fn undelivered(&self, task: &TaskKey, attempt: AttemptId) {
+        self.scheduler.release_undelivered(task, attempt);
+    }
+
     fn caller(&self, session: &SessionId, run_id: RunId) -> Caller {
         Caller {
             agent: self.worker.id.clone(),
@@ -229,11 +247,21 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
     }
 
     async fn heartbeat(&self, holdings: &[Holding]) -> Vec<Pulse> {
+        self.pulses(holdings).await.into_iter().map(|(pulse, _)| pulse).collect()
+    }
+}
+
+impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// Renews leases, and says for each how many milliseconds it lasts from now.
+    ///
+    /// While the store of leases does not answer nobody can find that a lease has ended: they are
+    /// taken as renewed, and made sure of when it answers again (mechanisms 6).
+    pub async fn pulses(&self, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
         let mut by_task: BTreeMap<&TaskKey, Vec<usize>> = BTreeMap::new();
         for (at, held) in holdings.iter().enumerate() {
             by_task.entry(&held.task).or_default().push(at);
         }
-        let mut pulses = vec![Pulse::Unknown; holdings.len()];
+        let mut pulses = vec![(Pulse::Unknown, 0); holdings.len()];
         let mut leases = Vec::new();
         let asked = by_task.into_iter().map(async |(task, places)| {
             let asked: Vec<_> = places.iter().map(|&at| holdings[at].clone()).collect();
@@ -243,27 +271,33 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         });
         for (places, judged) in join_all(asked).await {
             let Ok(Ok(judged)) = judged else { continue };
-            for (at, pulse) in places.into_iter().zip(judged) {
+            for (at, (pulse, duration_ms)) in places.into_iter().zip(judged) {
                 if matches!(pulse, Pulse::Renewed { .. }) {
                     let held = &holdings[at];
                     let (task, attempt_id) = (held.task.clone(), held.attempt_id);
-                    leases.push(Lease { task, attempt_id, duration_ms: held.lease_ms });
+                    leases.push(Lease { task, attempt_id, duration_ms });
                 }
-                pulses[at] = pulse;
+                pulses[at] = (pulse, duration_ms);
             }
         }
         if let Err(error) = self.scheduler.node.leases.renew(leases).await {
-            tracing::warn!(%error, "leases were not renewed");
-            let renewed = pulses.iter_mut().filter(|p| matches!(p, Pulse::Renewed { .. }));
-            renewed.for_each(|pulse| *pulse = Pulse::Unknown);
+            tracing::warn!(%error, "leases are renewed in memory alone");
+            self.scheduler.node.note_leases_lost();
         }
         pulses
     }
 }
 
+impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// Leaves the pool: nothing more is meant for this worker.
+    pub fn part(&self) {
+        self.scheduler.node.leave(&self.worker);
+    }
+}
+
 impl<J: Journal, L: Leases> Drop for WorkerLink<J, L> {
     fn drop(&mut self) {
-        self.scheduler.node.leave(&self.worker);
+        self.part();
     }
 }
 
@@ -274,8 +308,9 @@ fn task_of(run: &RunOffer) -> TaskKey {
 /// How long a heartbeat waits for one Task.
 const PULSE: Duration = Duration::from_secs(2);
 
-fn judge(task: &Task, holdings: &[Holding]) -> Vec<Pulse> {
-    holdings.iter().map(|held| pulse(task, held)).collect()
+fn judge(task: &Task, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
+    let lease_ms = |held: &Holding| task.attempt(held.attempt_id).map_or(0, |a| a.lease_ms);
+    holdings.iter().map(|held| (pulse(task, held), lease_ms(held))).collect()
 }
 
 fn pulse(task: &Task, held: &Holding) -> Pulse {

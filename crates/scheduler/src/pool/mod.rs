@@ -142,8 +142,8 @@ impl Pool {
         self.state.lock().members.all.push(Member { worker, credit, sent: 0 });
     }
 
-    pub(crate) fn leave(&self, worker: &AgentId) {
-        self.state.lock().members.all.retain(|m| m.worker.id != *worker);
+    pub(crate) fn leave(&self, worker: &Worker) {
+        self.state.lock().members.all.retain(|m| !std::ptr::eq(&*m.worker, worker));
     }
 
     /// Notes what a worker says of its room, without waking anybody: a Task that is about to decide
@@ -181,6 +181,13 @@ impl Pool {
         if let Some(member) = self.state.lock().members.of(worker) {
             member.sent = member.sent.saturating_sub(credits);
         }
+    }
+
+    /// How much waits, where there is no room for any of it.
+    pub(crate) fn hunger(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let waits = state.turns.waiting();
+        (waits > 0 && state.members.free() == 0).then_some(waits)
     }
 
     /// Workers and free room, for `explain`.

@@ -85,6 +85,11 @@ impl Turns {
         self.front().is_none()
     }
 
+    /// Ready Steps and Runs of all that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.entries.values().map(|entry| entry.waiting.ready as u64).sum()
+    }
+
     /// Notes how many ready Steps a Task has; one that waits already keeps its place, unless its
     /// priority has changed.
     pub(super) fn put(&mut self, key: TaskKey, waiting: Waiting) {

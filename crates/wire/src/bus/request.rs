@@ -80,6 +80,8 @@ pub enum Ask {
 pub struct ReadLog {
     /// Those behind this event, the last of a commit.
     pub after: u64,
+    /// The first of them from this byte on: one that is too long for an answer comes in parts.
+    pub from: u64,
 }
 
 /// Commits of a Task, oldest first.
@@ -87,7 +89,10 @@ pub struct ReadLog {
 pub struct LogPage {
     /// Each as the lines that a log file has of it.
     pub commits: Vec<Lines>,
-    /// Whether there are more.
+    /// The one commit is cut off: its next part is that from this byte on, behind the same event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<u64>,
+    /// Whether there are more commits.
     pub more: bool,
     /// Version of the Task.
     pub version: u64,
@@ -195,9 +200,6 @@ pub struct Committed {
     /// Terminal status, if the Task has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<TaskStatus>,
-    /// Each as the lines that a log file has of it; empty if nobody asked for them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commits: Vec<Lines>,
 }
 
 /// Names of what is asked beside the commands.

@@ -1,0 +1,84 @@
+//! Speaking over NATS, each time within a time of our own: a client that has lost its server would
+//! wait for ever.
+
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Subscriber};
+use bytes::Bytes;
+use serde::Serialize;
+use tenure_wire::bus::encode;
+use tenure_wire::bus::subject::Token;
+use tokio::time::timeout;
+
+use crate::settings::{Login, Nats};
+
+/// How long a server may take to be spoken to.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the first connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Messages of a subscription that wait for this process.
+const WAITING_MAX: usize = 65_536;
+
+/// Connects as one of the parts of a node.
+pub(crate) async fn connect(
+    nats: &Nats,
+    login: &Login,
+    node: &Token,
+    part: &str,
+) -> Result<Client, String> {
+    let options = ConnectOptions::new()
+        .name(format!("tenure-{node}-{part}"))
+        .custom_inbox_prefix(format!("_INBOX.scheduler.{node}.{part}"))
+        .subscription_capacity(WAITING_MAX)
+        .ping_interval(Duration::from_secs(5))
+        .connection_timeout(TIMEOUT);
+    let options = match login {
+        Login::Address => options,
+        Login::Password { user, password } => {
+            options.user_and_password(user.clone(), password.clone())
+        }
+        Login::File(path) => {
+            let read = options.credentials_file(path).await;
+            read.map_err(|error| format!("{}: {error}", path.display()))?
+        }
+    };
+    let servers: Vec<&str> = nats.url.split(',').map(str::trim).collect();
+    match timeout(CONNECT, options.connect(servers)).await {
+        Ok(connected) => connected.map_err(|error| error.to_string()),
+        Err(_) => Err("it does not answer".into()),
+    }
+}
+
+/// Says something; what cannot be said in time is lost, as any message may be.
+pub(crate) async fn say(client: &Client, to: &str, message: &impl Serialize) {
+    match encode(message) {
+        Ok(bytes) => send(client, to, bytes.into()).await,
+        Err(error) => tracing::error!(to, %error, "a message cannot be sent"),
+    }
+}
+
+pub(crate) async fn send(client: &Client, to: &str, bytes: Bytes) {
+    let sent = timeout(TIMEOUT, client.publish(to.to_owned(), bytes)).await;
+    if !matches!(sent, Ok(Ok(()))) {
+        tracing::debug!(to, "a message was not sent");
+    }
+}
+
+/// Listens to a subject.
+pub(crate) async fn listen(client: &Client, subject: String) -> Result<Subscriber, String> {
+    match timeout(TIMEOUT, client.subscribe(subject.clone())).await {
+        Ok(heard) => heard.map_err(|error| format!("{subject}: {error}")),
+        Err(_) => Err(format!("{subject}: the server does not answer")),
+    }
+}
+
+/// Listens to a subject as one of a group, of which one is told.
+pub(crate) async fn listen_as_one(client: &Client, subject: String) -> Result<Subscriber, String> {
+    let group = client.queue_subscribe(subject.clone(), "tenure".into());
+    match timeout(TIMEOUT, group).await {
+        Ok(heard) => heard.map_err(|error| format!("{subject}: {error}")),
+        Err(_) => Err(format!("{subject}: the server does not answer")),
+    }
+}

@@ -1,0 +1,25 @@
+//! Whether a node may still refuse and read (mechanisms 4): what it accepts is fenced by the append,
+//! but a node that has lost a partition without knowing it could refuse wrongly.
+
+use std::sync::Arc;
+
+use tenure_cluster::JetStreamJournal;
+use tenure_cluster::ownership::Keeper;
+
+/// Knows for certain who owns a partition.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    pub(crate) journal: Arc<JetStreamJournal>,
+    pub(crate) keeper: Arc<Keeper>,
+}
+
+impl Fence {
+    /// Whether this node owns the partition: by its lease while that is certain, else by a look at
+    /// the log itself.
+    pub(crate) async fn holds(&self, partition: u32) -> bool {
+        if self.journal.owned().epoch(partition).is_none() {
+            return false;
+        }
+        self.keeper.is_certain()
+    }
+}

@@ -1,0 +1,127 @@
+//! What callers and workers say, and what they are answered.
+//!
+//! Who speaks is read from the subject, never from the message (law 7), and an answer goes nowhere
+//! but to an inbox of whoever asked. Reading and sending on happens in the order of the messages;
+//! answers are awaited apart.
+
+mod calls;
+mod workers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_nats::{Client, Message};
+use serde::Serialize;
+use tenure_core::Rejection;
+use tenure_core::status::Role;
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
+use tenure_wire::bus::{Answer, BadMessage, encode};
+
+use crate::ClusterScheduler;
+use crate::bus::send;
+use crate::fence::Fence;
+use crate::links::Links;
+
+/// What serves everybody who speaks to a node.
+pub(crate) struct Gate {
+    pub(crate) scheduler: ClusterScheduler,
+    pub(crate) links: Arc<Links>,
+    pub(crate) fence: Fence,
+    pub(crate) control: Client,
+    pub(crate) intake: Client,
+    pub(crate) node: Token,
+    pub(crate) partitions: u32,
+    /// Requests whose answer was to go elsewhere than to their sender.
+    pub(crate) crafted: AtomicU64,
+}
+
+impl Gate {
+    /// Takes a message. What nobody could have meant is passed over.
+    pub(crate) async fn hear(self: &Arc<Self>, message: Message) {
+        let Some(heard) = Heard::read(&message.subject) else { return };
+        if !self.answers_its_sender(&message, &heard) {
+            return;
+        }
+        let reply = message.reply.as_ref().map(|reply| reply.to_string());
+        let bytes = message.payload;
+        match heard {
+            Heard::Worker(name, verb) => match verb {
+                WorkerVerb::Hello => self.hello(&name, &bytes).await,
+                WorkerVerb::Bye => self.links.close(&name),
+                WorkerVerb::Room => self.room(&name, &bytes).await,
+                WorkerVerb::Heartbeat => self.heartbeat(&name, &bytes, reply),
+                WorkerVerb::Report(partition) => self.report(&name, partition, &bytes, reply),
+                WorkerVerb::Query(partition) => self.query(&name, partition, &bytes, reply),
+                WorkerVerb::Claim(partition) => self.claim(&name, partition, &bytes, reply),
+            },
+            Heard::Client(name, verb) => match (verb, reply) {
+                (_, None) => {} // Nobody could be answered.
+                (ClientVerb::Hello, Some(reply)) => self.welcome(&bytes, &reply).await,
+                (ClientVerb::Command(partition), Some(reply)) => {
+                    self.call(name, partition, &bytes, reply);
+                }
+            },
+        }
+    }
+
+    /// Whether an answer, if one is wanted, would go to whoever asked (mechanisms 15): with any
+    /// other subject the sender would have the scheduler write for it.
+    fn answers_its_sender(&self, message: &Message, heard: &Heard) -> bool {
+        let Some(reply) = &message.reply else { return true };
+        let (role, principal) = match heard {
+            Heard::Worker(name, _) => (Role::Worker, &name.principal),
+            Heard::Client(name, _) => (name.role, &name.principal),
+        };
+        if is_inbox_of(reply, role, principal) {
+            return true;
+        }
+        let crafted = self.crafted.fetch_add(1, Ordering::Relaxed) + 1;
+        if crafted.is_power_of_two() {
+            let (subject, reply) = (message.subject.as_str(), reply.as_str());
+            tracing::warn!(subject, reply, crafted, "the answer was to go to somebody else");
+        }
+        false
+    }
+
+    /// Whether a Task is of the partition in whose name a message came.
+    fn check_partition(&self, key: &TaskKey, partition: u32) -> Result<(), Rejection> {
+        let right = key.partition(self.partitions);
+        if right == partition {
+            return Ok(());
+        }
+        let message = format!("task {} is of partition {right}, not {partition}", key.task_id);
+        Err(Rejection::new(tenure_core::Code::NotOwner, message).with("partition", right))
+    }
+
+    /// Answers. A refusal, and what was only read, is held back where this node cannot be sure that
+    /// it still owns the partition: an append is fenced by itself, a word is not.
+    async fn answer<T: Serialize>(
+        &self,
+        client: &Client,
+        reply: &str,
+        partition: u32,
+        is_written: bool,
+        result: Result<T, Rejection>,
+    ) {
+        let is_sure = is_written || self.fence.holds(partition).await;
+        let answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
+        say_answer(client, reply, &answer).await;
+    }
+}
+
+/// Says an answer; one that is too long is refused in its place.
+async fn say_answer<T: Serialize>(client: &Client, reply: &str, answer: &Answer<T>) {
+    let bytes = encode(answer).or_else(|BadMessage(why)| {
+        let refused = Rejection::new(tenure_core::Code::ValidationError, why);
+        encode(&Answer::<()>::from(Err(refused.with("field", "answer"))))
+    });
+    if let Ok(bytes) = bytes {
+        send(client, reply, bytes.into()).await;
+    }
+}
+
+fn not_sure() -> Rejection {
+    let message = "this node cannot be sure to own the partition";
+    Rejection::new(tenure_core::Code::NotOwner, message).with("retry_after_ms", 200)
+}

@@ -1,0 +1,209 @@
+//! What orchestrators and observers ask.
+
+use std::sync::Arc;
+
+use async_nats::Client;
+use serde::Serialize;
+use tenure_core::Rejection;
+use tenure_core::id::{CommandId, TaskId};
+use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
+use tenure_ports::journal::TaskKey;
+use tenure_scheduler::ClientLink;
+use tenure_wire::bus::request::{
+    Ask, Entries, Entry, Head, Hello, LeaseLeft, Lines, List, LogPage, ReadLog, Request, Welcome,
+};
+use tenure_wire::bus::subject::ClientName;
+use tenure_wire::bus::{Answer, decode};
+use tenure_wire::stored::encode as encode_commit;
+use uuid::Uuid;
+
+use super::{Gate, say_answer};
+
+/// Bytes of commits in an answer.
+const LOG_BYTES: usize = 512 << 10;
+
+/// Tasks in an answer.
+const ENTRIES_MAX: usize = 1_000;
+
+type Link = ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
+
+impl Gate {
+    /// Says how the cluster is made.
+    pub(super) async fn welcome(&self, bytes: &[u8], reply: &str) {
+        let node = self.node.as_str().into();
+        let welcome = Welcome { node, partitions: self.partitions };
+        let answer = decode::<Hello>(bytes).map(|_| welcome).map_err(Rejection::from);
+        say_answer(&self.intake, reply, &Answer::from(answer)).await;
+    }
+
+    /// Carries out a request.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        name: ClientName,
+        partition: u32,
+        bytes: &[u8],
+        reply: String,
+    ) {
+        let request = Request::read(bytes);
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let agent = name.agent().map_err(Rejection::from);
+            let prepared = agent.and_then(|agent| Ok((agent, request?)));
+            let (agent, request) = match prepared {
+                Ok(prepared) => prepared,
+                Err(refused) => {
+                    let answer = Answer::<()>::from(Err(refused));
+                    return say_answer(&gate.intake, &reply, &answer).await;
+                }
+            };
+            let link = gate.scheduler.client(name.role, agent, name.session.clone());
+            let call = Call { gate: &gate, client: &gate.intake, link, partition, reply: &reply };
+            call.run(request).await;
+        });
+    }
+}
+
+/// One request of a caller.
+struct Call<'a> {
+    gate: &'a Gate,
+    client: &'a Client,
+    link: Link,
+    partition: u32,
+    reply: &'a str,
+}
+
+impl Call<'_> {
+    async fn run(self, request: Request) {
+        let Request { head, ask } = request;
+        match ask {
+            Ask::Create(input) => {
+                let task = input.task_id().cloned();
+                let asked = task.and_then(|task| self.placed(&task)).and_then(|()| around(head));
+                let made = match asked {
+                    Ok(around) => self.link.create(around, *input).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(made.is_ok(), made).await;
+            }
+            Ask::Command(command) => {
+                let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
+                let done = match asked {
+                    Ok((task, around)) => self.link.command(&task, around, *command).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(done.is_ok(), done).await;
+            }
+            Ask::Get => {
+                let view = match self.task(&head) {
+                    Ok(task) => self.link.get(&task).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, view).await;
+            }
+            Ask::Query(input) => {
+                let page = match self.task(&head) {
+                    Ok(task) => self.link.query(&task, input).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, page).await;
+            }
+            Ask::ReadLog(which) => {
+                let page = match self.task(&head) {
+                    Ok(task) => self.log(&task, which).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, page).await;
+            }
+            Ask::List(which) => {
+                let entries = self.list(which).await;
+                self.answer(false, entries).await;
+            }
+        }
+    }
+
+    /// The Task of a request, which is of the partition asked.
+    fn task(&self, head: &Head) -> Result<TaskId, Rejection> {
+        let task = head.task_id.clone();
+        let task = task.ok_or_else(|| Rejection::invalid("task_id", "task_id is missing"))?;
+        self.placed(&task)?;
+        Ok(task)
+    }
+
+    fn placed(&self, task: &TaskId) -> Result<(), Rejection> {
+        let session_id = self.link.session().clone();
+        let key = TaskKey { session_id, task_id: task.clone() };
+        self.gate.check_partition(&key, self.partition)
+    }
+
+    async fn answer<T: Serialize>(&self, is_written: bool, result: Result<T, Rejection>) {
+        self.gate.answer(self.client, self.reply, self.partition, is_written, result).await;
+    }
+
+    /// As much of a log as an answer holds.
+    async fn log(&self, task: &TaskId, which: ReadLog) -> Result<LogPage, Rejection> {
+        let page = self.link.log(task, which.after).await?;
+        let session = self.link.session();
+        let (mut commits, mut bytes, mut cut) = (Vec::new(), 0, None);
+        let Page { commits: read, more, version, status, now, leases } = page;
+        let count = read.len();
+        for commit in &read {
+            let mut lines = Vec::new();
+            encode_commit(commit, session, task, &mut lines)
+                .map_err(|error| Rejection::invalid("log", error.to_string()))?;
+            if commits.is_empty() {
+                let from = usize::try_from(which.from).unwrap_or(usize::MAX).min(lines.len());
+                lines.drain(..from);
+                if lines.len() > LOG_BYTES {
+                    lines.truncate(LOG_BYTES);
+                    cut = Some((from + LOG_BYTES) as u64);
+                }
+            } else if bytes + lines.len() > LOG_BYTES {
+                break;
+            }
+            bytes += lines.len();
+            commits.push(Lines(lines));
+            if cut.is_some() {
+                break;
+            }
+        }
+        let more = more || commits.len() < count;
+        let left = |(attempt_id, left_ms)| LeaseLeft { attempt_id, left_ms };
+        let leases = leases.into_iter().map(left).collect();
+        Ok(LogPage { commits, cut, more, version, status, now, leases })
+    }
+
+    async fn list(&self, which: List) -> Result<Entries, Rejection> {
+        let listing = self.link.list(which.include_terminal).await?;
+        let of = |key: &TaskKey| key.partition(self.gate.partitions) == self.partition;
+        let is_behind = |id: &TaskId| which.after.as_ref().is_none_or(|after| id > after);
+        let mut mine = listing
+            .entries
+            .into_iter()
+            .filter(|entry| of(&entry.key) && is_behind(&entry.key.task_id));
+        let entries: Vec<Entry> = mine.by_ref().take(ENTRIES_MAX).map(entry).collect();
+        Ok(Entries { entries, more: mine.next().is_some() })
+    }
+}
+
+/// What goes with a command. One that brings no id is given one: it cannot be repeated then.
+fn around(head: Head) -> Result<Around, Rejection> {
+    let made = || CommandId::new(Uuid::now_v7().to_string());
+    let command_id = head.command_id.map_or_else(made, Ok)?;
+    let (expected_version, trace) = (head.expected_version, head.trace);
+    Ok(Around { command_id, expected_version, trace })
+}
+
+fn entry(entry: tenure_ports::journal::Entry) -> Entry {
+    let key = entry.key;
+    Entry {
+        session_id: key.session_id,
+        task_id: key.task_id,
+        wal_name: entry.wal_name,
+        title: entry.title,
+        created_at: entry.created_at,
+        updated_at: entry.updated_at,
+        ended: entry.ended,
+        archived: entry.archived,
+        damaged: entry.damaged,
+    }
+}

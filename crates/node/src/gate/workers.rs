@@ -1,0 +1,259 @@
+//! What workers say.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use tenure_core::Rejection;
+use tenure_core::command::StepReport;
+use tenure_core::id::{RunId, SessionId, TaskId};
+use tenure_core::view::RunOffer;
+use tenure_ports::bus::{Credit, Holding, Pulse as Beat, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::subject::WorkerName;
+use tenure_wire::bus::worker::{
+    Claim, Heartbeat, Hello, Pulse, Pulses, Query, Report, ReportResult, Reported, Reports, Room,
+    Word,
+};
+use tenure_wire::bus::{Answer, decode};
+
+use super::{Gate, say_answer};
+use crate::links::Link;
+
+impl Gate {
+    /// A worker asks for a link.
+    pub(super) async fn hello(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
+        let opened = decode::<Hello>(bytes)
+            .map_err(Rejection::from)
+            .and_then(|hello| self.links.open(name, hello.handlers));
+        match opened {
+            Ok(link) => {
+                self.say_alive().await;
+                link.greet(&self.links).await;
+            }
+            Err(error) => tracing::debug!(worker = ?name, %error, "no link for a worker"),
+        }
+    }
+
+    /// A worker says what room it has. One that speaks of another link is told of this one.
+    pub(super) async fn room(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
+        let (Ok(room), Ok(link)) = (decode::<Room>(bytes), self.links.of(name)) else { return };
+        if !link.note_room(&room) {
+            link.greet(&self.links).await;
+        }
+    }
+
+    pub(super) fn heartbeat(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        bytes: &[u8],
+        reply: Option<String>,
+    ) {
+        let Some(reply) = reply else { return };
+        let heartbeat = match decode::<Heartbeat>(bytes) {
+            Ok(heartbeat) => heartbeat,
+            Err(bad) => return self.refuse(reply, bad.into()),
+        };
+        let owned = self.fence.journal.owned();
+        let mut mine: Vec<(u32, Holding)> = Vec::new();
+        for held in heartbeat.holdings {
+            let task = TaskKey { session_id: held.session_id, task_id: held.task_id };
+            let partition = task.partition(self.partitions);
+            if owned.epoch(partition).is_some() {
+                let (run_id, attempt_id) = (held.run_id, held.attempt_id);
+                let fencing_token = held.fencing_token;
+                let held = Holding { task, run_id, attempt_id, fencing_token, lease_ms: 0 };
+                mine.push((partition, held));
+            }
+        }
+        if mine.is_empty() {
+            return self.links.note_heard(name); // Others answer for theirs.
+        }
+        let Ok(link) = self.links.of(name) else { return };
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let pulses = gate.pulses(&link, mine).await;
+            let answer = Answer::from(Ok(Pulses { pulses }));
+            say_answer(&gate.control, &reply, &answer).await;
+        });
+    }
+
+    /// What this node can say of Attempts: nothing of those of a partition that it may have lost.
+    async fn pulses(&self, link: &Link, held: Vec<(u32, Holding)>) -> Vec<Pulse> {
+        let holdings: Vec<Holding> = held.iter().map(|(_, held)| held.clone()).collect();
+        let beats = link.port.pulses(&holdings).await;
+        let mut pulses = Vec::new();
+        for ((partition, held), (beat, lease_ms)) in held.into_iter().zip(beats) {
+            let attempt_id = held.attempt_id;
+            let said = match beat {
+                Beat::Renewed { cancel_requested } => {
+                    Pulse { attempt_id, lease_ms: Some(lease_ms), cancel_requested, error: None }
+                }
+                Beat::Lost(error) => {
+                    let (lease_ms, error) = (None, Some(error));
+                    Pulse { attempt_id, lease_ms, cancel_requested: false, error }
+                }
+                Beat::Unknown => continue,
+            };
+            if self.fence.holds(partition).await {
+                pulses.push(said);
+            }
+        }
+        pulses
+    }
+
+    /// Reports are sent to their Tasks in the order in which they came, and answered together.
+    pub(super) fn report(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        partition: u32,
+        bytes: &[u8],
+        reply: Option<String>,
+    ) {
+        let link = self.links.of(name);
+        let (reports, link) = match (decode::<Reports>(bytes), link) {
+            (Ok(reports), Ok(link)) => (reports, link),
+            (Err(bad), _) => return self.refuse_if_asked(reply, bad.into()),
+            (_, Err(refused)) => return self.refuse_if_asked(reply, refused),
+        };
+        let mut room = reports.room.and_then(|room| link.room(&room));
+        let mut answers = Vec::with_capacity(reports.reports.len());
+        for report in reports.reports {
+            let key =
+                TaskKey { session_id: report.session_id.clone(), task_id: report.task_id.clone() };
+            let checked = self.check_partition(&key, partition);
+            answers.push(checked.map(|()| send_report(&link, key, report, room.take())));
+        }
+        if let Some(room) = room {
+            link.port.credit(room); // There was no report to send it with.
+        }
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let results = join_all(answers.into_iter().map(async |sent| sent?.await)).await;
+            let Some(reply) = reply else { return };
+            let is_written = results.iter().all(Result::is_ok);
+            let results = results.into_iter().map(|result| match result {
+                Ok(recorded) => ReportResult {
+                    version: Some(recorded.version),
+                    cancel_requested: recorded.cancel_requested,
+                    error: None,
+                },
+                Err(error) => {
+                    ReportResult { version: None, cancel_requested: false, error: Some(error) }
+                }
+            });
+            let reported = Ok(Reported { results: results.collect() });
+            gate.answer(&gate.control, &reply, partition, is_written, reported).await;
+        });
+    }
+
+    pub(super) fn query(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        partition: u32,
+        bytes: &[u8],
+        reply: Option<String>,
+    ) {
+        let Some(reply) = reply else { return };
+        let asked = decode::<Query>(bytes).map_err(Rejection::from).and_then(|query| {
+            let offer = offer_of(name, query.session_id, query.task_id, query.run_id);
+            self.check_partition(&key_of(&offer), partition)?;
+            Ok((self.links.of(name)?, offer, query.offset))
+        });
+        let (link, offer, offset) = match asked {
+            Ok(asked) => asked,
+            Err(refused) => return self.refuse(reply, refused),
+        };
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let page = link.port.query(&offer, offset).await;
+            gate.answer(&gate.control, &reply, partition, false, page).await;
+        });
+    }
+
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        partition: u32,
+        bytes: &[u8],
+        reply: Option<String>,
+    ) {
+        let Some(reply) = reply else { return };
+        let asked = decode::<Claim>(bytes).map_err(Rejection::from).and_then(|claim| {
+            let Claim { session_id, task_id, run_id, step_id, command_id, .. } = claim;
+            let offer = offer_of(name, session_id, task_id, run_id);
+            self.check_partition(&key_of(&offer), partition)?;
+            Ok((self.links.of(name)?, offer, step_id, command_id))
+        });
+        let (link, offer, step_id, command_id) = match asked {
+            Ok(asked) => asked,
+            Err(refused) => return self.refuse(reply, refused),
+        };
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let claimed = link.port.claim(&offer, &step_id, &command_id).await;
+            let is_written = claimed.is_ok();
+            gate.answer(&gate.control, &reply, partition, is_written, claimed).await;
+        });
+    }
+
+    fn refuse_if_asked(self: &Arc<Self>, reply: Option<String>, refused: Rejection) {
+        if let Some(reply) = reply {
+            self.refuse(reply, refused);
+        }
+    }
+
+    /// Refuses what says nothing about any Task.
+    fn refuse(self: &Arc<Self>, reply: String, refused: Rejection) {
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            say_answer(&gate.control, &reply, &Answer::<()>::from(Err(refused))).await;
+        });
+    }
+}
+
+fn send_report(
+    link: &Link,
+    task: TaskKey,
+    report: Report,
+    room: Option<Credit>,
+) -> tenure_scheduler::Answering {
+    let run_id = report.run_id;
+    let held = |attempt_id, fencing_token| Holding {
+        task: task.clone(),
+        run_id,
+        attempt_id,
+        fencing_token,
+        lease_ms: 0,
+    };
+    let nobody = tenure_core::id::AttemptId(uuid::Uuid::nil());
+    match report.word {
+        Word::TaskUpdateStep(word) => {
+            let (attempt, token) = (word.attempt_id, word.fencing_token);
+            let held = held(attempt.unwrap_or(nobody), token.unwrap_or_default());
+            link.port.report(&held, StepReport { ..word }, room)
+        }
+        Word::EndRun { outcome } => link.port.end_run(&held(nobody, 0), outcome, room),
+        Word::DeclineRun { reason } => link.port.decline(&task, run_id, reason, room),
+        Word::ReleaseStep { attempt_id, fencing_token } => {
+            link.port.release(&held(attempt_id, fencing_token), room)
+        }
+    }
+}
+
+/// A Run as the link of a worker names it.
+fn offer_of(name: &WorkerName, session_id: SessionId, task_id: TaskId, run_id: RunId) -> RunOffer {
+    RunOffer {
+        session_id,
+        task_id,
+        run_id,
+        worker_pool_id: name.pool.clone(),
+        allowed_step_ids: None,
+        instructions: None,
+        bindings: None,
+        expires_at: None,
+    }
+}
+
+fn key_of(offer: &RunOffer) -> TaskKey {
+    TaskKey { session_id: offer.session_id.clone(), task_id: offer.task_id.clone() }
+}

@@ -1,0 +1,37 @@
+//! A scheduler node of a cluster.
+//!
+//! A [`Node`] keeps partitions, by leases in Redis, and serves them: it reads their live Tasks from
+//! the log in JetStream, answers commands, hands Steps to workers and publishes what happened, all
+//! over NATS. Any number of nodes share the partitions; one that dies is replaced by the others
+//! within seconds, one that stops hands its partitions over.
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`settings`] | where the servers are, and as whom to speak to them |
+//! | `gate` | what callers and workers say, and what they are answered |
+//! | `links` | the way to each worker: a window of deliveries that are repeated until heard |
+//! | `events` | hints of changes, for whoever watches |
+//! | `partitions` | what a node does when it takes or leaves a partition |
+//!
+//! What is deliberately absent: any rule of the domain, and any state that a restart would miss.
+
+mod bus;
+mod events;
+mod fence;
+mod gate;
+mod links;
+mod node;
+mod partitions;
+pub mod settings;
+mod window;
+
+pub use node::{Node, StartError};
+pub use settings::{Login, Nats, Settings};
+
+/// The scheduler of a node.
+pub type ClusterScheduler =
+    tenure_scheduler::Scheduler<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
+
+/// A worker as its node knows it.
+type WorkerLink =
+    tenure_scheduler::WorkerLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;

@@ -1,0 +1,286 @@
+//! The way to each worker, and what is known of its room.
+//!
+//! A link begins with any word of a worker that has none, and ends when it leaves, is silent for
+//! five seconds, or does not get what it is sent. Its Attempts do not end with it: their leases say
+//! whether somebody is still at work on them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use parking_lot::Mutex;
+use serde::Serialize;
+use smol_str::{SmolStr, format_smolstr};
+use tenure_core::Rejection;
+use tenure_core::id::HandlerName;
+use tenure_ports::bus::{Credit, Delivery as Sent, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::subject::{Token, WorkerName};
+use tenure_wire::bus::worker::{Delivery, Room};
+use tenure_wire::bus::{V, encode};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::bus::send;
+use crate::window::{Silence, Window};
+use crate::{ClusterScheduler, WorkerLink};
+
+/// How long a worker may be silent before it gets nothing more (mechanisms 8).
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Deliveries of a message.
+const BATCH_MAX: usize = 256;
+
+/// Bytes of a message that are aimed at.
+const BATCH_BYTES: usize = 512 << 10;
+
+/// All workers of a node.
+pub(crate) struct Links {
+    scheduler: ClusterScheduler,
+    client: Client,
+    node: Token,
+    all: Mutex<All>,
+}
+
+#[derive(Default)]
+struct All {
+    links: HashMap<WorkerName, Arc<Link>>,
+    /// Links there ever were.
+    opened: u64,
+}
+
+/// The way to a worker.
+pub(crate) struct Link {
+    /// The worker as the scheduler knows it.
+    pub(crate) port: WorkerLink,
+    id: SmolStr,
+    inbox: String,
+    handlers: Option<Vec<HandlerName>>,
+    state: Mutex<State>,
+    /// One message after another.
+    sending: tokio::sync::Mutex<()>,
+    over: CancellationToken,
+}
+
+struct State {
+    window: Window,
+    heard: Instant,
+}
+
+#[derive(Serialize)]
+struct Deliveries<'a> {
+    v: V,
+    node: &'a str,
+    link: &'a str,
+    first: u64,
+    deliveries: &'a [&'a Delivery],
+}
+
+impl Links {
+    pub(crate) fn new(scheduler: ClusterScheduler, client: Client, node: Token) -> Arc<Self> {
+        Arc::new(Self { scheduler, client, node, all: Mutex::default() })
+    }
+
+    /// The link of a worker, opened if need be; what it can run is not known then.
+    pub(crate) fn of(self: &Arc<Self>, name: &WorkerName) -> Result<Arc<Link>, Rejection> {
+        self.get_or_open(name, |_| true, None)
+    }
+
+    /// The link of a worker that says what it can run: another one if that has changed.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        handlers: Option<Vec<HandlerName>>,
+    ) -> Result<Arc<Link>, Rejection> {
+        self.get_or_open(name, |link| link.handlers == handlers, handlers.clone())
+    }
+
+    fn get_or_open(
+        self: &Arc<Self>,
+        name: &WorkerName,
+        fits: impl Fn(&Link) -> bool,
+        handlers: Option<Vec<HandlerName>>,
+    ) -> Result<Arc<Link>, Rejection> {
+        let mut all = self.all.lock();
+        let All { links, opened } = &mut *all;
+        let place = match links.entry(name.clone()) {
+            Entry::Occupied(there) if fits(there.get()) => {
+                let link = Arc::clone(there.get());
+                link.state.lock().heard = Instant::now();
+                return Ok(link);
+            }
+            Entry::Occupied(there) => {
+                Self::end(&there.remove());
+                links.entry(name.clone())
+            }
+            vacant @ Entry::Vacant(_) => vacant,
+        };
+        let (port, inbox) =
+            self.scheduler.join(name.agent()?, name.pool.clone(), handlers.clone())?;
+        *opened += 1;
+        let link = Arc::new(Link {
+            port,
+            id: format_smolstr!("{}-{opened}", self.node),
+            inbox: format!("{}.d.{}", name.inbox(), self.node),
+            handlers,
+            state: Mutex::new(State { window: Window::new(), heard: Instant::now() }),
+            sending: tokio::sync::Mutex::default(),
+            over: CancellationToken::new(),
+        });
+        tokio::spawn(deliver(Arc::clone(self), Arc::clone(&link), inbox));
+        place.insert_entry(Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// Notes that a worker has spoken, if it has a link.
+    pub(crate) fn note_heard(&self, name: &WorkerName) {
+        if let Some(link) = self.all.lock().links.get(name) {
+            link.state.lock().heard = Instant::now();
+        }
+    }
+
+    /// A worker has gone.
+    pub(crate) fn close(&self, name: &WorkerName) {
+        let link = self.all.lock().links.remove(name);
+        if let Some(link) = link {
+            Self::end(&link);
+        }
+    }
+
+    /// Ends a link: what its worker has not got goes back at once (S26).
+    fn end(link: &Link) {
+        link.port.part();
+        link.over.cancel(); // What has not been heard of is given back where it is sent.
+    }
+
+    /// Looks at every link: sends again what was not heard of, and ends those that are silent.
+    pub(crate) async fn sweep(self: &Arc<Self>) {
+        let now = Instant::now();
+        let (mut again, mut over) = (Vec::new(), Vec::new());
+        for (name, link) in &self.all.lock().links {
+            let mut state = link.state.lock();
+            if now - state.heard >= SILENCE_MAX {
+                over.push((name.clone(), "it is silent"));
+                continue;
+            }
+            match state.window.judge(now) {
+                Silence::Bearable => {}
+                Silence::SendAgain => again.push(Arc::clone(link)),
+                Silence::GiveUp => over.push((name.clone(), "it does not get what it is sent")),
+            }
+        }
+        for (name, why) in over {
+            tracing::warn!(worker = ?name, why, "a worker gets nothing more");
+            self.close(&name);
+        }
+        for link in again {
+            link.flush(self).await;
+        }
+    }
+}
+
+impl Link {
+    /// Sends an empty list: tells the worker of this link.
+    pub(crate) async fn greet(&self, links: &Links) {
+        self.publish(links, 1, &[]).await;
+    }
+
+    /// Notes what a worker says of its room, if it speaks of this link. Answers with it as the
+    /// scheduler takes it.
+    pub(crate) fn room(&self, room: &Room) -> Option<Credit> {
+        if room.link != self.id {
+            return None;
+        }
+        self.state.lock().window.heard(room.got, Instant::now());
+        Some(Credit { free: room.free, seen: room.seen, number: room.number })
+    }
+
+    /// The same, with nothing else said.
+    pub(crate) fn note_room(&self, room: &Room) -> bool {
+        let credit = self.room(room);
+        if let Some(credit) = credit {
+            self.port.credit(credit);
+        }
+        credit.is_some()
+    }
+
+    /// Sends what is to be sent.
+    async fn flush(&self, links: &Links) {
+        let _alone = self.sending.lock().await;
+        let unsent = {
+            let mut state = self.state.lock();
+            let unsent = state.window.unsent(Instant::now());
+            unsent.map(|(first, all)| (first, all.cloned().collect::<Vec<_>>()))
+        };
+        let Some((first, all)) = unsent else { return };
+        let all: Vec<&Delivery> = all.iter().collect();
+        let mut number = first;
+        for batch in all.chunks(BATCH_MAX) {
+            self.publish(links, number, batch).await;
+            number += batch.len() as u64;
+        }
+    }
+
+    /// Sends deliveries in messages that are not too long.
+    async fn publish(&self, links: &Links, first: u64, deliveries: &[&Delivery]) {
+        let node = links.node.as_str();
+        let message = Deliveries { v: V, node, link: &self.id, first, deliveries };
+        match encode(&message) {
+            Ok(bytes) if bytes.len() <= BATCH_BYTES || deliveries.len() <= 1 => {
+                send(&links.client, &self.inbox, bytes.into()).await;
+            }
+            _ if deliveries.len() > 1 => {
+                let (one, other) = deliveries.split_at(deliveries.len() / 2);
+                Box::pin(self.publish(links, first, one)).await;
+                Box::pin(self.publish(links, first + one.len() as u64, other)).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(inbox = self.inbox, %error, "a delivery cannot be sent");
+            }
+        }
+    }
+
+    fn give_back(&self, delivery: Delivery) {
+        if let Some(claim) = delivery.grant {
+            let (session_id, task_id) = (claim.session_id, claim.task_id);
+            self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
+        }
+    }
+}
+
+/// Sends what the scheduler has for a worker, as much as there is at a time.
+async fn deliver(links: Arc<Links>, link: Arc<Link>, mut inbox: UnboundedReceiver<Sent>) {
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = link.over.cancelled() => break,
+            _ = inbox.recv_many(&mut batch, BATCH_MAX) => {}
+        }
+        link.state.lock().window.push(batch.drain(..).map(on_wire));
+        link.flush(&links).await;
+    }
+    // From here on whoever sends is told that nobody is there.
+    inbox.close();
+    while let Ok(late) = inbox.try_recv() {
+        batch.push(late);
+    }
+    let unheard = link.state.lock().window.take_all();
+    for delivery in unheard.into_iter().chain(batch.into_iter().map(on_wire)) {
+        link.give_back(delivery);
+    }
+}
+
+fn on_wire(delivery: Sent) -> Delivery {
+    let nothing = Delivery::default();
+    match delivery {
+        Sent::Grant(claim) => Delivery { grant: Some(claim), ..nothing },
+        Sent::Run(offer) => Delivery { run: Some(offer), ..nothing },
+        Sent::CancelRequested(attempt) => Delivery { cancel_requested: Some(attempt), ..nothing },
+        Sent::Lost(attempt) => Delivery { lost: Some(attempt), ..nothing },
+    }
+}

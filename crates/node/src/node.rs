@@ -1,0 +1,228 @@
+//! A node from its start to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tenure_cluster::ownership::{Keeper, Options};
+use tenure_cluster::{JetStreamJournal, RedisLeases};
+use tenure_core::Rejection;
+use tenure_scheduler::{Config, Scheduler};
+use tenure_wire::bus::V;
+use tenure_wire::bus::node::{Alive, Hungry};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::bus::{connect, say};
+use crate::fence::Fence;
+use crate::gate::Gate;
+use crate::links::Links;
+use crate::partitions::{Partitions, listen_to_all, settle};
+use crate::settings::Settings;
+use crate::{ClusterScheduler, events};
+
+/// How often a node says that it is there.
+const ALIVE: Duration = Duration::from_secs(2);
+
+/// How often links are looked at.
+const SWEEP: Duration = Duration::from_millis(250);
+
+/// How often ownership is looked at where nothing tells of it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// NATS cannot be reached, or does not let this node in.
+    #[error("nats at {url}: {why}")]
+    Nats {
+        /// Where.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// The log cannot be used.
+    #[error("the log in jetstream: {0}")]
+    Log(#[from] tenure_cluster::OpenError),
+    /// Redis cannot be used.
+    #[error(transparent)]
+    Leases(#[from] tenure_cluster::leases::OpenError),
+    /// Partitions cannot be kept.
+    #[error("ownership of partitions: {0}")]
+    Ownership(String),
+    /// The scheduler did not start.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+}
+
+/// A running node.
+pub struct Node {
+    gate: Arc<Gate>,
+    keeper: Arc<Keeper>,
+    ends: CancellationToken,
+    loops: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("name", &self.gate.node).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Starts a node: from then on it takes partitions and serves them.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Servers that go away later are waited for.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let nats = &settings.nats;
+        let unreachable = |why| StartError::Nats { url: nats.url.clone(), why };
+        let node = &settings.node;
+        let log = connect(nats, &nats.journal, node, "journal").await.map_err(unreachable)?;
+        let control = connect(nats, &nats.control, node, "control").await.map_err(unreachable)?;
+        let intake = connect(nats, &nats.intake, node, "intake").await.map_err(unreachable)?;
+        let journal = tenure_cluster::Settings {
+            name: settings.name.clone(),
+            partitions: settings.partitions,
+            replicas: settings.replicas,
+            max_bytes: settings.max_bytes,
+            node: node.as_str().into(),
+            ..tenure_cluster::Settings::default()
+        };
+        let journal = Arc::new(JetStreamJournal::open(log, journal).await?);
+        let (url, name) = (&settings.redis, settings.name.to_lowercase());
+        let leases = RedisLeases::open(url, &name, Arc::clone(journal.owned())).await?;
+        let config = Config { partitions: settings.partitions, ..settings.scheduler };
+        let scheduler: ClusterScheduler =
+            Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
+        let mut keeping = Options::new(settings.redis, node.as_str());
+        (keeping.name, keeping.lease) = (name, settings.ownership);
+        let keeper = Keeper::start(keeping, Arc::clone(&journal));
+        let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
+        let links = Links::new(scheduler.clone(), control.clone(), node.clone());
+        let gate = Arc::new(Gate {
+            scheduler,
+            links,
+            fence: Fence { journal, keeper: Arc::clone(&keeper) },
+            control,
+            intake,
+            node: settings.node,
+            partitions: settings.partitions,
+            crafted: AtomicU64::new(0),
+        });
+        let ends = CancellationToken::new();
+        listen_to_all(&gate, &ends).await.map_err(unreachable_at(&nats.url))?;
+        let loops = [
+            spawn(&ends, follow(Arc::clone(&gate))),
+            spawn(&ends, announce(Arc::clone(&gate))),
+            spawn(&ends, sweep(Arc::clone(&gate))),
+            spawn(&ends, events::publish(gate.intake.clone(), gate.scheduler.subscribe())),
+        ];
+        Ok(Self { gate, keeper, ends, loops: loops.into() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.gate.node.as_str()
+    }
+
+    /// The partitions that it owns.
+    pub fn owned(&self) -> Vec<u32> {
+        self.gate.fence.journal.owned().all().into_iter().map(|(partition, _)| partition).collect()
+    }
+
+    /// The scheduler itself.
+    pub fn scheduler(&self) -> &ClusterScheduler {
+        &self.gate.scheduler
+    }
+
+    /// Hands every partition to the node that comes next, and ends. Appends in flight finish.
+    pub async fn stop(self) {
+        let Self { gate, keeper, ends, loops } = self;
+        for partition in 0..gate.partitions {
+            gate.scheduler.leave(partition);
+        }
+        keeper.hand_over().await;
+        ends.cancel();
+        for ended in loops {
+            let _ = ended.await; // Its panics were told.
+        }
+        gate.scheduler.stop().await;
+        settle(&gate.control).await;
+        settle(&gate.intake).await;
+    }
+}
+
+fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
+    let url = url.to_owned();
+    move |why| StartError::Nats { url: url.clone(), why }
+}
+
+/// A loop of the node. One that fails takes the process with it, which would be mute otherwise.
+fn spawn(
+    ends: &CancellationToken,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let ends = ends.clone();
+    let running = tokio::spawn(async move {
+        ends.run_until_cancelled(work).await;
+    });
+    tokio::spawn(async move {
+        if let Err(error) = running.await
+            && error.is_panic()
+        {
+            tracing::error!(%error, "a loop of the node failed; the process ends");
+            std::process::abort();
+        }
+    })
+}
+
+/// Serves what is owned.
+async fn follow(gate: Arc<Gate>) {
+    let mut partitions = Partitions::new(gate);
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        partitions.follow().await;
+    }
+}
+
+async fn announce(gate: Arc<Gate>) {
+    let mut ticks = interval(ALIVE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        gate.say_alive().await;
+    }
+}
+
+async fn sweep(gate: Arc<Gate>) {
+    let mut ticks = interval(SWEEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        gate.links.sweep().await;
+        for (pool, wants) in gate.scheduler.hungry_pools() {
+            let node = gate.node.as_str();
+            let hungry = Hungry { v: V, node: node.into(), pool, wants };
+            say(&gate.control, &format!("tenure.v1.node.{node}.hungry"), &hungry).await;
+        }
+    }
+}
+
+impl Gate {
+    /// Says that this node is there, and what it owns.
+    pub(crate) async fn say_alive(&self) {
+        let node = self.node.as_str();
+        let owned = self.fence.journal.owned().all();
+        let alive = Alive {
+            v: V,
+            node: node.into(),
+            partitions: self.partitions,
+            owned: owned.into_iter().map(|(partition, _)| partition).collect(),
+        };
+        say(&self.control, &format!("tenure.v1.node.{node}.alive"), &alive).await;
+    }
+}

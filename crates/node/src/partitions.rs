@@ -1,0 +1,104 @@
+//! What a node does when it takes or leaves a partition: it listens to its subjects and reads its
+//! live Tasks, or ends both.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_nats::{Client, Subscriber};
+use futures::StreamExt as _;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::bus::{listen, listen_as_one};
+use crate::gate::Gate;
+
+/// The partitions that a node serves.
+pub(crate) struct Partitions {
+    gate: Arc<Gate>,
+    /// Each with its epoch and what ends its subscriptions.
+    served: HashMap<u32, (u64, DropGuard)>,
+}
+
+impl Partitions {
+    pub(crate) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate, served: HashMap::new() }
+    }
+
+    /// Makes what is served what is owned.
+    pub(crate) async fn follow(&mut self) {
+        let owned: HashMap<u32, u64> = self.gate.fence.journal.owned().all().into_iter().collect();
+        let is_over = |at: &u32, epoch: &u64| owned.get(at) != Some(epoch);
+        let over: Vec<u32> =
+            self.served.iter().filter(|(at, (e, _))| is_over(at, e)).map(|(at, _)| *at).collect();
+        for partition in over {
+            self.served.remove(&partition);
+            self.gate.scheduler.leave(partition);
+            tracing::info!(partition, "partition left");
+        }
+        for (partition, epoch) in owned {
+            if !self.served.contains_key(&partition) {
+                self.serve(partition, epoch).await;
+            }
+        }
+    }
+
+    async fn serve(&mut self, partition: u32, epoch: u64) {
+        let ends = CancellationToken::new();
+        if let Err(error) = self.listen_to(partition, &ends).await {
+            // The owner says nothing until it can hear: tried again with the next look.
+            tracing::warn!(partition, error, "a partition cannot be listened to");
+            return;
+        }
+        self.served.insert(partition, (epoch, ends.drop_guard()));
+        match self.gate.scheduler.resume(partition).await {
+            Ok(live) => tracing::info!(partition, epoch, live, "partition served"),
+            Err(error) => tracing::error!(partition, %error, "live tasks cannot be found"),
+        }
+    }
+
+    async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), String> {
+        let gate = &self.gate;
+        for verb in ["report", "query", "claim"] {
+            let subject = format!("tenure.v1.worker.*.*.*.{verb}.{partition}");
+            attend(gate, listen(&gate.control, subject).await?, ends);
+        }
+        for role in ["orchestrator", "observer"] {
+            let subject = format!("tenure.v1.{role}.*.*.cmd.{partition}");
+            attend(gate, listen(&gate.intake, subject).await?, ends);
+        }
+        Ok(())
+    }
+}
+
+/// Listens to what is said to every node.
+pub(crate) async fn listen_to_all(
+    gate: &Arc<Gate>,
+    ends: &CancellationToken,
+) -> Result<(), String> {
+    let own = format!("node.{}", gate.node);
+    for verb in ["hello", "bye", "hb", &own] {
+        attend(gate, listen(&gate.control, format!("tenure.v1.worker.*.*.*.{verb}")).await?, ends);
+    }
+    for role in ["orchestrator", "observer"] {
+        let subject = format!("tenure.v1.{role}.*.*.hello");
+        attend(gate, listen_as_one(&gate.intake, subject).await?, ends);
+    }
+    Ok(())
+}
+
+/// Hears what comes, in its order.
+fn attend(gate: &Arc<Gate>, mut messages: Subscriber, ends: &CancellationToken) {
+    let (gate, ends) = (Arc::clone(gate), ends.clone());
+    tokio::spawn(async move {
+        let hear = async {
+            while let Some(message) = messages.next().await {
+                gate.hear(message).await;
+            }
+        };
+        ends.run_until_cancelled(hear).await;
+    });
+}
+
+/// Makes sure that what was sent has left: the server has it when it answers.
+pub(crate) async fn settle(client: &Client) {
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(1), client.flush()).await;
+}

@@ -1,0 +1,99 @@
+//! Where the servers are, and as whom to speak to them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure_core::id::PoolId;
+use tenure_scheduler::Config;
+use tenure_wire::bus::subject::Token;
+
+/// How a connection proves who it is.
+#[derive(Clone, Default)]
+pub enum Login {
+    /// As the address says.
+    #[default]
+    Address,
+    /// By name and password.
+    Password {
+        /// Who.
+        user: String,
+        /// The secret.
+        password: String,
+    },
+    /// By a credentials file.
+    File(PathBuf),
+}
+
+impl std::fmt::Debug for Login {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address => f.write_str("Address"),
+            Self::Password { user, .. } => write!(f, "Password({user})"),
+            Self::File(path) => write!(f, "File({})", path.display()),
+        }
+    }
+}
+
+/// How to reach NATS. A node speaks over three connections, so that the server can tell its log from
+/// what it says to workers and to callers; each may have rights of its own.
+#[derive(Debug, Clone)]
+pub struct Nats {
+    /// Addresses of the servers, separated by commas.
+    pub url: String,
+    /// Who alone may write the log.
+    pub journal: Login,
+    /// Who speaks to workers.
+    pub control: Login,
+    /// Who speaks to orchestrators and observers.
+    pub intake: Login,
+}
+
+impl Nats {
+    /// One address, and no logins beside what it says.
+    pub fn at(url: impl Into<String>) -> Self {
+        let (journal, control, intake) = Default::default();
+        Self { url: url.into(), journal, control, intake }
+    }
+}
+
+/// Settings of a node.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where NATS is.
+    pub nats: Nats,
+    /// Where Redis is.
+    pub redis: String,
+    /// This boot of this node: no other has the same.
+    pub node: Token,
+    /// What names of streams and keys begin with: clusters on the same servers differ in it.
+    pub name: String,
+    /// Partitions of the cluster: fixed when it is made (OWN-01).
+    pub partitions: u32,
+    /// Servers that keep each stream of the log.
+    pub replicas: usize,
+    /// Bytes that a stream may take; none: as many as the server has.
+    pub max_bytes: Option<u64>,
+    /// How long a partition stays with a node that says nothing.
+    pub ownership: Duration,
+    /// The scheduler's own.
+    pub scheduler: Config,
+}
+
+impl Settings {
+    /// A node of a cluster of 8 partitions, leases of 30 s.
+    pub fn new(nats: Nats, redis: impl Into<String>, node: Token, default_pool: PoolId) -> Self {
+        let scheduler = Config { embedded: false, ..Config::embedded(default_pool) };
+        Self {
+            nats,
+            redis: redis.into(),
+            node,
+            name: "TENURE".into(),
+            partitions: scheduler.partitions,
+            replicas: 1,
+            max_bytes: None,
+            ownership: Duration::from_millis(1_500),
+            scheduler,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The deliveries of a link: numbered, kept until the worker has said that it got them, sent again
+//! when that takes too long.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tenure_wire::bus::worker::Delivery;
+use tokio::time::Instant;
+
+/// How long a worker may take to say that it got something.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often something is sent again before the worker is given up.
+const AGAIN_MAX: u32 = 3;
+
+/// What a link has sent and not heard of.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// Number of the first that is kept.
+    first: u64,
+    kept: VecDeque<Delivery>,
+    /// Those from here on have not been sent at all, counted from the first that is kept.
+    unsent: usize,
+    /// Since when nothing was heard of the first that is kept.
+    since: Option<Instant>,
+    again: u32,
+}
+
+/// What is to be done about silence.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// Nothing.
+    Bearable,
+    /// Everything that was not heard of is sent again.
+    SendAgain,
+    /// The worker does not get what it is sent.
+    GiveUp,
+}
+
+impl Window {
+    pub(crate) fn new() -> Self {
+        Self { first: 1, ..Self::default() }
+    }
+
+    /// Takes deliveries to be sent.
+    pub(crate) fn push(&mut self, deliveries: impl IntoIterator<Item = Delivery>) {
+        self.kept.extend(deliveries);
+    }
+
+    /// What is to be sent now: the number of the first, and all from there on.
+    pub(crate) fn unsent(
+        &mut self,
+        now: Instant,
+    ) -> Option<(u64, impl Iterator<Item = &Delivery>)> {
+        let from = self.unsent;
+        if from >= self.kept.len() {
+            return None;
+        }
+        self.since.get_or_insert(now);
+        self.unsent = self.kept.len();
+        Some((self.first + from as u64, self.kept.range(from..)))
+    }
+
+    /// The worker got everything up to this number.
+    pub(crate) fn heard(&mut self, got: u64, now: Instant) {
+        let known = (got + 1).saturating_sub(self.first);
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.unsent);
+        if known == 0 {
+            return;
+        }
+        self.kept.drain(..known);
+        self.first += known as u64;
+        self.unsent -= known;
+        self.again = 0;
+        self.since = (self.unsent > 0).then_some(now);
+    }
+
+    /// A look at the clock. What is to be sent again is unsent from then on.
+    pub(crate) fn judge(&mut self, now: Instant) -> Silence {
+        match self.since {
+            Some(since) if now - since >= PATIENCE => {}
+            _ => return Silence::Bearable,
+        }
+        if self.again >= AGAIN_MAX {
+            return Silence::GiveUp;
+        }
+        self.again += 1;
+        self.since = Some(now);
+        self.unsent = 0;
+        Silence::SendAgain
+    }
+
+    /// Ends the window: what nobody has said to have got.
+    pub(crate) fn take_all(&mut self) -> Vec<Delivery> {
+        self.unsent = 0;
+        self.since = None;
+        self.kept.drain(..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::id::AttemptId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn lost(number: u128) -> Delivery {
+        Delivery { lost: Some(AttemptId(Uuid::from_u128(number))), ..Delivery::default() }
+    }
+
+    fn sent(window: &mut Window, now: Instant) -> Option<(u64, Vec<Delivery>)> {
+        window.unsent(now).map(|(first, all)| (first, all.cloned().collect()))
+    }
+
+    #[test]
+    fn deliveries_are_numbered_and_sent_once() {
+        let (mut window, now) = (Window::new(), Instant::now());
+        assert_eq!(sent(&mut window, now), None);
+        window.push([lost(1), lost(2)]);
+        assert_eq!(sent(&mut window, now), Some((1, vec![lost(1), lost(2)])));
+        assert_eq!(sent(&mut window, now), None);
+        window.push([lost(3)]);
+        assert_eq!(sent(&mut window, now), Some((3, vec![lost(3)])));
+    }
+
+    #[test]
+    fn what_is_not_heard_of_is_sent_again_and_then_given_up() {
+        let (mut window, mut now) = (Window::new(), Instant::now());
+        window.push([lost(1), lost(2), lost(3)]);
+        sent(&mut window, now);
+        window.heard(1, now);
+        for _ in 0..AGAIN_MAX {
+            assert_eq!(window.judge(now), Silence::Bearable);
+            now += PATIENCE;
+            assert_eq!(window.judge(now), Silence::SendAgain);
+            assert_eq!(sent(&mut window, now), Some((2, vec![lost(2), lost(3)])));
+        }
+        now += PATIENCE;
+        assert_eq!(window.judge(now), Silence::GiveUp);
+        assert_eq!(window.take_all(), [lost(2), lost(3)]);
+    }
+
+    #[test]
+    fn nothing_is_awaited_once_everything_was_heard_of() {
+        let (mut window, now) = (Window::new(), Instant::now());
+        window.push([lost(1)]);
+        sent(&mut window, now);
+        window.heard(1, now);
+        assert_eq!(window.judge(now + 10 * PATIENCE), Silence::Bearable);
+        assert_eq!(window.take_all(), []);
+    }
+
+    #[test]
+    fn what_was_never_sent_cannot_be_heard_of() {
+        let (mut window, now) = (Window::new(), Instant::now());
+        window.push([lost(1)]);
+        window.heard(7, now);
+        assert_eq!(sent(&mut window, now), Some((1, vec![lost(1)])));
+        window.heard(7, now);
+        window.push([lost(2)]);
+        assert_eq!(sent(&mut window, now), Some((2, vec![lost(2)])));
+        window.heard(1, now);
+        assert_eq!(window.take_all(), [lost(2)], "an old statement says nothing");
+    }
+}

@@ -1,0 +1,218 @@
+//! The bus in process: the scheduler's side of an orchestrator or observer.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use parking_lot::Mutex;
+use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Operator, check_tool};
+use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
+use tenure_core::status::{Policy, Role};
+use tenure_core::view::query::{QueryInput, query_steps};
+use tenure_core::view::{Known, LeaseFact, StepPage, TaskRead, TaskView, WriteSummary, get_task};
+use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
+use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Journal, Leases};
+use tokio::sync::mpsc;
+
+use crate::ask::Envelope;
+use crate::handle::Scheduler;
+use crate::task::open::unreadable;
+
+/// Events of a page of a log: what a reader holds in memory at a time.
+const PAGE_EVENTS: usize = 4_096;
+
+/// Hints that wait for a reader. One that is slower loses some, as hints may be lost.
+const HINTS_MAX: usize = 1_024;
+
+/// A caller's end in the process of the scheduler: an orchestrator or observer of one session.
+#[derive(Debug)]
+pub struct ClientLink<J: Journal, L: Leases> {
+    scheduler: Scheduler<J, L>,
+    caller: Caller,
+}
+
+impl<J: Journal, L: Leases> Clone for ClientLink<J, L> {
+    fn clone(&self) -> Self {
+        Self { scheduler: self.scheduler.clone(), caller: self.caller.clone() }
+    }
+}
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// A caller whom the transport has authenticated.
+    pub fn client(&self, role: Role, agent: AgentId, session_id: SessionId) -> ClientLink<J, L> {
+        let caller = Caller { agent, role, session_id, run_id: None, worker_pool_id: None };
+        ClientLink { scheduler: self.clone(), caller }
+    }
+}
+
+impl<J: Journal, L: Leases> ClientLink<J, L> {
+    fn key(&self, task: &TaskId) -> TaskKey {
+        TaskKey { session_id: self.caller.session_id.clone(), task_id: task.clone() }
+    }
+
+    fn envelope(&self, around: Around) -> Envelope {
+        let Around { command_id, expected_version, trace } = around;
+        let caller = self.caller.clone();
+        Envelope { caller, command_id: Some(command_id), expected_version, trace }
+    }
+
+    /// Looks at a Task together with what is known of its leases.
+    async fn look<T: Send + 'static>(
+        &self,
+        task: &TaskId,
+        look: impl FnOnce(&Task, &Caller, &Known<'_>) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let key = self.key(task);
+        let (now, leases) = (self.scheduler.now(), self.leases(&key).await?);
+        let caller = self.caller.clone();
+        self.scheduler
+            .read(&key, move |task| {
+                let known = |attempt: AttemptId| {
+                    let left = *leases.get(&attempt)?;
+                    let expires_at = now.saturating_add_unsigned(left);
+                    Some(LeaseFact { expires_at, valid: left > 0 })
+                };
+                look(task, &caller, &Known::new(now, &known))
+            })
+            .await
+    }
+
+    /// Milliseconds that leases of open Attempts last.
+    async fn leases(&self, key: &TaskKey) -> Result<HashMap<AttemptId, u64>, Rejection> {
+        let open = |task: &Task| task.open_attempts().map(|a| a.attempt_id).collect::<Vec<_>>();
+        let mut leases = HashMap::new();
+        for attempt in self.scheduler.read(key, open).await? {
+            let left = self.scheduler.lease_remaining_ms(attempt).await;
+            leases.extend(left.map(|left| (attempt, left)));
+        }
+        Ok(leases)
+    }
+}
+
+impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
+    type Changes = Changes;
+
+    fn session(&self) -> &SessionId {
+        &self.caller.session_id
+    }
+
+    async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
+        let key = self.key(input.task_id()?);
+        let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
+        self.scheduler.summary(&key, self.caller.clone(), &made).await
+    }
+
+    async fn command(
+        &self,
+        task: &TaskId,
+        around: Around,
+        command: Command,
+    ) -> Result<WriteSummary, Rejection> {
+        let key = self.key(task);
+        let answer = self.scheduler.command(&key, self.envelope(around), command).await?;
+        self.scheduler.summary(&key, self.caller.clone(), &answer).await
+    }
+
+    async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
+        check_tool(&self.caller, Operator::TaskGet)?;
+        let look = |task: &Task, caller: &Caller, known: &Known<'_>| {
+            get_task(&task.durable(), caller, known)
+        };
+        match self.look(task, look).await?? {
+            TaskRead::Whole(task) => Ok(*task),
+            TaskRead::Worker(_) => {
+                Err(Rejection::new(Code::PermissionDenied, "a worker reads within its run"))
+            }
+        }
+    }
+
+    async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
+        check_tool(&self.caller, Operator::TaskQuerySteps)?;
+        let limits = self.scheduler.node.config.limits.clone();
+        let look = move |task: &Task, caller: &Caller, known: &Known<'_>| {
+            query_steps(&task.durable(), caller, &input, known, &limits)
+        };
+        self.look(task, look).await?
+    }
+
+    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
+        check_tool(&self.caller, Operator::InspectTask)?;
+        let key = self.key(task);
+        let stands = |task: &Task| (task.durable().version(), task.durable().status());
+        let (version, status) = self.scheduler.read(&key, stands).await?;
+        let now = self.scheduler.now();
+        let leases = self.leases(&key).await?.into_iter().collect();
+        let commits = if after < version { self.commits_after(&key, after).await? } else { vec![] };
+        let more = commits.last().is_some_and(|last| last.last_seq() < version);
+        Ok(LogPage { commits, more, version, status, now, leases })
+    }
+
+    async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
+        check_tool(&self.caller, Operator::TaskList)?;
+        let journal = self.scheduler.journal();
+        let entries = journal.entries(Some(&self.caller.session_id)).await;
+        let mut entries = entries.map_err(|error| unreadable(&error))?;
+        entries.retain(|entry| include_terminal || entry.ended.is_none());
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Listing { entries, missing_partitions: Vec::new() })
+    }
+
+    async fn changes(&self, task: Option<&TaskId>) -> Result<Changes, Rejection> {
+        let (session, task) = (self.caller.session_id.clone(), task.cloned());
+        let mut commits = self.scheduler.subscribe();
+        let (hints, changes) = mpsc::channel(HINTS_MAX);
+        tokio::spawn(async move {
+            loop {
+                let appended = tokio::select! {
+                    appended = commits.recv() => appended,
+                    () = hints.closed() => return,
+                };
+                let appended = match appended {
+                    Ok(appended) => appended,
+                    Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => continue,
+                    Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+                };
+                let key = &appended.task;
+                if key.session_id == session && task.as_ref().is_none_or(|id| *id == key.task_id) {
+                    let _ = hints.try_send(Changed::of(&key.task_id, &appended.commit)); // A hint.
+                }
+            }
+        });
+        Ok(Changes(changes))
+    }
+}
+
+impl<J: Journal, L: Leases> ClientLink<J, L> {
+    async fn commits_after(&self, key: &TaskKey, after: u64) -> Result<Vec<Commit>, Rejection> {
+        let read: Arc<Mutex<(Vec<Commit>, usize)>> = Arc::default();
+        let into = Arc::clone(&read);
+        let each = move |commit: Commit| {
+            let (commits, events) = &mut *into.lock();
+            *events += commit.events.len();
+            commits.push(commit);
+            if *events < PAGE_EVENTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let journal = self.scheduler.journal();
+        journal.read(key, after, each).await.map_err(|error| unreadable(&error))?;
+        let (commits, _) = std::mem::take(&mut *read.lock());
+        Ok(commits)
+    }
+}
+
+/// Hints of changes in this process.
+#[derive(Debug)]
+pub struct Changes(mpsc::Receiver<Changed>);
+
+impl Stream for Changes {
+    type Item = Changed;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Changed>> {
+        self.0.poll_recv(cx)
+    }
+}

@@ -1,0 +1,80 @@
+//! Looking for leases that ended without a word (LEASE-16), and when that may be believed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::event::LeaseEnd;
+use tenure_core::id::AttemptId;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::Lease;
+use tenure_ports::{Journal, Leases};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::node::Node;
+use crate::task::Msg;
+
+/// How late a tick may be before leases are not judged by it.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// Looks for ended leases on every tick and tells their Tasks.
+///
+/// Nothing is judged before every worker had the time to be heard since the last gap: this process
+/// stood still, the store of leases did not answer, or it has lost what it was told (mechanisms 6).
+pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> JoinHandle<()> {
+    let (node, tick) = (Arc::downgrade(node), node.config.tick);
+    tokio::spawn(async move {
+        let mut ticks = interval(tick);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut last, mut judge_from) = (Instant::now(), Instant::now());
+        loop {
+            ticks.tick().await;
+            let Some(node) = node.upgrade() else { return };
+            let heard = Duration::from_millis(node.config.limits.lease_ms / 3) + SLACK;
+            let now = Instant::now();
+            if now - last > tick + SLACK {
+                judge_from = now + heard; // The workers of this process stood still with it.
+            }
+            last = now;
+            let scan = node.leases.expired().await;
+            node.note_leases(scan.is_ok());
+            match scan {
+                Ok(scan) if scan.forgot || node.take_leases_lost() => {
+                    judge_from = Instant::now() + heard;
+                    raise_all(&node);
+                }
+                Ok(scan) if Instant::now() >= judge_from => tell_tasks(&node, scan.ended),
+                Ok(_) => {}
+                Err(error) => {
+                    judge_from = Instant::now() + heard;
+                    node.note_leases_lost();
+                    tracing::warn!(%error, "no lease can be judged now");
+                }
+            }
+        }
+    })
+}
+
+/// Has every Task make sure of its leases.
+fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+    for (_, actor) in node.directory.all() {
+        let _ = actor.cast(Msg::Raise); // It may have ended.
+    }
+}
+
+fn tell_tasks<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, ended: Vec<Lease>) {
+    let mut by_task: BTreeMap<TaskKey, Vec<AttemptId>> = BTreeMap::new();
+    for lease in ended {
+        by_task.entry(lease.task).or_default().push(lease.attempt_id);
+    }
+    for (key, attempts) in by_task {
+        match node.directory.get(&key) {
+            Some(actor) => {
+                // If it has just gone, the next scan tells its successor.
+                let _ = actor.cast(Msg::Expired(attempts, LeaseEnd::LeaseExpired));
+            }
+            None => node.drop_leases(attempts),
+        }
+    }
+}
