@@ -2,7 +2,8 @@
 //!
 //! [`worker`] runs Steps: register handlers by name, start a [`WorkerPool`](worker::WorkerPool) on
 //! a connection to a scheduler. The connection is a [`WorkerPort`](tenure_ports::bus::WorkerPort).
-//! In process the scheduler itself has it.
+//! [`nats`] has the one over a network; the scheduler itself has the one in process.
 
 mod clock;
+pub mod nats;
 pub mod worker;
