@@ -23,3 +23,22 @@ fn a_task_belongs_to_one_partition() {
     assert!(tasks.iter().all(|&n| (800..1_200).contains(&n)), "{tasks:?}");
     assert_eq!(key("s", "t").partition(1), 0);
 }
+
+/// The table of docs/protocol.md, by which others compute it.
+#[test]
+fn the_documented_answers_are_right() {
+    let page = include_str!("../../../docs/protocol.md");
+    let table = page.lines().skip_while(|line| !line.contains("| hash |")).skip(2);
+    let rows: Vec<Vec<&str>> = table
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+        .collect();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let task = key(row[1], row[2]);
+        assert_eq!(format!("{:016x}", task.hash64()), row[3]);
+        for (partitions, column) in [(8, 4), (3, 5), (1, 6)] {
+            assert_eq!(task.partition(partitions).to_string(), row[column], "{task}");
+        }
+    }
+}

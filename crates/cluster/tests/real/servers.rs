@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -111,10 +112,18 @@ pub(crate) fn redis(more: &[&str]) -> Server {
     Server::start(TempDir::new().unwrap(), port, command)
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and is given once: below those that the system lends to
+/// connections, one of which could have it before the server does.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = GIVEN.fetch_add(1, Ordering::Relaxed);
+        let place = (std::process::id().wrapping_mul(61).wrapping_add(number)) % 20_000;
+        let port = u16::try_from(10_000 + place).unwrap();
+        if TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A server's binary: where the variable says, on the path, or where `./check` has put it.
