@@ -20,6 +20,15 @@ impl Fence {
         if self.journal.owned().epoch(partition).is_none() {
             return false;
         }
-        self.keeper.is_certain()
+        if self.keeper.is_certain() {
+            return true;
+        }
+        match self.journal.confirm(partition).await {
+            Ok(holds) => holds,
+            Err(error) => {
+                tracing::debug!(partition, error, "nobody says who owns a partition");
+                false
+            }
+        }
     }
 }

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use async_nats::{Client, Subscriber};
+use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisLeases};
 use tenure_core::Rejection;
 use tenure_scheduler::{Config, Scheduler};
 use tenure_wire::bus::V;
-use tenure_wire::bus::node::{Alive, Hungry};
+use tenure_wire::bus::node::{Alive, Given, Hungry};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::bus::{connect, say};
+use crate::bus::{connect, listen, say};
 use crate::fence::Fence;
 use crate::gate::Gate;
 use crate::links::Links;
@@ -29,8 +32,8 @@ const ALIVE: Duration = Duration::from_secs(2);
 /// How often links are looked at.
 const SWEEP: Duration = Duration::from_millis(250);
 
-/// How often ownership is looked at where nothing tells of it.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long after a partition could not be listened to it is tried again, at most.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +102,10 @@ impl Node {
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
         let mut keeping = Options::new(settings.redis, node.as_str());
         (keeping.name, keeping.lease) = (name, settings.ownership);
+        let (tell, given) = unbounded_channel();
+        keeping.given = Some(Arc::new(move |node: &str| {
+            let _ = tell.send(node.to_owned()); // The node may be ending.
+        }));
         let keeper = Keeper::start(keeping, Arc::clone(&journal));
         let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
         let links = Links::new(scheduler.clone(), control.clone(), node.clone());
@@ -115,7 +122,11 @@ impl Node {
         });
         let ends = CancellationToken::new();
         listen_to_all(&gate, &ends).await.map_err(unreachable_at(&nats.url))?;
+        let told = format!("tenure.v1.node.{}.given", gate.node);
+        let told = listen(&gate.control, told).await.map_err(unreachable_at(&nats.url))?;
         let loops = [
+            spawn(&ends, tell_given(gate.control.clone(), given)),
+            spawn(&ends, hear_given(Arc::clone(&keeper), told)),
             spawn(&ends, follow(Arc::clone(&gate))),
             spawn(&ends, announce(Arc::clone(&gate))),
             spawn(&ends, sweep(Arc::clone(&gate))),
@@ -180,14 +191,30 @@ fn spawn(
     })
 }
 
-/// Serves what is owned.
+/// Serves what is owned, as soon as that changes.
 async fn follow(gate: Arc<Gate>) {
+    let mut changes = gate.fence.journal.owned().changes();
     let mut partitions = Partitions::new(gate);
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        looks.tick().await;
         partitions.follow().await;
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LOOK) => {} // What could not be listened to is tried again.
+        }
+    }
+}
+
+/// Tells nodes that they were given partitions.
+async fn tell_given(client: Client, mut given: UnboundedReceiver<String>) {
+    while let Some(node) = given.recv().await {
+        say(&client, &format!("tenure.v1.node.{node}.given"), &Given { v: V }).await;
+    }
+}
+
+/// Hears that partitions were given to this node.
+async fn hear_given(keeper: Arc<Keeper>, mut told: Subscriber) {
+    while told.next().await.is_some() {
+        keeper.poke();
     }
 }
 

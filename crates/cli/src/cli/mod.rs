@@ -11,6 +11,7 @@ pub(crate) mod output;
 mod run;
 mod serve;
 mod stop;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Command {
     Run(run::RunArgs),
     /// Run a scheduler node of a cluster: tasks in NATS JetStream, leases in Redis
     Serve(Box<serve::ServeArgs>),
+    /// Run steps of a pool for a cluster
+    Worker(worker::WorkerArgs),
     #[command(flatten)]
     Inspect(inspect::InspectCommand),
     /// Print the JSON Schema of task files, for editors
@@ -59,11 +62,13 @@ pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log(match &cli.command {
         Command::Serve(_) => Some("info"),
+        Command::Worker(_) => Some("warn"),
         Command::Run(_) | Command::Inspect(_) | Command::Schema => None,
     });
     let ended = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(*args),
+        Command::Worker(args) => worker::run(args),
         Command::Inspect(command) => inspect::run(command),
         Command::Schema => print_schema(),
     };

@@ -123,6 +123,11 @@ impl<P: WorkerPort> WorkerPool<P> {
         Self { shared, loops }
     }
 
+    /// The connection to the scheduler.
+    pub fn port(&self) -> &P {
+        &self.shared.port
+    }
+
     /// Attempts in hand.
     pub fn in_hand(&self) -> usize {
         self.shared.room.lock().in_hand

@@ -33,3 +33,10 @@ pub struct Hungry {
     /// Steps and Runs that wait.
     pub wants: u64,
 }
+
+/// A node was given a partition (`tenure.v1.node.<node>.given`): it need not wait until it looks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Given {
+    /// The version.
+    pub v: V,
+}

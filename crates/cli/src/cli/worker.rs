@@ -1,0 +1,133 @@
+//! `tenure worker`: runs Steps of a pool, until it is told to stop.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tenure_core::Rejection;
+use tenure_core::id::PoolId;
+use tenure_sdk::nats::{ConnectError, Connection, NatsWorker, Settings};
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_wire::bus::subject::{Token, WorkerName};
+use uuid::Uuid;
+
+use super::exit::{Exit, Failure};
+use super::output;
+use super::stop::Stop;
+
+/// Run steps of a pool.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    nats: NatsArgs,
+
+    /// Pool whose steps are run
+    #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = "default")]
+    pool: PoolId,
+
+    /// Steps that run at a time
+    #[arg(long, value_name = "N", env = "TENURE_CONCURRENCY", default_value = "4")]
+    concurrency: NonZeroUsize,
+
+    /// Who this is: what the server lets it in as
+    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "worker")]
+    name: Token,
+
+    /// Directory below which commands leave their output
+    #[arg(long, value_name = "DIR", env = "TENURE_FILES", default_value = ".tenure/files")]
+    files: PathBuf,
+
+    /// When told to stop: how many seconds steps may go on before they are asked to stop too
+    #[arg(long, value_name = "SECONDS", env = "TENURE_DRAIN", default_value = "20")]
+    drain: u64,
+}
+
+/// Where NATS is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NatsArgs {
+    /// Where NATS is; several addresses separated by commas
+    #[arg(
+        long = "nats",
+        value_name = "URL",
+        env = "TENURE_NATS_URL",
+        hide_env_values = true,
+        default_value = "nats://127.0.0.1:4222"
+    )]
+    pub(crate) url: String,
+
+    /// A credentials file for it
+    #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
+    pub(crate) creds: Option<PathBuf>,
+}
+
+impl NatsArgs {
+    /// How to connect.
+    pub(crate) fn settings(&self, name: &str) -> Settings {
+        let (credentials, name) = (self.creds.clone(), name.to_owned());
+        Settings { credentials, name, ..Settings::new(self.url.clone()) }
+    }
+}
+
+/// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
+pub(crate) fn run(args: WorkerArgs) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let (name, pool) = tokio::select! {
+            begun = begin(&args) => begun?,
+            () = stop.asked() => return Ok(Exit::Interrupted),
+        };
+        let agent = name.agent().map_err(Rejection::from)?;
+        output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
+        stop.asked().await;
+        end(&args, &pool, &mut stop).await;
+        Ok(Exit::Ok)
+    })
+}
+
+async fn begin(args: &WorkerArgs) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
+    let files = std::path::absolute(&args.files)?;
+    let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
+    let can_run = handlers.names().cloned().collect();
+    let boot = Uuid::new_v4().simple().to_string();
+    let boot = Token::new(&boot[..12]).map_err(Rejection::from)?;
+    let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
+    let settings = args.nats.settings(&format!("tenure-worker-{}", args.name));
+    let connection = Connection::open(&settings, name.inbox()).await?;
+    let (worker, deliveries) = NatsWorker::join(connection, &name, Some(can_run)).await?;
+    let options = Options::new(args.concurrency);
+    Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
+}
+
+/// Takes nothing more and lets Steps end; those that take too long are asked to stop, then ended by
+/// force, and go back. Whoever asks again does not want to wait.
+async fn end(args: &WorkerArgs, pool: &WorkerPool<NatsWorker>, stop: &mut Stop) {
+    output::say(format_args!("no more steps are taken; {} in hand", pool.in_hand()));
+    let patience = Duration::from_secs(args.drain);
+    let is_done = tokio::select! {
+        drained = tokio::time::timeout(patience, pool.drain()) => drained.is_ok(),
+        () = stop.asked() => false,
+    };
+    if !is_done {
+        tokio::select! {
+            asked = pool.interrupt() => output::say(format_args!("{asked} asked to stop")),
+            () = stop.asked() => {}
+        }
+    }
+    if let Err(error) = pool.port().leave_pool().await {
+        tracing::debug!(%error, "the nodes will notice by themselves that the worker has left");
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let exit = match &error {
+            ConnectError::Address { .. } => Exit::Usage,
+            ConnectError::Credentials { .. } | ConnectError::Unreachable { .. } => {
+                Exit::Unavailable
+            }
+        };
+        Self::caused(exit, &error).help("--nats, or TENURE_NATS_URL, names the server")
+    }
+}
