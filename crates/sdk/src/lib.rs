@@ -2,8 +2,12 @@
 //!
 //! [`worker`] runs Steps: register handlers by name, start a [`WorkerPool`](worker::WorkerPool) on
 //! a connection to a scheduler. The connection is a [`WorkerPort`](tenure_ports::bus::WorkerPort).
-//! [`nats`] has the one over a network; the scheduler itself has the one in process.
+//!
+//! [`client`] creates Tasks and follows them, over a [`ClientPort`](tenure_ports::ClientPort).
+//!
+//! [`nats`] has both ports over a network; the scheduler itself has them in process.
 
+pub mod client;
 mod clock;
 pub mod nats;
 pub mod worker;

@@ -1,15 +1,20 @@
+//! Tenure over NATS: the ends of the bus for workers and clients outside of the scheduler.
 //!
 //! | Module | What it is |
 //! |---|---|
 //! | [`connect`] | a connection with a reply multiplexer of its own |
 //! | [`worker`] | [`NatsWorker`], a [`WorkerPort`](tenure_ports::bus::WorkerPort) |
+//! | [`client`] | [`NatsClient`], a [`ClientPort`](tenure_ports::client::ClientPort) |
 //!
 //! The messages and subjects are those of [`tenure_wire::bus`]. Nothing here waits without a limit:
+//! a call to the client library can block for ever while there is no connection.
 
+pub mod client;
 pub mod connect;
 mod mux;
 mod patience;
 pub mod worker;
 
+pub use client::NatsClient;
 pub use connect::{ConnectError, Connection, Settings};
 pub use worker::NatsWorker;

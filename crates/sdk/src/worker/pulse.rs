@@ -60,7 +60,10 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
 
 /// Stops what can no longer be shown to be this worker's, though nobody answers.
 pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<Shared<P>>) {
-    while P::HEARTBEATS_AT_ONCE {
+    if !P::HEARTBEATS_AT_ONCE {
+        return;
+    }
+    loop {
         let shortest = shared.shortest.load(Ordering::Acquire);
         let look = Duration::from_millis((shortest / LOOKS).clamp(5, 1000));
         tokio::select! {

@@ -1,0 +1,182 @@
+//! Create Tasks and follow them: one API, whether the scheduler is in this process or far away.
+//!
+//! ```no_run
+//! # use tenure_sdk::client::{Client, Step, Task};
+//! # async fn example<P: tenure_ports::ClientPort>(port: P) -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::new(port);
+//! let task = Task::new("nightly report")
+//!     .step(Step::new("fetch").handler("fetch").input_json(&["a", "b"])?)
+//!     .step(Step::new("print").handler("print").after("fetch"));
+//! let task_id = client.create(task).await?;
+//! let ended = client.wait_for_end(&task_id).await?;
+//! println!("{} at version {}", ended.status, ended.version);
+//! # Ok(())
+//! # }
+//! ```
+
+mod task;
+mod watch;
+
+use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Close, Complete, Why};
+use tenure_core::id::{CommandId, TaskId};
+use tenure_core::patch::{Operation, ReasonInput};
+use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::{Command, Rejection};
+use tenure_ports::ClientPort;
+use tenure_ports::client::{Around, Listing};
+use uuid::Uuid;
+
+pub use self::task::{Step, Task};
+pub use self::watch::Ended;
+
+/// An orchestrator or observer.
+#[derive(Debug, Clone)]
+pub struct Client<P> {
+    port: P,
+}
+
+impl<P: ClientPort> Client<P> {
+    /// On a connection to a scheduler.
+    pub const fn new(port: P) -> Self {
+        Self { port }
+    }
+
+    /// The connection, for what is not here.
+    pub const fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// Creates a Task, and answers with its id when it is durable.
+    ///
+    /// # Errors
+    /// What is wrong with it, or why it could not be created.
+    pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
+        let input = task.build()?;
+        let task_id = input.task_id()?.clone();
+        self.port.create(around()?, input).await?;
+        Ok(task_id)
+    }
+
+    /// Creates a Task under a `command_id` of the caller's: the same again, with the same
+    /// `task_id`, is answered as the first time (IDEM-01).
+    ///
+    /// # Errors
+    /// Why it could not be created.
+    pub async fn create_as(
+        &self,
+        command_id: CommandId,
+        input: CreateTask,
+    ) -> Result<WriteSummary, Rejection> {
+        self.port.create(Around::new(command_id), input).await
+    }
+
+    /// A Task in full.
+    ///
+    /// # Errors
+    /// There is none, or nobody answers.
+    pub async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
+        self.port.get(task).await
+    }
+
+    /// A page of the Steps of a Task.
+    ///
+    /// # Errors
+    /// There is no such Task, or nobody answers.
+    pub async fn steps(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
+        self.port.query(task, input).await
+    }
+
+    /// Tasks of the session, live ones and, if asked for, ended ones.
+    ///
+    /// # Errors
+    /// The caller may not list. Partitions that do not answer are named in the listing.
+    pub async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
+        self.port.list(include_terminal).await
+    }
+
+    /// Changes a Task, all operations or none.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn update(
+        &self,
+        task: &TaskId,
+        operations: Vec<Operation>,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::TaskUpdate { operations }).await
+    }
+
+    /// Lets a draft begin.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn submit(&self, task: &TaskId) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::SubmitTask(Why::default())).await
+    }
+
+    /// Asks for a Task to be cancelled: answers when that is durable.
+    /// [`wait_for_end`](Self::wait_for_end) waits until its Steps have stopped.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn cancel(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::TaskCancel(close(why))).await
+    }
+
+    /// Asks for a Task to be failed, as [`cancel`](Self::cancel) does.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn fail(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::TaskFail(close(why))).await
+    }
+
+    /// Ends a Task well.
+    ///
+    /// # Errors
+    /// Why not: a required Step is unfinished, for one.
+    pub async fn complete(
+        &self,
+        task: &TaskId,
+        complete: Complete,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::TaskComplete(complete)).await
+    }
+
+    /// Any command, under an id of its own.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn command(
+        &self,
+        task: &TaskId,
+        command: Command,
+    ) -> Result<WriteSummary, Rejection> {
+        self.port.command(task, around()?, command).await
+    }
+
+    /// Any command, with the id, expected version and trace that the caller gives.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn command_as(
+        &self,
+        task: &TaskId,
+        around: Around,
+        command: Command,
+    ) -> Result<WriteSummary, Rejection> {
+        self.port.command(task, around, command).await
+    }
+}
+
+/// A command with an id of its own.
+fn around() -> Result<Around, Rejection> {
+    Ok(Around::new(CommandId::new(Uuid::now_v7().to_string())?))
+}
+
+fn close(why: &str) -> Close {
+    let reason =
+        ReasonInput { code: None, details: None, message: why.to_owned(), retryable: None };
+    Close { reason: Some(reason), wait: Some(false) }
+}

@@ -1,0 +1,289 @@
+//! Tasks and Steps as a program writes them down.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tenure_core::Rejection;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{BadId, HandlerName, PoolId, StepId, TaskId};
+use tenure_core::patch::StepInput;
+use tenure_core::record::{RetryPolicy, Value};
+use uuid::Uuid;
+
+/// A Task to create. What is wrong with an id is told when it is created.
+#[derive(Debug, Clone)]
+pub struct Task {
+    input: CreateTask,
+    bad: Option<Rejection>,
+}
+
+impl Task {
+    /// With no Steps yet.
+    pub fn new(title: &str) -> Self {
+        let input = CreateTask { title: title.into(), ..CreateTask::default() };
+        Self { input, bad: None }
+    }
+
+    /// Its id in the session; one is made up if none is given.
+    #[must_use]
+    pub fn id(mut self, id: &str) -> Self {
+        self.input.task_id = taken(&mut self.bad, TaskId::new(id));
+        self
+    }
+
+    /// In a few words, for people.
+    #[must_use]
+    pub fn summary(mut self, summary: &str) -> Self {
+        self.input.summary = summary.into();
+        self
+    }
+
+    /// What is to be reached.
+    #[must_use]
+    pub fn objective(mut self, objective: &str) -> Self {
+        self.input.objective = Some(objective.into());
+        self
+    }
+
+    /// The pool of Steps that name none.
+    #[must_use]
+    pub fn pool(mut self, pool: &str) -> Self {
+        self.input.default_worker_pool_id = taken(&mut self.bad, PoolId::new(pool));
+        self
+    }
+
+    /// Before Tasks with a lower one.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.input.priority = Some(priority);
+        self
+    }
+
+    /// How its Steps are tried again.
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.input.retry_policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// The Task that makes this one.
+    #[must_use]
+    pub fn parent(mut self, parent: &TaskId) -> Self {
+        self.input.parent_task_id = Some(parent.clone());
+        self
+    }
+
+    /// A repeat with the same key and content is answered with the first Task (IDEM-03).
+    #[must_use]
+    pub fn idempotency_key(mut self, key: &str) -> Self {
+        self.input.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// It waits until it is submitted.
+    #[must_use]
+    pub fn draft(mut self) -> Self {
+        self.input.draft = Some(true);
+        self
+    }
+
+    /// Adds a Step.
+    #[must_use]
+    pub fn step(mut self, step: Step) -> Self {
+        match step.build() {
+            Ok(step) => self.input.steps.push(step),
+            Err(bad) => self.bad = self.bad.or(Some(bad)),
+        }
+        self
+    }
+
+    /// Adds Steps.
+    #[must_use]
+    pub fn steps(self, steps: impl IntoIterator<Item = Step>) -> Self {
+        steps.into_iter().fold(self, Self::step)
+    }
+
+    /// Changes whatever has no method here.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut CreateTask)) -> Self {
+        change(&mut self.input);
+        self
+    }
+
+    /// The input of the command, its id included.
+    ///
+    /// # Errors
+    /// The first id that has another form.
+    pub fn build(self) -> Result<CreateTask, Rejection> {
+        let Self { mut input, bad } = self;
+        if let Some(bad) = bad {
+            return Err(bad);
+        }
+        if input.task_id.is_none() {
+            input.task_id = Some(TaskId::new(Uuid::now_v7().to_string())?);
+        }
+        Ok(input)
+    }
+}
+
+/// A Step of a Task to create.
+#[derive(Debug, Clone)]
+pub struct Step(Result<StepInput, Rejection>);
+
+impl Step {
+    /// With an id that is unlike that of any other Step of its Task, which is its title too.
+    pub fn new(id: &str) -> Self {
+        let step = StepId::new(id).map(|step_id| StepInput {
+            assignee: None,
+            depends_on_step_ids: Vec::new(),
+            handler: None,
+            input: None,
+            required: None,
+            retry_policy: None,
+            step_id,
+            summary: Default::default(),
+            title: id.into(),
+            worker_pool_id: None,
+        });
+        Self(step.map_err(Rejection::from))
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn title(self, title: &str) -> Self {
+        self.with(|step| step.title = title.into())
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn summary(self, summary: &str) -> Self {
+        self.with(|step| step.summary = summary.into())
+    }
+
+    /// It begins when that Step is completed.
+    #[must_use]
+    pub fn after(self, step: &str) -> Self {
+        self.try_with(|input| {
+            input.depends_on_step_ids.push(StepId::new(step)?);
+            Ok(())
+        })
+    }
+
+    /// It begins when all of these are completed.
+    #[must_use]
+    pub fn after_all<'a>(self, steps: impl IntoIterator<Item = &'a str>) -> Self {
+        steps.into_iter().fold(self, Self::after)
+    }
+
+    /// Which of the worker's handlers runs it.
+    #[must_use]
+    pub fn handler(self, handler: &str) -> Self {
+        self.try_with(|input| {
+            input.handler = Some(HandlerName::new(handler)?);
+            Ok(())
+        })
+    }
+
+    /// Who may claim it.
+    #[must_use]
+    pub fn pool(self, pool: &str) -> Self {
+        self.try_with(|input| {
+            input.worker_pool_id = Some(PoolId::new(pool)?);
+            Ok(())
+        })
+    }
+
+    /// What the handler gets.
+    #[must_use]
+    pub fn input(self, value: Value) -> Self {
+        self.with(|step| step.input = Some(value))
+    }
+
+    /// What the handler gets, as JSON.
+    ///
+    /// # Errors
+    /// The value has no form in JSON.
+    pub fn input_json<T: Serialize + ?Sized>(self, value: &T) -> Result<Self, serde_json::Error> {
+        Ok(self.input(Value::json(serde_json::to_vec(value)?)))
+    }
+
+    /// The Task can end well without it.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        self.with(|step| step.required = Some(false))
+    }
+
+    /// How it is tried again, instead of the Task's way.
+    #[must_use]
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.with(|step| step.retry_policy = Some(Arc::new(policy)))
+    }
+
+    /// The Step as commands take it.
+    ///
+    /// # Errors
+    /// The first id that has another form.
+    pub fn build(self) -> Result<StepInput, Rejection> {
+        self.0
+    }
+
+    fn with(self, change: impl FnOnce(&mut StepInput)) -> Self {
+        self.try_with(|step| {
+            change(step);
+            Ok(())
+        })
+    }
+
+    fn try_with(self, change: impl FnOnce(&mut StepInput) -> Result<(), BadId>) -> Self {
+        Self(self.0.and_then(|mut step| match change(&mut step) {
+            Ok(()) => Ok(step),
+            Err(bad) => Err(bad.into()),
+        }))
+    }
+}
+
+/// The id, or a note of what is wrong with it.
+fn taken<T>(bad: &mut Option<Rejection>, id: Result<T, BadId>) -> Option<T> {
+    match id {
+        Ok(id) => Some(id),
+        Err(error) => {
+            bad.get_or_insert_with(|| error.into());
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dag_is_written_down_step_by_step() {
+        let task = Task::new("report")
+            .id("t")
+            .pool("gpu")
+            .step(Step::new("a").handler("noop").input_json(&[1, 2]).unwrap())
+            .step(Step::new("b").after("a").optional());
+        let input = task.build().unwrap();
+        assert_eq!(input.task_id().unwrap().as_str(), "t");
+        assert_eq!(input.steps.len(), 2);
+        let [a, b] = &input.steps[..] else { panic!("{input:?}") };
+        assert_eq!(a.input.as_ref().and_then(Value::data).unwrap(), b"[1,2]");
+        assert_eq!(a.handler.as_ref().unwrap().as_str(), "noop");
+        assert_eq!(b.depends_on_step_ids, [StepId::new("a").unwrap()]);
+        assert_eq!(b.required, Some(false));
+    }
+
+    #[test]
+    fn the_first_bad_id_is_told_when_it_is_built() {
+        let task = Task::new("t").step(Step::new("").after("x")).pool("also bad\0");
+        let refused = task.build().unwrap_err();
+        assert_eq!(refused.details["field"], "step_id");
+    }
+
+    #[test]
+    fn each_task_gets_an_id_of_its_own() {
+        let id = || Task::new("t").build().unwrap().task_id.unwrap();
+        assert_ne!(id(), id());
+    }
+}

@@ -1,0 +1,158 @@
+//! Following a Task: hints say when to look, its log says what happened.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _, stream};
+use tenure_core::id::TaskId;
+use tenure_core::status::TaskStatus;
+use tenure_core::{Commit, Rejection};
+use tenure_ports::ClientPort;
+use tenure_ports::client::Changed;
+use tokio::time::timeout;
+
+use super::Client;
+
+/// A hint may get lost: without one the log is looked at so often (mechanisms 11).
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Asks for no commits: only how the Task stands.
+const NO_COMMITS: u64 = u64::MAX;
+
+/// How a Task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Completed, failed or cancelled.
+    pub status: TaskStatus,
+    /// Version of the Task when that was seen.
+    pub version: u64,
+}
+
+impl<P: ClientPort> Client<P> {
+    /// Waits until a Task has ended, however long that takes.
+    ///
+    /// # Errors
+    /// There is no such Task, or nobody answers for longer than the connection's patience.
+    pub async fn wait_for_end(&self, task: &TaskId) -> Result<Ended, Rejection> {
+        let mut hints = Hints::of(self.port(), task).await?;
+        loop {
+            let page = self.port().log(task, NO_COMMITS).await?;
+            if page.status.is_terminal() {
+                return Ok(Ended { status: page.status, version: page.version });
+            }
+            let ended = |changed: &Changed| changed.ended.is_some();
+            if let Some(Changed { version, ended: Some(status), .. }) = hints.next(ended).await {
+                return Ok(Ended { status, version });
+            }
+        }
+    }
+
+    /// The commits of a Task behind event `after`, which is 0 or the last of a commit: all of them,
+    /// in order, those to come included, until the Task has ended. An error is the last item.
+    pub fn watch(
+        &self,
+        task: &TaskId,
+        after: u64,
+    ) -> impl Stream<Item = Result<Commit, Rejection>> + Send + use<P> {
+        let watch = Watch {
+            port: self.port().clone(),
+            task: task.clone(),
+            after,
+            hints: None,
+            read: VecDeque::new(),
+            next: Next::Read,
+        };
+        stream::unfold(watch, async |mut watch| Some((watch.next().await?, watch)))
+    }
+}
+
+/// What to do when everything that was read is handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// There is more, or there may be.
+    Read,
+    /// Everything was read: wait for news.
+    Wait,
+    /// There will be no more.
+    End,
+}
+
+struct Watch<P: ClientPort> {
+    port: P,
+    task: TaskId,
+    /// The last event that was read.
+    after: u64,
+    hints: Option<Hints<P::Changes>>,
+    read: VecDeque<Commit>,
+    next: Next,
+}
+
+impl<P: ClientPort> Watch<P> {
+    async fn next(&mut self) -> Option<Result<Commit, Rejection>> {
+        loop {
+            if let Some(commit) = self.read.pop_front() {
+                return Some(Ok(commit));
+            }
+            let done = match self.next {
+                Next::End => return None,
+                Next::Wait => self.wait().await,
+                Next::Read => self.read().await,
+            };
+            if let Err(refused) = done {
+                self.next = Next::End;
+                return Some(Err(refused));
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Result<(), Rejection> {
+        let after = self.after;
+        if let Some(hints) = &mut self.hints {
+            hints.next(|changed| changed.version > after).await;
+        }
+        self.next = Next::Read;
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<(), Rejection> {
+        if self.hints.is_none() {
+            self.hints = Some(Hints::of(&self.port, &self.task).await?); // Before the first look.
+        }
+        let page = self.port.log(&self.task, self.after).await?;
+        self.after = page.commits.last().map_or(self.after, Commit::last_seq);
+        self.next = match (page.more, page.status.is_terminal()) {
+            (true, _) => Next::Read,
+            (false, true) => Next::End,
+            (false, false) => Next::Wait,
+        };
+        self.read.extend(page.commits);
+        Ok(())
+    }
+}
+
+/// Hints of one Task.
+struct Hints<S>(Option<S>);
+
+impl<S: Stream<Item = Changed> + Unpin> Hints<S> {
+    async fn of<P: ClientPort<Changes = S>>(port: &P, task: &TaskId) -> Result<Self, Rejection> {
+        Ok(Self(Some(port.changes(Some(task)).await?)))
+    }
+
+    /// The next hint that says something; none when it is time to look anyway.
+    async fn next(&mut self, says_something: impl Fn(&Changed) -> bool) -> Option<Changed> {
+        let hint = async {
+            while let Some(hints) = &mut self.0 {
+                match hints.next().await {
+                    Some(changed) if says_something(&changed) => return changed,
+                    Some(_) => {}
+                    None => self.0 = None,
+                }
+            }
+            std::future::pending().await
+        };
+        timeout(LOOK, hint).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! A long create, cut into a draft and patches (mechanisms 10).
+//!
+//! The cut depends on what is created and on nothing else: the same create again makes the same
+//! parts, which is what makes it resumable.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::StepId;
+use tenure_core::patch::{Operation, StepInput};
+use tenure_core::{Command, Rejection};
+use tenure_wire::bus::encode;
+
+/// What a Step costs in a patch beside itself.
+const AROUND_A_STEP: usize = 32;
+
+/// A create in parts, in the order in which they are sent.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// A draft with the first Steps.
+    pub(super) first: CreateTask,
+    /// Patches that add the others.
+    pub(super) rest: Vec<Command>,
+    /// Whether the draft is to be submitted in the end: unless a draft was asked for.
+    pub(super) submit: bool,
+}
+
+/// Cuts a create into parts of about `most` bytes. A Step comes after those it waits for, and
+/// otherwise in its place.
+pub(super) fn cut(input: CreateTask, most: usize) -> Result<Parts, Rejection> {
+    let submit = !input.draft.unwrap_or(false);
+    let mut first = CreateTask { draft: Some(true), ..input };
+    let steps = in_order(std::mem::take(&mut first.steps));
+    let mut parts: Vec<Vec<StepInput>> = vec![Vec::new()];
+    let mut bytes = encode(&first)?.len();
+    for step in steps {
+        let more = encode(&step)?.len() + AROUND_A_STEP;
+        if bytes + more > most {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(part) = parts.last_mut() {
+            part.push(step);
+        }
+    }
+    let mut parts = parts.into_iter();
+    first.steps = parts.next().unwrap_or_default();
+    Ok(Parts { first, rest: parts.map(patch).collect(), submit })
+}
+
+fn patch(steps: Vec<StepInput>) -> Command {
+    let operations = steps.into_iter().map(|step| Operation::AddStep { reason: None, step });
+    Command::TaskUpdate { operations: operations.collect() }
+}
+
+/// Steps in their order, but each behind those it waits for. Those that wait for each other stay
+/// at the end, where the scheduler refuses them.
+fn in_order(steps: Vec<StepInput>) -> Vec<StepInput> {
+    let places: HashMap<StepId, usize> =
+        steps.iter().enumerate().map(|(at, step)| (step.step_id.clone(), at)).collect();
+    let mut unmet = vec![0_usize; steps.len()];
+    let mut dependents = vec![Vec::new(); steps.len()];
+    for (at, step) in steps.iter().enumerate() {
+        for on in step.depends_on_step_ids.iter().filter_map(|id| places.get(id)) {
+            unmet[at] += 1;
+            dependents[*on].push(at);
+        }
+    }
+    let free = unmet.iter().enumerate().filter(|(_, unmet)| **unmet == 0);
+    let mut free: BinaryHeap<_> = free.map(|(at, _)| Reverse(at)).collect();
+    let mut steps: Vec<_> = steps.into_iter().map(Some).collect();
+    let mut ordered = Vec::with_capacity(steps.len());
+    while let Some(Reverse(at)) = free.pop() {
+        ordered.extend(steps[at].take());
+        for dependent in std::mem::take(&mut dependents[at]) {
+            unmet[dependent] -= 1;
+            if unmet[dependent] == 0 {
+                free.push(Reverse(dependent));
+            }
+        }
+    }
+    ordered.extend(steps.into_iter().flatten());
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(id: &str, after: &[&str]) -> StepInput {
+        let id_of = |text: &str| StepId::new(text).unwrap();
+        StepInput {
+            assignee: None,
+            depends_on_step_ids: after.iter().copied().map(id_of).collect(),
+            handler: None,
+            input: None,
+            required: None,
+            retry_policy: None,
+            step_id: id_of(id),
+            summary: "x".repeat(1000).into(),
+            title: id.into(),
+            worker_pool_id: None,
+        }
+    }
+
+    fn create(steps: Vec<StepInput>) -> CreateTask {
+        CreateTask { steps, title: "t".into(), ..CreateTask::default() }
+    }
+
+    fn ids<'a>(steps: impl IntoIterator<Item = &'a StepInput>) -> Vec<&'a str> {
+        steps.into_iter().map(|step| step.step_id.as_str()).collect()
+    }
+
+    fn added(command: &Command) -> Vec<&str> {
+        let Command::TaskUpdate { operations } = command else { panic!("{command:?}") };
+        let mut steps = Vec::new();
+        for operation in operations {
+            let Operation::AddStep { step, .. } = operation else { panic!("{operation:?}") };
+            steps.push(step.step_id.as_str());
+        }
+        steps
+    }
+
+    #[test]
+    fn a_long_create_becomes_a_draft_and_patches() {
+        let steps = vec![step("a", &[]), step("b", &["a"]), step("c", &[]), step("d", &[])];
+        let Parts { first, rest, submit } = cut(create(steps), 2500).unwrap();
+        assert_eq!((first.draft, submit), (Some(true), true));
+        assert_eq!(ids(&first.steps), ["a", "b"]);
+        assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["c", "d"]]);
+    }
+
+    #[test]
+    fn a_draft_that_was_asked_for_is_not_submitted() {
+        let draft = CreateTask { draft: Some(true), ..create(vec![step("a", &[])]) };
+        assert!(!cut(draft, 2500).unwrap().submit);
+    }
+
+    #[test]
+    fn a_step_comes_after_those_it_waits_for() {
+        let steps = vec![step("a", &["d"]), step("b", &[]), step("c", &["a"]), step("d", &[])];
+        assert_eq!(ids(&in_order(steps)), ["b", "d", "a", "c"]);
+        let ordered = vec![step("a", &[]), step("b", &["a"]), step("c", &["elsewhere"])];
+        assert_eq!(ids(&in_order(ordered)), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn steps_that_wait_for_each_other_are_not_lost() {
+        let steps = vec![step("a", &["b"]), step("b", &["a"]), step("c", &[])];
+        assert_eq!(ids(&in_order(steps)), ["c", "a", "b"]);
+    }
+
+    #[test]
+    fn a_step_longer_than_a_part_goes_alone() {
+        let Parts { first, rest, .. } = cut(create(vec![step("a", &[])]), 100).unwrap();
+        assert!(first.steps.is_empty());
+        assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["a"]]);
+    }
+}

@@ -1,0 +1,265 @@
+//! A client's end of the bus over NATS: an orchestrator or an observer in its session.
+//!
+//! Every request goes to the owner of its partition and is repeated, with the same `command_id`,
+//! until it is answered for good or patience runs out (IDEM-01). A Task that is too long for one
+//! message is built as a draft, part by part.
+
+mod draft;
+mod read;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use serde::de::DeserializeOwned;
+use tenure_core::command::Why;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{CommandId, SessionId, TaskId};
+use tenure_core::status::Role;
+use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::{Command, Rejection};
+use tenure_ports::ClientPort;
+use tenure_ports::client::{Around, Listing, LogPage};
+use tenure_ports::journal::{Entry, TaskKey};
+use tenure_wire::bus::request::{Ask, Entries, Hello, List, ReadLog, Request, Welcome};
+use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of};
+use tenure_wire::bus::{V, encode};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use self::draft::Parts;
+pub use self::read::Changes;
+use super::connect::Connection;
+use super::patience::{Patience, unavailable};
+
+/// Unanswered requests; more wait for their turn (mechanisms 16).
+const UNANSWERED_MAX: usize = 256;
+
+/// A create that is longer goes in parts (mechanisms 10).
+const PART: usize = 512 << 10;
+
+/// Partitions that are asked for their Tasks at a time.
+const LISTED_AT_ONCE: usize = 16;
+
+/// A client that is connected over NATS. Cheap to clone.
+#[derive(Clone)]
+pub struct NatsClient(Arc<Shared>);
+
+struct Shared {
+    connection: Connection,
+    session: SessionId,
+    /// What all subjects of this client begin with.
+    root: String,
+    partitions: u32,
+    permits: Semaphore,
+}
+
+impl fmt::Debug for NatsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsClient").field("root", &self.0.root).finish_non_exhaustive()
+    }
+}
+
+impl NatsClient {
+    /// Asks how the cluster is made. The connection's inbox is one of this client's
+    /// ([`inbox`](tenure_wire::bus::subject::inbox)).
+    ///
+    /// # Errors
+    /// `unavailable` if no node answers for as long as the patience lasts; `validation_error` for
+    /// another role than orchestrator or observer, or the inbox of another.
+    pub async fn join(connection: Connection, name: &ClientName) -> Result<Self, Rejection> {
+        if !matches!(name.role, Role::Orchestrator | Role::Observer) {
+            return Err(Rejection::invalid("role", "a client is an orchestrator or an observer"));
+        }
+        let reply = format!("{}.r.0", connection.inbox());
+        if !is_inbox_of(&reply, name.role, &name.principal) {
+            let message = "the connection was opened with the inbox of somebody else";
+            return Err(Rejection::invalid("inbox", message));
+        }
+        let permits = Semaphore::new(UNANSWERED_MAX);
+        let (session, root) = (name.session.clone(), name.root());
+        let mut shared = Shared { connection, session, root, partitions: 0, permits };
+        let hello = Bytes::from(encode(&Hello { v: V })?);
+        let patience = shared.connection.patience();
+        let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
+        shared.partitions = welcome.partitions;
+        Ok(Self(Arc::new(shared)))
+    }
+}
+
+impl Shared {
+    /// Asks until there is an answer for good, or patience is over.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        verb: String,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<T, Rejection> {
+        let subject = format!("{}.{verb}", self.root);
+        let closed = |_| unavailable("the connection is closed");
+        let _permit = self.permits.acquire().await.map_err(closed)?;
+        let mut patience = Patience::of(patience);
+        loop {
+            let within = patience.for_a_try(self.connection.request_timeout());
+            match self.connection.request(subject.clone(), body.clone(), within).await {
+                Err(refused) if patience.outlasts(&refused).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn ask_on<T: DeserializeOwned>(&self, task: &TaskId, ask: Ask) -> Result<T, Rejection> {
+        let request = Request::new(Some(task.clone()), None, ask);
+        self.ask_owner(task, request.write()?.into()).await
+    }
+
+    async fn ask_owner<T: DeserializeOwned>(
+        &self,
+        task: &TaskId,
+        body: Bytes,
+    ) -> Result<T, Rejection> {
+        let key = TaskKey { session_id: self.session.clone(), task_id: task.clone() };
+        let verb = format!("cmd.{}", key.partition(self.partitions));
+        self.ask(verb, body, self.connection.patience()).await
+    }
+
+    async fn command(
+        &self,
+        task: &TaskId,
+        around: Around,
+        ask: Ask,
+    ) -> Result<WriteSummary, Rejection> {
+        self.ask_owner(task, request(task, around, ask).write()?.into()).await
+    }
+
+    /// Builds a long Task as a draft. The commands of the parts are named after that of the whole,
+    /// so the same create again goes on where it was broken off. What refuses a part leaves the
+    /// draft, and is told its name.
+    async fn create_in_parts(
+        &self,
+        task: &TaskId,
+        around: Around,
+        input: CreateTask,
+    ) -> Result<WriteSummary, Rejection> {
+        let Parts { first, rest, submit } = draft::cut(input, PART)?;
+        let mut last = self.command(task, around.clone(), Ask::Create(Box::new(first))).await?;
+        let mut commands = rest;
+        commands.extend(submit.then(|| Command::SubmitTask(Why::default())));
+        for (number, command) in (1..).zip(commands) {
+            let around = part_of(&around, number)?;
+            let sent = self.command(task, around, Ask::Command(Box::new(command))).await;
+            last = sent.map_err(|refused| refused.with("draft_task_id", task.as_str()))?;
+        }
+        Ok(last)
+    }
+
+    async fn list_partition(
+        &self,
+        partition: u32,
+        include_terminal: bool,
+    ) -> Result<Vec<Entry>, Rejection> {
+        let mut all: Vec<Entry> = Vec::new();
+        loop {
+            let after = all.last().map(|entry| entry.key.task_id.clone());
+            let request = Request::new(None, None, Ask::List(List { after, include_terminal }));
+            let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
+            let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
+            let is_last = !page.more || page.entries.is_empty();
+            all.extend(page.entries.into_iter().map(read::entry));
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+fn request(task: &TaskId, around: Around, ask: Ask) -> Request {
+    let mut request = Request::new(Some(task.clone()), Some(around.command_id), ask);
+    request.head.expected_version = around.expected_version;
+    request.head.trace = around.trace;
+    request
+}
+
+/// What goes with a part of a long create.
+fn part_of(whole: &Around, number: usize) -> Result<Around, Rejection> {
+    let command_id = CommandId::new(format!("{}/{number}", whole.command_id))?;
+    Ok(Around { command_id, expected_version: None, trace: whole.trace.clone() })
+}
+
+impl ClientPort for NatsClient {
+    type Changes = Changes;
+
+    fn session(&self) -> &SessionId {
+        &self.0.session
+    }
+
+    async fn create(
+        &self,
+        around: Around,
+        mut input: CreateTask,
+    ) -> Result<WriteSummary, Rejection> {
+        let task = match &input.task_id {
+            Some(given) => given.clone(),
+            None => TaskId::new(Uuid::now_v7().to_string())?,
+        };
+        input.task_id = Some(task.clone());
+        let whole = request(&task, around.clone(), Ask::Create(Box::new(input)));
+        match (whole.write(), whole.ask) {
+            (Ok(body), _) if body.len() <= PART => self.0.ask_owner(&task, body.into()).await,
+            (_, Ask::Create(input)) => self.0.create_in_parts(&task, around, *input).await,
+            (body, _) => self.0.ask_owner(&task, body?.into()).await,
+        }
+    }
+
+    async fn command(
+        &self,
+        task: &TaskId,
+        around: Around,
+        command: Command,
+    ) -> Result<WriteSummary, Rejection> {
+        self.0.command(task, around, Ask::Command(Box::new(command))).await
+    }
+
+    async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
+        self.0.ask_on(task, Ask::Get).await
+    }
+
+    async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
+        self.0.ask_on(task, Ask::Query(input)).await
+    }
+
+    async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
+        let page = self.0.ask_on(task, Ask::ReadLog(ReadLog { after })).await?;
+        read::log_page(&self.0.session, task, after, page)
+    }
+
+    async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
+        let asked = stream::iter(0..self.0.partitions).map(async |partition| {
+            (partition, self.0.list_partition(partition, include_terminal).await)
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
+        let mut listing = Listing::default();
+        while let Some((partition, answer)) = asked.next().await {
+            match answer {
+                Ok(entries) => listing.entries.extend(entries),
+                Err(refused) if refused.code.is_retryable() => {
+                    listing.missing_partitions.push(partition);
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        listing.entries.sort_by(|a, b| a.key.cmp(&b.key));
+        listing.missing_partitions.sort_unstable();
+        Ok(listing)
+    }
+
+    async fn changes(&self, task: Option<&TaskId>) -> Result<Changes, Rejection> {
+        let subject = match task {
+            Some(task) => event(&self.0.session, task),
+            None => format!("{ROOT}.event.{}.*", self.0.session),
+        };
+        self.0.connection.subscribe(subject).await.map(Changes::new)
+    }
+}
