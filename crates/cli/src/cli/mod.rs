@@ -5,6 +5,7 @@
 //! process leaves behind: a line on stderr and an exit code. Nothing but [`output`] writes to the
 //! terminal.
 
+mod cluster;
 pub(crate) mod exit;
 mod inspect;
 pub(crate) mod output;
@@ -39,6 +40,8 @@ Set TENURE_LOG to see what the scheduler does, for example TENURE_LOG=debug.";
 enum Command {
     /// Run a task file to its end, in this process, with no server
     Run(run::RunArgs),
+    /// Hand a task file to a cluster
+    Submit(run::SubmitArgs),
     /// Run a scheduler node of a cluster: tasks in NATS JetStream, leases in Redis
     Serve(Box<serve::ServeArgs>),
     /// Run steps of a pool for a cluster
@@ -63,10 +66,11 @@ pub(crate) fn main() -> ExitCode {
     start_log(match &cli.command {
         Command::Serve(_) => Some("info"),
         Command::Worker(_) => Some("warn"),
-        Command::Run(_) | Command::Inspect(_) | Command::Schema => None,
+        Command::Run(_) | Command::Submit(_) | Command::Inspect(_) | Command::Schema => None,
     });
     let ended = match cli.command {
         Command::Run(args) => run::run(args),
+        Command::Submit(args) => run::submit(args),
         Command::Serve(args) => serve::run(*args),
         Command::Worker(args) => worker::run(args),
         Command::Inspect(command) => inspect::run(command),

@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use tenure_core::Rejection;
 use tenure_core::id::PoolId;
-use tenure_sdk::nats::{ConnectError, Connection, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::subject::{Token, WorkerName};
 use uuid::Uuid;
 
+use super::cluster::NatsArgs;
 use super::exit::{Exit, Failure};
 use super::output;
 use super::stop::Stop;
@@ -41,32 +42,6 @@ pub(crate) struct WorkerArgs {
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
     #[arg(long, value_name = "SECONDS", env = "TENURE_DRAIN", default_value = "20")]
     drain: u64,
-}
-
-/// Where NATS is.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct NatsArgs {
-    /// Where NATS is; several addresses separated by commas
-    #[arg(
-        long = "nats",
-        value_name = "URL",
-        env = "TENURE_NATS_URL",
-        hide_env_values = true,
-        default_value = "nats://127.0.0.1:4222"
-    )]
-    pub(crate) url: String,
-
-    /// A credentials file for it
-    #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
-    pub(crate) creds: Option<PathBuf>,
-}
-
-impl NatsArgs {
-    /// How to connect.
-    pub(crate) fn settings(&self, name: &str) -> Settings {
-        let (credentials, name) = (self.creds.clone(), name.to_owned());
-        Settings { credentials, name, ..Settings::new(self.url.clone()) }
-    }
 }
 
 /// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
@@ -117,17 +92,5 @@ async fn end(args: &WorkerArgs, pool: &WorkerPool<NatsWorker>, stop: &mut Stop) 
     }
     if let Err(error) = pool.port().leave_pool().await {
         tracing::debug!(%error, "the nodes will notice by themselves that the worker has left");
-    }
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        let exit = match &error {
-            ConnectError::Address { .. } => Exit::Usage,
-            ConnectError::Credentials { .. } | ConnectError::Unreachable { .. } => {
-                Exit::Unavailable
-            }
-        };
-        Self::caused(exit, &error).help("--nats, or TENURE_NATS_URL, names the server")
     }
 }

@@ -87,7 +87,7 @@ pub(crate) enum Format {
     Quiet,
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     match key.trim() {
         "" => Err("the name before `=` is empty".into()),

@@ -14,6 +14,7 @@ mod report;
 mod request;
 mod show;
 mod steer;
+mod submit;
 mod table;
 mod watch;
 mod words;
@@ -31,6 +32,7 @@ use self::job::Job;
 use self::report::Report;
 use self::request::Request;
 use self::steer::{Ended, Steer};
+pub(crate) use self::submit::{SubmitArgs, submit};
 use self::watch::Watcher;
 use self::words::steps;
 use super::exit::{Exit, Failure};
@@ -117,20 +119,33 @@ fn greet(job: &Job, args: &RunArgs) {
 
 /// Prints the result, and says what the process ends with.
 fn conclude(args: &RunArgs, ended: Ended, task: &Task, begun: Instant) -> Result<Exit, Failure> {
+    print_end(args.output, task, begun)?;
+    match ended {
+        Ended::Stopped => {
+            let resume = hint::resume_task(args, &task.head().spec.task_id);
+            output::say(format_args!("stopped; go on with: {resume}"));
+            Ok(Exit::Interrupted)
+        }
+        Ended::Task => Ok(exit_of(task)),
+    }
+}
+
+/// Prints how a Task stands at the end of this command.
+fn print_end(format: Format, task: &Task, begun: Instant) -> Result<(), Failure> {
     let view = task.durable();
     let elapsed = Millis::try_from(begun.elapsed().as_millis()).unwrap_or(Millis::MAX);
-    match args.output {
+    match format {
         Format::Table => output::print(table::end(&view, elapsed, Paint::of(Stream::Stdout)))?,
         Format::Json => output::print_json(&Report::of(&view, elapsed.unsigned_abs()))?,
         Format::Jsonl | Format::Quiet => {}
     }
-    Ok(match (ended, task.head().status) {
-        (Ended::Stopped, _) => {
-            let resume = hint::resume_task(args, &task.head().spec.task_id);
-            output::say(format_args!("stopped; go on with: {resume}"));
-            Exit::Interrupted
-        }
-        (Ended::Task, TaskStatus::Completed) => Exit::Ok,
-        (Ended::Task, _) => Exit::TaskFailed,
-    })
+    Ok(())
+}
+
+/// What the end of a Task means for whoever waited for it.
+fn exit_of(task: &Task) -> Exit {
+    match task.head().status {
+        TaskStatus::Completed => Exit::Ok,
+        _ => Exit::TaskFailed,
+    }
 }

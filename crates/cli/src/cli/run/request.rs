@@ -44,17 +44,23 @@ pub(super) struct Origin {
 impl Request {
     /// Reads the task file and refuses what this command could never carry out.
     pub(super) fn read(file: &Path, args: &RunArgs) -> Result<Self, Failure> {
-        let options = Options {
-            format: None,
-            vars: args.vars.iter().cloned().collect(),
-            time_scale: args.time_scale,
-        };
+        let request = Self::open(file, &args.vars, args.time_scale)?;
+        check_dispatch(&request.plan)?;
+        check_handlers(&request.plan)?;
+        Ok(request)
+    }
+
+    /// Reads a task file, whoever will carry it out.
+    pub(super) fn open(
+        file: &Path,
+        vars: &[(String, String)],
+        time_scale: Option<f64>,
+    ) -> Result<Self, Failure> {
+        let options = Options { format: None, vars: vars.iter().cloned().collect(), time_scale };
         let plan = match file == Path::new("-") {
             true => taskfile::parse(&stdin()?, "-", &options)?,
             false => taskfile::read(file, &options)?,
         };
-        check_dispatch(&plan)?;
-        check_handlers(&plan)?;
         let origin = Origin { file: place(file), digest: digest(&plan)? };
         Ok(Self { plan, origin })
     }
@@ -71,7 +77,16 @@ impl Request {
 
     /// The plan of a new Task, with its id and origin written in.
     pub(super) fn into_plan(self, args: &RunArgs) -> Plan {
-        let id = match self.plan.task_id.as_deref().filter(|_| !args.new) {
+        let mut plan = self.named(args.new);
+        if args.keep_going {
+            keep_going(&mut plan);
+        }
+        plan
+    }
+
+    /// The plan of a Task with an id: that of the file, unless it is to be another.
+    pub(super) fn named(self, is_new: bool) -> Plan {
+        let id = match self.plan.task_id.as_deref().filter(|_| !is_new) {
             Some(id) => id.to_owned(),
             None => fresh_id(self.plan.task_id.as_deref().unwrap_or(&self.id_stem())),
         };
@@ -79,9 +94,6 @@ impl Request {
         plan.task_id = Some(id);
         plan.metadata.insert(FILE_KEY.into(), origin.file.into());
         plan.metadata.insert(DIGEST_KEY.into(), origin.digest.into());
-        if args.keep_going {
-            keep_going(&mut plan);
-        }
         plan
     }
 }

@@ -23,7 +23,9 @@ use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
-use tenure_wire::bus::request::{Ask, Entries, Hello, List, ReadLog, Request, Welcome};
+use tenure_wire::bus::request::{
+    Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, Welcome,
+};
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of};
 use tenure_wire::bus::{V, encode};
 use tokio::sync::Semaphore;
@@ -123,6 +125,27 @@ impl Shared {
         let key = TaskKey { session_id: self.session.clone(), task_id: task.clone() };
         let verb = format!("cmd.{}", key.partition(self.partitions));
         self.ask(verb, body, self.connection.patience()).await
+    }
+
+    /// A page of a log, a commit that comes in parts put together.
+    async fn page(&self, task: &TaskId, after: u64) -> Result<LogPageSent, Rejection> {
+        let mut parts = Lines(Vec::new());
+        let mut from = 0;
+        loop {
+            let ask = Ask::ReadLog(ReadLog { after, from });
+            let mut page: LogPageSent = self.ask_on(task, ask).await?;
+            if let Some(first) = page.commits.first_mut().filter(|_| from > 0 || page.cut.is_some())
+            {
+                parts.0.append(&mut first.0);
+                std::mem::swap(&mut parts, first);
+            }
+            match (page.cut, page.commits.first_mut()) {
+                (Some(next), Some(first)) if next > from => {
+                    (from, parts) = (next, Lines(std::mem::take(&mut first.0)));
+                }
+                _ => return Ok(page),
+            }
+        }
     }
 
     async fn command(
@@ -231,7 +254,7 @@ impl ClientPort for NatsClient {
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        let page = self.0.ask_on(task, Ask::ReadLog(ReadLog { after })).await?;
+        let page = self.0.page(task, after).await?;
         read::log_page(&self.0.session, task, after, page)
     }
 

@@ -55,7 +55,7 @@ pub(super) fn log_page(
     after: u64,
     page: SentPage,
 ) -> Result<LogPage, Rejection> {
-    let SentPage { commits, more, version, status, now, leases } = page;
+    let SentPage { commits, cut: _, more, version, status, now, leases } = page;
     let commits = match commits.is_empty() {
         true => Vec::new(),
         false => decoded(Assembler::after(session.clone(), task.clone(), after), &commits)

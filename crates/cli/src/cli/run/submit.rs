@@ -1,0 +1,145 @@
+//! `tenure submit`: hands a task file to a cluster, and waits for its end if asked to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Args;
+use futures::StreamExt as _;
+use serde::Serialize;
+use tenure_core::id::{CommandId, SessionId, TaskId};
+use tenure_core::{Rejection, Task};
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
+use tokio::time::{MissedTickBehavior, interval};
+use uuid::Uuid;
+
+use super::args::{Format, variable};
+use super::request::Request;
+use super::show;
+use super::watch::show_all;
+use super::words::now;
+use crate::cli::cluster::ClusterArgs;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+use crate::cli::stop::Stop;
+
+/// Hand a task file to a cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SubmitArgs {
+    /// Task file in YAML, TOML or JSON, or a WfFormat instance; `-` reads stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    /// Wait until the task has ended, and show what happens
+    #[arg(long, short = 'w')]
+    wait: bool,
+
+    /// Make a task of its own even if FILE names a task that exists
+    #[arg(long)]
+    new: bool,
+
+    /// Value of a variable that the file declares (repeatable)
+    #[arg(long = "var", value_name = "KEY=VALUE", value_parser = variable)]
+    vars: Vec<(String, String)>,
+
+    /// For WfFormat: tasks sleep for their recorded time times X
+    #[arg(long, value_name = "X")]
+    time_scale: Option<f64>,
+
+    /// What to print
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+/// What is printed of a Task that nobody waits for.
+#[derive(Debug, Serialize)]
+struct Submitted<'a> {
+    task_id: &'a TaskId,
+    session_id: &'a SessionId,
+    version: u64,
+}
+
+/// Submits a task file.
+pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
+    let begun = Instant::now();
+    let request = Request::open(&args.file, &args.vars, args.time_scale)?;
+    let input = tenure::plan::into_create(request.named(args.new), now())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let work = async {
+            let client = args.cluster.connect().await?;
+            let id = input.task_id()?.clone();
+            let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
+            let made = client.create_as(command, input).await?;
+            if args.wait {
+                return wait(&args, &client, &id, begun).await;
+            }
+            let session_id = &args.cluster.session;
+            match args.output {
+                Format::Table => output::print(format_args!("task {id} submitted\n"))?,
+                Format::Json | Format::Jsonl => {
+                    let version = made.version;
+                    output::print_json(&Submitted { task_id: &id, session_id, version })?;
+                }
+                Format::Quiet => {}
+            }
+            Ok(Exit::Ok)
+        };
+        tokio::select! {
+            ended = work => ended,
+            () = stop.asked() => {
+                output::say("stopped; what was submitted goes on without this command");
+                Ok(Exit::Interrupted)
+            }
+        }
+    })
+}
+
+/// Shows a Task until it has ended.
+async fn wait(
+    args: &SubmitArgs,
+    client: &Client<NatsClient>,
+    id: &TaskId,
+    begun: Instant,
+) -> Result<Exit, Failure> {
+    let mut show = show::of(args.output, None);
+    if args.output == Format::Table {
+        output::say(format_args!("task {id}"));
+    }
+    let mut replica: Option<Box<Task>> = None;
+    let mut commits = std::pin::pin!(client.watch(id, 0));
+    let mut ticks = show.every().map(interval);
+    if let Some(ticks) = &mut ticks {
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    let shown: Result<(), Failure> = loop {
+        let tick = async {
+            match &mut ticks {
+                Some(ticks) => ticks.tick().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            next = commits.next() => match next {
+                None => break Ok(()),
+                Some(Err(refused)) => break Err(refused.into()),
+                Some(Ok(commit)) => {
+                    if let Err(failure) = show_all(&mut replica, &[Arc::new(commit)], &mut *show) {
+                        break Err(failure);
+                    }
+                }
+            },
+            _ = tick => if let Some(task) = &replica { show.tick(&task.durable()) },
+        }
+    };
+    show.leave();
+    shown?;
+    let task = replica.ok_or_else(|| Failure::new(Exit::Unavailable, "the task was not seen"))?;
+    super::print_end(args.output, &task, begun)?;
+    Ok(super::exit_of(&task))
+}
