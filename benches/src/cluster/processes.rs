@@ -1,0 +1,134 @@
+//! The processes of a cluster: started on free ports, ended by their process ids.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::Args;
+
+/// How long a process may take to answer.
+const START: Duration = Duration::from_secs(20);
+
+/// Clock ticks of a second, as `/proc` counts processor time.
+const TICKS: f64 = 100.0;
+
+/// A cluster that runs.
+pub(crate) struct Cluster {
+    processes: Vec<(&'static str, Child)>,
+    nats: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (_, child) in self.processes.iter_mut().rev() {
+            let _ = child.kill(); // It may have ended.
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts servers, nodes and workers.
+    pub(crate) fn start(args: &Args, room: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new().disable_cleanup(true).tempdir_in(room)?;
+        let (nats, redis) = (free_port()?, free_port()?);
+        let config = format!(
+            "listen: 127.0.0.1:{nats}\njetstream {{ store_dir: \"js\", sync_interval: always }}\n"
+        );
+        std::fs::write(dir.path().join("nats.conf"), config)?;
+        let mut cluster = Self { processes: Vec::new(), nats, _dir: dir };
+        let server = find("TENURE_NATS_SERVER", "nats-server")?;
+        cluster.launch("nats", Command::new(server).args(["-c", "nats.conf"]))?;
+        let server = find("TENURE_REDIS_SERVER", "redis-server")?;
+        let port = redis.to_string();
+        let mut command = Command::new(server);
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        cluster.launch("redis", command.args(["--maxmemory-policy", "noeviction"]))?;
+        answers(nats)?;
+        answers(redis)?;
+        let tenure = std::env::current_exe()?.with_file_name("tenure");
+        ensure!(tenure.exists(), "build it first: cargo build --release -p tenure");
+        let redis_url = format!("redis://127.0.0.1:{redis}");
+        for number in 0..args.nodes {
+            let mut command = Command::new(&tenure);
+            command.args(["serve", "--node", &format!("n{number}")]);
+            command.args(["--partitions", &args.partitions.to_string()]);
+            command.args(["--nats", &cluster.nats_url(), "--redis", &redis_url]);
+            cluster.launch("scheduler", command.env("TENURE_LOG", "warn"))?;
+        }
+        for _ in 0..args.workers {
+            let mut command = Command::new(&tenure);
+            command.args(["worker", "--nats", &cluster.nats_url()]);
+            cluster
+                .launch("worker", command.args(["--concurrency", &args.concurrency.to_string()]))?;
+        }
+        Ok(cluster)
+    }
+
+    fn launch(&mut self, kind: &'static str, command: &mut Command) -> Result<()> {
+        let dir = self._dir.path();
+        let name = format!("{kind}-{}.log", self.processes.len());
+        let log = std::fs::File::create(dir.join(name))?;
+        command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("{kind} does not start"))?;
+        self.processes.push((kind, child));
+        Ok(())
+    }
+
+    pub(crate) fn nats_url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.nats)
+    }
+
+    /// Milliseconds of processor so far, by kind of process; this one is `load`.
+    pub(crate) fn cpu(&self) -> Result<BTreeMap<String, f64>> {
+        let mut spent = BTreeMap::new();
+        for (kind, child) in &self.processes {
+            *spent.entry((*kind).to_owned()).or_default() += cpu_ms(child.id())?;
+        }
+        spent.insert("load".into(), cpu_ms(std::process::id())?);
+        Ok(spent)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn cpu_ms(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit(')').next().context("/proc has another form")?;
+    let field = |at: usize| -> Result<f64> {
+        let text = fields.split_whitespace().nth(at).context("/proc has another form")?;
+        Ok(text.parse::<u64>()? as f64)
+    };
+    Ok((field(11)? + field(12)?) * 1e3 / TICKS)
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn answers(port: u16) -> Result<()> {
+    let begun = Instant::now();
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        ensure!(begun.elapsed() < START, "nobody answers at port {port}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A server's binary: where the variable says, on the path, or where `./check` has put it.
+fn find(variable: &str, name: &str) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Ok(path.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let target = std::env::current_exe()?;
+    let fetched = target.parent().and_then(Path::parent).map(|dir| dir.join("tools/servers"));
+    let places = std::env::split_paths(&path).chain(fetched);
+    let found = places.map(|dir| dir.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("{name} is needed: run `./check servers`, or set {variable}"))
+}

@@ -1,0 +1,222 @@
+//! What is measured, and what it has to reach.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use clap::ValueEnum;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{CommandId, TaskId};
+use tenure_core::status::{Role, TaskStatus};
+use tenure_ports::ClientPort as _;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::{Connection, NatsClient, Settings};
+use tenure_wire::bus::subject::{ClientName, Token, inbox};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::dags;
+
+/// Submits that are unanswered at a time, where many Tasks are made.
+const SUBMITS: usize = 256;
+
+/// How long nothing may end before the rest is asked for one by one.
+const STALL: Duration = Duration::from_secs(5);
+
+/// A workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// One Task of 20,000 independent Steps.
+    Flat,
+    /// 20,000 Tasks of one Step.
+    Tasks,
+    /// 200 graphs of 1 + 50 + 1 Steps at once.
+    Graphs,
+    /// A lone Task of one Step, submit to complete, one after another.
+    Lone,
+    /// The same after a pause each time: the workers are idle.
+    Idle,
+    /// A chain of 1,000 Steps.
+    Chain,
+}
+
+impl Workload {
+    pub(crate) const ALL: &'static [Self] =
+        &[Self::Flat, Self::Tasks, Self::Graphs, Self::Lone, Self::Idle, Self::Chain];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Tasks => "tasks",
+            Self::Graphs => "graphs",
+            Self::Lone => "lone",
+            Self::Idle => "idle",
+            Self::Chain => "chain",
+        }
+    }
+
+    /// Steps that it runs.
+    pub(crate) fn steps(self) -> f64 {
+        match self {
+            Self::Flat | Self::Tasks => 20_000.0,
+            Self::Graphs => 10_400.0,
+            Self::Lone => 500.0,
+            Self::Idle => 100.0,
+            Self::Chain => 1_000.0,
+        }
+    }
+
+    /// Unit, what must be reached, and the goal.
+    pub(crate) fn target(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Flat => ("steps/s", ">= 25000", "50000"),
+            Self::Tasks => ("tasks/s", ">= 10000", "18000"),
+            Self::Graphs => ("nodes/s", ">= 15000", "35000"),
+            Self::Lone => ("ms (p50)", "<= 2.0", "1.4"),
+            Self::Idle => ("ms (p50)", "<= 2.0", "1.4"),
+            Self::Chain => ("ms/step", "<= 1.0", "0.7"),
+        }
+    }
+}
+
+/// An orchestrator that makes Tasks and is told of their ends.
+pub(crate) struct Load {
+    client: Client<NatsClient>,
+    ends: Rc<RefCell<Ends>>,
+    news: Rc<Notify>,
+}
+
+/// Tasks that were heard to have ended.
+#[derive(Default)]
+struct Ends(HashMap<TaskId, TaskStatus>);
+
+impl Load {
+    pub(crate) async fn connect(url: &str) -> Result<Self> {
+        let (principal, boot) = (Token::new("bench")?, Token::new("b1")?);
+        let (role, session) = (Role::Orchestrator, "bench".parse()?);
+        let inbox = inbox(role, &principal, &boot);
+        let connection = Connection::open(&Settings::new(url), inbox).await?;
+        let name = ClientName { role, session, principal };
+        let client = Client::new(NatsClient::join(connection, &name).await?);
+        let (ends, news): (Rc<RefCell<Ends>>, Rc<Notify>) = Default::default();
+        Ok(Self { client, ends, news })
+    }
+
+    /// Runs something while the ends of Tasks are heard.
+    async fn hearing<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut changes = self.client.port().changes(None).await?;
+        let hear = async {
+            while let Some(change) = changes.next().await {
+                if let Some(status) = change.ended {
+                    self.ends.borrow_mut().0.insert(change.task_id, status);
+                    self.news.notify_waiters();
+                }
+            }
+            bail!("the connection has ended")
+        };
+        tokio::select! {
+            done = work => done,
+            broken = hear => broken,
+        }
+    }
+
+    /// Waits until so many Tasks have ended since `before`.
+    async fn ended(&self, before: usize, wanted: usize) -> Result<()> {
+        loop {
+            let news = self.news.notified();
+            if self.ends.borrow().0.len() - before >= wanted {
+                return Ok(());
+            }
+            let had = self.ends.borrow().0.len();
+            if tokio::time::timeout(STALL, news).await.is_err() && self.ends.borrow().0.len() == had
+            {
+                bail!("{} of {wanted} ended, and then none", had - before);
+            }
+        }
+    }
+
+    async fn create(&self, input: CreateTask) -> Result<()> {
+        let command = CommandId::new(Uuid::now_v7().to_string())?;
+        self.client.create_as(command, input).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn warm_up(&self) -> Result<()> {
+        self.hearing(async {
+            self.create(dags::flat("warm-up", 200)?).await?;
+            self.ended(0, 1).await?;
+            let status = self.ends.borrow().0.values().next().copied();
+            ensure!(status == Some(TaskStatus::Completed), "the warm-up ended {status:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn run(&self, workload: Workload) -> Result<f64> {
+        self.hearing(async {
+            match workload {
+                Workload::Flat => {
+                    let took = self.all(vec![dags::flat("flat", 20_000)?]).await?;
+                    Ok(workload.steps() / took)
+                }
+                Workload::Tasks => {
+                    let inputs: Result<Vec<_>> =
+                        (0..20_000).map(|i| dags::flat(&format!("t{i}"), 1)).collect();
+                    Ok(workload.steps() / self.all(inputs?).await?)
+                }
+                Workload::Graphs => {
+                    let inputs: Result<Vec<_>> =
+                        (0..200).map(|i| dags::fan(&format!("g{i}"), 50)).collect();
+                    Ok(workload.steps() / self.all(inputs?).await?)
+                }
+                Workload::Lone => self.lone("lone", 500, Duration::ZERO).await,
+                Workload::Idle => self.lone("idle", 100, Duration::from_millis(20)).await,
+                Workload::Chain => {
+                    let took = self.all(vec![dags::chain("chain", 1_000)?]).await?;
+                    Ok(took * 1e3 / workload.steps())
+                }
+            }
+        })
+        .await
+    }
+
+    /// Makes Tasks, so many unanswered at a time, and waits for the end of all; in seconds.
+    async fn all(&self, inputs: Vec<CreateTask>) -> Result<f64> {
+        let (wanted, before) = (inputs.len(), self.ends.borrow().0.len());
+        let begun = Instant::now();
+        let mut unanswered = FuturesUnordered::new();
+        for input in inputs {
+            while unanswered.len() >= SUBMITS {
+                unanswered.next().await.transpose()?;
+            }
+            unanswered.push(self.create(input));
+        }
+        while let Some(answered) = unanswered.next().await {
+            answered?;
+        }
+        self.ended(before, wanted).await?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// One Task after another, each after a pause; the median in milliseconds.
+    async fn lone(&self, name: &str, count: usize, pause: Duration) -> Result<f64> {
+        let mut times = Vec::new();
+        for i in 0..count {
+            tokio::time::sleep(pause).await;
+            let input = dags::flat(&format!("{name}{i}"), 1)?;
+            let before = self.ends.borrow().0.len();
+            let begun = Instant::now();
+            let (created, ended) =
+                futures::future::join(self.create(input), self.ended(before, 1)).await;
+            created?;
+            ended?;
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+}
