@@ -178,7 +178,6 @@ impl Connection {
         let options = options
             .name(&settings.name)
             .custom_inbox_prefix(&inbox)
-            .connection_timeout(settings.first_wait)
             .ping_interval(PING)
             .retry_on_initial_connect()
             .event_callback(move |event| {
@@ -244,6 +243,16 @@ impl Connection {
         let body = encode(message)?.into();
         let deadline = Instant::now() + self.0.request_timeout;
         self.send(subject, None, body, deadline).await
+    }
+
+    /// Waits until everything that was sent is on its way: what is sent last would be lost with the
+    /// connection.
+    pub(super) async fn flush(&self) -> Result<(), Rejection> {
+        match timeout(self.0.request_timeout, self.0.client.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(unavailable(format!("it could not be sent: {error}"))),
+            Err(_) => Err(unavailable("there is no connection to the server")),
+        }
     }
 
     /// Sends a request, and leaves the waiting to the caller.
