@@ -12,12 +12,13 @@
 //! has a timeout of our own.
 
 mod append;
+mod clock;
 pub mod journal;
 pub mod leases;
 pub mod owned;
 pub mod ownership;
 
-pub use journal::{JetStreamJournal, OpenError, Settings, TakeError};
+pub use journal::{JetStreamJournal, Leaving, OpenError, Settings, TakeError};
 
 pub use leases::RedisLeases;
 pub use owned::Owned;

@@ -1,46 +1,82 @@
 //! Which partitions a node owns, and in which epoch.
 
-use parking_lot::RwLock;
+use tokio::sync::watch;
 
 /// The partitions of a cluster as this node has them. Shared by what acts for the owner.
 #[derive(Debug)]
-pub struct Owned(RwLock<Vec<Option<u64>>>);
+pub struct Owned(watch::Sender<Epochs>);
+
+/// For each partition the epoch in which it is owned here; none if it is not.
+pub type Epochs = Vec<Option<u64>>;
 
 impl Owned {
     /// None of `partitions` yet.
     pub fn none(partitions: u32) -> Self {
-        Self(RwLock::new(vec![None; partitions as usize]))
+        Self(watch::Sender::new(vec![None; partitions as usize]))
     }
 
     /// How many partitions the cluster has.
     pub fn partitions(&self) -> u32 {
-        u32::try_from(self.0.read().len()).unwrap_or(u32::MAX)
+        u32::try_from(self.0.borrow().len()).unwrap_or(u32::MAX)
     }
 
     /// The epoch in which a partition is owned here; none if it is not.
     pub fn epoch(&self, partition: u32) -> Option<u64> {
-        self.0.read().get(partition as usize).copied().flatten()
+        self.0.borrow().get(partition as usize).copied().flatten()
     }
 
     /// Those that are owned here, with their epochs.
     pub fn all(&self) -> Vec<(u32, u64)> {
-        let owned = self.0.read();
+        let owned = self.0.borrow();
         (0..).zip(owned.iter()).filter_map(|(at, epoch)| Some((at, (*epoch)?))).collect()
+    }
+
+    /// Tells of every change: a partition that is taken has an epoch, one that is left or lost has
+    /// none. Who is slow sees the newest state: one that was lost and taken again between two looks
+    /// has another epoch. What is borrowed from it holds up whoever wants to note a change.
+    pub fn changes(&self) -> watch::Receiver<Epochs> {
+        self.0.subscribe()
     }
 
     /// Notes that a partition is owned here from now on, or is not any more.
     pub fn set(&self, partition: u32, epoch: Option<u64>) {
-        if let Some(slot) = self.0.write().get_mut(partition as usize) {
-            *slot = epoch;
-        }
+        self.change(partition, epoch, |_| true);
     }
 
     /// Notes that a partition is no longer owned, unless it was taken again since `epoch`.
     pub(crate) fn lose(&self, partition: u32, epoch: u64) {
-        if let Some(slot) = self.0.write().get_mut(partition as usize)
-            && *slot == Some(epoch)
-        {
-            *slot = None;
-        }
+        self.change(partition, None, |now| now == Some(epoch));
+    }
+
+    fn change(&self, partition: u32, to: Option<u64>, applies: impl FnOnce(Option<u64>) -> bool) {
+        self.0.send_if_modified(|epochs| match epochs.get_mut(partition as usize) {
+            Some(slot) if *slot != to && applies(*slot) => {
+                *slot = to;
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_is_told_and_nothing_else_is() {
+        let owned = Owned::none(2);
+        let mut changes = owned.changes();
+        owned.set(1, Some(7));
+        changes.changed().await.unwrap();
+        assert_eq!(*changes.borrow_and_update(), [None, Some(7)]);
+        owned.set(1, Some(7));
+        owned.set(0, None);
+        owned.set(2, Some(9));
+        owned.lose(1, 6);
+        assert!(!changes.has_changed().unwrap());
+        owned.lose(1, 7);
+        changes.changed().await.unwrap();
+        assert_eq!(*changes.borrow_and_update(), [None, None]);
     }
 }

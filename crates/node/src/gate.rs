@@ -7,10 +7,12 @@
 mod calls;
 mod workers;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_nats::{Client, Message};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::status::Role;
@@ -32,6 +34,8 @@ pub(crate) struct Gate {
     pub(crate) intake: Client,
     pub(crate) node: Token,
     pub(crate) partitions: u32,
+    /// Partitions that are owned and listened to.
+    pub(crate) served: Mutex<BTreeSet<u32>>,
     /// Requests whose answer was to go elsewhere than to their sender.
     pub(crate) crafted: AtomicU64,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisLeases};
 use tenure_core::Rejection;
@@ -109,6 +110,7 @@ impl Node {
             intake,
             node: settings.node,
             partitions: settings.partitions,
+            served: Mutex::default(),
             crafted: AtomicU64::new(0),
         });
         let ends = CancellationToken::new();
@@ -127,9 +129,9 @@ impl Node {
         self.gate.node.as_str()
     }
 
-    /// The partitions that it owns.
-    pub fn owned(&self) -> Vec<u32> {
-        self.gate.fence.journal.owned().all().into_iter().map(|(partition, _)| partition).collect()
+    /// The partitions that it owns and listens to.
+    pub fn served(&self) -> Vec<u32> {
+        self.gate.served.lock().iter().copied().collect()
     }
 
     /// The scheduler itself.
@@ -216,13 +218,8 @@ impl Gate {
     /// Says that this node is there, and what it owns.
     pub(crate) async fn say_alive(&self) {
         let node = self.node.as_str();
-        let owned = self.fence.journal.owned().all();
-        let alive = Alive {
-            v: V,
-            node: node.into(),
-            partitions: self.partitions,
-            owned: owned.into_iter().map(|(partition, _)| partition).collect(),
-        };
+        let owned = self.served.lock().iter().copied().collect();
+        let alive = Alive { v: V, node: node.into(), partitions: self.partitions, owned };
         say(&self.control, &format!("tenure.v1.node.{node}.alive"), &alive).await;
     }
 }

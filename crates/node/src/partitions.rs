@@ -31,6 +31,7 @@ impl Partitions {
             self.served.iter().filter(|(at, (e, _))| is_over(at, e)).map(|(at, _)| *at).collect();
         for partition in over {
             self.served.remove(&partition);
+            self.gate.served.lock().remove(&partition);
             self.gate.scheduler.leave(partition);
             tracing::info!(partition, "partition left");
         }
@@ -49,6 +50,8 @@ impl Partitions {
             return;
         }
         self.served.insert(partition, (epoch, ends.drop_guard()));
+        self.gate.served.lock().insert(partition);
+        self.gate.say_alive().await; // Whoever waits for an owner need not wait longer.
         match self.gate.scheduler.resume(partition).await {
             Ok(live) => tracing::info!(partition, epoch, live, "partition served"),
             Err(error) => tracing::error!(partition, %error, "live tasks cannot be found"),

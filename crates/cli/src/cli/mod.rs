@@ -9,6 +9,8 @@ pub(crate) mod exit;
 mod inspect;
 pub(crate) mod output;
 mod run;
+mod serve;
+mod stop;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ Set TENURE_LOG to see what the scheduler does, for example TENURE_LOG=debug.";
 enum Command {
     /// Run a task file to its end, in this process, with no server
     Run(run::RunArgs),
+    /// Run a scheduler node of a cluster: tasks in NATS JetStream, leases in Redis
+    Serve(Box<serve::ServeArgs>),
     #[command(flatten)]
     Inspect(inspect::InspectCommand),
     /// Print the JSON Schema of task files, for editors
@@ -53,9 +57,13 @@ pub(crate) struct DataDir {
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log();
+    start_log(match &cli.command {
+        Command::Serve(_) => Some("info"),
+        Command::Run(_) | Command::Inspect(_) | Command::Schema => None,
+    });
     let ended = match cli.command {
         Command::Run(args) => run::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Inspect(command) => inspect::run(command),
         Command::Schema => print_schema(),
     };
@@ -73,10 +81,11 @@ fn print_schema() -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The scheduler's log, on stderr and only if asked for: what a user must know is said by the
-/// commands themselves.
-fn start_log() {
-    let Ok(filter) = std::env::var("TENURE_LOG") else { return };
+/// The scheduler's log, on stderr. A command that somebody waits for says itself what must be known,
+/// and logs only if asked to.
+fn start_log(default: Option<&str>) {
+    let asked = std::env::var("TENURE_LOG").ok().or(default.map(str::to_owned));
+    let Some(filter) = asked else { return };
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
     log.with_ansi(output::Stream::Stderr.has_colour()).init();
 }

@@ -5,7 +5,9 @@
 //! flight into one frame. What a node must know of each Task, where its newest commit is and whether
 //! it has ended, is in memory ([`index`]); a Task is read backwards along its own chain ([`read`]).
 
+mod confirm;
 mod index;
+mod leave;
 mod read;
 mod take;
 mod writer;
@@ -24,10 +26,12 @@ use tenure_core::id::{SessionId, WalName};
 use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
 use tenure_wire::stored::encode;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::index::Index;
+pub use self::leave::Leaving;
 use self::writer::{Request, Writing};
 use crate::owned::Owned;
 
@@ -121,6 +125,12 @@ struct Partition {
     requests: mpsc::Sender<Request>,
     index: Arc<RwLock<Index>>,
     stream: stream::Stream<()>,
+    /// The last message of the stream, as far as its writer knows.
+    last_seq: Arc<AtomicU64>,
+    /// Tells the writer to accept nothing more.
+    closes: watch::Sender<bool>,
+    /// Ends when what was accepted has its answer.
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -208,11 +218,12 @@ impl JetStreamJournal {
         let (index, appender, epoch) = taking.take(appender, is_wanted).await.map_err(failed)?;
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let index = Arc::new(RwLock::new(index));
+        let last_seq = Arc::new(AtomicU64::new(epoch));
         let writing = Writing {
             appender,
             epoch,
             index: Arc::clone(&index),
-            last_seq: epoch,
+            last_seq: Arc::clone(&last_seq),
             message_bytes: self.message_bytes(),
             name,
             owned: Arc::clone(&self.owned),
@@ -223,24 +234,14 @@ impl JetStreamJournal {
         if !is_wanted() {
             return Err(failed("it was left meanwhile".into()));
         }
-        tokio::spawn(writing.run(waiting));
+        let (closes, closed) = watch::channel(false);
+        let writer = Mutex::new(Some(tokio::spawn(writing.run(waiting, closed))));
         if let Some(slot) = partitions.get_mut(partition as usize) {
-            *slot = Some(Arc::new(Partition { epoch, requests, index, stream }));
+            let taken = Partition { epoch, requests, index, stream, last_seq, closes, writer };
+            *slot = Some(Arc::new(taken));
         }
         self.owned.set(partition, Some(epoch));
         Ok(epoch)
-    }
-
-    /// Gives a partition up: what is in flight finishes, nothing more is accepted.
-    pub fn leave(&self, partition: u32) {
-        let mut partitions = self.partitions.lock();
-        if let Some(place) = self.places.get(partition as usize) {
-            place.left.fetch_add(1, Ordering::AcqRel);
-        }
-        self.owned.set(partition, None);
-        if let Some(slot) = partitions.get_mut(partition as usize) {
-            *slot = None; // Its writer ends when nobody can ask it any more.
-        }
     }
 
     fn message_bytes(&self) -> usize {
@@ -338,12 +339,13 @@ impl Journal for JetStreamJournal {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
         let newest = partition.index.read().newest(key).ok_or(ReadError::NotFound)?;
         let at = key.partition(self.settings.partitions);
-        let chain = read::Chain {
+        let frames = read::Frames {
             stream: &partition.stream,
             name: &self.settings.stream(at),
             timeout: self.settings.timeout,
-            key,
+            asks_leader: false,
         };
+        let chain = read::Chain { frames, key };
         let read = chain.read(newest, after, each).await;
         if let Err(ReadError::Damaged { .. }) = &read {
             partition.index.write().note_damage(key);

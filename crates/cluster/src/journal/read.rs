@@ -13,45 +13,26 @@ use tokio::time::timeout;
 
 use super::index::Newest;
 
-/// How a Task is read.
-pub(super) struct Chain<'a> {
+/// Where frames are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frames<'a> {
     pub(super) stream: &'a Stream<()>,
     /// Of the stream.
     pub(super) name: &'a str,
     pub(super) timeout: Duration,
+    /// Whether only the leader will do: a follower may have what was overwritten.
+    pub(super) asks_leader: bool,
+}
+
+/// How a Task is read.
+pub(super) struct Chain<'a> {
+    pub(super) frames: Frames<'a>,
     pub(super) key: &'a TaskKey,
 }
 
-impl Chain<'_> {
-    /// Hands the commits behind event `after` and up to `newest` to `each`, oldest first.
-    pub(super) async fn read(
-        &self,
-        newest: Newest,
-        after: u64,
-        mut each: impl FnMut(Commit) -> ControlFlow<()>,
-    ) -> Result<(), ReadError> {
-        let (mut frames, mut damage) = (Vec::new(), None);
-        let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
-        while last > after {
-            let frame = self.frame(at).await?;
-            let Found { commits, broken, before } = self.commits(at, &frame, after, last)?;
-            if let Some(broken) = broken {
-                frames.clear(); // What follows damage is no history.
-                damage = Some(broken);
-            }
-            frames.push(commits);
-            (at, last) = before;
-        }
-        for commit in frames.into_iter().rev().flatten() {
-            if each(commit).is_break() {
-                return Ok(());
-            }
-        }
-        damage.map_or(Ok(()), Err)
-    }
-
+impl Frames<'_> {
     /// The frame that ends with a message.
-    async fn frame(&self, at: u64) -> Result<Bytes, ReadError> {
+    pub(super) async fn ending_at(self, at: u64) -> Result<Bytes, ReadError> {
         let last = self.message(at).await?;
         let Some(chunk) = decode_chunk(&last) else { return Ok(last) };
         let (index, of) = (u64::from(chunk.index), u64::from(chunk.of));
@@ -77,8 +58,10 @@ impl Chain<'_> {
     }
 
     /// A message. A follower may lag behind: what it does not have the leader is asked for.
-    async fn message(&self, at: u64) -> Result<Bytes, ReadError> {
-        if let Ok(Ok(found)) = timeout(self.timeout, self.stream.direct_get(at)).await {
+    async fn message(self, at: u64) -> Result<Bytes, ReadError> {
+        if !self.asks_leader
+            && let Ok(Ok(found)) = timeout(self.timeout, self.stream.direct_get(at)).await
+        {
             return Ok(found.payload);
         }
         let failed = |why: String| ReadError::Failed(format!("{}: message {at}: {why}", self.name));
@@ -90,6 +73,39 @@ impl Chain<'_> {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => Err(failed("no answer in time".into())),
         }
+    }
+
+    fn damaged(self, at: u64, message: String) -> ReadError {
+        ReadError::Damaged { file: self.name.to_owned(), line: at, offset: 0, message }
+    }
+}
+
+impl Chain<'_> {
+    /// Hands the commits behind event `after` and up to `newest` to `each`, oldest first.
+    pub(super) async fn read(
+        &self,
+        newest: Newest,
+        after: u64,
+        mut each: impl FnMut(Commit) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let (mut frames, mut damage) = (Vec::new(), None);
+        let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
+        while last > after {
+            let frame = self.frames.ending_at(at).await?;
+            let Found { commits, broken, before } = self.commits(at, &frame, after, last)?;
+            if let Some(broken) = broken {
+                frames.clear(); // What follows damage is no history.
+                damage = Some(broken);
+            }
+            frames.push(commits);
+            (at, last) = before;
+        }
+        for commit in frames.into_iter().rev().flatten() {
+            if each(commit).is_break() {
+                return Ok(());
+            }
+        }
+        damage.map_or(Ok(()), Err)
     }
 
     /// The Task's commits of a frame: those behind event `after`, of which the last ends with event
@@ -152,7 +168,7 @@ impl Chain<'_> {
     }
 
     fn damaged(&self, at: u64, message: String) -> ReadError {
-        ReadError::Damaged { file: self.name.to_owned(), line: at, offset: 0, message }
+        self.frames.damaged(at, message)
     }
 }
 

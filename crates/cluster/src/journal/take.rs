@@ -17,6 +17,9 @@ use super::Settings;
 use super::index::Index;
 use crate::append::{Appender, Fate};
 
+/// Timeouts for which the fate of an owner record is waited for.
+const RECORD: u32 = 4;
+
 pub(super) struct Taking<'a> {
     pub(super) stream: &'a Stream<()>,
     pub(super) settings: &'a Settings,
@@ -64,7 +67,12 @@ impl Taking<'_> {
             if !is_wanted() {
                 return Err("it was left meanwhile".into());
             }
-            match appender.append(read_to, std::slice::from_ref(&record)).await {
+            // A record that is stored late fences an owner, who takes the partition again; nobody may
+            // wait for its fate for ever.
+            let record = std::slice::from_ref(&record);
+            let fate = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
+            let fate = fate.await.map_err(|_| "the fate of the owner record is not known")?;
+            match fate {
                 Fate::Stored(epoch) => return Ok((index, appender, epoch)),
                 Fate::Never => {} // Another has written meanwhile: read on.
                 Fate::Refused(why) | Fate::Unknown(why) => return Err(why),

@@ -12,7 +12,7 @@ use tenure_core::id::{Millis, WalName};
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::index::{Index, Newest};
 use crate::append::{Appender, Fate};
@@ -105,7 +105,7 @@ pub(super) struct Writing {
     pub(super) epoch: u64,
     pub(super) index: Arc<RwLock<Index>>,
     /// The last message of the stream, as far as this writer knows: it has written it.
-    pub(super) last_seq: u64,
+    pub(super) last_seq: Arc<AtomicU64>,
     /// Bytes of a message.
     pub(super) message_bytes: usize,
     /// The stream.
@@ -126,12 +126,25 @@ struct Gathered {
 }
 
 impl Writing {
-    /// Serves requests until nobody can make any, or another node owns the partition.
-    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    /// Serves requests until it is told that there will be no more, or another node owns the
+    /// partition. Whatever was accepted before gets its answer.
+    pub(super) async fn run(
+        mut self,
+        mut requests: mpsc::Receiver<Request>,
+        mut closes: watch::Receiver<bool>,
+    ) {
         let mut waiting = VecDeque::new();
         loop {
             if waiting.is_empty() {
-                match requests.recv().await {
+                let request = tokio::select! {
+                    request = requests.recv() => request,
+                    // One that has gone without a word has left as well.
+                    _ = closes.wait_for(|closes| *closes), if !requests.is_closed() => {
+                        requests.close();
+                        continue;
+                    }
+                };
+                match request {
                     Some(request) => waiting.push_back(request),
                     None => return,
                 }
@@ -203,9 +216,10 @@ impl Writing {
         };
         frame.extend_from_slice(&body);
         let messages = messages(frame, self.message_bytes);
-        match self.appender.append(self.last_seq, &messages).await {
+        let last_seq = self.last_seq.load(Ordering::Acquire);
+        match self.appender.append(last_seq, &messages).await {
             Fate::Stored(seq) => {
-                self.last_seq = seq;
+                self.last_seq.store(seq, Ordering::Release);
                 self.acknowledged.fetch_max(seq, Ordering::AcqRel);
                 let mut index = self.index.write();
                 for head in &heads {
@@ -233,8 +247,8 @@ impl Writing {
             }
             Fate::Lost { last } => {
                 let why = format!(
-                    "the stream ends at {last}, and {} was acknowledged: the store has lost data",
-                    self.last_seq
+                    "the stream ends at {last}, and {last_seq} was acknowledged: \
+                     the store has lost data"
                 );
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Err(why)

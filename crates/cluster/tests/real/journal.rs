@@ -15,16 +15,16 @@ use tenure_ports::journal::{AppendError, ReadError};
 
 use crate::servers::{Server, nats, nats_with};
 
-async fn connect(server: &Server) -> async_nats::Client {
+pub(crate) async fn connect(server: &Server) -> async_nats::Client {
     async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap()
 }
 
-fn settings(node: &str) -> Settings {
+pub(crate) fn settings(node: &str) -> Settings {
     Settings { node: node.into(), timeout: Duration::from_secs(2), ..Settings::default() }
 }
 
 /// A node that owns everything.
-async fn owner(server: &Server, settings: Settings) -> JetStreamJournal {
+pub(crate) async fn owner(server: &Server, settings: Settings) -> JetStreamJournal {
     let partitions = settings.partitions;
     let journal = JetStreamJournal::open(connect(server).await, settings).await.unwrap();
     for partition in 0..partitions {
@@ -33,7 +33,8 @@ async fn owner(server: &Server, settings: Settings) -> JetStreamJournal {
     journal
 }
 
-async fn create(journal: &JetStreamJournal, history: &mut History) {
+pub(crate) async fn create(journal: &JetStreamJournal, history: &mut History) {
+    history.epoch = journal.epoch(&history.key).unwrap_or(history.epoch);
     let commit = history.create();
     journal.create(&history.key, &history.wal_name, vec![commit]).await.unwrap();
 }
@@ -43,6 +44,7 @@ async fn work(
     history: &mut History,
     events: usize,
 ) -> Result<(), AppendError> {
+    history.epoch = journal.epoch(&history.key).unwrap_or(history.epoch);
     let after = history.last_seq();
     let commit = history.work(events);
     let result = journal.append(&history.key, after, vec![commit]).await;
@@ -134,10 +136,10 @@ async fn a_new_owner_fences_the_old_one() {
     assert_eq!(stream.get_info().await.unwrap().state.last_sequence, epoch, "the record's place");
     assert_holds(&new, &history).await;
     let refused = work(&old, &mut history, 1).await.unwrap_err();
-    assert!(matches!(refused, AppendError::Failed(_)), "{refused}");
+    assert!(matches!(refused, AppendError::NotOwner), "{refused}");
     assert_eq!(old.owned().epoch(0), None, "it has stepped down");
     let unread = read_all(&old, &history.key).await.unwrap_err();
-    assert!(matches!(unread, ReadError::Failed(_)), "{unread}");
+    assert!(matches!(unread, ReadError::NotOwner), "{unread}");
     work(&new, &mut history, 2).await.unwrap();
     assert_holds(&new, &history).await;
 }
@@ -298,14 +300,14 @@ async fn a_partition_that_is_not_owned_is_not_used() {
     let one = Settings { partitions: 1, ..settings("one") };
     let journal = JetStreamJournal::open(connect(&server).await, one).await.unwrap();
     let mut history = History::of("s", "t");
-    let commit = history.create();
-    let refused = journal.create(&history.key, &history.wal_name, vec![commit.clone()]).await;
-    assert!(matches!(refused, Err(AppendError::Failed(_))), "{refused:?}");
+    let commit = history.clone().create();
+    let refused = journal.create(&history.key, &history.wal_name, vec![commit]).await;
+    assert!(matches!(refused, Err(AppendError::NotOwner)), "{refused:?}");
     assert!(journal.take(1).await.is_err(), "there is no such partition");
     journal.take(0).await.unwrap();
-    journal.create(&history.key, &history.wal_name, vec![commit]).await.unwrap();
+    create(&journal, &mut history).await;
     journal.leave(0);
-    assert!(matches!(read_all(&journal, &history.key).await, Err(ReadError::Failed(_))));
+    assert!(matches!(read_all(&journal, &history.key).await, Err(ReadError::NotOwner)));
     journal.take(0).await.unwrap();
     assert_holds(&journal, &history).await;
 }

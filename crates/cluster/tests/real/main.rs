@@ -3,6 +3,7 @@
 
 mod journal;
 mod leases;
+mod leaving;
 mod ownership;
 mod scheduler;
 mod servers;

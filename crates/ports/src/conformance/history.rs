@@ -13,6 +13,7 @@ use tenure_core::record::{Progress, StepSpec, TaskSpec};
 use tenure_core::status::{DeliveryState, Policy, TaskStatus, Visibility};
 use uuid::Uuid;
 
+use crate::Journal;
 use crate::journal::TaskKey;
 
 /// The life of a Task with one Step, as commits made one after another.
@@ -24,6 +25,8 @@ pub struct History {
     pub wal_name: WalName,
     /// Everything so far.
     pub commits: Vec<Arc<Commit>>,
+    /// The epoch of the commits to come.
+    pub epoch: u64,
 }
 
 /// Time of the first commit; each later one is a millisecond younger.
@@ -39,7 +42,13 @@ impl History {
     pub fn named(session: &str, task: &str, wal_name: &str) -> Self {
         let session_id = SessionId::new(session).unwrap();
         let key = TaskKey { session_id, task_id: TaskId::new(task).unwrap() };
-        Self { key, wal_name: WalName::new(wal_name).unwrap(), commits: Vec::new() }
+        Self { key, wal_name: WalName::new(wal_name).unwrap(), commits: Vec::new(), epoch: 0 }
+    }
+
+    /// The same with commits to come of the epoch in which a journal owns the Task.
+    pub fn on<J: Journal>(mut self, journal: &J) -> Self {
+        self.epoch = journal.epoch(&self.key).unwrap_or(0);
+        self
     }
 
     /// `wal_seq` of the last event.
@@ -64,7 +73,7 @@ impl History {
             created_at,
             command_id,
             command_digest: None,
-            epoch: 0,
+            epoch: self.epoch,
             trace: None,
             events,
         });

@@ -99,7 +99,7 @@ async fn entry<J: Journal>(journal: &J, history: &History) -> Entry {
 
 /// WAL-01, WAL-08
 async fn what_was_written_is_read<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     assert_holds(journal, &history).await;
     work(journal, &mut history, 1).await;
@@ -112,7 +112,7 @@ async fn what_was_written_is_read<J: Journal>(journal: &J) {
 
 /// WAL-08
 async fn a_create_may_carry_several_commits<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     let commits = vec![history.create(), history.work(2), history.complete()];
     journal.create(&history.key, &history.wal_name, commits).await.unwrap();
     assert_holds(journal, &history).await;
@@ -121,7 +121,7 @@ async fn a_create_may_carry_several_commits<J: Journal>(journal: &J) {
 
 /// WAL-04, WAL-05
 async fn a_wrong_expectation_is_fenced<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     let last = history.last_seq();
     let kept = history.clone();
@@ -140,7 +140,7 @@ async fn a_wrong_expectation_is_fenced<J: Journal>(journal: &J) {
 
 /// WAL-04
 async fn commits_that_do_not_follow_are_refused<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     let last = history.last_seq();
     let kept = history.clone();
@@ -157,7 +157,7 @@ async fn commits_that_do_not_follow_are_refused<J: Journal>(journal: &J) {
 
 /// STORE-06, WAL-04
 async fn a_log_starts_with_its_creation<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     let stray = history.work(1);
     for wrong in [vec![], vec![stray]] {
         let refused = journal.create(&history.key, &history.wal_name, wrong).await;
@@ -171,10 +171,10 @@ async fn a_log_starts_with_its_creation<J: Journal>(journal: &J) {
 
 /// ID-03, OWN-07
 async fn a_task_is_created_once<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     for name in ["t", "other"] {
-        let mut second = History::named("s", "t", name);
+        let mut second = History::named("s", "t", name).on(journal);
         let commit = second.create();
         let refused = journal.create(&second.key, &second.wal_name, vec![commit]).await;
         assert!(matches!(refused, Err(AppendError::TaskExists)), "{refused:?}");
@@ -184,7 +184,11 @@ async fn a_task_is_created_once<J: Journal>(journal: &J) {
 
 /// STORE-07, ID-03
 async fn ids_are_of_their_session<J: Journal>(journal: &J) {
-    let mut histories = [History::of("one", "t"), History::of("two", "t"), History::of("one", "u")];
+    let mut histories = [
+        History::of("one", "t").on(journal),
+        History::of("two", "t").on(journal),
+        History::of("one", "u").on(journal),
+    ];
     for history in &mut histories {
         create(journal, history).await;
         work(journal, history, 1).await;
@@ -204,7 +208,7 @@ async fn ids_are_of_their_session<J: Journal>(journal: &J) {
 
 /// OWN-07, ID-03
 async fn one_of_many_creates_wins<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     let commit = history.create();
     let creates =
         (0..16).map(|_| journal.create(&history.key, &history.wal_name, vec![commit.clone()]));
@@ -216,7 +220,7 @@ async fn one_of_many_creates_wins<J: Journal>(journal: &J) {
 }
 
 async fn what_does_not_exist_is_not_found<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     assert_eq!(read_all(journal, &history.key).await, Err(ReadError::NotFound));
     assert_eq!(journal.entry(&history.key).await, Ok(None));
     let commit = history.work(1);
@@ -226,7 +230,7 @@ async fn what_does_not_exist_is_not_found<J: Journal>(journal: &J) {
 }
 
 async fn a_read_may_break_off<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     for _ in 0..3 {
         work(journal, &mut history, 2).await;
@@ -243,7 +247,7 @@ async fn a_read_may_break_off<J: Journal>(journal: &J) {
 }
 
 async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     for n in 0..200 {
         work(journal, &mut history, 1 + n % 7).await;
@@ -263,7 +267,7 @@ async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
 
 /// RECOVER-02, P08
 async fn entries_follow_the_log<J: Journal>(journal: &J) {
-    let mut history = History::named("s", "t", "some-name");
+    let mut history = History::named("s", "t", "some-name").on(journal);
     create(journal, &mut history).await;
     let mut expected = Entry {
         key: history.key.clone(),
@@ -287,7 +291,7 @@ async fn entries_follow_the_log<J: Journal>(journal: &J) {
 
 /// RECOVER-02, STORE-15
 async fn an_end_is_an_end_whatever_follows<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     let mut after = history.last_seq();
     for commit in [history.complete(), history.deliver(), history.archive(), history.deliver()] {
@@ -302,7 +306,7 @@ async fn an_end_is_an_end_whatever_follows<J: Journal>(journal: &J) {
 }
 
 async fn a_released_task_goes_on<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     journal.release(&history.key);
     create(journal, &mut history).await;
     for _ in 0..3 {
@@ -316,7 +320,7 @@ async fn a_released_task_goes_on<J: Journal>(journal: &J) {
 /// STORE-07, WAL-05
 async fn tasks_run_in_parallel<J: Journal>(journal: &J) {
     let lives = (0..40).map(|n| async move {
-        let mut history = History::of(["s0", "s1", "s2"][n % 3], &format!("t{n}"));
+        let mut history = History::of(["s0", "s1", "s2"][n % 3], &format!("t{n}")).on(journal);
         create(journal, &mut history).await;
         for round in 0..10 {
             work(journal, &mut history, 1 + (n + round) % 3).await;
@@ -332,7 +336,7 @@ async fn tasks_run_in_parallel<J: Journal>(journal: &J) {
 
 /// WAL-08, WAL-10
 async fn a_reader_sees_whole_commits<J: Journal>(journal: &J) {
-    let mut history = History::of("s", "t");
+    let mut history = History::of("s", "t").on(journal);
     create(journal, &mut history).await;
     let all: Vec<_> = (0..30).map(|n| (history.last_seq(), history.work(1 + n % 4))).collect();
     let key = history.key.clone();
@@ -356,17 +360,17 @@ async fn a_reader_sees_whole_commits<J: Journal>(journal: &J) {
 
 /// STORE-09, STORE-10, STORE-14
 async fn a_name_is_taken_once<J: Journal>(journal: &J) {
-    let mut first = History::named("s", "t", "name");
+    let mut first = History::named("s", "t", "name").on(journal);
     create(journal, &mut first).await;
-    let mut second = History::named("s", "u", "name");
+    let mut second = History::named("s", "u", "name").on(journal);
     let commit = second.create();
     let refused = journal.create(&second.key, &second.wal_name, vec![commit]).await;
     assert!(matches!(refused, Err(AppendError::NameTaken)), "{refused:?}");
     assert_eq!(journal.entry(&second.key).await, Ok(None));
     assert_holds(journal, &first).await;
-    let mut renamed = History::named("s", "u", "other");
+    let mut renamed = History::named("s", "u", "other").on(journal);
     create(journal, &mut renamed).await;
-    let mut elsewhere = History::named("s2", "u", "name");
+    let mut elsewhere = History::named("s2", "u", "name").on(journal);
     create(journal, &mut elsewhere).await;
     for history in [&first, &renamed, &elsewhere] {
         assert_holds(journal, history).await;

@@ -26,9 +26,10 @@ use tokio_util::task::TaskTracker;
 
 use super::context::{Reporter, StepContext};
 use super::handler::{HandlerError, Handlers};
-use super::pulse::heartbeat;
+use super::pulse::{heartbeat, watch_leases};
 use super::room::Room;
 use super::runs::{Early, Signal};
+use crate::clock::Moment;
 
 /// First and longest wait before a report is sent again.
 pub(super) const RESEND: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -53,7 +54,7 @@ impl Options {
 #[derive(Debug)]
 pub struct WorkerPool<P: WorkerPort> {
     shared: Arc<Shared<P>>,
-    loops: [JoinHandle<()>; 2],
+    loops: [JoinHandle<()>; 3],
 }
 
 #[derive(Debug)]
@@ -70,13 +71,19 @@ pub(super) struct Shared<P> {
     pub(super) shortest: AtomicU64,
     /// An Attempt came whose heartbeat may be due earlier than planned.
     pub(super) sooner: Notify,
+    /// The same, for the watch over leases.
+    pub(super) shorter: Notify,
+    /// An Attempt came that is to be renewed at once.
+    pub(super) fresh: Notify,
     running: TaskTracker,
 }
 
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) holding: Holding,
-    pub(super) renewed: Instant,
+    pub(super) renewed: Moment,
+    /// Whether a heartbeat for it was answered.
+    pub(super) heard: bool,
     cancelled: CancellationToken,
     forced: CancellationToken,
     /// The Attempt is over: nothing is to be reported.
@@ -102,6 +109,8 @@ impl<P: WorkerPort> WorkerPool<P> {
             early: Mutex::default(),
             shortest: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
+            shorter: Notify::new(),
+            fresh: Notify::new(),
             running: TaskTracker::new(),
             options,
         });
@@ -109,6 +118,7 @@ impl<P: WorkerPort> WorkerPool<P> {
         let loops = [
             tokio::spawn(take_deliveries(Arc::clone(&shared), deliveries)),
             tokio::spawn(heartbeat(Arc::clone(&shared))),
+            tokio::spawn(watch_leases(Arc::clone(&shared))),
         ];
         Self { shared, loops }
     }
@@ -181,7 +191,8 @@ impl<P: WorkerPort> Shared<P> {
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult) {
         let open = Open {
             holding: Holding::of(&claim),
-            renewed: Instant::now(),
+            renewed: Moment::now(),
+            heard: false,
             cancelled: CancellationToken::new(),
             forced: CancellationToken::new(),
             lost: false,
@@ -194,6 +205,10 @@ impl<P: WorkerPort> Shared<P> {
         let lease_ms = claim.lease_ms;
         if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
             self.sooner.notify_one();
+            self.shorter.notify_one();
+        }
+        if P::HEARTBEATS_AT_ONCE {
+            self.fresh.notify_one();
         }
         if !self.room.lock().accepting {
             cancelled.cancel(); // It crossed our word that there is no more room.

@@ -5,24 +5,67 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tenure_ports::bus::{Holding, Pulse, WorkerPort};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::pool::{Open, Shared};
+use crate::clock::Moment;
+
+/// Heartbeats go in intervals of a lease's duration by this.
+const INTERVALS: u64 = 3;
+
+/// While heartbeats are not answered they go at least so often.
+const UNANSWERED: Duration = Duration::from_secs(1);
+
+/// New Attempts that are renewed at once wait so long for others.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// How often leases are looked at: within a small part of the shortest one, by which a worker
+/// stops too late at worst.
+const LOOKS: u64 = 60;
 
 /// CTX-11: renews leases at a third of their duration, whatever handlers do.
 pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
+    let mut last = None;
+    let mut is_answered = true;
     loop {
-        let shortest = shared.plan();
-        let every = shortest.map(|ms| Duration::from_millis((ms / 3).max(1)));
+        let due = match shared.plan() {
+            Some(every) => {
+                let every = if is_answered { every } else { every.min(UNANSWERED) };
+                Some(*last.get_or_insert_with(Instant::now) + every)
+            }
+            None => {
+                last = None;
+                None
+            }
+        };
         let pause = async {
-            match every {
-                Some(every) => tokio::time::sleep(every).await,
+            match due {
+                Some(due) => sleep_until(due).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = pause => shared.renew().await,
+            () = pause => {
+                is_answered = shared.renew(|_| true).await;
+                last = Some(Instant::now());
+            }
+            () = shared.fresh.notified() => {
+                sleep(GATHER).await;
+                is_answered &= shared.renew(|open| !open.heard).await;
+            }
             () = shared.sooner.notified() => {}
+        }
+    }
+}
+
+/// Stops what can no longer be shown to be this worker's, though nobody answers.
+pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<Shared<P>>) {
+    while P::HEARTBEATS_AT_ONCE {
+        let shortest = shared.shortest.load(Ordering::Acquire);
+        let look = Duration::from_millis((shortest / LOOKS).clamp(5, 1000));
+        tokio::select! {
+            () = sleep(look) => shared.fence(),
+            () = shared.shorter.notified() => {}
         }
     }
 }
@@ -30,23 +73,32 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
 impl<P: WorkerPort> Shared<P> {
     /// Notes the shortest lease in hand, by which heartbeats go. One that comes meanwhile either
     /// is seen here or tells.
-    fn plan(&self) -> Option<u64> {
+    fn plan(&self) -> Option<Duration> {
         let open = self.open.lock();
         let shortest = open.values().map(|open| open.holding.lease_ms).min();
         self.shortest.store(shortest.unwrap_or(u64::MAX), Ordering::Release);
-        shortest
+        shortest.map(|lease_ms| Duration::from_millis((lease_ms / INTERVALS).max(1)))
     }
 
-    async fn renew(self: &Arc<Self>) {
-        let asked = Instant::now(); // A lease counts from before the request.
-        let holdings: Vec<Holding> =
-            self.open.lock().values().filter(|o| !o.lost).map(|o| o.holding.clone()).collect();
+    /// Renews some of what is in hand, and answers whether something was said of all of it.
+    async fn renew(self: &Arc<Self>, which: impl Fn(&Open) -> bool) -> bool {
+        let asked = Moment::now(); // A lease counts from before the request.
+        let holdings: Vec<Holding> = {
+            let open = self.open.lock();
+            let wanted = open.values().filter(|open| !open.lost && which(open));
+            wanted.map(|open| open.holding.clone()).collect()
+        };
+        if holdings.is_empty() {
+            return true;
+        }
         let pulses = self.port.heartbeat(&holdings).await;
+        let mut is_answered = true;
         for (held, pulse) in holdings.iter().zip(pulses) {
             match pulse {
                 Pulse::Renewed { cancel_requested } => {
                     if let Some(open) = self.open.lock().get_mut(&held.attempt_id) {
                         open.renewed = asked;
+                        open.heard = true;
                     }
                     if cancel_requested {
                         self.ask_to_stop(held.attempt_id);
@@ -56,18 +108,36 @@ impl<P: WorkerPort> Shared<P> {
                     tracing::warn!(attempt = %held.attempt_id, %refused, "the attempt is lost");
                     self.lose(held.attempt_id);
                 }
-                Pulse::Unknown => self.fence(held),
+                Pulse::Unknown => is_answered = false,
             }
         }
+        if !is_answered {
+            self.fence();
+        }
+        is_answered
     }
 
     /// A worker that cannot renew stops by itself before its lease ends.
-    fn fence(&self, held: &Holding) {
-        let limit = Duration::from_millis(held.lease_ms * 9 / 10);
-        let late = |open: &Open| open.renewed.elapsed() >= limit;
-        if self.open.lock().get(&held.attempt_id).is_some_and(late) {
-            tracing::warn!(attempt = %held.attempt_id, "the lease could not be renewed; stopping");
-            self.lose(held.attempt_id);
+    fn fence(&self) {
+        let now = Moment::now();
+        let late: Vec<_> = {
+            let open = self.open.lock();
+            let open = open.values().filter(|open| !open.lost);
+            let late = open.filter(|open| now.since(&open.renewed) >= limit::<P>(open));
+            late.map(|open| open.holding.attempt_id).collect()
+        };
+        for attempt in late {
+            tracing::warn!(%attempt, "the lease could not be renewed; stopping");
+            self.lose(attempt);
         }
     }
+}
+
+/// How long an Attempt may go on without a word. A lease that nobody has confirmed may have been
+/// running for a while when its grant came.
+fn limit<P: WorkerPort>(open: &Open) -> Duration {
+    let lease_ms = open.holding.lease_ms;
+    let is_sure = open.heard || !P::HEARTBEATS_AT_ONCE;
+    let counted = if is_sure { lease_ms } else { lease_ms / INTERVALS };
+    Duration::from_millis(counted * 9 / 10)
 }

@@ -14,7 +14,6 @@ mod report;
 mod request;
 mod show;
 mod steer;
-mod stop;
 mod table;
 mod watch;
 mod words;
@@ -32,11 +31,11 @@ use self::job::Job;
 use self::report::Report;
 use self::request::Request;
 use self::steer::{Ended, Steer};
-use self::stop::Stop;
 use self::watch::Watcher;
 use self::words::steps;
 use super::exit::{Exit, Failure};
 use super::output::{self, Paint, Stream};
+use super::stop::Stop;
 
 /// Runs a task file.
 ///

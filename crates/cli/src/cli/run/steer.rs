@@ -12,11 +12,11 @@ use tenure_ports::journal::TaskKey;
 use super::args::RunArgs;
 use super::hint;
 use super::host::Host;
-use super::stop::Stop;
 use super::watch::{Stage, Watcher};
 use super::words::{now, steps};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
+use crate::cli::stop::Stop;
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

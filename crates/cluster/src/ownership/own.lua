@@ -1,13 +1,16 @@
 -- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
--- answers who lives and who has what.
+-- answers who lives, who has what, and who cannot take what.
 --
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
 --       3: ends of ownership (hash: partition to millisecond)
+--       4: failures (sorted set: partition, space, node that could not take it, by the millisecond
+--          at which it is to be forgotten)
 -- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, or `leaves`
 --       where the node is to be forgotten, then for each change two:
 --       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
---       `-` lets go. `g` is followed by a third: the node that is given the partition.
+--       `-` lets go. `g` is followed by a third: the node that is given the partition; `x` by the
+--       milliseconds for which this node could not take the partition, and it lets go.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local node, lease, partitions = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -15,7 +18,12 @@ local function set(partition, owner)
   redis.call('HSET', KEYS[2], partition, owner)
   redis.call('HSET', KEYS[3], partition, now + lease)
 end
+local function let_go(partition)
+  redis.call('HDEL', KEYS[2], partition)
+  redis.call('HDEL', KEYS[3], partition)
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
 if ARGV[4] == 'lives' then
   redis.call('ZADD', KEYS[1], now + lease, node)
 else
@@ -37,9 +45,14 @@ while at <= #ARGV do
       set(partition, ARGV[at])
     end
     at = at + 1
+  elseif what == 'x' then
+    redis.call('ZADD', KEYS[4], now + tonumber(ARGV[at]), partition .. ' ' .. node)
+    if is_mine then
+      let_go(partition)
+    end
+    at = at + 1
   elseif what == '-' and is_mine then
-    redis.call('HDEL', KEYS[2], partition)
-    redis.call('HDEL', KEYS[3], partition)
+    let_go(partition)
   end
 end
 local nodes = redis.call('ZRANGE', KEYS[1], 0, -1)
@@ -50,4 +63,4 @@ for partition = 0, partitions - 1 do
   owners[#owners + 1] = owner
   owners[#owners + 1] = tostring(math.max(0, ends - now))
 end
-return {nodes, owners}
+return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1)}

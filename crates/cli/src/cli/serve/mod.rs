@@ -1,0 +1,49 @@
+//! `tenure serve`: a scheduler node of a cluster, until it is told to stop.
+
+mod settings;
+
+use tenure_node::{Node, StartError};
+
+pub(crate) use self::settings::ServeArgs;
+use super::exit::{Exit, Failure};
+use super::output;
+use super::stop::Stop;
+
+/// Runs a node.
+///
+/// On a runtime of one thread: what waits gathers meanwhile and then goes together, which more
+/// threads would undo; ownership has a thread of its own.
+pub(crate) fn run(args: ServeArgs) -> Result<Exit, Failure> {
+    let settings = args.into_settings()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let node = tokio::select! {
+            started = Node::start(settings) => started.map_err(not_started)?,
+            () = stop.asked() => return Ok(Exit::Interrupted),
+        };
+        output::say(format_args!("node {} serves", node.name()));
+        stop.asked().await;
+        output::say(format_args!("node {} hands its partitions over", node.name()));
+        tokio::select! {
+            () = node.stop() => Ok(Exit::Ok),
+            // Whoever asks twice does not want to wait: leases run out by themselves.
+            () = stop.asked() => Ok(Exit::Interrupted),
+        }
+    })
+}
+
+fn not_started(error: StartError) -> Failure {
+    let help = match &error {
+        StartError::Nats { .. } => {
+            "--nats names the server; deploy/nats says which rights a node needs"
+        }
+        StartError::Log(_) => {
+            "JetStream must be on, with room for the log; the number of partitions is fixed when a \
+             cluster is made"
+        }
+        StartError::Leases(_) => "--redis names the server; it must never evict keys",
+        StartError::Ownership(_) | StartError::Refused(_) => "TENURE_LOG=debug says more",
+    };
+    Failure::caused(Exit::Unavailable, &error).help(help)
+}

@@ -1,0 +1,240 @@
+//! What `tenure serve` can be told: by flags, by the environment, by a file, in this order.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+use tenure::embedded::DEFAULT_POOL;
+use tenure_core::id::PoolId;
+use tenure_node::{Login, Nats, Settings};
+use tenure_wire::bus::subject::Token;
+use uuid::Uuid;
+
+use crate::cli::exit::{Exit, Failure};
+
+/// Run a scheduler node.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServeArgs {
+    /// Settings in TOML: the names of the options below, with `_` for `-`
+    #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    given: Given,
+}
+
+/// Settings as they are given; the same names on the command line and in a file.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Given {
+    /// Where NATS is; several addresses separated by commas [default: nats://127.0.0.1:4222]
+    #[arg(long, value_name = "URL", env = "TENURE_NATS_URL", hide_env_values = true)]
+    nats: Option<String>,
+
+    /// Who writes the log, if not as the address says
+    #[arg(long, value_name = "USER", env = "TENURE_JOURNAL_USER")]
+    journal_user: Option<String>,
+
+    /// The password of that user
+    #[arg(long, value_name = "SECRET", env = "TENURE_JOURNAL_PASSWORD", hide_env_values = true)]
+    journal_password: Option<String>,
+
+    /// A credentials file instead
+    #[arg(long, value_name = "FILE", env = "TENURE_JOURNAL_CREDS")]
+    journal_creds: Option<PathBuf>,
+
+    /// Who speaks to workers
+    #[arg(long, value_name = "USER", env = "TENURE_CONTROL_USER")]
+    control_user: Option<String>,
+
+    /// The password of that user
+    #[arg(long, value_name = "SECRET", env = "TENURE_CONTROL_PASSWORD", hide_env_values = true)]
+    control_password: Option<String>,
+
+    /// A credentials file instead
+    #[arg(long, value_name = "FILE", env = "TENURE_CONTROL_CREDS")]
+    control_creds: Option<PathBuf>,
+
+    /// Who speaks to orchestrators and observers
+    #[arg(long, value_name = "USER", env = "TENURE_INTAKE_USER")]
+    intake_user: Option<String>,
+
+    /// The password of that user
+    #[arg(long, value_name = "SECRET", env = "TENURE_INTAKE_PASSWORD", hide_env_values = true)]
+    intake_password: Option<String>,
+
+    /// A credentials file instead
+    #[arg(long, value_name = "FILE", env = "TENURE_INTAKE_CREDS")]
+    intake_creds: Option<PathBuf>,
+
+    /// Where Redis is [default: redis://127.0.0.1:6379]
+    #[arg(long, value_name = "URL", env = "TENURE_REDIS_URL", hide_env_values = true)]
+    redis: Option<String>,
+
+    /// Name of this node; what makes it unique to this start is added [default: node]
+    #[arg(long, value_name = "NAME", env = "TENURE_NODE")]
+    node: Option<String>,
+
+    /// What names of streams and keys begin with [default: TENURE]
+    #[arg(long, value_name = "NAME", env = "TENURE_CLUSTER")]
+    cluster: Option<String>,
+
+    /// Partitions of the cluster: fixed when it is made [default: 8]
+    #[arg(long, value_name = "N", env = "TENURE_PARTITIONS")]
+    partitions: Option<u32>,
+
+    /// NATS servers that keep each stream of the log [default: 1]
+    #[arg(long, value_name = "N", env = "TENURE_REPLICAS")]
+    replicas: Option<usize>,
+
+    /// Bytes that each stream of the log may take [default: as many as the server has]
+    #[arg(long, value_name = "BYTES", env = "TENURE_MAX_BYTES")]
+    max_bytes: Option<u64>,
+
+    /// How long a worker may be silent before its steps go to another, in milliseconds
+    /// [default: 30000]
+    #[arg(long, value_name = "MS", env = "TENURE_LEASE_MS")]
+    lease_ms: Option<u64>,
+
+    /// How long a node may be silent before its partitions go to another, in milliseconds
+    /// [default: 1500]
+    #[arg(long, value_name = "MS", env = "TENURE_OWNERSHIP_MS")]
+    ownership_ms: Option<u64>,
+
+    /// Pool of steps that name none [default: default]
+    #[arg(long, value_name = "POOL", env = "TENURE_DEFAULT_POOL")]
+    default_pool: Option<String>,
+}
+
+/// The shortest lease: a heartbeat has to get through three times.
+const LEASE_MS_MIN: u64 = 1_000;
+/// The shortest ownership: it is renewed every 400 ms.
+const OWNERSHIP_MS_MIN: u64 = 1_000;
+
+impl ServeArgs {
+    /// The settings of a node.
+    pub(super) fn into_settings(self) -> Result<Settings, Failure> {
+        let Self { config, given } = self;
+        match config {
+            Some(file) => given.or(read(&file)?).into_settings(),
+            None => given.into_settings(),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Given, Failure> {
+    let named = |why: &dyn std::fmt::Display| {
+        Failure::new(Exit::Usage, format!("{}: {why}", file.display()))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
+    toml::from_str(&text).map_err(|error| named(&error))
+}
+
+impl Given {
+    /// What is not given here is taken from there.
+    fn or(self, other: Self) -> Self {
+        Self {
+            nats: self.nats.or(other.nats),
+            journal_user: self.journal_user.or(other.journal_user),
+            journal_password: self.journal_password.or(other.journal_password),
+            journal_creds: self.journal_creds.or(other.journal_creds),
+            control_user: self.control_user.or(other.control_user),
+            control_password: self.control_password.or(other.control_password),
+            control_creds: self.control_creds.or(other.control_creds),
+            intake_user: self.intake_user.or(other.intake_user),
+            intake_password: self.intake_password.or(other.intake_password),
+            intake_creds: self.intake_creds.or(other.intake_creds),
+            redis: self.redis.or(other.redis),
+            node: self.node.or(other.node),
+            cluster: self.cluster.or(other.cluster),
+            partitions: self.partitions.or(other.partitions),
+            replicas: self.replicas.or(other.replicas),
+            max_bytes: self.max_bytes.or(other.max_bytes),
+            lease_ms: self.lease_ms.or(other.lease_ms),
+            ownership_ms: self.ownership_ms.or(other.ownership_ms),
+            default_pool: self.default_pool.or(other.default_pool),
+        }
+    }
+
+    fn into_settings(self) -> Result<Settings, Failure> {
+        let pool = self.default_pool.unwrap_or_else(|| DEFAULT_POOL.into());
+        let pool = PoolId::new(pool).map_err(|bad| usage("default-pool", &bad))?;
+        let nats = Nats {
+            url: self.nats.unwrap_or_else(|| "nats://127.0.0.1:4222".into()),
+            journal: login(
+                "journal",
+                self.journal_user,
+                self.journal_password,
+                self.journal_creds,
+            )?,
+            control: login(
+                "control",
+                self.control_user,
+                self.control_password,
+                self.control_creds,
+            )?,
+            intake: login("intake", self.intake_user, self.intake_password, self.intake_creds)?,
+        };
+        let redis = self.redis.unwrap_or_else(|| "redis://127.0.0.1:6379".into());
+        let node = boot_name(&self.node.unwrap_or_else(|| "node".into()))?;
+        let mut settings = Settings::new(nats, redis, node, pool);
+        if let Some(cluster) = self.cluster {
+            settings.name = Token::new(cluster).map_err(|bad| usage("cluster", &bad))?.to_string();
+        }
+        if let Some(partitions) = self.partitions {
+            settings.partitions = within("partitions", u64::from(partitions), 1..=1024)
+                .map(|n| u32::try_from(n).unwrap_or(1))?;
+        }
+        if let Some(replicas) = self.replicas {
+            within("replicas", replicas as u64, 1..=5)?;
+            settings.replicas = replicas;
+        }
+        settings.max_bytes = self.max_bytes;
+        if let Some(ms) = self.lease_ms {
+            settings.scheduler.limits.lease_ms = within("lease-ms", ms, LEASE_MS_MIN..=86_400_000)?;
+        }
+        if let Some(ms) = self.ownership_ms {
+            let ms = within("ownership-ms", ms, OWNERSHIP_MS_MIN..=60_000)?;
+            settings.ownership = Duration::from_millis(ms);
+        }
+        Ok(settings)
+    }
+}
+
+/// A name that no other start of this or another node has.
+fn boot_name(name: &str) -> Result<Token, Failure> {
+    let boot = Uuid::new_v4().simple().to_string();
+    Token::new(format!("{name}-{}", &boot[..8])).map_err(|bad| usage("node", &bad))
+}
+
+fn login(
+    part: &str,
+    user: Option<String>,
+    password: Option<String>,
+    creds: Option<PathBuf>,
+) -> Result<Login, Failure> {
+    match (user, password, creds) {
+        (None, None, None) => Ok(Login::Address),
+        (Some(user), Some(password), None) => Ok(Login::Password { user, password }),
+        (None, None, Some(file)) => Ok(Login::File(file)),
+        _ => {
+            let message =
+                format!("{part}: a user goes with a password, and a credentials file with neither");
+            Err(Failure::new(Exit::Usage, message))
+        }
+    }
+}
+
+fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, Failure> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let (least, most) = (range.start(), range.end());
+    let message = format!("--{option} is {value}, and may be {least} to {most}");
+    Err(Failure::new(Exit::Usage, message))
+}
+
+fn usage(option: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, format!("--{option}: {why}"))
+}

@@ -1,0 +1,55 @@
+//! Whether this node is still the one who writes a partition, by what its stream says.
+
+use std::sync::atomic::Ordering;
+
+use tenure_wire::stored::frame::{Header, decode};
+use tokio::time::timeout;
+
+use super::JetStreamJournal;
+use super::read::Frames;
+
+impl JetStreamJournal {
+    /// Whether this node was still the owner of a partition when it was asked: what a refusal or a
+    /// read needs to know while the lease on the partition is not certain (mechanisms 4). It asks the
+    /// leader of the stream. Where another owner's record is found, the partition is stepped down
+    /// from (OWN-03).
+    ///
+    /// # Errors
+    /// The stream does not answer, or what it says does not tell.
+    pub async fn confirm(&self, partition: u32) -> Result<bool, String> {
+        let found = self.partitions.lock().get(partition as usize).cloned().flatten();
+        let Some(found) = found.filter(|p| self.owned.epoch(partition) == Some(p.epoch)) else {
+            return Ok(false);
+        };
+        let name = self.settings.stream(partition);
+        let known = found.last_seq.load(Ordering::Acquire);
+        let info = timeout(self.settings.timeout, found.stream.get_info()).await;
+        let info = info.map_err(|_| format!("{name} does not answer"))?;
+        let last = info.map_err(|error| error.to_string())?.state.last_sequence;
+        if last < known {
+            return Err(format!("{name} ends at {last}, and {known} was acknowledged"));
+        }
+        if last == known {
+            return Ok(true);
+        }
+        // An append of this node may be stored and not acknowledged yet; else it is another's. There
+        // is one writer per epoch, so that the newest message tells.
+        let frames = Frames {
+            stream: &found.stream,
+            name: &name,
+            timeout: self.settings.timeout,
+            asks_leader: true,
+        };
+        let frame = frames.ending_at(last).await.map_err(|error| error.to_string())?;
+        let frame = decode(&frame).map_err(|error| format!("{name}: message {last}: {error}"))?;
+        let epoch = match frame.header {
+            Header::Commits { epoch, .. } => epoch,
+            Header::Owner { .. } => last,
+        };
+        if epoch != found.epoch {
+            tracing::warn!(partition, epoch, own = found.epoch, "another node owns the partition");
+            self.step_down(partition, found.epoch);
+        }
+        Ok(epoch == found.epoch)
+    }
+}

@@ -1,0 +1,188 @@
+//! Who owns which partition.
+//!
+//! A partition is held by a lease in Redis, renewed on a thread and a connection of its own, so that a
+//! busy node does not lose what it owns. The lease only says who tries: what fences is the owner
+//! record in the stream (mechanisms 3). While Redis is away everybody keeps what he has, as nobody
+//! can take it.
+//!
+//! Which node should have a partition is decided by rendezvous hashing over the live nodes: a node
+//! that joins is handed its share by those that have it, and of several that see a lease end the
+//! first in that order takes it. A node that holds a lease and cannot take the partition, because
+//! its way to the log is broken, lets it go and comes last in that order for a while.
+//!
+//! A hand-over: the partition is left, its appends in flight return, its lease is given to the next
+//! node at once, and that node is told ([`Options::given`]) so that it polls at once
+//! ([`Keeper::poke`]).
+
+mod keeping;
+mod rank;
+mod takings;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::keeping::Keeping;
+use crate::clock::since_boot;
+use crate::journal::JetStreamJournal;
+
+/// What is called with the name of a node that was given partitions.
+pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a node keeps its partitions.
+#[derive(Clone)]
+pub struct Options {
+    /// Address of Redis.
+    pub redis: String,
+    /// What begins all keys.
+    pub name: String,
+    /// This boot of this node: no other has the same.
+    pub node: String,
+    /// How long a partition stays with a node that says nothing.
+    pub lease: Duration,
+    /// How often a node says something.
+    pub every: Duration,
+    /// Called when this node has given partitions to another, with the other's name, so that the
+    /// other can be told to poll. It is called on the thread that renews the leases: it must not wait.
+    pub given: Option<Given>,
+}
+
+impl Options {
+    /// A lease of 1.5 s, renewed every 400 ms.
+    pub fn new(redis: impl Into<String>, node: impl Into<String>) -> Self {
+        Self {
+            redis: redis.into(),
+            name: "tenure".into(),
+            node: node.into(),
+            lease: Duration::from_millis(1_500),
+            every: Duration::from_millis(400),
+            given: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { redis: _, name, node, lease, every, given: _ } = self;
+        let mut all = f.debug_struct("Options");
+        all.field("name", name).field("node", node).field("lease", lease).field("every", every);
+        all.finish_non_exhaustive() // An address may hold a password.
+    }
+}
+
+/// How often an owner that is not certain asks the streams whether it still is one (OWN-03).
+const CONFIRM_EVERY: Duration = Duration::from_secs(1);
+
+/// Keeps the partitions of a node: takes those that are its, leaves those that are not.
+#[derive(Debug)]
+pub struct Keeper {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stops: AtomicBool,
+    /// Whether to hand everything over first.
+    hands_over: AtomicBool,
+    /// There is a reason to poll now.
+    poked: Notify,
+    /// Until when ownership is certain, on the clock that suspension does not stop: nobody can have
+    /// taken anything before.
+    certain_until: Mutex<Option<Duration>>,
+}
+
+impl Shared {
+    fn is_certain(&self) -> bool {
+        let until = *self.certain_until.lock();
+        until.zip(since_boot()).is_some_and(|(until, now)| now < until)
+    }
+
+    fn stop(&self) {
+        self.stops.store(true, Ordering::Release);
+        self.poked.notify_one();
+    }
+
+    fn stops(&self) -> bool {
+        self.stops.load(Ordering::Acquire)
+    }
+}
+
+impl Keeper {
+    /// Starts to keep partitions for this node. The journal is told what to take and to leave.
+    ///
+    /// # Errors
+    /// The address of Redis is none, or there is no thread to be had.
+    pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, String> {
+        let client = redis::Client::open(options.redis.as_str()).map_err(|e| e.to_string())?;
+        let shared = Arc::new(Shared::default());
+        tokio::spawn(confirm(Arc::clone(&journal), Arc::clone(&shared)));
+        let node = options.node.clone();
+        let keeping = Keeping::new(options, journal, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name(format!("own-{node}"));
+        let thread = thread.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(keeping.run(client)),
+                Err(error) => tracing::error!(%error, "nobody keeps the partitions of this node"),
+            }
+        });
+        let thread = thread.map_err(|error| error.to_string())?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Whether no other node can have taken a partition of this one by now.
+    pub fn is_certain(&self) -> bool {
+        self.shared.is_certain()
+    }
+
+    /// Asks Redis now, not at the next tick: another node says that it has given this one a partition.
+    pub fn poke(&self) {
+        self.shared.poked.notify_one();
+    }
+
+    /// Hands every partition to the node that comes next, and ends.
+    pub async fn hand_over(&self) {
+        self.shared.hands_over.store(true, Ordering::Release);
+        self.shared.stop();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await; // It may have panicked.
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+/// While the leases are not certain, another may own what this node believes its own. The appends of
+/// a busy partition tell; of an idle one nobody would (mechanisms 3).
+async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>) {
+    let mut ticks = interval(CONFIRM_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if shared.stops() {
+            return;
+        }
+        if shared.is_certain() {
+            continue;
+        }
+        let owned = journal.owned().all();
+        let asked = owned.iter().map(|(partition, _)| journal.confirm(*partition));
+        for ((partition, _), answer) in owned.iter().zip(join_all(asked).await) {
+            if let Err(error) = answer {
+                tracing::debug!(partition, error, "whether the partition is owned is not known");
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Takings of partitions: each for itself, so that one that is slow to be read holds up no other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::journal::JetStreamJournal;
+
+/// Takings in a row that must have failed, and for how long, before a node lets a partition go that
+/// it cannot take: JetStream may be electing a leader.
+const FAILED: (u32, Duration) = (5, Duration::from_secs(2));
+/// Takings that are slow to fail: after so long two are enough.
+const FAILED_SLOWLY: (u32, Duration) = (2, Duration::from_secs(10));
+/// For how long others come first, when a taking has failed for the first time and at most.
+const AVOID: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+
+/// The takings of a node.
+#[derive(Debug)]
+pub(super) struct Takings {
+    journal: Arc<JetStreamJournal>,
+    /// Where they run: not on the thread that renews.
+    runtime: Handle,
+    each: Arc<Mutex<BTreeMap<u32, Taking>>>,
+}
+
+#[derive(Debug, Default)]
+struct Taking {
+    is_running: bool,
+    failed: u32,
+    /// When the first of those that failed was begun.
+    since: Option<Instant>,
+    /// How often it was let go since it was last taken.
+    let_go: u32,
+}
+
+impl Takings {
+    /// None yet; they will run where this is called.
+    pub(super) fn new(journal: Arc<JetStreamJournal>) -> Self {
+        Self { journal, runtime: Handle::current(), each: Arc::default() }
+    }
+
+    /// Has a partition taken, unless that is under way.
+    pub(super) fn begin(&self, partition: u32) {
+        let mut each = self.each.lock();
+        let taking = each.entry(partition).or_default();
+        if std::mem::replace(&mut taking.is_running, true) {
+            return;
+        }
+        taking.since.get_or_insert_with(Instant::now);
+        let (journal, all) = (Arc::clone(&self.journal), Arc::clone(&self.each));
+        self.runtime.spawn(async move {
+            let taken = journal.take(partition).await;
+            match &taken {
+                Ok(epoch) => tracing::info!(partition, epoch, "partition taken"),
+                Err(error) => tracing::warn!(partition, %error, "partition not taken"),
+            }
+            if let Some(taking) = all.lock().get_mut(&partition) {
+                *taking = match taken {
+                    Ok(_) => Taking::default(),
+                    Err(_) => Taking {
+                        is_running: false,
+                        failed: taking.failed + 1,
+                        since: taking.since,
+                        let_go: taking.let_go,
+                    },
+                };
+            }
+        });
+    }
+
+    /// Whether a partition cannot be taken here for now.
+    pub(super) fn fails(&self, partition: u32) -> bool {
+        let each = self.each.lock();
+        let Some(taking) = each.get(&partition) else { return false };
+        let lasts = taking.since.map_or(Duration::ZERO, |since| since.elapsed());
+        [FAILED, FAILED_SLOWLY]
+            .iter()
+            .any(|(often, long)| taking.failed >= *often && lasts >= *long)
+    }
+
+    /// The partition is not this node's to take: what failed does not count any more.
+    pub(super) fn forget(&self, partition: u32) {
+        if let Some(taking) = self.each.lock().get_mut(&partition) {
+            (taking.failed, taking.since) = (0, None);
+        }
+    }
+
+    /// The partition is let go: answers for how long others are to come first.
+    pub(super) fn let_go(&self, partition: u32) -> Duration {
+        let mut each = self.each.lock();
+        let taking = each.entry(partition).or_default();
+        let avoid = AVOID.0.saturating_mul(1 << taking.let_go.min(10)).min(AVOID.1);
+        (taking.failed, taking.since) = (0, None);
+        taking.let_go += 1;
+        avoid
+    }
+}

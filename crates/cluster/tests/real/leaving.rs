@@ -1,0 +1,84 @@
+//! Leaving a partition, and knowing whether one still owns it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tenure_cluster::Settings;
+use tenure_ports::Journal;
+use tenure_ports::conformance::{History, read_all};
+use tenure_ports::journal::AppendError;
+use tenure_wire::stored::frame::{Header, encode_header};
+
+use crate::journal::{connect, create, owner, settings};
+use crate::servers::nats;
+
+/// Mechanisms 3: who leaves a partition can wait for its appends in flight; from the leaving on nothing
+/// more is accepted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leaving_waits_for_appends_in_flight() {
+    let server = nats();
+    let journal = Arc::new(owner(&server, Settings { partitions: 1, ..settings("one") }).await);
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    server.signal(Signal::SIGSTOP);
+    let (after, commit) = (history.last_seq(), history.work(1));
+    let (writing, key) = (Arc::clone(&journal), history.key.clone());
+    let write = tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let left = journal.leave(0);
+    let late = History::of("s", "u").create();
+    let refused = journal.append(&history.key, after, vec![late]).await;
+    assert!(matches!(refused, Err(AppendError::NotOwner)), "{refused:?}");
+    let mut settled = tokio::spawn(left.settled(Duration::from_secs(20)));
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut settled).await;
+    assert!(early.is_err(), "its fate is not known yet");
+    server.signal(Signal::SIGCONT);
+    assert!(settled.await.unwrap());
+    assert!(write.is_finished(), "it has its answer");
+    write.await.unwrap().unwrap();
+    history.epoch = journal.take(0).await.unwrap();
+    assert_eq!(read_all(&*journal, &history.key).await.unwrap().len(), 2);
+
+    server.signal(Signal::SIGSTOP);
+    let (after, commit) = (history.last_seq(), history.work(1));
+    let (writing, key) = (Arc::clone(&journal), history.key.clone());
+    tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!journal.leave(0).settled(Duration::from_millis(200)).await, "the wait is bounded");
+    server.signal(Signal::SIGCONT);
+    assert!(journal.leave(0).settled(Duration::ZERO).await, "there is nothing to wait for");
+}
+
+/// OWN-03, mechanisms 4: an owner can ask whether it is one, and steps down where it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_can_ask_whether_it_is_one() {
+    let server = nats();
+    let one = Settings { partitions: 1, timeout: Duration::from_millis(500), ..settings("one") };
+    let old = owner(&server, one.clone()).await;
+    assert_eq!(old.confirm(0).await, Ok(true), "its record is the newest message");
+    let mut history = History::of("s", "t");
+    create(&old, &mut history).await;
+    assert_eq!(old.confirm(0).await, Ok(true), "its commit is");
+    assert_eq!(old.confirm(1).await, Ok(false), "there is no such partition");
+
+    let new = owner(&server, Settings { node: "two".into(), ..one }).await;
+    assert_eq!(old.confirm(0).await, Ok(false));
+    assert_eq!(old.owned().epoch(0), None, "it has stepped down");
+    assert_eq!(new.confirm(0).await, Ok(true));
+
+    // As an append of its own that is stored and not acknowledged yet.
+    let epoch = new.owned().epoch(0).unwrap();
+    let frame = encode_header(&Header::Commits { version: 1, epoch, commits: Vec::new() }).unwrap();
+    let context = async_nats::jetstream::new(connect(&server).await);
+    context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
+    assert_eq!(new.confirm(0).await, Ok(true));
+
+    server.signal(Signal::SIGSTOP);
+    tokio::time::sleep(Duration::from_millis(300)).await; // It may be answering still.
+    let asked = Instant::now();
+    assert!(new.confirm(0).await.is_err(), "nobody says");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert_eq!(new.owned().epoch(0), Some(epoch), "and that means nothing");
+    server.signal(Signal::SIGCONT);
+}

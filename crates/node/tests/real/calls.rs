@@ -1,0 +1,176 @@
+//! What orchestrators ask, and what they are answered.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::json;
+use tenure_core::Code;
+use tenure_core::command::Command;
+use tenure_core::status::TaskStatus;
+use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_wire::bus::request::{
+    Ask, Committed, Entries, Hello, List, LogPage, ReadLog, Request, Welcome,
+};
+use tenure_wire::bus::{Answer, V, decode, encode};
+
+use crate::common::{Caller, PARTITIONS, Servers, input};
+
+fn cancel() -> Ask {
+    let command = json!({"operation": "task_cancel", "input": {}});
+    Ask::Command(Box::new(serde_json::from_value::<Command>(command).unwrap()))
+}
+
+/// CTRL-01, CTRL-04
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_made_read_and_cancelled_over_nats() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let client = servers.client().await;
+    let mut hints = client.subscribe("tenure.v1.event.s1.t1").await.unwrap();
+    let hello = encode(&Hello { v: V }).unwrap();
+    let options =
+        async_nats::ConnectOptions::new().custom_inbox_prefix("_INBOX.orchestrator.bob.b2");
+    let asking = options.connect(servers.url()).await.unwrap();
+    let subject = format!("{}.hello", bob.name.root());
+    let welcome = asking.request(subject, hello.into()).await.unwrap();
+    let welcome = decode::<Answer<Welcome>>(&welcome.payload).unwrap().into_result().unwrap();
+    assert_eq!(welcome.partitions, PARTITIONS);
+
+    let made = bob.create("t1", &["a", "b"]).await;
+    assert_eq!(made.version, made.event_ids.len() as u64);
+    let again = bob.create("t1", &["a", "b"]).await;
+    assert_eq!(again.event_ids, made.event_ids, "the same command again is answered as before");
+    let conflict = bob.try_create("t1", "other", &["a"]).await.unwrap_err();
+    assert_eq!(conflict.code, Code::TaskIdConflict);
+
+    let view: TaskView = bob.ask("t1", "x", Ask::Get).await.unwrap();
+    assert_eq!(view.steps.len(), 2);
+    let page: StepPage = bob
+        .ask("t1", "x", Ask::Query(QueryInput { limit: Some(1), ..Default::default() }))
+        .await
+        .unwrap();
+    assert_eq!((page.steps.len(), page.next_offset), (1, Some(1)));
+    let list = Ask::List(List { after: None, include_terminal: false });
+    let entries: Entries = bob.ask("t1", "x", list.clone()).await.unwrap();
+    assert_eq!(entries.entries.len(), 1);
+
+    let done: WriteSummary = bob.ask("t1", "c", cancel()).await.unwrap();
+    assert!(done.version > made.version);
+    let log = bob.log("t1").await.unwrap();
+    assert_eq!((log.status, log.version), (TaskStatus::Cancelled, done.version));
+    let entries: Entries = bob.ask("t1", "x", list).await.unwrap();
+    assert_eq!(entries.entries, [], "ended tasks only if asked for");
+
+    let ended = async {
+        while let Some(hint) = hints.next().await {
+            let hint: Committed = decode(&hint.payload).unwrap();
+            if hint.ended.is_some() {
+                return hint;
+            }
+        }
+        unreachable!()
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    assert_eq!((ended.version, ended.ended), (done.version, Some(TaskStatus::Cancelled)));
+    node.stop().await;
+}
+
+/// CTRL-09, OWN-03
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_done_is_refused_with_a_reason() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let right = bob.key("t1").partition(PARTITIONS);
+    let wrong = (right + 1) % PARTITIONS;
+    let create = Ask::Create(Box::new(input("t1", &["a"])));
+    let request = Request::new(None, None, create).write().unwrap();
+    let refused = bob.raw::<WriteSummary>(wrong, request).await.unwrap_err();
+    assert_eq!((refused.code, &refused.details["partition"]), (Code::NotOwner, &right.into()));
+    let refused = bob.raw::<WriteSummary>(right, vec![0xc1]).await.unwrap_err();
+    assert_eq!(refused.code, Code::ValidationError);
+    let nowhere = Request::new(None, None, Ask::Get).write().unwrap();
+    let refused = bob.raw::<TaskView>(right, nowhere).await.unwrap_err();
+    assert_eq!(
+        (refused.code, &refused.details["field"]),
+        (Code::ValidationError, &"task_id".into())
+    );
+    let refused = bob.log("t1").await.unwrap_err();
+    assert_eq!(refused.code, Code::TaskNotFound);
+    let claim = json!({"operation": "task_claim_step",
+        "input": {"run_id": "01900000-0000-7000-8000-000000000001", "step_id": "a"}});
+    let claim: Command = serde_json::from_value(claim).unwrap();
+    bob.create("t1", &["a"]).await;
+    let refused =
+        bob.ask::<WriteSummary>("t1", "x", Ask::Command(Box::new(claim))).await.unwrap_err();
+    assert_eq!(refused.code, Code::ToolNotAvailable);
+}
+
+/// Mechanisms 15: a request whose answer would go elsewhere is dropped, and writes nothing anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_makes_the_scheduler_write_for_them() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    bob.create("t1", &["a"]).await;
+    let client = servers.client().await;
+    let mut overheard = client.subscribe(">").await.unwrap();
+    client.flush().await.unwrap();
+    let partition = bob.key("t1").partition(PARTITIONS);
+    let subject = format!("{}.cmd.{partition}", bob.name.root());
+    let request = Request::new(Some("t1".parse().unwrap()), None, Ask::Get).write().unwrap();
+    for reply in ["tenure.wal.0", "$JS.API.STREAM.PURGE.TENURE_WAL_0", "_INBOX.worker.eve.b.r.1"] {
+        client.publish_with_reply(subject.clone(), reply, request.clone().into()).await.unwrap();
+    }
+    // What comes after them was heard after them.
+    let view: TaskView = bob.ask("t1", "x", Ask::Get).await.unwrap();
+    assert_eq!(view.steps.len(), 1);
+    client.flush().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut subjects = Vec::new();
+    while let Ok(Some(message)) =
+        tokio::time::timeout(Duration::from_millis(100), overheard.next()).await
+    {
+        subjects.push(message.subject.to_string());
+    }
+    assert!(!subjects.is_empty());
+    let stray = subjects.iter().filter(|subject| {
+        subject.starts_with("tenure.wal")
+            || subject.starts_with("$JS.API.STREAM.PURGE")
+            || subject.starts_with("_INBOX.worker")
+    });
+    assert_eq!(stray.count(), 0, "{subjects:?}");
+}
+
+/// A log that is longer than an answer comes in parts, and so does a commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_log_comes_in_parts() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let ids: Vec<String> = (0..6_000).map(|n| format!("step-with-a-long-name-{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let made = bob.create("t1", &ids).await;
+    let (mut lines, mut from, mut parts) = (Vec::new(), 0, 0);
+    loop {
+        let ask = Ask::ReadLog(ReadLog { after: 0, from });
+        let page: LogPage = bob.ask("t1", "x", ask).await.unwrap();
+        parts += 1;
+        assert_eq!(page.version, made.version);
+        lines.extend_from_slice(&page.commits[0].0);
+        match page.cut {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    assert!(parts > 1);
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let types = lines.map(|line| {
+        let line: serde_json::Value = serde_json::from_slice(line).unwrap();
+        line["event_type"].as_str().unwrap().to_owned()
+    });
+    let types: Vec<String> = types.collect();
+    assert_eq!(types.first().map(String::as_str), Some("task_created"));
+    assert_eq!(types.len() as u64, made.version);
+}

@@ -1,0 +1,9 @@
+//! A node on real servers, spoken to as any program in any language would.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+
+mod calls;
+mod common;
+#[path = "../../../cluster/tests/real/servers.rs"]
+#[allow(dead_code)] // Other tests use more of it.
+mod servers;
+mod workers;

@@ -1,0 +1,182 @@
+//! What workers say, what they are sent, and what becomes of those that say nothing.
+
+use std::time::{Duration, Instant};
+
+use tenure_core::Code;
+use tenure_core::command::StepReport;
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::view::ClaimResult;
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::V;
+use tenure_wire::bus::worker::{
+    Bye, Heartbeat, Holding, Pulses, Report, ReportResult, Reported, Reports, Word,
+};
+
+use crate::common::{Caller, Hand, PARTITIONS, Servers};
+
+fn report(claim: &ClaimResult, status: StepStatus) -> Report {
+    let (attempt_id, fencing_token) = (Some(claim.attempt_id), Some(claim.fencing_token));
+    let (session_id, task_id) = (claim.session_id.clone(), claim.task_id.clone());
+    let word = StepReport {
+        attempt_id,
+        fencing_token,
+        status: Some(status),
+        ..StepReport::on(claim.step.step_id.clone())
+    };
+    Report { session_id, task_id, run_id: claim.run_id, word: Word::TaskUpdateStep(word) }
+}
+
+async fn tell(hand: &Hand, reports: Vec<Report>) -> Vec<ReportResult> {
+    let (session_id, task_id) = (reports[0].session_id.clone(), reports[0].task_id.clone());
+    let partition = TaskKey { session_id, task_id }.partition(PARTITIONS);
+    let reports = Reports { v: V, room: None, reports };
+    let reported: Reported = hand.ask(&format!("report.{partition}"), &reports).await.unwrap();
+    reported.results
+}
+
+fn holding(claim: &ClaimResult) -> Holding {
+    Holding {
+        session_id: claim.session_id.clone(),
+        task_id: claim.task_id.clone(),
+        run_id: claim.run_id,
+        attempt_id: claim.attempt_id,
+        fencing_token: claim.fencing_token,
+    }
+}
+
+async fn one_grant(hand: &mut Hand) -> ClaimResult {
+    let mut deliveries = hand.take().await;
+    assert_eq!(deliveries.len(), 1, "{deliveries:?}");
+    *deliveries.remove(0).grant.expect("a grant")
+}
+
+/// CLAIM-14, LEASE-04, REPORT-14
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_goes_to_a_worker_and_its_result_comes_back() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(1).await;
+    bob.create("t1", &["a", "b"]).await;
+    let claim = one_grant(&mut alice).await;
+    assert_eq!(claim.step.step_id.as_str(), "a");
+    alice.room(0).await;
+    let holdings = vec![holding(&claim)];
+    let pulses: Pulses = alice.ask("hb", &Heartbeat { v: V, holdings }).await.unwrap();
+    assert_eq!(pulses.pulses[0].lease_ms, Some(3_000), "{pulses:?}");
+
+    let done = report(&claim, StepStatus::Completed);
+    let results = tell(&alice, vec![done.clone(), done.clone()]).await;
+    assert!(results.iter().all(|result| result.error.is_none()), "{results:?}");
+    assert_eq!(results[0].version, results[1].version, "said twice, it is recorded once");
+    let mut stale = holding(&claim);
+    stale.fencing_token += 1;
+    let pulses: Pulses = alice.ask("hb", &Heartbeat { v: V, holdings: vec![stale] }).await.unwrap();
+    let error = pulses.pulses[0].error.as_ref().unwrap();
+    assert_eq!((pulses.pulses[0].lease_ms, error.code), (None, Code::StaleAttempt));
+
+    alice.room(1).await;
+    let claim = one_grant(&mut alice).await;
+    tell(&alice, vec![report(&claim, StepStatus::Completed)]).await;
+    assert_eq!(bob.log("t1").await.unwrap().status, TaskStatus::Completed);
+    let completed = bob.events("t1").await;
+    assert_eq!(completed.iter().filter(|name| *name == "task_step_completed").count(), 2);
+}
+
+/// Mechanisms 7: what a worker does not say to have got is sent again, the same Attempt, and then the
+/// Step goes to another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_not_heard_of_is_repeated_and_then_taken_back() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut deaf = Hand::join(&servers, "deaf").await;
+    deaf.room(1).await;
+    bob.create("t1", &["a"]).await;
+    let first = deaf.next().await;
+    let claim = first.deliveries[0].grant.clone().unwrap();
+    let again = deaf.next().await;
+    assert_eq!((again.first, &again.deliveries), (1, &first.deliveries), "the same once more");
+    let mut alice = Hand::join(&servers, "alice").await;
+    let begun = Instant::now();
+    let second = loop {
+        alice.room(1).await; // A worker that is silent is forgotten.
+        deaf.room(0).await;
+        let next = tokio::time::timeout(Duration::from_millis(500), alice.take()).await;
+        if let Ok(mut deliveries) = next {
+            break deliveries.remove(0).grant.unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(15), "nobody else gets the step");
+    };
+    assert_ne!(second.attempt_id, claim.attempt_id);
+    assert_eq!(second.ordinal, 2);
+    let late = tell(&deaf, vec![report(&claim, StepStatus::Completed)]).await;
+    assert_eq!(late[0].error.as_ref().unwrap().code, Code::StaleAttempt);
+    let done = tell(&alice, vec![report(&second, StepStatus::Completed)]).await;
+    assert_eq!(done[0].error, None);
+}
+
+/// A worker that leaves gets nothing more, and what it did not get goes to another at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_leaves_is_forgotten() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut deaf = Hand::join(&servers, "deaf").await;
+    deaf.room(5).await;
+    let pool = "default".parse().unwrap();
+    crate::common::until(async || node.scheduler().pool_facts(&pool).free == 5).await;
+    bob.create("t1", &["a"]).await;
+    deaf.next().await;
+    deaf.say("bye", &Bye { v: V }).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(1).await;
+    let claim = one_grant(&mut alice).await;
+    assert_eq!(claim.ordinal, 2);
+    assert_eq!(node.scheduler().pool_facts(&pool).workers, 1);
+}
+
+/// Mechanisms 8: what is said of another link says nothing, and the worker is told of the right one.
+#[tokio::test(flavor = "multi_thread")]
+async fn room_on_another_link_is_no_room() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    let link = std::mem::replace(&mut alice.link, "an-old-one".into());
+    alice.room(64).await;
+    let told = alice.next().await;
+    assert_eq!((told.link.as_str(), told.first, told.deliveries.len()), (link.as_str(), 1, 0));
+    let pool = "default".parse().unwrap();
+    assert_eq!(node.scheduler().pool_facts(&pool).free, 0);
+    alice.link = link;
+    alice.room(64).await;
+    crate::common::until(async || node.scheduler().pool_facts(&pool).free == 64).await;
+}
+
+/// LEASE-08, LEASE-16
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_worker_s_step_goes_to_another() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut lost = Hand::join(&servers, "lost").await;
+    lost.room(1).await;
+    bob.create("t1", &["a"]).await;
+    let claim = one_grant(&mut lost).await;
+    lost.room(0).await;
+    let granted = Instant::now();
+    let mut alice = Hand::join(&servers, "alice").await;
+    let second = loop {
+        alice.room(1).await;
+        let next = tokio::time::timeout(Duration::from_millis(500), alice.take()).await;
+        if let Ok(mut deliveries) = next {
+            break deliveries.remove(0).grant.unwrap();
+        }
+        assert!(granted.elapsed() < Duration::from_secs(15), "the lease does not end");
+    };
+    assert!(granted.elapsed() > Duration::from_millis(2_500), "its lease lasted");
+    assert_eq!((second.ordinal, second.attempt_id == claim.attempt_id), (2, false));
+    let late = tell(&lost, vec![report(&claim, StepStatus::Completed)]).await;
+    assert_eq!(late[0].error.as_ref().unwrap().code, Code::StaleAttempt);
+}

@@ -1,0 +1,431 @@
+//! A connection to NATS: settings, sending within a time, and replies.
+//!
+//! Replies come to one subscription below the inbox of the principal (law 7), and every wait has an
+//! end. What is sent waits for a connection and is not handed to the client library before there is
+//! one, so nothing old is sent by surprise when it comes back.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, ConnectOptions, Event, PublishErrorKind, ServerAddr, StatusCode};
+use async_nats::{Message, Subscriber};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::Rejection;
+use tenure_wire::bus::{Answer, decode, encode};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::mux::{self, Place, Reply, Waiters};
+use super::patience::unavailable;
+
+/// How often a connection that is not there is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How often the server is asked whether it is still there.
+const PING: Duration = Duration::from_secs(5);
+
+/// How to reach the servers.
+#[derive(Clone)]
+pub struct Settings {
+    /// `nats://user:password@host:port`, or several with commas between them.
+    pub url: String,
+    /// A file of the server's operator that says who this is.
+    pub credentials: Option<PathBuf>,
+    /// What the server calls this connection in its lists.
+    pub name: String,
+    /// How long the first connection may take.
+    pub first_wait: Duration,
+    /// How long one request waits for its answer.
+    pub request_timeout: Duration,
+    /// How long a request is repeated that gets no answer for good.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// These servers; 5 s for a connection and for a request, 30 s of patience.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            credentials: None,
+            name: "tenure".into(),
+            first_wait: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("url", &without_secrets(&self.url))
+            .field("credentials", &self.credentials)
+            .field("name", &self.name)
+            .field("first_wait", &self.first_wait)
+            .field("request_timeout", &self.request_timeout)
+            .field("patience", &self.patience)
+            .finish()
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address has another form.
+    #[error("{address:?} is not the address of a NATS server: {why}")]
+    Address {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The credentials cannot be read.
+    #[error("the credentials {} cannot be read", path.display())]
+    Credentials {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Nobody answers there, or not to us.
+    #[error("no connection to {address}: {why}")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// The last that was heard.
+        why: String,
+    },
+}
+
+/// A connection of a principal. Cheap to clone.
+#[derive(Clone)]
+pub struct Connection(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    waiters: Arc<Mutex<Waiters>>,
+    inbox: String,
+    request_timeout: Duration,
+    patience: Duration,
+    connects: watch::Receiver<u64>,
+    reader: AbortHandle,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("inbox", &self.0.inbox).finish_non_exhaustive()
+    }
+}
+
+/// What the client library tells of its connection.
+#[derive(Debug, Default)]
+struct News {
+    connects: watch::Sender<u64>,
+    last_error: Mutex<Option<String>>,
+}
+
+impl News {
+    fn take(&self, event: &Event) {
+        match event {
+            Event::Connected => {
+                tracing::debug!("connected");
+                self.connects.send_modify(|count| *count += 1);
+            }
+            Event::ServerError(_) | Event::ClientError(_) => {
+                tracing::warn!(%event, "the connection has trouble");
+                *self.last_error.lock() = Some(event.to_string());
+            }
+            other => tracing::warn!(event = %other, "the connection changed"),
+        }
+    }
+}
+
+impl Connection {
+    /// Connects. Replies and whatever else is for this principal alone come below `inbox`, which
+    /// is [`tenure_wire::bus::subject::inbox`] of it. Later breaks mend by themselves.
+    ///
+    /// # Errors
+    /// No server accepts this principal within `first_wait`.
+    pub async fn open(settings: &Settings, inbox: String) -> Result<Self, ConnectError> {
+        let address = without_secrets(&settings.url);
+        let servers = servers(&settings.url)?;
+        let news = Arc::new(News::default());
+        let connects = news.connects.subscribe();
+        let mut options = ConnectOptions::new();
+        if let Some(path) = &settings.credentials {
+            let path = path.clone();
+            options = match options.credentials_file(&path).await {
+                Ok(options) => options,
+                Err(source) => return Err(ConnectError::Credentials { path, source }),
+            };
+        }
+        let told = Arc::clone(&news);
+        let options = options
+            .name(&settings.name)
+            .custom_inbox_prefix(&inbox)
+            .connection_timeout(settings.first_wait)
+            .ping_interval(PING)
+            .retry_on_initial_connect()
+            .event_callback(move |event| {
+                told.take(&event);
+                std::future::ready(())
+            });
+        let unreachable = |why| ConnectError::Unreachable { address: address.clone(), why };
+        let client = options.connect(&servers[..]).await;
+        let client = client.map_err(|error| unreachable(error.to_string()))?;
+        if timeout(settings.first_wait, connected(&client)).await.is_err() {
+            let heard = news.last_error.lock().take();
+            let waited = settings.first_wait;
+            return Err(unreachable(heard.unwrap_or_else(|| format!("none within {waited:?}"))));
+        }
+        Self::listen(settings, client, inbox, connects).await.map_err(|no| unreachable(no.message))
+    }
+
+    async fn listen(
+        settings: &Settings,
+        client: Client,
+        inbox: String,
+        connects: watch::Receiver<u64>,
+    ) -> Result<Self, Rejection> {
+        let replies = subscribe(&client, format!("{inbox}.r.*"), settings.request_timeout).await?;
+        let waiters = Arc::default();
+        let reader = tokio::spawn(hand_out(replies, Arc::clone(&waiters))).abort_handle();
+        let (request_timeout, patience) = (settings.request_timeout, settings.patience);
+        let shared = Shared { client, waiters, inbox, request_timeout, patience, connects, reader };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// What the inboxes of this principal begin with.
+    pub fn inbox(&self) -> &str {
+        &self.0.inbox
+    }
+
+    /// How long one request waits for its answer.
+    pub fn request_timeout(&self) -> Duration {
+        self.0.request_timeout
+    }
+
+    /// How long a request is repeated that gets no answer for good.
+    pub fn patience(&self) -> Duration {
+        self.0.patience
+    }
+
+    /// Counts connections: rises when a broken one is there again.
+    pub(super) fn connects(&self) -> watch::Receiver<u64> {
+        self.0.connects.clone()
+    }
+
+    /// Subscribes. What is published by whoever hears of a later message of this connection comes.
+    pub(super) async fn subscribe(&self, subject: String) -> Result<Subscriber, Rejection> {
+        subscribe(&self.0.client, subject, self.0.request_timeout).await
+    }
+
+    /// Sends a message that asks for nothing.
+    pub(super) async fn tell<T: Serialize>(
+        &self,
+        subject: String,
+        message: &T,
+    ) -> Result<(), Rejection> {
+        let body = encode(message)?.into();
+        let deadline = Instant::now() + self.0.request_timeout;
+        self.send(subject, None, body, deadline).await
+    }
+
+    /// Sends a request, and leaves the waiting to the caller.
+    pub(super) async fn ask(
+        &self,
+        subject: String,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<Asked, Rejection> {
+        let (place, reply) = mux::one(&self.0.waiters);
+        let deadline = Instant::now() + within;
+        self.send(subject, Some(self.reply_to(&place)), body, deadline).await?;
+        Ok(Asked { _place: place, reply, deadline })
+    }
+
+    /// Sends a request that several answer.
+    pub(super) async fn ask_all(
+        &self,
+        subject: String,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<AskedAll, Rejection> {
+        let (place, replies) = mux::many(&self.0.waiters);
+        let deadline = Instant::now() + within;
+        self.send(subject, Some(self.reply_to(&place)), body, deadline).await?;
+        Ok(AskedAll { _place: place, replies, deadline })
+    }
+
+    /// Sends a request once and reads its answer.
+    pub(super) async fn request<T: DeserializeOwned>(
+        &self,
+        subject: String,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<T, Rejection> {
+        self.ask(subject, body, within).await?.answer().await
+    }
+
+    fn reply_to(&self, place: &Place) -> String {
+        format!("{}.r.{}", self.0.inbox, place.id)
+    }
+
+    async fn send(
+        &self,
+        subject: String,
+        reply: Option<String>,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<(), Rejection> {
+        let client = &self.0.client;
+        let sent = timeout_at(deadline, async {
+            connected(client).await;
+            match reply {
+                Some(reply) => client.publish_with_reply(subject, reply, body).await,
+                None => client.publish(subject, body).await,
+            }
+        });
+        match sent.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                Err(Rejection::invalid("message", error.to_string()))
+            }
+            Ok(Err(error)) => Err(unavailable(format!("it could not be sent: {error}"))),
+            Err(_) => Err(unavailable("there is no connection to the server")),
+        }
+    }
+}
+
+/// A request on its way. Dropping it gives up waiting.
+#[derive(Debug)]
+pub(super) struct Asked {
+    _place: Place,
+    reply: oneshot::Receiver<Reply>,
+    deadline: Instant,
+}
+
+impl Asked {
+    /// Waits for the answer.
+    pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, Rejection> {
+        match timeout_at(self.deadline, self.reply).await {
+            Ok(Ok(reply)) => read(reply),
+            Ok(Err(_)) => Err(unavailable("the connection was closed")),
+            Err(_) => Err(unavailable("there was no answer in time")),
+        }
+    }
+}
+
+/// A request that several answer.
+#[derive(Debug)]
+pub(super) struct AskedAll {
+    _place: Place,
+    replies: UnboundedReceiver<Reply>,
+    deadline: Instant,
+}
+
+impl AskedAll {
+    /// The next answer; none when the time is over or nobody listens.
+    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, Rejection>> {
+        match timeout_at(self.deadline, self.replies.recv()).await {
+            Ok(Some(Reply::Nobody) | None) | Err(_) => None,
+            Ok(Some(reply)) => Some(read(reply)),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(reply: Reply) -> Result<T, Rejection> {
+    match reply {
+        // An answer that cannot be read says nothing about what happened.
+        Reply::Body(body) => match decode::<Answer<T>>(&body) {
+            Ok(answer) => answer.into_result(),
+            Err(bad) => Err(unavailable(format!("the answer cannot be used: {bad}"))),
+        },
+        Reply::Nobody => Err(unavailable("nobody serves this now")),
+    }
+}
+
+async fn hand_out(mut replies: Subscriber, waiters: Arc<Mutex<Waiters>>) {
+    while let Some(Message { subject, payload, status, .. }) = replies.next().await {
+        let Some(id) = mux::id_of(&subject) else { continue };
+        let nobody = status == Some(StatusCode::NO_RESPONDERS);
+        let reply = if nobody { Reply::Nobody } else { Reply::Body(payload) };
+        waiters.lock().deliver(id, reply);
+    }
+    waiters.lock().close();
+}
+
+async fn subscribe(
+    client: &Client,
+    subject: String,
+    within: Duration,
+) -> Result<Subscriber, Rejection> {
+    match timeout(within, client.subscribe(subject)).await {
+        Ok(Ok(messages)) => Ok(messages),
+        Ok(Err(error)) => Err(unavailable(format!("the subscription failed: {error}"))),
+        Err(_) => Err(unavailable("there is no connection to the server")),
+    }
+}
+
+async fn connected(client: &Client) {
+    while client.connection_state() != State::Connected {
+        sleep(LOOK).await;
+    }
+}
+
+fn servers(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
+    url.split(',').map(str::trim).map(server).collect()
+}
+
+fn server(url: &str) -> Result<ServerAddr, ConnectError> {
+    url.parse().map_err(|error: std::io::Error| ConnectError::Address {
+        address: without_secrets(url),
+        why: error.to_string(),
+    })
+}
+
+/// The addresses alone: no user, no password.
+fn without_secrets(url: &str) -> String {
+    let host = |one: &'_ str| {
+        let one = one.trim().trim_end_matches('/');
+        one.rsplit(['@', '/']).next().unwrap_or_default().to_owned()
+    };
+    let hosts = url.split(',').map(host);
+    hosts.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_addresses_without_secrets() {
+        let url = "nats://ann:s3cret@one:4222, nats://two:4222";
+        assert_eq!(without_secrets(url), "one:4222,two:4222");
+        assert!(!format!("{:?}", Settings::new(url)).contains("s3cret"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_named() {
+        let wait = Duration::from_millis(300);
+        let settings = Settings { first_wait: wait, ..Settings::new("nats://a:b@127.0.0.1:9") };
+        let error = Connection::open(&settings, "_INBOX.worker.p.b".into()).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("no connection to 127.0.0.1:9: "), "{said}");
+    }
+}

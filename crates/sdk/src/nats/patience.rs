@@ -1,0 +1,89 @@
+//! Asking again: how long, how often, and with what pauses.
+
+use std::time::Duration;
+
+use tenure_core::{Code, Rejection};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// First and longest pause.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// What is left of somebody's patience.
+#[derive(Debug)]
+pub(super) struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    /// From now on.
+    pub(super) fn of(whole: Duration) -> Self {
+        Self { until: Instant::now() + whole, pause: PAUSES.0 }
+    }
+
+    /// How long a try that takes up to `most` may take.
+    pub(super) fn for_a_try(&self, most: Duration) -> Duration {
+        most.min(self.until.saturating_duration_since(Instant::now())).max(PAUSES.0)
+    }
+
+    /// Pauses and answers true if the same may be asked again after this refusal.
+    pub(super) async fn outlasts(&mut self, refused: &Rejection) -> bool {
+        let pause = jittered(self.pause, random()).max(asked_for(refused));
+        if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        self.pause = (self.pause * 2).min(PAUSES.1);
+        true
+    }
+}
+
+/// Between half of it and all of it: those who were refused together do not come back together.
+fn jittered(pause: Duration, random: u32) -> Duration {
+    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2
+}
+
+/// Random enough to keep callers apart: ids of this version end with random bits.
+fn random() -> u32 {
+    let [.., a, b, c, d] = *Uuid::now_v7().as_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// The pause that whoever refused asks for.
+fn asked_for(refused: &Rejection) -> Duration {
+    let ms = refused.details.get("retry_after_ms").and_then(serde_json::Value::as_u64);
+    Duration::from_millis(ms.unwrap_or(0))
+}
+
+/// There is no answer now. The same may be asked again.
+pub(super) fn unavailable(message: impl Into<String>) -> Rejection {
+    Rejection::new(Code::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_at_least_half_of_itself() {
+        let pause = Duration::from_millis(100);
+        assert_eq!(jittered(pause, 0), Duration::from_millis(50));
+        assert_eq!(jittered(pause, u32::MAX), pause);
+    }
+
+    #[tokio::test]
+    async fn what_will_not_change_is_not_asked_again() {
+        let mut patience = Patience::of(Duration::from_secs(60));
+        let refused = Rejection::new(Code::TaskTerminal, "over");
+        assert!(!patience.outlasts(&refused).await);
+        assert!(patience.outlasts(&unavailable("busy")).await);
+    }
+
+    #[tokio::test]
+    async fn a_pause_longer_than_what_is_left_is_not_begun() {
+        let mut patience = Patience::of(Duration::from_secs(5));
+        let refused = unavailable("busy").with("retry_after_ms", 10_000);
+        assert!(!patience.outlasts(&refused).await);
+    }
+}

@@ -1,0 +1,151 @@
+//! Heartbeats: one message for all Attempts, and answers from whoever owns some of them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tenure_core::id::AttemptId;
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::{Holding, Pulse};
+use tenure_wire::bus::worker::{Heartbeat, Holding as Held, Pulse as Said, Pulses};
+use tenure_wire::bus::{V, encode};
+
+use super::Inner;
+
+/// Attempts in a message: with the longest ids it is well below the longest message.
+const HOLDINGS_MAX: usize = 1000;
+
+/// How long answers are waited for; less if a lease is short.
+const ANSWERS: Duration = Duration::from_secs(2);
+
+/// The part of a lease that a heartbeat may take: there is time for another.
+const PART_OF_LEASE: u64 = 6;
+
+/// Renews leases. What nobody mentions is unknown.
+pub(super) async fn heartbeat(inner: &Inner, holdings: &[Holding]) -> Vec<Pulse> {
+    let parts = holdings.chunks(HOLDINGS_MAX).map(|part| beat(inner, part));
+    join_all(parts).await.concat()
+}
+
+async fn beat(inner: &Inner, holdings: &[Holding]) -> Vec<Pulse> {
+    let mut roll = Roll::of(holdings);
+    if let Err(refused) = ask_all(inner, holdings, &mut roll).await {
+        tracing::debug!(%refused, "a heartbeat was not sent");
+    }
+    roll.pulses
+}
+
+async fn ask_all(inner: &Inner, holdings: &[Holding], roll: &mut Roll) -> Result<(), Rejection> {
+    let message = Heartbeat { v: V, holdings: holdings.iter().map(held).collect() };
+    let body = encode(&message)?.into();
+    let subject = format!("{}.hb", inner.root);
+    let mut asked = inner.connection.ask_all(subject, body, patience(holdings)).await?;
+    while roll.missing > 0 {
+        match asked.next::<Pulses>().await {
+            Some(Ok(pulses)) => pulses.pulses.into_iter().for_each(|said| roll.take(said)),
+            Some(Err(refused)) => tracing::debug!(%refused, "a node renews nothing"),
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+fn patience(holdings: &[Holding]) -> Duration {
+    let shortest = holdings.iter().map(|held| held.lease_ms).min().unwrap_or(u64::MAX);
+    ANSWERS.min(Duration::from_millis((shortest / PART_OF_LEASE).max(1)))
+}
+
+fn held(holding: &Holding) -> Held {
+    Held {
+        session_id: holding.task.session_id.clone(),
+        task_id: holding.task.task_id.clone(),
+        run_id: holding.run_id,
+        attempt_id: holding.attempt_id,
+        fencing_token: holding.fencing_token,
+    }
+}
+
+/// Who has been mentioned.
+#[derive(Debug)]
+struct Roll {
+    places: HashMap<AttemptId, usize>,
+    pulses: Vec<Pulse>,
+    missing: usize,
+}
+
+impl Roll {
+    fn of(holdings: &[Holding]) -> Self {
+        let places = holdings.iter().enumerate().map(|(at, held)| (held.attempt_id, at)).collect();
+        let pulses = vec![Pulse::Unknown; holdings.len()];
+        Self { places, pulses, missing: holdings.len() }
+    }
+
+    fn take(&mut self, said: Said) {
+        // The first word counts: a former owner that speaks late is no better informed.
+        if let Some(at) = self.places.remove(&said.attempt_id) {
+            self.pulses[at] = pulse(said);
+            self.missing -= 1;
+        }
+    }
+}
+
+fn pulse(said: Said) -> Pulse {
+    match (said.lease_ms, said.error) {
+        (Some(_), _) => Pulse::Renewed { cancel_requested: said.cancel_requested },
+        (None, Some(refused)) => Pulse::Lost(refused),
+        (None, None) => Pulse::Lost(Rejection::new(Code::StaleAttempt, "the attempt is over")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::id::{RunId, SessionId, TaskId};
+    use tenure_ports::journal::TaskKey;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn holding(lease_ms: u64) -> Holding {
+        let session_id = SessionId::new("s").unwrap();
+        let task_id = TaskId::new("t").unwrap();
+        Holding {
+            task: TaskKey { session_id, task_id },
+            run_id: RunId(Uuid::now_v7()),
+            attempt_id: AttemptId(Uuid::now_v7()),
+            fencing_token: 3,
+            lease_ms,
+        }
+    }
+
+    fn said(held: &Holding, lease_ms: Option<u64>) -> Said {
+        Said { attempt_id: held.attempt_id, lease_ms, cancel_requested: true, error: None }
+    }
+
+    #[test]
+    fn pulses_stand_in_the_order_of_what_was_held() {
+        let held = [holding(9), holding(9), holding(9)];
+        let mut roll = Roll::of(&held);
+        roll.take(said(&held[2], Some(9)));
+        roll.take(said(&held[0], None));
+        roll.take(said(&holding(9), Some(9)));
+        assert_eq!(roll.missing, 1);
+        assert!(matches!(&roll.pulses[0], Pulse::Lost(no) if no.code == Code::StaleAttempt));
+        assert_eq!(roll.pulses[1], Pulse::Unknown);
+        assert_eq!(roll.pulses[2], Pulse::Renewed { cancel_requested: true });
+    }
+
+    #[test]
+    fn a_second_word_on_an_attempt_changes_nothing() {
+        let held = [holding(9)];
+        let mut roll = Roll::of(&held);
+        roll.take(said(&held[0], Some(9)));
+        roll.take(said(&held[0], None));
+        assert_eq!(roll.pulses, [Pulse::Renewed { cancel_requested: true }]);
+    }
+
+    #[test]
+    fn a_heartbeat_leaves_time_for_another() {
+        assert_eq!(patience(&[holding(60_000), holding(30_000)]), ANSWERS);
+        assert_eq!(patience(&[holding(60_000), holding(1_200)]), Duration::from_millis(200));
+    }
+}

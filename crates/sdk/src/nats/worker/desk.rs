@@ -1,0 +1,266 @@
+//! What a worker knows of the nodes: links, who owns what, who is hungry, and what each is owed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use smol_str::SmolStr;
+use tenure_ports::bus::{Credit, Delivery};
+use tenure_wire::bus::node::Alive;
+use tenure_wire::bus::worker::{Deliveries, Delivery as Sent, Room};
+
+use super::link::{Came, Link};
+use super::share::shares;
+use crate::clock::Moment;
+
+/// A node that says nothing for so long has no part of the room.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// A node drops a worker that says nothing for 5 s: then there is no link any more.
+const MUTE: Duration = Duration::from_millis(4_500);
+
+/// Room is stated at least so often.
+const RESTATED: Duration = Duration::from_secs(2);
+
+/// A node is hungry for so long after it said so.
+const HUNGER: Duration = Duration::from_secs(1);
+
+/// A node that was not heard of for so long is forgotten with its counts.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// Hellos come no faster than this, and as often as this while there is no node.
+const HELLOS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
+
+/// Names of earlier links that are remembered: what still comes on one is late.
+const LINKS_KEPT: usize = 8;
+
+/// The worker's side of all its links.
+#[derive(Debug)]
+pub(super) struct Desk {
+    nodes: BTreeMap<SmolStr, Node>,
+    /// The room there is, as its pool last said.
+    credit: Credit,
+    /// Grants and Runs that were handed to the pool.
+    handed: u64,
+    owners: BTreeMap<u32, SmolStr>,
+    began: Moment,
+    last_hello: Option<Moment>,
+    wants_hello: bool,
+    has_left: bool,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// Kept while the node is silent: it may go on where it was.
+    link: Option<Link>,
+    /// Whether the link is in use.
+    is_linked: bool,
+    past: VecDeque<SmolStr>,
+    heard: Moment,
+    spoken: Moment,
+    hungry: Option<Moment>,
+}
+
+impl Desk {
+    pub(super) fn new(now: Moment) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            credit: Credit { free: 0, seen: 0, number: 0 },
+            handed: 0,
+            owners: BTreeMap::new(),
+            began: now,
+            last_hello: None,
+            wants_hello: true,
+            has_left: false,
+        }
+    }
+
+    /// Nothing more is said to anybody.
+    pub(super) fn leave(&mut self) {
+        self.has_left = true;
+        self.nodes.values_mut().for_each(|node| node.is_linked = false);
+    }
+
+    /// Takes what the pool says of its room; an older word that comes later says nothing.
+    pub(super) fn note(&mut self, credit: Credit) {
+        if credit.number > self.credit.number {
+            self.credit = credit;
+        }
+    }
+
+    /// Takes a batch from a node, and answers with what is new in it.
+    pub(super) fn take(&mut self, now: Moment, batch: Deliveries) -> Vec<Delivery> {
+        if self.has_left {
+            return Vec::new(); // Unheard of, what is in it goes to another worker.
+        }
+        let node = self.nodes.entry(batch.node).or_insert_with(|| Node::new(now));
+        let Some(link) = node.link_named(batch.link, now) else { return Vec::new() };
+        let Came::After(known) = link.came(batch.first, batch.deliveries.len()) else {
+            return Vec::new();
+        };
+        let new = batch.deliveries.into_iter().skip(known);
+        let new: Vec<Delivery> = new.filter_map(delivery).collect();
+        for _ in new.iter().filter(|one| uses_room(one)) {
+            link.used_room();
+            self.handed += 1;
+        }
+        new
+    }
+
+    /// Takes what a node says of itself.
+    pub(super) fn alive(&mut self, now: Moment, alive: Alive) {
+        self.owners.retain(|_, owner| *owner != alive.node);
+        self.owners.extend(alive.owned.into_iter().map(|one| (one, alive.node.clone())));
+        let node = self.nodes.entry(alive.node).or_insert_with(|| Node::new(now));
+        node.heard = now;
+        self.wants_hello |= !node.is_linked;
+    }
+
+    /// A node has work that waits for room.
+    pub(super) fn hungry(&mut self, now: Moment, node: &str) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.hungry = Some(now);
+        }
+    }
+
+    /// Every node is asked for a link again.
+    pub(super) fn want_hello(&mut self) {
+        self.wants_hello = true;
+    }
+
+    /// What was to be said to a node could not be: it may have dropped this worker meanwhile.
+    pub(super) fn unsaid(&mut self, node: &str) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.is_linked = false;
+        }
+        self.wants_hello = true;
+    }
+
+    /// Whether it is time to ask for links; then it counts as done.
+    pub(super) fn says_hello(&mut self, now: Moment) -> bool {
+        let none = !self.nodes.values().any(|node| node.is_linked);
+        let since = self.last_hello.map(|last| now.since(&last));
+        let due = match since {
+            _ if self.has_left => false,
+            None => true,
+            Some(since) => (self.wants_hello && since >= HELLOS.0) || (none && since >= HELLOS.1),
+        };
+        if due {
+            self.last_hello = Some(now);
+            self.wants_hello = false;
+        }
+        due
+    }
+
+    /// Gives up links on which one side has been silent for too long.
+    pub(super) fn sweep(&mut self, now: Moment) {
+        for node in self.nodes.values_mut().filter(|node| node.is_linked) {
+            let silent = now.since(&node.heard) >= SILENT;
+            let mute = now.since(&node.spoken) >= MUTE;
+            if silent || mute {
+                node.is_linked = false;
+                self.wants_hello |= mute;
+            }
+        }
+        self.nodes.retain(|_, node| node.is_linked || now.since(&node.heard) < FORGOTTEN);
+    }
+
+    /// What is to be said now, to which nodes.
+    pub(super) fn rooms(&mut self, now: Moment) -> Vec<(SmolStr, Room)> {
+        let parts = self.parts(now);
+        let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
+        let mut rooms = Vec::new();
+        for ((name, node), free) in linked.zip(parts) {
+            let due = now.since(&node.spoken) >= RESTATED;
+            if let Some(room) = node.room(now, free, due) {
+                rooms.push((name.clone(), room));
+            }
+        }
+        rooms
+    }
+
+    /// The room to go with reports to the owner of a partition.
+    pub(super) fn room_for_owner(&mut self, now: Moment, partition: u32) -> Option<Room> {
+        let owner = self.owners.get(&partition)?;
+        let parts = self.parts(now);
+        let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
+        let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == owner);
+        let ((_, node), free) = mine.next()?;
+        node.room(now, free, true)
+    }
+
+    /// The part of each linked node, in their order.
+    fn parts(&self, now: Moment) -> Vec<u64> {
+        // What was handed over and is not taken yet is room that the pool still counts as free.
+        let untaken = self.handed.saturating_sub(self.credit.seen);
+        let free = self.credit.free.saturating_sub(untaken);
+        let linked = self.nodes.values().filter(|node| node.is_linked);
+        let hungry: Vec<bool> = linked.map(|node| node.is_hungry(now)).collect();
+        let turn = now.since(&self.began).as_secs() / RESTATED.as_secs();
+        shares(free, &hungry, turn)
+    }
+}
+
+impl Node {
+    fn new(now: Moment) -> Self {
+        let past = VecDeque::new();
+        Self { link: None, is_linked: false, past, heard: now, spoken: now, hungry: None }
+    }
+
+    /// The link of this name, which is in use from now on; none if another took its place before.
+    fn link_named(&mut self, name: SmolStr, now: Moment) -> Option<&mut Link> {
+        if self.past.contains(&name) {
+            return None;
+        }
+        self.heard = now;
+        let was_linked = std::mem::replace(&mut self.is_linked, true);
+        if !was_linked {
+            self.spoken = now;
+        }
+        let is_another = self.link.as_ref().is_none_or(|link| *link.name() != name);
+        if is_another && let Some(old) = self.link.replace(Link::new(name)) {
+            self.past.push_back(old.name().clone());
+            if self.past.len() > LINKS_KEPT {
+                self.past.pop_front();
+            }
+        }
+        let link = self.link.as_mut()?;
+        if !was_linked {
+            link.owe();
+        }
+        Some(link)
+    }
+
+    fn is_hungry(&self, now: Moment) -> bool {
+        self.hungry.is_some_and(|said| now.since(&said) < HUNGER)
+    }
+
+    fn room(&mut self, now: Moment, free: u64, anyway: bool) -> Option<Room> {
+        let link = self.link.as_mut()?;
+        if !anyway && !link.has_news(free) {
+            return None;
+        }
+        self.spoken = now;
+        Some(link.room(free))
+    }
+}
+
+fn uses_room(delivery: &Delivery) -> bool {
+    matches!(delivery, Delivery::Grant(_) | Delivery::Run(_))
+}
+
+/// A message as its pool takes it; none if it says nothing known.
+fn delivery(sent: Sent) -> Option<Delivery> {
+    match sent {
+        Sent { grant: Some(claim), .. } => Some(Delivery::Grant(claim)),
+        Sent { run: Some(run), .. } => Some(Delivery::Run(run)),
+        Sent { cancel_requested: Some(attempt), .. } => Some(Delivery::CancelRequested(attempt)),
+        Sent { lost: Some(attempt), .. } => Some(Delivery::Lost(attempt)),
+        Sent { grant: None, run: None, cancel_requested: None, lost: None } => {
+            tracing::debug!("a delivery that says nothing known was passed over");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+use tenure_core::id::AttemptId;
+use tenure_wire::bus::V;
+use uuid::Uuid;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn a_desk() -> (Desk, Moment) {
+    let now = Moment::now();
+    (Desk::new(now), now)
+}
+
+/// A batch of `count` signals: they use no room.
+fn batch(node: &str, link: &str, first: u64, count: usize) -> Deliveries {
+    let lost = || Sent { lost: Some(AttemptId(Uuid::now_v7())), ..Sent::default() };
+    let deliveries = (0..count).map(|_| lost()).collect();
+    Deliveries { v: V, node: node.into(), link: link.into(), first, deliveries }
+}
+
+fn alive(node: &str, owned: &[u32]) -> Alive {
+    Alive { v: V, node: node.into(), partitions: 4, owned: owned.to_vec() }
+}
+
+fn credit(free: u64, number: u64) -> Credit {
+    Credit { free, seen: 0, number }
+}
+
+fn said(rooms: Vec<(SmolStr, Room)>) -> Vec<(String, u64)> {
+    rooms.into_iter().map(|(node, room)| (node.to_string(), room.free)).collect()
+}
+
+#[test]
+fn room_is_shared_among_linked_nodes_and_said_once() {
+    let (mut desk, now) = a_desk();
+    desk.note(credit(9, 1));
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.take(now, batch("b", "m", 1, 0));
+    assert_eq!(said(desk.rooms(now)), [("a".into(), 5), ("b".into(), 4)]);
+    assert_eq!(said(desk.rooms(now)), []);
+    desk.note(credit(7, 2));
+    assert_eq!(said(desk.rooms(now)), [("a".into(), 4), ("b".into(), 3)]);
+}
+
+#[test]
+fn an_older_word_on_room_says_nothing() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.note(credit(3, 2));
+    desk.note(credit(9, 1));
+    assert_eq!(said(desk.rooms(now)), [("a".into(), 3)]);
+}
+
+#[test]
+fn room_moves_to_the_hungry_node_and_back() {
+    let (mut desk, now) = a_desk();
+    desk.note(credit(8, 1));
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.take(now, batch("b", "m", 1, 0));
+    desk.rooms(now);
+    desk.hungry(now, "b");
+    assert_eq!(said(desk.rooms(now)), [("a".into(), 1), ("b".into(), 7)]);
+    assert_eq!(said(desk.rooms(now + SECOND)), [("a".into(), 4), ("b".into(), 4)]);
+}
+
+#[test]
+fn room_is_restated_before_a_node_drops_the_worker() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.rooms(now);
+    assert_eq!(said(desk.rooms(now + SECOND)), []);
+    assert_eq!(said(desk.rooms(now + RESTATED)), [("a".into(), 0)]);
+}
+
+#[test]
+fn a_batch_that_was_handed_over_is_not_room_any_more() {
+    let (mut desk, now) = a_desk();
+    desk.note(credit(4, 1));
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.handed = 3;
+    assert_eq!(said(desk.rooms(now)), [("a".into(), 1)], "the pool has seen none of the three");
+    desk.note(Credit { free: 1, seen: 3, number: 2 });
+    assert_eq!(said(desk.rooms(now)), [], "it has taken them by now: the same room");
+}
+
+#[test]
+fn a_gap_is_answered_and_a_repeat_is_passed_over() {
+    let (mut desk, now) = a_desk();
+    assert_eq!(desk.take(now, batch("a", "l", 1, 2)).len(), 2);
+    assert_eq!(desk.rooms(now)[0].1.got, 2);
+    assert!(desk.take(now, batch("a", "l", 4, 1)).is_empty());
+    assert_eq!(desk.rooms(now)[0].1.got, 2, "said at once");
+    assert_eq!(desk.take(now, batch("a", "l", 2, 3)).len(), 2);
+    assert_eq!(desk.rooms(now)[0].1.got, 4);
+}
+
+#[test]
+fn another_link_begins_anew_and_the_old_one_is_over() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, batch("a", "l", 1, 3));
+    assert_eq!(desk.take(now, batch("a", "m", 1, 1)).len(), 1);
+    let room = desk.rooms(now).remove(0).1;
+    assert_eq!((room.link.as_str(), room.number, room.got), ("m", 1, 1));
+    assert!(desk.take(now, batch("a", "l", 4, 1)).is_empty(), "it was sent before");
+    assert_eq!(said(desk.rooms(now)), []);
+}
+
+#[test]
+fn the_owner_of_a_partition_hears_of_room_with_reports() {
+    let (mut desk, now) = a_desk();
+    desk.note(credit(5, 1));
+    desk.alive(now, alive("a", &[0, 2]));
+    assert!(desk.room_for_owner(now, 0).is_none(), "there is no link");
+    desk.take(now, batch("a", "l", 1, 0));
+    assert_eq!(desk.room_for_owner(now, 2).unwrap().free, 5);
+    assert!(desk.room_for_owner(now, 1).is_none(), "nobody owns it");
+    assert_eq!(said(desk.rooms(now)), [], "it went with the reports");
+    desk.alive(now, alive("b", &[2]));
+    assert!(desk.room_for_owner(now, 2).is_none(), "another has it now");
+    desk.alive(now, alive("a", &[2]));
+    assert!(desk.room_for_owner(now, 0).is_none(), "it was given up");
+}
+
+#[test]
+fn hellos_go_until_there_is_a_link_and_not_too_often() {
+    let (mut desk, now) = a_desk();
+    assert!(desk.says_hello(now));
+    assert!(!desk.says_hello(now + SECOND), "nobody is there");
+    desk.alive(now + SECOND, alive("a", &[]));
+    assert!(desk.says_hello(now + SECOND));
+    desk.alive(now + SECOND, alive("b", &[]));
+    assert!(!desk.says_hello(now + SECOND), "one has just gone");
+    assert!(desk.says_hello(now + 2 * SECOND));
+    desk.take(now + 2 * SECOND, batch("a", "l", 1, 0));
+    desk.alive(now + 4 * SECOND, alive("a", &[]));
+    assert!(!desk.says_hello(now + 9 * SECOND));
+}
+
+#[test]
+fn a_silent_node_has_no_part_until_it_goes_on_where_it_was() {
+    let (mut desk, now) = a_desk();
+    desk.note(credit(4, 1));
+    desk.take(now, batch("a", "l", 1, 3));
+    let mut then = now;
+    while then.since(&now) < SILENT {
+        desk.rooms(then);
+        then = then + SECOND;
+        desk.sweep(then);
+    }
+    assert_eq!(said(desk.rooms(then)), []);
+    assert_eq!(desk.take(then, batch("a", "l", 4, 1)).len(), 1, "the same link, no gap");
+    assert_eq!(desk.rooms(then)[0].1.got, 4);
+}
+
+#[test]
+fn a_worker_that_was_stopped_asks_for_links_again() {
+    let (mut desk, now) = a_desk();
+    desk.says_hello(now);
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.rooms(now);
+    let later = now + MUTE;
+    desk.sweep(later);
+    assert_eq!(said(desk.rooms(later)), []);
+    assert!(desk.says_hello(later));
+}
+
+#[test]
+fn who_has_left_says_and_takes_nothing() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, batch("a", "l", 1, 0));
+    desk.leave();
+    assert!(desk.take(now, batch("a", "l", 1, 1)).is_empty());
+    assert!(!desk.says_hello(now + 60 * SECOND));
+    assert_eq!(said(desk.rooms(now + 60 * SECOND)), []);
+}

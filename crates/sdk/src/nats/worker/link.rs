@@ -1,0 +1,143 @@
+//! A link with one node: what came on it, and what was said of the room on it.
+
+use smol_str::SmolStr;
+use tenure_wire::bus::V;
+use tenure_wire::bus::worker::Room;
+
+/// The counts of a link. They begin anew with its name (mechanisms 8).
+#[derive(Debug)]
+pub(super) struct Link {
+    name: SmolStr,
+    /// Number of the next delivery.
+    next: u64,
+    /// Grants and Runs that came.
+    seen: u64,
+    /// Statements of room so far.
+    said: u64,
+    /// Free room, as it was last stated.
+    free: u64,
+    /// The node does not know all of this yet.
+    owes: bool,
+}
+
+/// What is to be done with a batch of deliveries.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Handled but for so many at its front, which came before.
+    After(usize),
+    /// Dropped: some before it are missing, and all come again when the node learns that.
+    Early,
+}
+
+impl Link {
+    pub(super) fn new(name: SmolStr) -> Self {
+        Self { name, next: 1, seen: 0, said: 0, free: 0, owes: true }
+    }
+
+    pub(super) fn name(&self) -> &SmolStr {
+        &self.name
+    }
+
+    /// Judges a batch, and takes note of it.
+    pub(super) fn came(&mut self, first: u64, count: usize) -> Came {
+        if first > self.next {
+            self.owes = true;
+            return Came::Early;
+        }
+        self.owes |= count > 0;
+        let before = self.next - first;
+        self.next = self.next.max(first.saturating_add(count as u64));
+        Came::After(usize::try_from(before).map_or(count, |before| before.min(count)))
+    }
+
+    /// One of them uses room.
+    pub(super) fn used_room(&mut self) {
+        self.seen += 1;
+    }
+
+    /// The node shall hear how it is, even if nothing has changed.
+    pub(super) fn owe(&mut self) {
+        self.owes = true;
+    }
+
+    /// Whether the node knows less than this.
+    pub(super) fn has_news(&self, free: u64) -> bool {
+        self.owes || self.free != free
+    }
+
+    /// States the room.
+    pub(super) fn room(&mut self, free: u64) -> Room {
+        self.said += 1;
+        self.free = free;
+        self.owes = false;
+        Room {
+            v: V,
+            link: self.name.clone(),
+            number: self.said,
+            free,
+            seen: self.seen,
+            got: self.next - 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        Link::new("l".into())
+    }
+
+    #[test]
+    fn what_comes_in_order_is_handled_whole() {
+        let mut link = link();
+        assert_eq!(link.came(1, 2), Came::After(0));
+        assert_eq!(link.came(3, 1), Came::After(0));
+        assert_eq!(link.room(0).got, 3);
+    }
+
+    #[test]
+    fn what_came_before_is_passed_over() {
+        let mut link = link();
+        link.came(1, 3);
+        assert_eq!(link.came(2, 4), Came::After(2), "two of four are known");
+        assert_eq!(link.came(1, 3), Came::After(3), "all of it is known");
+        assert_eq!(link.room(0).got, 5, "an old batch takes nothing back");
+    }
+
+    #[test]
+    fn a_gap_drops_the_batch_and_says_what_came() {
+        let mut link = link();
+        link.came(1, 2);
+        link.room(4);
+        assert_eq!(link.came(4, 1), Came::Early);
+        assert!(link.has_news(4), "the node learns of it at once");
+        assert_eq!(link.room(4).got, 2);
+        assert_eq!(link.came(3, 2), Came::After(0), "and sends everything again");
+    }
+
+    #[test]
+    fn statements_rise_and_say_the_window() {
+        let mut link = link();
+        link.came(1, 3);
+        link.used_room();
+        link.used_room();
+        let first = link.room(6);
+        assert_eq!((first.number, first.free, first.seen, first.got), (1, 6, 2, 3));
+        assert_eq!(link.room(6).number, 2);
+    }
+
+    #[test]
+    fn nothing_new_needs_no_statement() {
+        let mut link = link();
+        assert!(link.has_news(0), "a new link knows nothing");
+        link.room(5);
+        assert!(!link.has_news(5));
+        assert!(link.has_news(4));
+        link.came(1, 0);
+        assert!(!link.has_news(5), "an empty batch says that the link is there");
+        link.came(1, 1);
+        assert!(link.has_news(5));
+    }
+}

@@ -1,0 +1,236 @@
+//! The loops of a worker: what comes from nodes, what is said to them, reports on their way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Subscriber;
+use futures::StreamExt as _;
+use futures::stream::select;
+use smol_str::SmolStr;
+use tenure_core::id::PoolId;
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::Delivery;
+use tenure_wire::bus::node::{Alive, Hungry};
+use tenure_wire::bus::subject::{ROOT, WorkerName};
+use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
+use tenure_wire::bus::{V, decode, encode};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+use super::Inner;
+use super::outbox::{Item, outcomes};
+use crate::clock::Moment;
+use crate::nats::connect::Asked;
+
+/// What is said of room waits so long for more of it.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Links are looked after this often if nothing happens.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Listens, then asks every node for a link: nobody answers into nothing.
+pub(super) async fn start(
+    inner: &Arc<Inner>,
+    name: &WorkerName,
+) -> Result<(AbortHandle, UnboundedReceiver<Delivery>), Rejection> {
+    let connection = &inner.connection;
+    let sent = connection.subscribe(format!("{}.d.*", connection.inbox())).await?;
+    let alive = connection.subscribe(format!("{ROOT}.node.*.alive")).await?;
+    let hungry = connection.subscribe(format!("{ROOT}.node.*.hungry")).await?;
+    let (to_pool, deliveries) = unbounded_channel();
+    let mut loops = JoinSet::new();
+    loops.spawn(take_deliveries(Arc::clone(inner), sent, to_pool));
+    loops.spawn(take_news(Arc::clone(inner), alive, hungry, name.pool.clone()));
+    loops.spawn(speak(Arc::clone(inner)));
+    loops.spawn(send_reports(Arc::clone(inner)));
+    Ok((tokio::spawn(supervise(loops)).abort_handle(), deliveries))
+}
+
+/// Half a worker would hold leases and do nothing: one loop ends all, and with them the channel to
+/// the pool.
+async fn supervise(mut loops: JoinSet<()>) {
+    if let Some(ended) = loops.join_next().await {
+        tracing::error!(?ended, "a loop of the worker ended; it gets no more work");
+    }
+}
+
+async fn take_deliveries(
+    inner: Arc<Inner>,
+    mut sent: Subscriber,
+    to_pool: UnboundedSender<Delivery>,
+) {
+    while let Some(message) = sent.next().await {
+        let batch = match decode::<Deliveries>(&message.payload) {
+            Ok(batch) => batch,
+            Err(bad) => {
+                tracing::warn!(subject = %message.subject, %bad, "deliveries were dropped");
+                continue;
+            }
+        };
+        for one in inner.desk.lock().take(Moment::now(), batch) {
+            drop(to_pool.send(one)); // The pool may have gone: then nodes soon hear that.
+        }
+        inner.room.notify_one();
+    }
+}
+
+async fn take_news(inner: Arc<Inner>, alive: Subscriber, hungry: Subscriber, pool: PoolId) {
+    let mut news = select(alive, hungry);
+    while let Some(message) = news.next().await {
+        let read = if message.subject.ends_with(".alive") {
+            decode(&message.payload).map(|alive| inner.take_alive(alive))
+        } else {
+            decode(&message.payload).map(|hungry| inner.take_hungry(&hungry, &pool))
+        };
+        if let Err(bad) = read {
+            tracing::warn!(subject = %message.subject, %bad, "a node's word was passed over");
+        }
+    }
+}
+
+/// States room where it is due, and asks for links where there are none.
+async fn speak(inner: Arc<Inner>) {
+    let mut connects = inner.connection.connects();
+    connects.mark_unchanged();
+    loop {
+        tokio::select! {
+            () = inner.room.notified() => sleep(GATHER).await,
+            () = sleep(TICK) => {}
+            // Whatever was sent meanwhile is lost, and some nodes may have given this worker up.
+            () = changed(&mut connects) => inner.desk.lock().want_hello(),
+        }
+        let (hello, rooms) = inner.what_to_say();
+        if hello {
+            inner.say_hello().await;
+        }
+        for (node, room) in rooms {
+            inner.state(&node, &room).await;
+        }
+    }
+}
+
+async fn changed(connects: &mut watch::Receiver<u64>) {
+    if connects.changed().await.is_err() {
+        std::future::pending::<()>().await; // The connection is closed for good.
+    }
+}
+
+/// Sends reports in the order in which they were made, per partition.
+async fn send_reports(inner: Arc<Inner>) {
+    loop {
+        inner.reports.notified().await;
+        tokio::task::yield_now().await; // Whoever reports at the same time goes with it.
+        while let Some((partition, items)) = inner.next_reports() {
+            inner.send(partition, items).await;
+        }
+    }
+}
+
+impl Inner {
+    fn take_alive(&self, alive: Alive) {
+        let partitions = alive.partitions;
+        self.desk.lock().alive(Moment::now(), alive);
+        let is_new = self.partitions.send_if_modified(|known| {
+            let is_new = *known == 0 && partitions > 0;
+            *known = if is_new { partitions } else { *known };
+            is_new
+        });
+        if is_new {
+            self.outbox.lock().place(partitions);
+            self.reports.notify_one();
+        }
+        self.room.notify_one();
+    }
+
+    fn take_hungry(&self, hungry: &Hungry, pool: &PoolId) {
+        if hungry.pool == *pool {
+            self.desk.lock().hungry(Moment::now(), &hungry.node);
+            self.room.notify_one();
+        }
+    }
+
+    fn what_to_say(&self) -> (bool, Vec<(SmolStr, Room)>) {
+        let now = Moment::now();
+        let mut desk = self.desk.lock();
+        desk.sweep(now);
+        (desk.says_hello(now), desk.rooms(now))
+    }
+
+    async fn say_hello(&self) {
+        let hello = Hello { v: V, handlers: self.handlers.clone() };
+        if let Err(refused) = self.connection.tell(format!("{}.hello", self.root), &hello).await {
+            tracing::debug!(%refused, "nobody was asked for a link");
+            self.desk.lock().want_hello();
+        }
+    }
+
+    async fn state(&self, node: &str, room: &Room) {
+        let subject = format!("{}.node.{node}", self.root);
+        if let Err(refused) = self.connection.tell(subject, room).await {
+            tracing::debug!(node, %refused, "a node did not learn of room");
+            self.desk.lock().unsaid(node);
+        }
+    }
+
+    fn next_reports(&self) -> Option<(u32, Vec<Item>)> {
+        self.outbox.lock().next()
+    }
+
+    async fn send(self: &Arc<Self>, partition: u32, items: Vec<Item>) {
+        let room = self.desk.lock().room_for_owner(Moment::now(), partition);
+        let (reports, senders): (Vec<_>, Vec<_>) = items
+            .into_iter()
+            .map(|Item { task, report, bytes, alone, waiter }| {
+                (report, (task, bytes, alone, waiter))
+            })
+            .unzip();
+        let message = Reports { v: V, room, reports };
+        let asked = self.ask(partition, &message).await;
+        let items = message.reports.into_iter().zip(senders);
+        let items = items
+            .map(|(report, (task, bytes, alone, waiter))| Item {
+                task,
+                report,
+                bytes,
+                alone,
+                waiter,
+            })
+            .collect();
+        let inner = Arc::clone(self);
+        tokio::spawn(async move {
+            let answer = match asked {
+                Ok(asked) => asked.answer::<Reported>().await,
+                Err(refused) => Err(refused),
+            };
+            inner.settle(partition, items, answer);
+        });
+    }
+
+    async fn ask(&self, partition: u32, message: &Reports) -> Result<Asked, Rejection> {
+        let subject = format!("{}.report.{partition}", self.root);
+        let within = self.connection.request_timeout();
+        self.connection.ask(subject, encode(message)?.into(), within).await
+    }
+
+    /// Tells everybody what became of a report.
+    fn settle(&self, partition: u32, items: Vec<Item>, answer: Result<Reported, Rejection>) {
+        let mut outbox = self.outbox.lock();
+        outbox.answered(partition);
+        match answer {
+            // One report that cannot be taken must not cost the others: each is judged alone.
+            Err(refused) if items.len() > 1 && refused.code == Code::ValidationError => {
+                items.into_iter().for_each(|item| outbox.push(Item { alone: true, ..item }));
+            }
+            answer => {
+                let outcomes = outcomes(answer, items.len());
+                for (item, outcome) in items.into_iter().zip(outcomes) {
+                    drop(item.waiter.send(outcome)); // Nobody may care any more.
+                }
+            }
+        }
+        drop(outbox);
+        self.reports.notify_one();
+    }
+}

@@ -1,0 +1,307 @@
+//! A worker's end of the bus over NATS.
+//!
+//! ```text
+//!            deliveries        ┌───────┐ grants, signals
+//!  nodes ─────────────────────►│ Desk  │────────────────► the pool
+//!        ◄─ room, hello ───────│ links │◄──────────────── credits
+//!                              └───────┘
+//!        ◄─ reports, by partition ── Outbox ◄──────────── reports
+//! ```
+//!
+//! [`Desk`] and [`Outbox`] decide without waiting for anything; the loops carry it out. What nodes
+//! send on a link is numbered: a gap drops what came behind it, and the statement of room that
+//! follows at once says what is missing.
+
+mod beat;
+mod desk;
+mod link;
+mod loops;
+mod outbox;
+mod share;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tenure_core::Rejection;
+use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::id::{AgentId, CommandId, HandlerName, RunId, StepId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::view::{ClaimResult, RunOffer, StepPage};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::subject::WorkerName;
+use tenure_wire::bus::worker::{Bye, Claim, Query, Report, Word};
+use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::AbortHandle;
+
+use self::desk::Desk;
+use self::outbox::{Item, Outbox};
+use super::connect::Connection;
+use super::patience::{Patience, unavailable};
+use crate::clock::Moment;
+
+/// How long a worker looks for a Step or claims one before it lets the Run go.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest report: room for what goes around it is left.
+const REPORT_MAX: usize = MESSAGE_MAX - 4096;
+
+/// A worker that is connected over NATS. Dropping it leaves the pool.
+pub struct NatsWorker {
+    inner: Arc<Inner>,
+    loops: AbortHandle,
+}
+
+/// What the loops share.
+struct Inner {
+    connection: Connection,
+    agent: AgentId,
+    /// What all subjects of this worker begin with.
+    root: String,
+    handlers: Option<Vec<HandlerName>>,
+    desk: Mutex<Desk>,
+    outbox: Mutex<Outbox>,
+    /// Partitions of the cluster; 0 while nobody has said.
+    partitions: watch::Sender<u32>,
+    /// A node may not know how much room there is.
+    room: Notify,
+    /// A report waits, or may go now.
+    reports: Notify,
+}
+
+impl fmt::Debug for NatsWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsWorker").field("agent", &self.inner.agent).finish_non_exhaustive()
+    }
+}
+
+impl NatsWorker {
+    /// Joins a pool: every node is asked for a link, and gives work as soon as it hears of room.
+    /// The connection's inbox is the worker's ([`WorkerName::inbox`]).
+    ///
+    /// # Errors
+    /// `unavailable` without a connection; `validation_error` if the inbox is another's.
+    pub async fn join(
+        connection: Connection,
+        name: &WorkerName,
+        handlers: Option<Vec<HandlerName>>,
+    ) -> Result<(Self, UnboundedReceiver<Delivery>), Rejection> {
+        if connection.inbox() != name.inbox() {
+            let message = "the connection was opened with the inbox of somebody else";
+            return Err(Rejection::invalid("inbox", message));
+        }
+        let inner = Arc::new(Inner {
+            connection,
+            agent: name.agent()?,
+            root: name.root(),
+            handlers,
+            desk: Mutex::new(Desk::new(Moment::now())),
+            outbox: Mutex::default(),
+            partitions: watch::Sender::new(0),
+            room: Notify::new(),
+            reports: Notify::new(),
+        });
+        let (loops, deliveries) = loops::start(&inner, name).await?;
+        Ok((Self { inner, loops }, deliveries))
+    }
+
+    /// Leaves the pool: nothing more comes. What is in hand can still be reported.
+    ///
+    /// # Errors
+    /// `unavailable`: nodes notice by themselves then, after some seconds.
+    pub async fn leave_pool(&self) -> Result<(), Rejection> {
+        self.inner.leave().await
+    }
+
+    fn tell(&self, task: TaskKey, run_id: RunId, word: Word, room: Option<Credit>) -> Answering {
+        if let Some(room) = room {
+            self.credit(room);
+        }
+        let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
+        let report = Report { session_id, task_id, run_id, word };
+        match encode(&report).map(|body| body.len()) {
+            Ok(bytes) if bytes <= REPORT_MAX => Answering(Ok(self.enqueue(task, report, bytes))),
+            Ok(bytes) => Answering(Err(Some(too_long(bytes)))),
+            Err(bad) => Answering(Err(Some(bad.into()))),
+        }
+    }
+
+    fn enqueue(
+        &self,
+        task: TaskKey,
+        report: Report,
+        bytes: usize,
+    ) -> oneshot::Receiver<Result<Recorded, Rejection>> {
+        let (waiter, answer) = oneshot::channel();
+        let item = Item { task, report, bytes, alone: false, waiter };
+        self.inner.outbox.lock().push(item);
+        self.inner.reports.notify_one();
+        answer
+    }
+}
+
+impl Drop for NatsWorker {
+    fn drop(&mut self) {
+        self.loops.abort();
+        let inner = Arc::clone(&self.inner);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { inner.leave().await });
+        }
+    }
+}
+
+impl Inner {
+    async fn leave(&self) -> Result<(), Rejection> {
+        self.desk.lock().leave();
+        self.connection.tell(format!("{}.bye", self.root), &Bye { v: V }).await
+    }
+
+    /// Asks the owner of a Task's partition until it answers, for a while.
+    async fn ask_owner<T: DeserializeOwned>(
+        &self,
+        verb: &str,
+        task: &TaskKey,
+        body: Result<Vec<u8>, BadMessage>,
+    ) -> Result<T, Rejection> {
+        let body = Bytes::from(body?);
+        let mut patience = Patience::of(PATIENCE);
+        loop {
+            let within = patience.for_a_try(self.connection.request_timeout());
+            let answer = match self.subject_for(verb, task, within).await {
+                Ok(subject) => self.connection.request(subject, body.clone(), within).await,
+                Err(refused) => Err(refused),
+            };
+            match answer {
+                Err(refused) if patience.outlasts(&refused).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn subject_for(
+        &self,
+        verb: &str,
+        task: &TaskKey,
+        within: Duration,
+    ) -> Result<String, Rejection> {
+        let mut partitions = self.partitions.subscribe();
+        let known = tokio::time::timeout(within, partitions.wait_for(|count| *count > 0)).await;
+        match known {
+            Ok(Ok(count)) => Ok(format!("{}.{verb}.{}", self.root, task.partition(*count))),
+            _ => Err(unavailable("no node has been heard of yet")),
+        }
+    }
+}
+
+fn too_long(bytes: usize) -> Rejection {
+    let message = format!("a report has {bytes} bytes, and {REPORT_MAX} is the most");
+    Rejection::invalid("report", message)
+}
+
+fn task_of(run: &RunOffer) -> TaskKey {
+    TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
+}
+
+/// Waits for what becomes of a report.
+#[derive(Debug)]
+pub struct Answering(Result<oneshot::Receiver<Result<Recorded, Rejection>>, Option<Rejection>>);
+
+impl Future for Answering {
+    type Output = Result<Recorded, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let lost = || unavailable("the report was not sent");
+        match &mut self.0 {
+            Ok(answer) => {
+                Pin::new(answer).poll(cx).map(|said| said.unwrap_or_else(|_| Err(lost())))
+            }
+            Err(refused) => Poll::Ready(Err(refused.take().unwrap_or_else(lost))),
+        }
+    }
+}
+
+impl WorkerPort for NatsWorker {
+    type Answer = Answering;
+
+    const HEARTBEATS_AT_ONCE: bool = true;
+
+    fn id(&self) -> &AgentId {
+        &self.inner.agent
+    }
+
+    fn credit(&self, credit: Credit) {
+        self.inner.desk.lock().note(credit);
+        self.inner.room.notify_one();
+    }
+
+    fn query(
+        &self,
+        run: &RunOffer,
+        offset: usize,
+    ) -> impl Future<Output = Result<StepPage, Rejection>> + Send + 'static {
+        let (inner, task, run_id) = (Arc::clone(&self.inner), task_of(run), run.run_id);
+        async move {
+            let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
+            let body = encode(&Query { v: V, session_id, task_id, run_id, offset });
+            inner.ask_owner("query", &task, body).await
+        }
+    }
+
+    fn claim(
+        &self,
+        run: &RunOffer,
+        step_id: &StepId,
+        command_id: &CommandId,
+    ) -> impl Future<Output = Result<ClaimResult, Rejection>> + Send + 'static {
+        let (inner, task) = (Arc::clone(&self.inner), task_of(run));
+        let body = encode(&Claim {
+            v: V,
+            command_id: command_id.clone(),
+            session_id: task.session_id.clone(),
+            task_id: task.task_id.clone(),
+            run_id: run.run_id,
+            step_id: step_id.clone(),
+        });
+        async move { inner.ask_owner("claim", &task, body).await }
+    }
+
+    fn leave(
+        &self,
+        run: &RunOffer,
+        declined: Option<ReasonInput>,
+        room: Option<Credit>,
+    ) -> Answering {
+        let word = match declined {
+            None => Word::EndRun { outcome: RunOutcome::Finished },
+            reason => Word::DeclineRun { reason },
+        };
+        self.tell(task_of(run), run.run_id, word, room)
+    }
+
+    fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Answering {
+        self.tell(held.task.clone(), held.run_id, Word::TaskUpdateStep(report), room)
+    }
+
+    fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Answering {
+        self.tell(held.task.clone(), held.run_id, Word::EndRun { outcome }, room)
+    }
+
+    fn release(&self, held: &Holding, room: Option<Credit>) -> Answering {
+        let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
+        let word = Word::ReleaseStep { attempt_id, fencing_token };
+        self.tell(held.task.clone(), held.run_id, word, room)
+    }
+
+    async fn heartbeat(&self, holdings: &[Holding]) -> Vec<Pulse> {
+        beat::heartbeat(&self.inner, holdings).await
+    }
+}

@@ -1,0 +1,378 @@
+//! Messages of the bus: the bytes of version 1, and what becomes of bytes that are none.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use rmpv::Value as Msg;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::command::{Command, RunOutcome, StepReport};
+use tenure_core::id::{AttemptId, RunId};
+use tenure_core::status::{Role, StepStatus};
+use tenure_core::view::{ClaimResult, QueryInput, RunOffer};
+use tenure_core::{Code, Rejection};
+use tenure_wire::bus::node::{Alive, Hungry};
+use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Welcome};
+use tenure_wire::bus::subject::{
+    ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
+};
+use tenure_wire::bus::worker::{
+    Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Pulse, Pulses, Query, Report,
+    ReportResult, Reported, Reports, Room, Word,
+};
+use tenure_wire::bus::{Answer, MESSAGE_MAX, V, decode, encode};
+use uuid::Uuid;
+
+fn run() -> RunId {
+    RunId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001))
+}
+
+fn attempt() -> AttemptId {
+    AttemptId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002))
+}
+
+fn claim() -> ClaimResult {
+    let claim = serde_json::json!({
+        "session_id": "s", "task_id": "t", "run_id": run(), "attempt_id": attempt(),
+        "ordinal": 1, "fencing_token": 4, "lease_expires_at": 1_700_000_030_000_i64,
+        "lease_ms": 30_000, "input_refs": [],
+        "step": {"step_id": "a", "title": "A", "summary": "", "depends_on_step_ids": [],
+                 "required": true, "worker_pool_id": "default", "handler": "noop",
+                 "input": {"content_type": "application/json", "data": "{\"n\":1}"}},
+    });
+    serde_json::from_value(claim).unwrap()
+}
+
+fn offer() -> RunOffer {
+    serde_json::from_value(serde_json::json!({
+        "session_id": "s", "task_id": "t", "run_id": run(), "worker_pool_id": "default",
+        "allowed_step_ids": ["a"],
+    }))
+    .unwrap()
+}
+
+fn room() -> Room {
+    Room { v: V, link: "n1-1".into(), number: 3, free: 60, seen: 5, got: 7 }
+}
+
+/// Reads what was written long ago, and writes the same now.
+fn golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &str, message: &T) {
+    golden_bytes(name, &encode(message).unwrap());
+    let read: T = decode(&encode(message).unwrap()).unwrap();
+    assert_eq!(read, *message, "{name}");
+}
+
+fn golden_bytes(name: &str, bytes: &[u8]) {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/bus-v1");
+    let file = dir.join(format!("{name}.msgpack"));
+    if std::env::var_os("TENURE_WRITE_GOLDEN").is_some() {
+        fs::create_dir_all(dir).unwrap();
+        fs::write(&file, bytes).unwrap();
+    }
+    let stored = fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    assert_eq!(stored, bytes, "{name}: the bytes of a message have changed");
+}
+
+/// CTRL-01
+#[test]
+fn the_bytes_of_every_message_stay_as_they_are() {
+    golden("hello", &Hello { v: V, handlers: Some(vec!["noop".parse().unwrap()]) });
+    golden("room", &room());
+    let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
+    let run_offer = Delivery { run: Some(offer().into()), ..Delivery::default() };
+    let stop = Delivery { cancel_requested: Some(attempt()), ..Delivery::default() };
+    let lost = Delivery { lost: Some(attempt()), ..Delivery::default() };
+    let deliveries = vec![grant, run_offer, stop, lost];
+    let (node, link) = ("n1".into(), "n1-1".into());
+    golden("deliveries", &Deliveries { v: V, node, link, first: 8, deliveries });
+    let report = |word| Report {
+        session_id: "s".parse().unwrap(),
+        task_id: "t".parse().unwrap(),
+        run_id: run(),
+        word,
+    };
+    let done = StepReport {
+        attempt_id: Some(attempt()),
+        fencing_token: Some(4),
+        status: Some(StepStatus::Completed),
+        ..StepReport::on("a".parse().unwrap())
+    };
+    let release = Word::ReleaseStep { attempt_id: attempt(), fencing_token: 4 };
+    let words = [
+        Word::TaskUpdateStep(done),
+        Word::EndRun { outcome: RunOutcome::Finished },
+        Word::DeclineRun { reason: None },
+        release,
+    ];
+    let reports = words.map(report).to_vec();
+    golden("reports", &Reports { v: V, room: Some(room()), reports });
+    let refused = Rejection::new(Code::StaleAttempt, "it is over").with("step_id", "a");
+    let good = ReportResult { version: Some(9), cancel_requested: true, error: None };
+    let bad = ReportResult { version: None, cancel_requested: false, error: Some(refused.clone()) };
+    golden("reported", &Answer::from(Ok(Reported { results: vec![good, bad] })));
+    let holding = Holding {
+        session_id: "s".parse().unwrap(),
+        task_id: "t".parse().unwrap(),
+        run_id: run(),
+        attempt_id: attempt(),
+        fencing_token: 4,
+    };
+    golden("heartbeat", &Heartbeat { v: V, holdings: vec![holding] });
+    let (attempt_id, cancel_requested) = (attempt(), false);
+    let renewed = Pulse { attempt_id, lease_ms: Some(30_000), cancel_requested, error: None };
+    let over = Pulse { attempt_id, lease_ms: None, cancel_requested, error: Some(refused.clone()) };
+    golden("pulses", &Answer::from(Ok(Pulses { pulses: vec![renewed, over] })));
+    let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
+    golden("query", &Query { v: V, session_id, task_id, run_id: run(), offset: 5 });
+    golden(
+        "claim",
+        &Claim {
+            v: V,
+            command_id: "c-1".parse().unwrap(),
+            session_id: "s".parse().unwrap(),
+            task_id: "t".parse().unwrap(),
+            run_id: run(),
+            step_id: "a".parse().unwrap(),
+        },
+    );
+    golden("alive", &Alive { v: V, node: "n1".into(), partitions: 8, owned: vec![0, 3] });
+    let pool = "default".parse().unwrap();
+    golden("hungry", &Hungry { v: V, node: "n1".into(), pool, wants: 12 });
+    golden("welcome", &Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8 })));
+    golden("refused", &Answer::<Welcome>::from(Err(refused)));
+    golden("committed", &Committed { v: V, version: 9, ended: None });
+}
+
+fn requests() -> Vec<(&'static str, Request)> {
+    let create = serde_json::from_value(serde_json::json!({
+        "task_id": "t", "title": "T", "summary": "",
+        "steps": [{"step_id": "a", "title": "A", "summary": "", "depends_on_step_ids": []}],
+    }));
+    let cancel = serde_json::from_value::<Command>(serde_json::json!({
+        "operation": "task_cancel",
+        "input": {"reason": {"message": "no longer wanted"}, "wait": false},
+    }));
+    let on = |ask| Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
+    vec![
+        ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
+        ("request-cancel", on(Ask::Command(Box::new(cancel.unwrap())))),
+        ("request-get", on(Ask::Get)),
+        ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
+        ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
+        ("request-list", on(Ask::List(List { after: None, include_terminal: true }))),
+    ]
+}
+
+/// CTRL-01
+#[test]
+fn requests_are_read_as_they_were_written() {
+    for (name, request) in requests() {
+        let bytes = request.write().unwrap();
+        golden_bytes(name, &bytes);
+        assert_eq!(Request::read(&bytes).unwrap(), request, "{name}");
+    }
+}
+
+fn map(fields: &[(&str, Msg)]) -> Vec<u8> {
+    let fields = fields.iter().map(|(key, value)| (Msg::from(*key), value.clone())).collect();
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, &Msg::Map(fields)).unwrap();
+    bytes
+}
+
+/// A newer sender may say more than an older reader knows, and in any order.
+#[test]
+fn unknown_fields_are_passed_over() {
+    let more = Msg::Map(vec![(Msg::from("deep"), Msg::Binary(vec![1, 2]))]);
+    let fields = [("new", more.clone()), ("v", Msg::from(1)), ("handlers", Msg::Nil)];
+    assert_eq!(decode::<Hello>(&map(&fields)).unwrap(), Hello { v: V, handlers: None });
+    let delivery = Msg::Map(vec![(Msg::from("something_new"), more)]);
+    let fields = [
+        ("v", Msg::from(1)),
+        ("node", Msg::from("n")),
+        ("link", Msg::from("l")),
+        ("first", Msg::from(1)),
+        ("deliveries", Msg::Array(vec![delivery])),
+    ];
+    let read: Deliveries = decode(&map(&fields)).unwrap();
+    assert_eq!(read.deliveries, [Delivery::default()]);
+    let fields = [
+        ("input", Msg::Map(vec![(Msg::from("after"), Msg::from(2))])),
+        ("task_id", Msg::from("t")),
+        ("operation", Msg::from("read_log")),
+        ("later", Msg::from("x")),
+        ("v", Msg::from(1)),
+    ];
+    let request = Request::read(&map(&fields)).unwrap();
+    assert_eq!(request.ask, Ask::ReadLog(ReadLog { after: 2, from: 0 }));
+}
+
+/// A client in another language may write the input of a command before its name.
+#[test]
+fn the_order_of_fields_says_nothing() {
+    let release = Msg::Map(vec![
+        (Msg::from("input"), Msg::Map(vec![(Msg::from("outcome"), Msg::from("finished"))])),
+        (Msg::from("operation"), Msg::from("end_run")),
+    ]);
+    let report = Msg::Map(vec![
+        (Msg::from("word"), release),
+        (Msg::from("run_id"), Msg::Binary(run().0.as_bytes().to_vec())),
+        (Msg::from("task_id"), Msg::from("t")),
+        (Msg::from("session_id"), Msg::from("s")),
+    ]);
+    let fields = [("reports", Msg::Array(vec![report])), ("v", Msg::from(1))];
+    let reports: Reports = decode(&map(&fields)).unwrap();
+    assert_eq!(reports.reports[0].word, Word::EndRun { outcome: RunOutcome::Finished });
+    assert_eq!(reports.reports[0].run_id, run(), "16 bytes or text");
+    let fields = [
+        ("input", Msg::Map(vec![(Msg::from("wait"), Msg::from(false))])),
+        ("operation", Msg::from("task_cancel")),
+        ("task_id", Msg::from("t")),
+        ("v", Msg::from(1)),
+    ];
+    assert!(matches!(Request::read(&map(&fields)).unwrap().ask, Ask::Command(_)));
+}
+
+/// CTRL-09
+#[test]
+fn what_is_not_understood_is_refused_with_a_reason() {
+    let field = |refused: &Rejection| refused.details["field"].clone();
+    let other = Request::read(&map(&[("v", Msg::from(2)), ("operation", Msg::from("task_get"))]));
+    let other = other.unwrap_err();
+    assert!(other.message.contains("version 2"), "{other}");
+    assert_eq!(other.code, Code::ValidationError);
+    let unknown = [("v", Msg::from(1)), ("operation", Msg::from("task_explode"))];
+    let unknown = Request::read(&map(&unknown)).unwrap_err();
+    assert_eq!((unknown.code, field(&unknown)), (Code::ValidationError, "operation".into()));
+    let misspelt = [
+        ("v", Msg::from(1)),
+        ("operation", Msg::from("task_cancel")),
+        ("input", Msg::Map(vec![(Msg::from("raeson"), Msg::Nil)])),
+    ];
+    let misspelt = Request::read(&map(&misspelt)).unwrap_err();
+    assert!(misspelt.message.contains("raeson"), "{misspelt}");
+    for internal in ["grant_step", "expire_leases", "due"] {
+        let fields = [("v", Msg::from(1)), ("operation", Msg::from(internal))];
+        assert!(Request::read(&map(&fields)).is_err(), "{internal} is the scheduler's own");
+    }
+    let mut more = encode(&Hello { v: V, handlers: None }).unwrap();
+    more.push(0xc0);
+    assert!(decode::<Hello>(&more).unwrap_err().0.contains("1 bytes follow"));
+}
+
+/// Nesting costs stack, and length costs memory: both are bounded, at the bound and over it.
+#[test]
+fn depth_and_length_are_bounded() {
+    let nested = |depth: usize| {
+        let mut bytes = vec![0x82, 0xa1, b'v', 0x01, 0xa1, b'x'];
+        bytes.extend(std::iter::repeat_n(0x91, depth));
+        bytes.push(0xc0);
+        bytes
+    };
+    assert!(decode::<Hello>(&nested(60)).is_ok());
+    for depth in [64, 100, 100_000] {
+        assert!(decode::<Hello>(&nested(depth)).is_err(), "{depth}");
+    }
+    let bomb = [0x81, 0xa1, b'x', 0xdd, 0xff, 0xff, 0xff, 0xff];
+    assert!(decode::<Hello>(&bomb).is_err());
+    let long = |bytes: usize| serde_json::Value::from("x".repeat(bytes));
+    let head = encode(&long(MESSAGE_MAX - 5)).unwrap();
+    assert_eq!(head.len(), MESSAGE_MAX);
+    assert!(decode::<serde_json::Value>(&head).is_ok());
+    assert!(encode(&long(MESSAGE_MAX - 4)).is_err());
+    assert!(decode::<serde_json::Value>(&[0; MESSAGE_MAX + 1]).is_err());
+}
+
+fn worker() -> WorkerName {
+    let (principal, boot) = (Token::new("alice").unwrap(), Token::new("b01").unwrap());
+    WorkerName { pool: "gpu".parse().unwrap(), principal, boot }
+}
+
+#[test]
+fn a_subject_says_who_speaks() {
+    let root = worker().root();
+    assert_eq!(root, "tenure.v1.worker.gpu.alice.b01");
+    let verbs = [
+        ("hello", WorkerVerb::Hello),
+        ("bye", WorkerVerb::Bye),
+        ("hb", WorkerVerb::Heartbeat),
+        ("node.n1", WorkerVerb::Room),
+        ("report.3", WorkerVerb::Report(3)),
+        ("query.0", WorkerVerb::Query(0)),
+        ("claim.7", WorkerVerb::Claim(7)),
+    ];
+    for (verb, read) in verbs {
+        let heard = Heard::read(&format!("{root}.{verb}"));
+        assert_eq!(heard, Some(Heard::Worker(worker(), read)), "{verb}");
+    }
+    let client = ClientName {
+        role: Role::Orchestrator,
+        session: "s1".parse().unwrap(),
+        principal: Token::new("Bob").unwrap(),
+    };
+    let heard = Heard::read("tenure.v1.orchestrator.s1.Bob.cmd.5");
+    assert_eq!(heard, Some(Heard::Client(client.clone(), ClientVerb::Command(5))));
+    assert_eq!(client.root(), "tenure.v1.orchestrator.s1.Bob");
+    let wrong = [
+        "tenure.v1.worker.gpu.alice.b01",
+        "tenure.v1.worker.gpu.alice.b01.report",
+        "tenure.v1.worker.gpu.alice.b01.report.x",
+        "tenure.v1.worker.gpu.alice.b01.hb.more",
+        "tenure.v1.worker.GPU.alice.b01.hb",
+        "tenure.v1.worker.gpu.al ice.b01.hb",
+        "tenure.v1.worker.gpu..b01.hb",
+        "tenure.v2.worker.gpu.alice.b01.hb",
+        "tenure.v1.system.s1.x.cmd.1",
+        "tenure.v1.orchestrator.s1.Bob.cmd.5.6",
+        "",
+    ];
+    for subject in wrong {
+        assert_eq!(Heard::read(subject), None, "{subject}");
+    }
+}
+
+/// Mechanisms 15: an answer goes to whoever asked and to nobody else.
+#[test]
+fn only_an_inbox_of_the_sender_is_answered() {
+    let alice = Token::new("alice").unwrap();
+    let is_own = |reply: &str| is_inbox_of(reply, Role::Worker, &alice);
+    assert!(is_own("_INBOX.worker.alice.b01.r.7"));
+    assert!(is_own(&format!("{}.r.7", worker().inbox())));
+    let others = [
+        "_INBOX.worker.bob.b01.r.7",
+        "_INBOX.orchestrator.alice.b01.r.7",
+        "_INBOX.worker.alice",
+        "_INBOX.worker.alice.",
+        "_INBOX.worker.alice.>",
+        "_INBOX.worker.alicex.b01",
+        "tenure.wal.0",
+        "$JS.API.STREAM.DELETE.TENURE_WAL_0",
+    ];
+    for other in others {
+        assert!(!is_own(other), "{other}");
+    }
+}
+
+proptest! {
+    /// No bytes at all bring a reader down.
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Request::read(&bytes);
+        let _ = decode::<Reports>(&bytes);
+        let _ = decode::<Deliveries>(&bytes);
+    }
+
+    /// Nor does any damage to a message.
+    #[test]
+    fn a_damaged_request_is_read_or_refused(at in 0_usize..1000, flip in 1_u8..=255) {
+        for (_, request) in requests() {
+            let mut bytes = request.write().unwrap();
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            let _ = Request::read(&bytes);
+        }
+    }
+}
