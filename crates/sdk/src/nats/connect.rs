@@ -40,6 +40,8 @@ pub struct Settings {
     pub url: String,
     /// A file of the server's operator that says who this is.
     pub credentials: Option<PathBuf>,
+    /// The certificate of the authority that signed the servers' own, if the machine does not know it.
+    pub ca: Option<PathBuf>,
     /// What the server calls this connection in its lists.
     pub name: String,
     /// How long the first connection may take.
@@ -56,6 +58,7 @@ impl Settings {
         Self {
             url: url.into(),
             credentials: None,
+            ca: None,
             name: "tenure".into(),
             first_wait: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
@@ -69,6 +72,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("url", &without_secrets(&self.url))
             .field("credentials", &self.credentials)
+            .field("ca", &self.ca)
             .field("name", &self.name)
             .field("first_wait", &self.first_wait)
             .field("request_timeout", &self.request_timeout)
@@ -167,6 +171,9 @@ impl Connection {
         let news = Arc::new(News::default());
         let connects = news.connects.subscribe();
         let mut options = ConnectOptions::new();
+        if let Some(ca) = &settings.ca {
+            options = options.add_root_certificates(ca.clone());
+        }
         if let Some(path) = &settings.credentials {
             let path = path.clone();
             options = match options.credentials_file(&path).await {
