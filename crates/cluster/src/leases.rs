@@ -25,7 +25,6 @@ use crate::owned::Owned;
 
 static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leases.lua")));
 static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
-static REMAINING: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("remaining.lua")));
 
 /// How long Redis may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -67,19 +66,21 @@ pub struct RedisLeases {
     writers: Vec<mpsc::Sender<Request>>,
 }
 
-/// A lease that was set here.
-#[derive(Debug, Clone, Copy)]
+/// A lease that was set here, or was found.
+#[derive(Debug, Clone)]
 struct Place {
     partition: u32,
-    /// When it ends by this node's clock: for those who look. Redis' clock alone decides.
-    ends: Instant,
+    /// What stands for it in Redis.
+    member: Arc<str>,
+    /// When it ends by this node's clock, if it was set here: for those who look. Redis' clock alone
+    /// decides.
+    ends: Option<Instant>,
 }
 
 /// The keys of a partition.
 #[derive(Debug, Clone)]
 struct Keys {
     ends: String,
-    tasks: String,
     epoch: String,
     scanned: String,
 }
@@ -87,20 +88,14 @@ struct Keys {
 impl Keys {
     fn of(name: &str, partition: u32) -> Self {
         let key = |what: &str| format!("{name}:{{{partition}}}:{what}");
-        Self {
-            ends: key("ends"),
-            tasks: key("tasks"),
-            epoch: key("epoch"),
-            scanned: key("scanned"),
-        }
+        Self { ends: key("ends"), epoch: key("epoch"), scanned: key("scanned") }
     }
 }
 
 /// A lease to be changed.
 #[derive(Debug)]
 struct Change {
-    attempt: AttemptId,
-    task: String,
+    member: Arc<str>,
     to: To,
 }
 
@@ -171,13 +166,16 @@ impl RedisLeases {
     async fn set(&self, leases: Vec<Lease>, to: fn(u64) -> To) -> Result<(), LeaseError> {
         let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         {
-            let mut places = self.places.lock();
+            let (mut places, now) = (self.places.lock(), Instant::now());
             for Lease { task, attempt_id, duration_ms } in leases {
                 let partition = task.partition(self.owned.partitions());
-                let ends = Instant::now() + Duration::from_millis(duration_ms.min(LEASE_MS_MAX));
-                places.insert(attempt_id, Place { partition, ends });
-                let (task, to) = (task.to_string(), to(duration_ms));
-                let change = Change { attempt: attempt_id, task, to };
+                let place = places.entry(attempt_id).or_insert_with(|| Place {
+                    partition,
+                    member: member(&task, attempt_id),
+                    ends: None,
+                });
+                place.ends = Some(now + Duration::from_millis(duration_ms.min(LEASE_MS_MAX)));
+                let change = Change { member: Arc::clone(&place.member), to: to(duration_ms) };
                 by_partition.entry(partition).or_default().push(change);
             }
         }
@@ -199,20 +197,22 @@ impl RedisLeases {
     async fn scan(&self, partition: u32, epoch: u64) -> Result<Found, LeaseError> {
         let Some(keys) = self.keys.get(partition as usize) else { return Ok(Found::default()) };
         let mut call = SCAN.prepare_invoke();
-        call.key(&keys.ends).key(&keys.tasks).key(&keys.scanned).arg(SCAN_MAX).arg(epoch);
+        call.key(&keys.ends).key(&keys.scanned).arg(SCAN_MAX).arg(epoch);
         let mut redis = self.redis.clone();
         let (forgot, rows): (u8, Vec<String>) = answered(call.invoke_async(&mut redis)).await?;
-        let row = |row: &[String]| Some((row[2].parse().ok()?, lease(&row[0], &row[1])?));
-        let ended = rows.chunks_exact(3).filter_map(row).collect();
+        let mut places = self.places.lock();
+        let row = |row: &[String]| {
+            let lease = lease(&row[0])?;
+            // Whoever set it, it is released here.
+            places.entry(lease.attempt_id).or_insert_with(|| Place {
+                partition,
+                member: row[0].as_str().into(),
+                ends: None,
+            });
+            Some((row[1].parse().ok()?, lease))
+        };
+        let ended = rows.chunks_exact(2).filter_map(row).collect();
         Ok(Found { forgot: forgot != 0, ended })
-    }
-
-    /// Partitions in which an Attempt's lease may be.
-    fn places_of(&self, attempt: AttemptId) -> Vec<u32> {
-        match self.places.lock().get(&attempt) {
-            Some(place) => vec![place.partition],
-            None => self.owned.all().into_iter().map(|(partition, _)| partition).collect(),
-        }
     }
 }
 
@@ -225,8 +225,14 @@ struct Found {
     ended: Vec<(f64, Lease)>,
 }
 
+/// What stands for a lease in Redis: `session/task/attempt`.
+fn member(task: &TaskKey, attempt: AttemptId) -> Arc<str> {
+    format!("{task}/{attempt}").into()
+}
+
 /// A lease as a scan tells of it: it has ended, so nothing is left of it.
-fn lease(attempt: &str, task: &str) -> Option<Lease> {
+fn lease(member: &str) -> Option<Lease> {
+    let (task, attempt) = member.rsplit_once('/')?;
     let (session, id) = task.split_once('/')?;
     let (session_id, task_id) = (SessionId::new(session).ok()?, TaskId::new(id).ok()?);
     let attempt_id = AttemptId(Uuid::try_parse(attempt).ok()?);
@@ -248,10 +254,12 @@ impl Leases for RedisLeases {
 
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
         let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
-        for &attempt in &attempts {
-            for partition in self.places_of(attempt) {
-                let change = Change { attempt, task: String::new(), to: To::Nothing };
-                by_partition.entry(partition).or_default().push(change);
+        {
+            let places = self.places.lock();
+            // What is not known here was set by nobody, or a scan will find it.
+            for place in attempts.iter().filter_map(|attempt| places.get(attempt)) {
+                let change = Change { member: Arc::clone(&place.member), to: To::Nothing };
+                by_partition.entry(place.partition).or_default().push(change);
             }
         }
         let changed = self.change(by_partition).await;
@@ -277,26 +285,10 @@ impl Leases for RedisLeases {
         Ok(Scan { ended: ended.into_iter().map(|(_, lease)| lease).collect(), forgot })
     }
 
-    /// A lease that was set here is answered from memory: a look never waits for Redis.
-    async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {
-        let known = self.places.lock().get(&attempt).copied();
-        if let Some(place) = known {
-            let left = place.ends.saturating_duration_since(Instant::now());
-            return Ok(Some(
-                u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
-            ));
-        }
-        for partition in self.places_of(attempt) {
-            let Some(keys) = self.keys.get(partition as usize) else { continue };
-            let mut call = REMAINING.prepare_invoke();
-            call.key(&keys.ends).arg(attempt.to_string());
-            let mut redis = self.redis.clone();
-            let left: Option<u64> = answered(call.invoke_async(&mut redis)).await?;
-            if left.is_some() {
-                return Ok(left);
-            }
-        }
-        Ok(None)
+    fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
+        let ends = self.places.lock().get(&attempt)?.ends?;
+        let left = ends.saturating_duration_since(Instant::now());
+        Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 }
 
@@ -359,9 +351,9 @@ impl Writing {
         for changes in changes.chunks(CHANGES_MAX) {
             let keys = &self.keys[self.partition as usize];
             let mut call = CHANGE.prepare_invoke();
-            call.key(&keys.ends).key(&keys.tasks).key(&keys.epoch).arg(epoch);
+            call.key(&keys.ends).key(&keys.epoch).arg(epoch);
             for change in changes {
-                call.arg(change.attempt.to_string()).arg(&change.task).arg(change.to.as_arg());
+                call.arg(&*change.member).arg(change.to.as_arg());
             }
             let _: i64 = answered(call.invoke_async(&mut self.redis)).await?;
         }

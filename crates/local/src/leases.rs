@@ -107,11 +107,10 @@ impl Leases for MemoryLeases {
         Ok(Scan { ended: self.held.lock().ended(Instant::now()), forgot: false })
     }
 
-    async fn remaining_ms(&self, attempt: AttemptId) -> Result<Option<u64>, LeaseError> {
+    fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
         let now = Instant::now();
         let held = self.held.lock();
-        let left = held.leases.get(&attempt).map(|kept| kept.end.saturating_duration_since(now));
-        Ok(left.map(whole_ms))
+        held.leases.get(&attempt).map(|kept| whole_ms(kept.end.saturating_duration_since(now)))
     }
 }
 

@@ -14,8 +14,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Rejection;
+use tenure_core::command::StepReport;
 use tenure_core::id::HandlerName;
-use tenure_ports::bus::{Credit, Delivery as Sent, WorkerPort as _};
+use tenure_core::patch::ReasonInput;
+use tenure_core::status::StepStatus;
+use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Delivery, Room};
@@ -243,8 +246,34 @@ impl Link {
             Ok(_) => {}
             Err(error) => {
                 tracing::error!(inbox = self.inbox, %error, "a delivery cannot be sent");
+                for delivery in deliveries {
+                    self.fail(delivery, &error.to_string());
+                }
+                // The worker counts it as come, and passes it over.
+                let nothing = Delivery::default();
+                Box::pin(self.publish(links, first, &[&nothing])).await;
             }
         }
+    }
+
+    /// Fails a Step that no worker can be told of: given to the next, it would be no shorter.
+    fn fail(&self, delivery: &Delivery, why: &str) {
+        let Some(claim) = &delivery.grant else { return };
+        let reason = ReasonInput {
+            code: Some("claim_too_long".into()),
+            message: format!("the step, with what its dependencies hand on, cannot be sent: {why}"),
+            details: None,
+            retryable: Some(false),
+        };
+        let report = StepReport {
+            attempt_id: Some(claim.attempt_id),
+            fencing_token: Some(claim.fencing_token),
+            status: Some(StepStatus::Failed),
+            reason: Some(reason),
+            ..StepReport::on(claim.step.step_id.clone())
+        };
+        // If it cannot be recorded now, the lease runs out and the same happens again.
+        tokio::spawn(self.port.report(&Holding::of(claim), report, None));
     }
 
     fn give_back(&self, delivery: Delivery) {

@@ -50,11 +50,9 @@ pub trait Leases: Send + Sync + 'static {
     /// Leases that have ended, oldest end first. They stay until released, so a scan may be repeated.
     fn expired(&self) -> impl Future<Output = Result<Scan, LeaseError>> + Send;
 
-    /// Milliseconds until a lease ends, 0 if it has; none if there is none.
-    fn remaining_ms(
-        &self,
-        attempt: AttemptId,
-    ) -> impl Future<Output = Result<Option<u64>, LeaseError>> + Send;
+    /// Milliseconds until a lease ends that was set here, 0 if it has; none if it was not, or was
+    /// released. For those who look, who never wait for a store: what ends a lease is a scan.
+    fn left_ms(&self, attempt: AttemptId) -> Option<u64>;
 }
 
 /// The store did not answer.

@@ -1,6 +1,5 @@
 //! The bus in process: the scheduler's side of an orchestrator or observer.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use tenure_core::command::{Operator, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role};
 use tenure_core::view::query::{QueryInput, query_steps};
-use tenure_core::view::{Known, LeaseFact, StepPage, TaskRead, TaskView, WriteSummary, get_task};
+use tenure_core::view::{Known, StepPage, TaskRead, TaskView, WriteSummary, get_task};
 use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::TaskKey;
@@ -68,30 +67,13 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         task: &TaskId,
         look: impl FnOnce(&Task, &Caller, &Known<'_>) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
-        let key = self.key(task);
-        let (now, leases) = (self.scheduler.now(), self.leases(&key).await?);
-        let caller = self.caller.clone();
-        self.scheduler
-            .read(&key, move |task| {
-                let known = |attempt: AttemptId| {
-                    let left = *leases.get(&attempt)?;
-                    let expires_at = now.saturating_add_unsigned(left);
-                    Some(LeaseFact { expires_at, valid: left > 0 })
-                };
-                look(task, &caller, &Known::new(now, &known))
-            })
-            .await
-    }
-
-    /// Milliseconds that leases of open Attempts last.
-    async fn leases(&self, key: &TaskKey) -> Result<HashMap<AttemptId, u64>, Rejection> {
-        let open = |task: &Task| task.open_attempts().map(|a| a.attempt_id).collect::<Vec<_>>();
-        let mut leases = HashMap::new();
-        for attempt in self.scheduler.read(key, open).await? {
-            let left = self.scheduler.lease_remaining_ms(attempt).await;
-            leases.extend(left.map(|left| (attempt, left)));
-        }
-        Ok(leases)
+        let (caller, now) = (self.caller.clone(), self.scheduler.now());
+        let node = Arc::clone(&self.scheduler.node);
+        let look = move |task: &Task| {
+            let known = |attempt| node.lease(attempt, now);
+            look(task, &caller, &Known::new(now, &known))
+        };
+        self.scheduler.read(&self.key(task), look).await
     }
 }
 
@@ -144,10 +126,14 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
         check_tool(&self.caller, Operator::InspectTask)?;
         let key = self.key(task);
-        let stands = |task: &Task| (task.durable().version(), task.durable().status());
-        let (version, status) = self.scheduler.read(&key, stands).await?;
+        let node = Arc::clone(&self.scheduler.node);
+        let stands = move |task: &Task| {
+            let left = |id: AttemptId| node.leases.left_ms(id).map(|left| (id, left));
+            let leases = task.open_attempts().filter_map(|a| left(a.attempt_id)).collect();
+            (task.durable().version(), task.durable().status(), leases)
+        };
+        let (version, status, leases) = self.scheduler.read(&key, stands).await?;
         let now = self.scheduler.now();
-        let leases = self.leases(&key).await?.into_iter().collect();
         let commits = if after < version { self.commits_after(&key, after).await? } else { vec![] };
         let more = commits.last().is_some_and(|last| last.last_seq() < version);
         Ok(LogPage { commits, more, version, status, now, leases })

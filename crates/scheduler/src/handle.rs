@@ -1,6 +1,5 @@
 //! The handle on a node: cheap to clone, the only way in.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::Policy;
-use tenure_core::view::{Known, LeaseFact, WriteSummary, write_summary};
+use tenure_core::view::{Known, WriteSummary, write_summary};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
@@ -218,23 +217,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         caller: Caller,
         answer: &Answer,
     ) -> Result<WriteSummary, Rejection> {
-        let reply = answer.reply.clone();
-        let changed = reply.changed.clone();
-        let current = move |task: &Task| -> Vec<AttemptId> {
-            let view = task.durable();
-            let steps = changed.iter().filter_map(|&pos| view.step_at(pos));
-            steps.filter_map(|step| view.current(step)).map(|attempt| attempt.attempt_id).collect()
-        };
-        let now = self.now();
-        let mut leases = HashMap::new();
-        for attempt in self.read(key, current).await? {
-            if let Some(left) = self.lease_remaining_ms(attempt).await {
-                let expires_at = now.saturating_add_unsigned(left);
-                leases.insert(attempt, LeaseFact { expires_at, valid: left > 0 });
-            }
-        }
+        let (reply, now, node) = (answer.reply.clone(), self.now(), Arc::clone(&self.node));
         let look = move |task: &Task| {
-            let known = |attempt| leases.get(&attempt).copied();
+            let known = |attempt| node.lease(attempt, now);
             write_summary(&task.durable(), &caller, &reply, &Known::new(now, &known))
         };
         self.read(key, look).await
@@ -345,9 +330,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.hungry_pools()
     }
 
-    /// Milliseconds until an Attempt's lease ends; none if that cannot be said.
-    pub async fn lease_remaining_ms(&self, attempt: AttemptId) -> Option<u64> {
-        self.node.leases.remaining_ms(attempt).await.ok().flatten()
+    /// Milliseconds until an Attempt's lease ends; none if that is not known here.
+    pub fn lease_left_ms(&self, attempt: AttemptId) -> Option<u64> {
+        self.node.leases.left_ms(attempt)
     }
 
     /// The scheduler's clock.

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
-use tenure_core::id::{AgentId, AttemptId, PoolId};
+use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
+use tenure_core::view::LeaseFact;
 use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
@@ -162,6 +163,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
         if let Ok(pool) = self.pool(id) {
             pool.tell(msg);
         }
+    }
+
+    /// What is known of an Attempt's lease.
+    pub(crate) fn lease(&self, attempt: AttemptId, now: Millis) -> Option<LeaseFact> {
+        let left = self.leases.left_ms(attempt)?;
+        Some(LeaseFact { expires_at: now.saturating_add_unsigned(left), valid: left > 0 })
     }
 
     pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {

@@ -66,7 +66,7 @@ async fn an_older_epoch_is_refused() {
     let refused = old.renew(vec![lease(1, 1)]).await.unwrap_err();
     assert!(refused.0.contains("behind 6"), "{refused}");
     assert!(old.release(vec![lease(1, 0).attempt_id]).await.is_err());
-    assert!(new.remaining_ms(lease(1, 0).attempt_id).await.unwrap().unwrap() > 50_000);
+    assert!(new.left_ms(lease(1, 0).attempt_id).unwrap() > 50_000);
     let nothing = Arc::new(Owned::none(PARTITIONS));
     let nobody = RedisLeases::open(&url(&server), "tenure", nothing).await.unwrap();
     let refused = nobody.acquire(vec![lease(2, 1)]).await.unwrap_err();
@@ -104,7 +104,7 @@ async fn a_redis_that_is_gone_is_an_error_in_time_and_comes_back() {
     wait(async || leases.renew(vec![lease(2, 60_000)]).await.is_ok()).await;
     assert!(leases.expired().await.unwrap().forgot, "it came back empty");
     assert!(!leases.expired().await.unwrap().forgot, "told once");
-    assert!(leases.remaining_ms(lease(2, 0).attempt_id).await.unwrap().is_some());
+    assert!(leases.left_ms(lease(2, 0).attempt_id).is_some());
 }
 
 /// The scripts are loaded again where Redis has forgotten them.

@@ -77,7 +77,7 @@ pub fn write_summary(
     WriteSummary {
         task: header(view, scope, known),
         steps: changed.map(|s| StepView::of(view, s, known)).collect(),
-        event_ids: reply.written.as_ref().map(event_ids).unwrap_or_default(),
+        event_ids: reply.written.as_ref().map(some_event_ids).unwrap_or_default(),
         version: reply.version,
         run_id: run.map(|r| r.run_id),
         expires_at: run.and_then(|r| r.expires_at),
@@ -110,6 +110,17 @@ fn header(view: &View<'_>, scope: Option<Scope<'_>>, known: &Known<'_>) -> Heade
         },
         None => Header::Reference(Reference::to(view)),
     }
+}
+
+/// Events that are named one by one.
+pub const EVENT_IDS_MAX: u32 = 1_000;
+
+/// Ids of the events of a commit; of very many the first and the last (CTRL-06).
+fn some_event_ids(written: &Written) -> Vec<String> {
+    if written.count <= EVENT_IDS_MAX {
+        return event_ids(written);
+    }
+    [0, written.count - 1].iter().map(|at| format!("{}.{at}", written.commit_id)).collect()
 }
 
 /// Ids of the events of a commit: `<commit_id>.<index>` (2.5).

@@ -65,14 +65,14 @@ fn named(numbers: &[u128]) -> Vec<(AttemptId, TaskKey)> {
 
 /// LEASE-02
 async fn a_lease_lasts_and_ends<L: Leases>(leases: &L) {
-    assert_eq!(leases.remaining_ms(attempt(1)).await, Ok(None));
+    assert_eq!(leases.left_ms(attempt(1)), None);
     assert_eq!(ended(leases).await, []);
     leases.acquire(vec![lease(1, LEASE_MS)]).await.unwrap();
-    let left = leases.remaining_ms(attempt(1)).await.unwrap().unwrap();
+    let left = leases.left_ms(attempt(1)).unwrap();
     assert!(left > 0 && left <= LEASE_MS, "{left}");
     assert_eq!(ended(leases).await, []);
     pass(LEASE_MS + 100).await;
-    assert_eq!(leases.remaining_ms(attempt(1)).await, Ok(Some(0)));
+    assert_eq!(leases.left_ms(attempt(1)), Some(0));
     assert_eq!(ended(leases).await, named(&[1]));
 }
 
@@ -99,7 +99,7 @@ async fn a_renewal_may_shorten<L: Leases>(leases: &L) {
 /// LEASE-15
 async fn what_is_not_there_is_made_by_a_renewal<L: Leases>(leases: &L) {
     leases.renew(vec![lease(1, LEASE_MS)]).await.unwrap();
-    assert!(leases.remaining_ms(attempt(1)).await.unwrap().is_some_and(|left| left > 0));
+    assert!(leases.left_ms(attempt(1)).is_some_and(|left| left > 0));
     pass(LEASE_MS + 100).await;
     assert_eq!(ended(leases).await, named(&[1]));
 }
@@ -121,7 +121,7 @@ async fn a_raised_lease_lasts_at_least_half<L: Leases>(leases: &L) {
     assert_eq!(ended(leases).await, named(&[1]), "half of it for what was there");
     pass(LEASE_MS / 2).await;
     assert_eq!(ended(leases).await, named(&[1, 3]), "all of it for what was not");
-    assert!(leases.remaining_ms(attempt(2)).await.unwrap().unwrap() > 5 * LEASE_MS);
+    assert!(leases.left_ms(attempt(2)).unwrap() > 5 * LEASE_MS);
 }
 
 async fn a_released_lease_is_gone<L: Leases>(leases: &L) {
@@ -129,7 +129,7 @@ async fn a_released_lease_is_gone<L: Leases>(leases: &L) {
     for _ in 0..2 {
         leases.release(vec![attempt(1), attempt(9)]).await.unwrap();
     }
-    assert_eq!(leases.remaining_ms(attempt(1)).await, Ok(None));
+    assert_eq!(leases.left_ms(attempt(1)), None);
     pass(LEASE_MS + 100).await;
     assert_eq!(ended(leases).await, named(&[2]));
 }

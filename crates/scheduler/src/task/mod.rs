@@ -239,7 +239,8 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             }
             Msg::Landed(landed) => state.land(&myself, landed).await?,
             Msg::Timer(generation) => state.wake(&myself, generation),
-            Msg::Again => state.try_again(&myself).await,
+            // What is rare is kept apart: it would make every message's future large.
+            Msg::Again => Box::pin(state.try_again(&myself)).await,
             Msg::AskParent => state.ask_parent(&myself),
             Msg::ParentCloses(intent) => state.gather(&myself, Waiting::ParentCloses(intent)),
             Msg::Adopt(child) => state.gather(&myself, Waiting::Adopt(child)),

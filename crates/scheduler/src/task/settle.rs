@@ -45,7 +45,10 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.leave(myself);
                 return Ok(());
             }
-            Err(error) if flight.creates => self.not_created(myself, flight, error).await,
+            // Boxed, as it is rare: the future of every message would be as large.
+            Err(error) if flight.creates => {
+                Box::pin(self.not_created(myself, flight, error)).await;
+            }
             Err(AppendError::Unknown(error)) => {
                 let rejection = storage_error("ambiguous", &error);
                 self.refuse_all(flight, &rejection);
