@@ -250,7 +250,7 @@ impl Writing {
                     "the stream ends at {last}, and {last_seq} was acknowledged: \
                      the store has lost data"
                 );
-                answer_all(replies, || AppendError::Failed(why.clone()));
+                answer_all(replies, || AppendError::Unknown(why.clone()));
                 Err(why)
             }
         }
