@@ -219,11 +219,16 @@ impl Appender {
         if self.is_at(expected + 1, messages.first()?).await? != Place::Same {
             return Some(Fate::Never);
         }
-        // A server that died may have kept a part of a batch.
         let end = expected + messages.len() as u64;
-        match self.is_at(end, messages.last()?).await {
-            Some(Place::Same) => Some(Fate::Stored(end)),
-            _ => Some(Fate::Unknown("only a part of a batch is seen".into())),
+        if messages.len() == 1 {
+            return Some(Fate::Stored(end));
+        }
+        // A server that died may have kept a part of a batch. One that does not say may be dying.
+        match self.is_at(end, messages.last()?).await? {
+            Place::Same => Some(Fate::Stored(end)),
+            Place::Other | Place::Empty => {
+                Some(Fate::Unknown("only a part of a batch is stored".into()))
+            }
         }
     }
 

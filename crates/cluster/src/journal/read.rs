@@ -61,7 +61,7 @@ impl Frames<'_> {
     }
 
     /// A message. A follower may lag behind: what it does not have the leader is asked for.
-    async fn message(self, at: u64) -> Result<Bytes, ReadError> {
+    pub(super) async fn message(self, at: u64) -> Result<Bytes, ReadError> {
         if !self.asks_leader
             && let Ok(Ok(found)) = timeout(self.timeout, self.stream.direct_get(at)).await
         {
@@ -78,7 +78,7 @@ impl Frames<'_> {
         }
     }
 
-    fn damaged(self, at: u64, message: String) -> ReadError {
+    pub(super) fn damaged(self, at: u64, message: String) -> ReadError {
         ReadError::Damaged { file: self.name.to_owned(), line: at, offset: 0, message }
     }
 }
