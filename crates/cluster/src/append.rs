@@ -19,9 +19,14 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The same, noticed while another append was being replicated.
 const WRONG_LAST_SEQUENCE_IN_FLIGHT: u64 = 10_164;
 
-/// A leader that was deposed may answer from an old state for a moment: that data is lost is believed
-/// only if it is said for so long.
-const LOST_AFTER: Duration = Duration::from_secs(15);
+/// A leader that was deposed answers from an old state until it has learned of it, which takes it a
+/// moment where both can be reached. That acknowledged data is lost stops a partition, so it is
+/// believed only if for so long every refusal, and every look at the stream beside it, says so.
+const LOST_AFTER: Duration = Duration::from_secs(4);
+
+/// A refusal for another reason may come from a deposed leader while the new one stores the message:
+/// it is believed when it is repeated after so long, and the stream still ends where it did.
+const REFUSED_AFTER: Duration = Duration::from_millis(500);
 
 /// Refusals in a row after which a repeated append is given up: the server is there, and will not.
 const REFUSALS_MAX: u32 = 10;
@@ -114,14 +119,17 @@ impl Appender {
 
     /// Appends messages, all or none of them, behind the message `expected`.
     pub(crate) async fn append(&mut self, expected: u64, messages: &[Bytes]) -> Fate {
-        let (mut wait, mut is_first) = (REPEAT.0, true);
-        let (mut refusals, mut lost_since) = (0, None);
+        let (mut wait, mut was_unknown) = (REPEAT.0, false);
+        let (mut refusals, mut lost_since, mut refused_since) = (0, None, None);
+        let first = self.asked + 1;
         loop {
-            match self.try_append(expected, messages).await {
+            match self.try_append(expected, messages, first).await {
                 Tried::Stored(seq) => return Fate::Stored(seq),
                 Tried::WrongPlace(Some(last)) if last < expected => {
                     let since = *lost_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= LOST_AFTER {
+                    if self.last_seq().await.is_none_or(|seen| seen >= expected) {
+                        lost_since = None;
+                    } else if since.elapsed() >= LOST_AFTER {
                         return Fate::Lost { last };
                     }
                 }
@@ -130,26 +138,34 @@ impl Appender {
                         return fate;
                     }
                 }
-                // One that was sent before may still be stored: then only the place tells.
-                Tried::Refused(why) if is_first => return Fate::Refused(why),
                 Tried::Refused(why) => {
-                    refusals += 1;
+                    (refusals, lost_since) = (refusals + 1, None);
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    // One that nobody has answered may still be stored: then only the place tells.
+                    if !was_unknown
+                        && since.elapsed() >= REFUSED_AFTER
+                        && self.last_seq().await == Some(expected)
+                    {
+                        return Fate::Refused(why);
+                    }
                     if refusals >= REFUSALS_MAX {
                         return Fate::Unknown(why);
                     }
                 }
                 Tried::Unknown(why) => {
-                    (refusals, lost_since) = (0, None);
+                    (refusals, lost_since, refused_since) = (0, None, None);
+                    was_unknown = true;
                     tracing::warn!(subject = %self.subject, expected, why, "an append is repeated");
                 }
             }
-            is_first = false;
             sleep(wait).await;
             wait = (wait * 2).min(REPEAT.1);
         }
     }
 
-    async fn try_append(&mut self, expected: u64, messages: &[Bytes]) -> Tried {
+    /// One try. `first` is the number of the append's first: what is said late to an earlier one of
+    /// them, that it is stored, is as good.
+    async fn try_append(&mut self, expected: u64, messages: &[Bytes], first: u64) -> Tried {
         let deadline = Instant::now() + self.ack_timeout;
         let sent = timeout_at(deadline, self.send(expected, messages)).await;
         match sent {
@@ -161,7 +177,13 @@ impl Appender {
         loop {
             match timeout_at(deadline, self.acks.next()).await {
                 Ok(Some(answer)) if *answer.subject == *asked => return read(&answer),
-                Ok(Some(_)) => {} // Of an earlier try.
+                Ok(Some(answer)) => {
+                    let number = answer.subject.rsplit('.').next().and_then(|n| n.parse().ok());
+                    let is_own = number.is_some_and(|number: u64| number >= first);
+                    if let (true, Tried::Stored(seq)) = (is_own, read(&answer)) {
+                        return Tried::Stored(seq);
+                    }
+                }
                 Ok(None) => return Tried::Unknown("the connection was closed".into()),
                 Err(_) => return Tried::Unknown("it was not acknowledged in time".into()),
             }
@@ -186,16 +208,27 @@ impl Appender {
         sent.await.map_err(|error| error.to_string())
     }
 
+    /// Where the stream ends, as its leader says; none if it does not.
+    async fn last_seq(&self) -> Option<u64> {
+        let info = timeout(self.ack_timeout, self.stream.get_info()).await;
+        Some(info.ok()?.ok()?.state.last_sequence)
+    }
+
     /// Whose message stands at the expected place; none while there is none, or nobody says.
     async fn look(&self, expected: u64, messages: &[Bytes]) -> Option<Fate> {
         if self.is_at(expected + 1, messages.first()?).await? != Place::Same {
             return Some(Fate::Never);
         }
-        // A server that died may have kept a part of a batch.
         let end = expected + messages.len() as u64;
-        match self.is_at(end, messages.last()?).await {
-            Some(Place::Same) => Some(Fate::Stored(end)),
-            _ => Some(Fate::Unknown("only a part of a batch is seen".into())),
+        if messages.len() == 1 {
+            return Some(Fate::Stored(end));
+        }
+        // A server that died may have kept a part of a batch. One that does not say may be dying.
+        match self.is_at(end, messages.last()?).await? {
+            Place::Same => Some(Fate::Stored(end)),
+            Place::Other | Place::Empty => {
+                Some(Fate::Unknown("only a part of a batch is stored".into()))
+            }
         }
     }
 
@@ -206,8 +239,7 @@ impl Appender {
             Ok(found) if found.payload == *message => Some(Place::Same),
             Ok(_) => Some(Place::Other),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
-                let info = timeout(self.ack_timeout, self.stream.get_info()).await.ok()?.ok()?;
-                (info.state.last_sequence >= at).then_some(Place::Empty)
+                (self.last_seq().await? >= at).then_some(Place::Empty)
             }
             Err(error) => {
                 tracing::debug!(subject = %self.subject, at, %error, "not seen");

@@ -111,6 +111,16 @@ enum To {
 }
 
 impl To {
+    /// When it ends then by this node's clock, if it was to end at `before`.
+    fn ends(self, now: Instant, before: Option<Instant>) -> Instant {
+        let after = |ms: u64| now + Duration::from_millis(ms.min(LEASE_MS_MAX));
+        match (self, before) {
+            (Self::LastHalf(ms), Some(before)) => before.max(after(ms / 2)),
+            (Self::Last(ms) | Self::LastHalf(ms), _) => after(ms),
+            (Self::Nothing, _) => now,
+        }
+    }
+
     /// As `leases.lua` reads it.
     fn as_arg(self) -> String {
         match self {
@@ -174,8 +184,9 @@ impl RedisLeases {
                     member: member(&task, attempt_id),
                     ends: None,
                 });
-                place.ends = Some(now + Duration::from_millis(duration_ms.min(LEASE_MS_MAX)));
-                let change = Change { member: Arc::clone(&place.member), to: to(duration_ms) };
+                let to = to(duration_ms);
+                place.ends = Some(to.ends(now, place.ends));
+                let change = Change { member: Arc::clone(&place.member), to };
                 by_partition.entry(partition).or_default().push(change);
             }
         }

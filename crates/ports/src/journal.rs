@@ -95,6 +95,14 @@ pub trait Journal: Send + Sync + 'static {
         session: Option<&SessionId>,
     ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send;
 
+    /// The Tasks that have not ended, without a look at the others; in no order.
+    fn live(&self) -> impl Future<Output = Result<Vec<TaskKey>, ReadError>> + Send {
+        async {
+            let entries = self.entries(None).await?;
+            Ok(entries.into_iter().filter(|e| e.ended.is_none()).map(|e| e.key).collect())
+        }
+    }
+
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
 
@@ -147,6 +155,10 @@ impl<J: Journal> Journal for Arc<J> {
         session: Option<&SessionId>,
     ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send {
         J::entries(self, session)
+    }
+
+    fn live(&self) -> impl Future<Output = Result<Vec<TaskKey>, ReadError>> + Send {
+        J::live(self)
     }
 
     fn release(&self, key: &TaskKey) {

@@ -265,9 +265,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// # Errors
     /// The index cannot be read.
     pub async fn resume_all(&self) -> Result<usize, Rejection> {
-        let entries = self.node.journal.entries(None).await.map_err(|e| unreadable(&e))?;
-        let live: Vec<TaskKey> =
-            entries.into_iter().filter(|e| e.ended.is_none()).map(|e| e.key).collect();
+        let live = self.node.journal.live().await.map_err(|e| unreadable(&e))?;
         for key in &live {
             self.node.task(key, Begin::Open)?;
         }
@@ -280,12 +278,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// # Errors
     /// The index cannot be read.
     pub async fn resume(&self, partition: u32) -> Result<usize, Rejection> {
-        let entries = self.node.journal.entries(None).await.map_err(|e| unreadable(&e))?;
+        let live = self.node.journal.live().await.map_err(|e| unreadable(&e))?;
         let of = |key: &TaskKey| key.partition(self.node.config.partitions) == partition;
-        let live = entries.into_iter().filter(|e| e.ended.is_none() && of(&e.key));
         let mut count = 0;
-        for entry in live {
-            self.node.task(&entry.key, Begin::Open)?;
+        for key in live.iter().filter(|key| of(key)) {
+            self.node.task(key, Begin::Open)?;
             count += 1;
         }
         Ok(count)

@@ -1,15 +1,24 @@
 //! What a node knows of the Tasks of a partition without reading their logs: derived from the heads
 //! of frames, as fresh as the last append.
+//!
+//! A live Task has a row, and so have the newest ended ones. An older ended Task costs 16 bytes (and
+//! half as much again while they are being sorted in): the hash of its key, and where its newest
+//! frame stands ([`ended`](super::ended)); the rest is read from its frames when it is asked for. That
+//! is little enough to be in memory for all of them (a million takes 16 MB), and a create with a new
+//! id reads nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, WalName};
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
+use super::ended::Ended;
+
 /// The newest commit of a Task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Newest {
     /// Its last event.
     pub(super) wal_seq: u64,
@@ -17,27 +26,138 @@ pub(super) struct Newest {
     pub(super) stream_seq: u64,
 }
 
-#[derive(Debug)]
-struct Row {
-    newest: Newest,
-    title: String,
-    wal_name: WalName,
-    created_at: Millis,
-    updated_at: Millis,
-    ended: Option<TaskStatus>,
-    archived: bool,
-    damaged: bool,
+/// What is known of a Task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) newest: Newest,
+    pub(super) title: String,
+    pub(super) wal_name: WalName,
+    pub(super) created_at: Millis,
+    pub(super) updated_at: Millis,
+    pub(super) ended: Option<TaskStatus>,
+    pub(super) archived: bool,
+    pub(super) damaged: bool,
 }
 
 /// The Tasks of a partition.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Index {
     rows: HashMap<TaskKey, Row>,
+    /// Ended Tasks that have a row, in the order in which they ended.
+    recent: VecDeque<TaskKey>,
+    /// How many of them keep it.
+    recent_max: usize,
+    /// Ended Tasks without a row.
+    ended: Ended,
+    /// The last message that is taken in.
+    covered: u64,
+}
+
+/// What an index says of a Task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    Row(Box<Row>),
+    /// It may be the one whose newest frame stands at one of these; there is none if they are none.
+    Among(Vec<u64>),
+}
+
+/// What was found of a Task before its request waited for the writer.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) row: Option<Row>,
+    /// Places of ended Tasks with its hash that are others.
+    pub(super) others: Vec<u64>,
+}
+
+/// An index to be stored.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// The last message that is taken in.
+    pub(super) covered: u64,
+    /// The rows that must be kept.
+    pub(super) rows: Vec<(TaskKey, Row)>,
+    /// All other ended Tasks.
+    pub(super) pairs: Vec<(u64, u64)>,
 }
 
 impl Index {
-    pub(super) fn newest(&self, key: &TaskKey) -> Option<Newest> {
-        self.rows.get(key).map(|row| row.newest)
+    /// Of an empty partition, in which so many ended Tasks keep their rows.
+    pub(super) fn new(recent_max: usize) -> Self {
+        let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), Ended::default());
+        Self { rows, recent, recent_max, ended, covered: 0 }
+    }
+
+    /// As a checkpoint has it.
+    pub(super) fn restored(
+        recent_max: usize,
+        covered: u64,
+        rows: Vec<(TaskKey, Row)>,
+        ended: Ended,
+    ) -> Self {
+        let rows: HashMap<TaskKey, Row> = rows.into_iter().collect();
+        Self { rows, recent: VecDeque::new(), recent_max, ended, covered }
+    }
+
+    /// For a checkpoint.
+    pub(super) fn parts(&self) -> Parts {
+        let mut pairs = self.ended.all();
+        let mut rows = Vec::new();
+        for (key, row) in &self.rows {
+            match row.is_small() {
+                true => pairs.push((key.hash64(), row.newest.stream_seq)),
+                false => rows.push((key.clone(), row.clone())),
+            }
+        }
+        Parts { covered: self.covered, rows, pairs }
+    }
+
+    pub(super) fn covered(&self) -> u64 {
+        self.covered
+    }
+
+    /// Whether every Task has a row.
+    pub(super) fn is_whole(&self) -> bool {
+        self.ended.is_empty()
+    }
+
+    pub(super) fn find(&self, key: &TaskKey) -> Found {
+        match self.rows.get(key) {
+            Some(row) => Found::Row(Box::new(row.clone())),
+            None => Found::Among(self.ended.of(key.hash64())),
+        }
+    }
+
+    /// Where the newest commit of a Task is, which gets its row again if it had ended long ago. An
+    /// error where what was found of it is not so any more.
+    pub(super) fn newest(
+        &mut self,
+        key: &TaskKey,
+        known: &Known,
+    ) -> Result<Option<Newest>, &'static str> {
+        if let Some(row) = &known.row {
+            self.adopt(key, row);
+        }
+        match self.rows.get(key) {
+            Some(row) => Ok(Some(row.newest)),
+            None if self.ended.of(key.hash64()) == known.others => Ok(None),
+            None => Err("what is known of the task has changed; ask again"),
+        }
+    }
+
+    /// Gives an ended Task its row again, unless it has one or is at another place by now. Whether it
+    /// has one then.
+    pub(super) fn adopt(&mut self, key: &TaskKey, row: &Row) -> bool {
+        if self.rows.contains_key(key) {
+            return true;
+        }
+        if !self.ended.remove(key.hash64(), row.newest.stream_seq) {
+            return false;
+        }
+        self.rows.insert(key.clone(), row.clone());
+        if row.is_small() {
+            self.recent.push_back(key.clone());
+        }
+        true
     }
 
     /// Takes in a commit that is stored in the frame that ends at `stream_seq`. One that does not
@@ -46,11 +166,15 @@ impl Index {
         let newest = Newest { wal_seq: head.last_seq, stream_seq };
         match (self.rows.get_mut(key), &head.named) {
             (Some(row), _) => {
+                let was_small = row.is_small();
                 row.damaged |= row.newest.wal_seq + 1 != head.first_seq;
                 row.newest = newest;
                 row.updated_at = head.created_at;
                 row.ended = head.ended.or(row.ended);
                 row.archived |= head.archived;
+                if !was_small && row.is_small() {
+                    self.recent.push_back(key.clone());
+                }
             }
             (None, named) => {
                 let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
@@ -65,7 +189,23 @@ impl Index {
                     archived: head.archived,
                     damaged: head.first_seq != 1,
                 };
+                if row.is_small() {
+                    self.recent.push_back(key.clone());
+                }
                 self.rows.insert(key.clone(), row);
+            }
+        }
+    }
+
+    /// All messages up to this one are taken in; the oldest of too many rows go.
+    pub(super) fn cover(&mut self, stream_seq: u64) {
+        self.covered = self.covered.max(stream_seq);
+        while self.recent.len() > self.recent_max {
+            let Some(key) = self.recent.pop_front() else { break };
+            if self.rows.get(&key).is_some_and(Row::is_small)
+                && let Some(row) = self.rows.remove(&key)
+            {
+                self.ended.insert(key.hash64(), row.newest.stream_seq);
             }
         }
     }
@@ -76,25 +216,34 @@ impl Index {
         }
     }
 
-    pub(super) fn entry(&self, key: &TaskKey) -> Option<Entry> {
-        self.rows.get(key).map(|row| row.entry(key))
-    }
-
-    pub(super) fn entries(&self, session: Option<&SessionId>) -> Vec<Entry> {
+    /// Those that have a row.
+    pub(super) fn rows(&self, session: Option<&SessionId>) -> Vec<Entry> {
         let of_session =
             self.rows.iter().filter(|(key, _)| session.is_none_or(|id| key.session_id == *id));
         of_session.map(|(key, row)| row.entry(key)).collect()
     }
+
+    /// The Tasks that have not ended.
+    pub(super) fn live(&self) -> Vec<TaskKey> {
+        let live = self.rows.iter().filter(|(_, row)| row.ended.is_none());
+        live.map(|(key, _)| key.clone()).collect()
+    }
 }
 
 /// The name of a log whose first commit cannot be found: that of its Task, as far as it is one.
-fn fallback(key: &TaskKey) -> WalName {
+pub(super) fn fallback(key: &TaskKey) -> WalName {
     let named = WalName::new(key.task_id.as_str());
     named.or_else(|_| WalName::new("unknown")).unwrap_or_else(|_| unreachable!("it is a name"))
 }
 
 impl Row {
-    fn entry(&self, key: &TaskKey) -> Entry {
+    /// Whether all that is known of it can be read from its frames: damage may have been found in
+    /// what is not read for that.
+    fn is_small(&self) -> bool {
+        self.ended.is_some() && !self.damaged
+    }
+
+    pub(super) fn entry(&self, key: &TaskKey) -> Entry {
         Entry {
             key: key.clone(),
             wal_name: self.wal_name.clone(),

@@ -4,18 +4,24 @@
 //! one [`writer`] at a time, which gathers the commits of all Tasks that wait while an append is in
 //! flight into one frame. What a node must know of each Task, where its newest commit is and whether
 //! it has ended, is in memory ([`index`]); a Task is read backwards along its own chain ([`read`]).
+//! Who takes a partition has that from a [`checkpoint`] and the [`tail`] of the stream behind it.
 
+mod checkpoint;
 mod confirm;
+mod ended;
 mod index;
 mod leave;
 mod read;
+mod row;
+mod settings;
+mod tail;
 mod take;
 mod writer;
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
 use async_nats::Client;
 use async_nats::jetstream::{self, stream};
@@ -30,53 +36,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::index::Index;
+use self::checkpoint::Checkpoints;
+use self::index::{Found, Index, Known};
 pub use self::leave::Leaving;
-use self::writer::{Request, Writing};
+use self::read::Frames;
+pub use self::settings::Settings;
+use self::tail::Tail;
+use self::writer::Request;
 use crate::owned::Owned;
-
-/// How the log lies in JetStream.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// What names of streams begin with; their subjects begin with it in lower case.
-    pub name: String,
-    /// Partitions of the cluster: fixed when it is made (OWN-01).
-    pub partitions: u32,
-    /// Servers that keep each stream.
-    pub replicas: usize,
-    /// Bytes that a stream may take; none: as many as the server has. A full one refuses appends.
-    pub max_bytes: Option<u64>,
-    /// This node, in owner records.
-    pub node: String,
-    /// How long to wait for a server before asking again.
-    pub timeout: Duration,
-    /// Bytes of a message; what is longer goes in chunks. At most what the server takes.
-    pub message_bytes: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            name: "TENURE".into(),
-            partitions: 8,
-            replicas: 1,
-            max_bytes: None,
-            node: "node".into(),
-            timeout: Duration::from_secs(5),
-            message_bytes: 512 << 10,
-        }
-    }
-}
-
-impl Settings {
-    fn stream(&self, partition: u32) -> String {
-        format!("{}_WAL_{partition}", self.name)
-    }
-
-    fn subject(&self, partition: u32) -> String {
-        format!("{}.wal.{partition}", self.name.to_lowercase())
-    }
-}
 
 /// Where a stream's metadata says how many partitions there are.
 const PARTITIONS_KEY: &str = "tenure_partitions";
@@ -131,6 +98,7 @@ struct Partition {
     closes: watch::Sender<bool>,
     /// Ends when what was accepted has its answer.
     writer: Mutex<Option<JoinHandle<()>>>,
+    checkpoints: Arc<Checkpoints>,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -183,71 +151,39 @@ impl JetStreamJournal {
         &self.owned
     }
 
-    /// Takes a partition: reads it to its end, and writes an owner record there, which fences every
-    /// earlier owner. Answers the new epoch.
-    ///
-    /// # Errors
-    /// See [`TakeError`].
-    pub async fn take(&self, partition: u32) -> Result<u64, TakeError> {
-        let failed = |message: String| TakeError::Stream { partition, message };
-        let Some(place) = self.places.get(partition as usize) else {
-            return Err(TakeError::Unknown(partition));
-        };
-        let left = place.left.load(Ordering::Acquire);
-        let _alone = place.taking.lock().await;
-        let is_wanted = || place.left.load(Ordering::Acquire) == left;
-        let name = self.settings.stream(partition);
-        let stream = timeout(self.settings.timeout, self.context.get_stream_no_info(&name)).await;
-        let stream = stream.map_err(|_| failed(format!("{name} does not answer")))?;
-        let stream = stream.map_err(|error| failed(error.to_string()))?;
-        let subject = self.settings.subject(partition);
-        let appender = crate::append::Appender::new(
-            self.client.clone(),
-            stream.clone(),
-            subject,
-            self.settings.timeout,
-        );
-        let appender = appender.await.map_err(failed)?;
-        let taking = take::Taking {
-            stream: &stream,
-            settings: &self.settings,
-            name: &name,
-            acknowledged: place.acknowledged.load(Ordering::Acquire),
-            taking: self.client.new_inbox(),
-        };
-        let (index, appender, epoch) = taking.take(appender, is_wanted).await.map_err(failed)?;
-        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
-        let index = Arc::new(RwLock::new(index));
-        let last_seq = Arc::new(AtomicU64::new(epoch));
-        let writing = Writing {
-            appender,
-            epoch,
-            index: Arc::clone(&index),
-            last_seq: Arc::clone(&last_seq),
-            message_bytes: self.message_bytes(),
-            name,
-            owned: Arc::clone(&self.owned),
-            partition,
-            acknowledged: Arc::clone(&place.acknowledged),
-        };
-        let mut partitions = self.partitions.lock();
-        if !is_wanted() {
-            return Err(failed("it was left meanwhile".into()));
-        }
-        let (closes, closed) = watch::channel(false);
-        let writer = Mutex::new(Some(tokio::spawn(writing.run(waiting, closed))));
-        if let Some(slot) = partitions.get_mut(partition as usize) {
-            let taken = Partition { epoch, requests, index, stream, last_seq, closes, writer };
-            *slot = Some(Arc::new(taken));
-        }
-        self.owned.set(partition, Some(epoch));
-        Ok(epoch)
-    }
-
     fn message_bytes(&self) -> usize {
         // Room for headers beside what the server lets through.
         let most = self.client.server_info().max_payload.saturating_sub(4 << 10).max(1 << 10);
         self.settings.message_bytes.min(most)
+    }
+
+    fn frames<'a>(&self, stream: &'a stream::Stream<()>, name: &'a str) -> Frames<'a> {
+        Frames { stream, name, timeout: self.settings.timeout, asks_leader: false }
+    }
+
+    /// What is known of a Task; read from its frames, if it ended long ago.
+    async fn known(&self, key: &TaskKey, partition: &Partition) -> Result<Known, ReadError> {
+        let among = match partition.index.read().find(key) {
+            Found::Row(row) => return Ok(Known { row: Some(*row), others: Vec::new() }),
+            Found::Among(among) => among,
+        };
+        let name = self.settings.stream(key.partition(self.settings.partitions));
+        Ok(match self.frames(&partition.stream, &name).row(key, &among).await? {
+            None => Known { row: None, others: among },
+            row => Known { row, others: Vec::new() },
+        })
+    }
+
+    /// Writes a checkpoint of a partition that is owned here now, not when it is time.
+    ///
+    /// # Errors
+    /// It could not be written: nothing is lost, who takes the partition reads more.
+    pub async fn checkpoint(&self, partition: u32) -> Result<(), String> {
+        let found = self.partitions.lock().get(partition as usize).cloned().flatten();
+        match found {
+            Some(found) => found.checkpoints.write().await,
+            None => Ok(()),
+        }
     }
 
     /// The partition of a Task, if this node owns it.
@@ -255,6 +191,37 @@ impl JetStreamJournal {
         let at = key.partition(self.settings.partitions);
         self.owned.epoch(at)?;
         self.partitions.lock().get(at as usize)?.clone()
+    }
+
+    fn all(&self) -> Vec<(u32, Arc<Partition>)> {
+        let partitions = self.partitions.lock();
+        let owned = self.owned.all().into_iter();
+        owned.filter_map(|(at, _)| Some((at, partitions.get(at as usize)?.clone()?))).collect()
+    }
+
+    /// The Tasks of a partition. Where some ended Tasks are known by their places alone, its stream is
+    /// read once: that is slow, and faster than to read them one by one.
+    async fn entries_of(
+        &self,
+        at: u32,
+        partition: &Partition,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let covered = {
+            let index = partition.index.read();
+            match index.is_whole() {
+                true => return Ok(index.rows(session)),
+                false => index.covered(),
+            }
+        };
+        let name = self.settings.stream(at);
+        let mut index = Index::new(usize::MAX);
+        let mut tail = Tail::of(self.frames(&partition.stream, &name));
+        tail.read(&mut index, 0, covered).await.map_err(ReadError::Failed)?;
+        // What the owner knows is newer, and may be damaged in a way that heads do not show.
+        let entries = index.rows(session).into_iter().chain(partition.index.read().rows(session));
+        let entries: HashMap<TaskKey, Entry> = entries.map(|e| (e.key.clone(), e)).collect();
+        Ok(entries.into_values().collect())
     }
 
     async fn write(
@@ -270,13 +237,15 @@ impl JetStreamJournal {
         if commits.iter().any(|commit| commit.epoch != partition.epoch) {
             return Err(AppendError::NotOwner);
         }
-        let newest = partition.index.read().newest(key);
+        let known = self.known(key, &partition).await;
+        let known = known.map_err(|error| AppendError::Failed(error.to_string()))?;
+        let newest = known.row.as_ref().map(|row| row.newest);
         if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }
         let (lines, heads) = encoded(key, after, created, &commits)?;
         let (reply, answer) = oneshot::channel();
-        let request = Request { key: key.clone(), after, heads, lines, reply };
+        let request = Request { key: key.clone(), after, known, heads, lines, reply };
         let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
         // A writer answers whatever it was sent, unless the process ends.
@@ -337,35 +306,34 @@ impl Journal for JetStreamJournal {
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
-        let newest = partition.index.read().newest(key).ok_or(ReadError::NotFound)?;
-        let at = key.partition(self.settings.partitions);
-        let frames = read::Frames {
-            stream: &partition.stream,
-            name: &self.settings.stream(at),
-            timeout: self.settings.timeout,
-            asks_leader: false,
-        };
-        let chain = read::Chain { frames, key };
-        let read = chain.read(newest, after, each).await;
+        let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
+        let name = self.settings.stream(key.partition(self.settings.partitions));
+        let chain = read::Chain { frames: self.frames(&partition.stream, &name), key };
+        let read = chain.read(row.newest, after, each).await;
         if let Err(ReadError::Damaged { .. }) = &read {
-            partition.index.write().note_damage(key);
+            let mut index = partition.index.write();
+            if index.adopt(key, &row) {
+                index.note_damage(key);
+            }
         }
         read
     }
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
-        let entry = partition.index.read().entry(key);
-        Ok(entry)
+        Ok(self.known(key, &partition).await?.row.map(|row| row.entry(key)))
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
-        let owned = self.owned.all();
-        let partitions: Vec<Arc<Partition>> = {
-            let partitions = self.partitions.lock();
-            owned.iter().filter_map(|(at, _)| partitions.get(*at as usize)?.clone()).collect()
-        };
-        Ok(partitions.iter().flat_map(|p| p.index.read().entries(session)).collect())
+        let mut entries = Vec::new();
+        for (at, partition) in self.all() {
+            entries.extend(self.entries_of(at, &partition, session).await?);
+        }
+        Ok(entries)
+    }
+
+    async fn live(&self) -> Result<Vec<TaskKey>, ReadError> {
+        Ok(self.all().iter().flat_map(|(_, partition)| partition.index.read().live()).collect())
     }
 
     fn release(&self, _: &TaskKey) {}

@@ -24,6 +24,9 @@ pub(super) struct Frames<'a> {
     pub(super) asks_leader: bool,
 }
 
+/// Messages that are looked through for a broken chain's older end.
+const LOOKED_THROUGH_MAX: u64 = 2_000;
+
 /// How a Task is read.
 pub(super) struct Chain<'a> {
     pub(super) frames: Frames<'a>,
@@ -58,7 +61,7 @@ impl Frames<'_> {
     }
 
     /// A message. A follower may lag behind: what it does not have the leader is asked for.
-    async fn message(self, at: u64) -> Result<Bytes, ReadError> {
+    pub(super) async fn message(self, at: u64) -> Result<Bytes, ReadError> {
         if !self.asks_leader
             && let Ok(Ok(found)) = timeout(self.timeout, self.stream.direct_get(at)).await
         {
@@ -75,7 +78,7 @@ impl Frames<'_> {
         }
     }
 
-    fn damaged(self, at: u64, message: String) -> ReadError {
+    pub(super) fn damaged(self, at: u64, message: String) -> ReadError {
         ReadError::Damaged { file: self.name.to_owned(), line: at, offset: 0, message }
     }
 }
@@ -91,8 +94,23 @@ impl Chain<'_> {
         let (mut frames, mut damage) = (Vec::new(), None);
         let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
         while last > after {
-            let frame = self.frames.ending_at(at).await?;
-            let Found { commits, broken, before } = self.commits(at, &frame, after, last)?;
+            let frame = self.frames.ending_at(at).await;
+            let found = frame.and_then(|frame| self.commits(at, &frame, after, last));
+            let found = match found {
+                Err(error @ ReadError::Damaged { .. }) => {
+                    frames.clear();
+                    damage = Some(error);
+                    match self.before(at, last).await? {
+                        Some(before) => {
+                            (at, last) = before;
+                            continue;
+                        }
+                        None => break,
+                    }
+                }
+                found => found?,
+            };
+            let Found { commits, broken, before } = found;
             if let Some(broken) = broken {
                 frames.clear(); // What follows damage is no history.
                 damage = Some(broken);
@@ -106,6 +124,24 @@ impl Chain<'_> {
             }
         }
         damage.map_or(Ok(()), Err)
+    }
+
+    /// The last frame before a message that has a commit of the Task, and that commit's last event:
+    /// where the chain is broken, older frames are looked through for where it goes on.
+    async fn before(&self, at: u64, last: u64) -> Result<Option<(u64, u64)>, ReadError> {
+        for at in (at.saturating_sub(LOOKED_THROUGH_MAX).max(1)..at).rev() {
+            let frame = match self.frames.ending_at(at).await {
+                Ok(frame) => frame,
+                Err(ReadError::Damaged { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let Ok(frame) = decode(&frame) else { continue };
+            let own = frame.commits().filter(|(head, _)| self.is_own(head));
+            if let Some(found) = own.map(|(head, _)| head.last_seq).filter(|l| *l < last).max() {
+                return Ok(Some((at, found)));
+            }
+        }
+        Ok(None)
     }
 
     /// The Task's commits of a frame: those behind event `after`, of which the last ends with event

@@ -1,47 +1,134 @@
-//! Taking a partition: read it to its end, then write an owner record there. The record's place in
-//! the stream is the epoch; nothing of an earlier owner is accepted behind it (mechanisms 3).
+//! Taking a partition: read it to its end, from its newest checkpoint on if there is a sound one, then
+//! write an owner record there. The record's place in the stream is the epoch; nothing of an earlier
+//! owner is accepted behind it (mechanisms 3).
 
-use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::consumer::pull::OrderedConfig;
-use async_nats::jetstream::stream::Stream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytes::Bytes;
-use futures::StreamExt as _;
+use parking_lot::{Mutex, RwLock};
 use tenure_core::event::SCHEMA_VERSION;
-use tenure_ports::journal::TaskKey;
-use tenure_wire::stored::frame::{
-    FRAME_VERSION, FrameError, Header, decode, decode_chunk, encode_header,
-};
+use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
-use super::Settings;
+use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
+use super::tail::Tail;
+use super::writer::Writing;
+use super::{JetStreamJournal, Partition, REQUESTS_MAX, Settings, TakeError};
 use crate::append::{Appender, Fate};
 
 /// Timeouts for which the fate of an owner record is waited for.
 const RECORD: u32 = 4;
 
-pub(super) struct Taking<'a> {
-    pub(super) stream: &'a Stream<()>,
-    pub(super) settings: &'a Settings,
-    /// Of the stream.
-    pub(super) name: &'a str,
-    /// The last message that was ever acknowledged to this node.
-    pub(super) acknowledged: u64,
-    /// Names this taking.
-    pub(super) taking: String,
+impl JetStreamJournal {
+    /// Takes a partition: reads it to its end, and writes an owner record there, which fences every
+    /// earlier owner. Answers the new epoch.
+    ///
+    /// # Errors
+    /// See [`TakeError`].
+    pub async fn take(&self, partition: u32) -> Result<u64, TakeError> {
+        let failed = |message: String| TakeError::Stream { partition, message };
+        let Some(place) = self.places.get(partition as usize) else {
+            return Err(TakeError::Unknown(partition));
+        };
+        let left = place.left.load(Ordering::Acquire);
+        let _alone = place.taking.lock().await;
+        let is_wanted = || place.left.load(Ordering::Acquire) == left;
+        let name = self.settings.stream(partition);
+        let stream = timeout(self.settings.timeout, self.context.get_stream_no_info(&name)).await;
+        let stream = stream.map_err(|_| failed(format!("{name} does not answer")))?;
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
+        let subject = self.settings.subject(partition);
+        let appender = crate::append::Appender::new(
+            self.client.clone(),
+            stream.clone(),
+            subject,
+            self.settings.timeout,
+        );
+        let appender = appender.await.map_err(failed)?;
+        let frames = self.frames(&stream, &name);
+        let store = Store {
+            context: self.context.clone(),
+            settings: self.settings.clone(),
+            partition,
+            part_bytes: self.message_bytes(),
+        };
+        let (index, slot) = match store.load(frames).await {
+            Some((index, slot)) => (index, 1 - slot),
+            None => (Index::new(self.settings.ended_rows), 0),
+        };
+        let taking = Taking {
+            tail: Tail::of(frames),
+            settings: &self.settings,
+            index,
+            acknowledged: place.acknowledged.load(Ordering::Acquire),
+            taking: self.client.new_inbox(),
+        };
+        let (index, appender, epoch) = taking.take(appender, is_wanted).await.map_err(failed)?;
+        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
+        let index = Arc::new(RwLock::new(index));
+        let checkpoints = Arc::new(Checkpoints {
+            store,
+            index: Arc::clone(&index),
+            wal: stream.clone(),
+            slot: tokio::sync::Mutex::new(slot),
+            commits: AtomicU64::new(1), // What was read behind the last one.
+            due: Notify::new(),
+        });
+        let last_seq = Arc::new(AtomicU64::new(epoch));
+        let writing = Writing {
+            appender,
+            epoch,
+            index: Arc::clone(&index),
+            last_seq: Arc::clone(&last_seq),
+            message_bytes: self.message_bytes(),
+            name,
+            owned: Arc::clone(&self.owned),
+            partition,
+            acknowledged: Arc::clone(&place.acknowledged),
+            checkpoints: Arc::clone(&checkpoints),
+        };
+        let mut partitions = self.partitions.lock();
+        if !is_wanted() {
+            return Err(failed("it was left meanwhile".into()));
+        }
+        let (closes, closed) = watch::channel(false);
+        tokio::spawn(Arc::clone(&checkpoints).run(closed.clone()));
+        let writer = Mutex::new(Some(tokio::spawn(writing.run(waiting, closed))));
+        if let Some(slot) = partitions.get_mut(partition as usize) {
+            *slot = Some(Arc::new(Partition {
+                epoch,
+                requests,
+                index,
+                stream,
+                last_seq,
+                closes,
+                writer,
+                checkpoints,
+            }));
+        }
+        self.owned.set(partition, Some(epoch));
+        Ok(epoch)
+    }
 }
 
-/// A frame of which some chunks have been read.
-#[derive(Debug, Default)]
-struct Pending {
-    parts: Vec<u8>,
-    next: u32,
+struct Taking<'a> {
+    tail: Tail<'a>,
+    settings: &'a Settings,
+    /// What a checkpoint says; empty without one.
+    index: Index,
+    /// The last message that was ever acknowledged to this node.
+    acknowledged: u64,
+    /// Names this taking.
+    taking: String,
 }
 
 impl Taking<'_> {
     /// Answers with the index of all that is stored, and the epoch.
-    pub(super) async fn take(
-        &self,
+    async fn take(
+        mut self,
         mut appender: Appender,
         is_wanted: impl Fn() -> bool,
     ) -> Result<(Index, Appender, u64), String> {
@@ -52,17 +139,18 @@ impl Taking<'_> {
             write_level: u32::from(SCHEMA_VERSION),
         };
         let record: Bytes = encode_header(&record).map_err(|error| error.to_string())?.into();
-        let (mut index, mut pending, mut read_to) = (Index::default(), Pending::default(), 0);
+        let mut read_to = self.index.covered();
+        // What a checkpoint covers was acknowledged, to this node or another.
+        let known = self.acknowledged.max(read_to);
         loop {
-            let last = self.last_seq().await?;
-            if last < self.acknowledged {
-                let known = self.acknowledged;
+            let last = self.tail.last_seq().await?;
+            if last < known {
+                let name = self.tail.frames.name;
                 return Err(format!(
-                    "{} ends at {last}, and {known} was acknowledged: the store has lost data",
-                    self.name
+                    "{name} ends at {last}, and {known} was acknowledged: the store has lost data",
                 ));
             }
-            self.read(&mut index, &mut pending, read_to, last).await?;
+            self.tail.read(&mut self.index, read_to, last).await?;
             read_to = last;
             if !is_wanted() {
                 return Err("it was left meanwhile".into());
@@ -73,7 +161,10 @@ impl Taking<'_> {
             let fate = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
             let fate = fate.await.map_err(|_| "the fate of the owner record is not known")?;
             match fate {
-                Fate::Stored(epoch) => return Ok((index, appender, epoch)),
+                Fate::Stored(epoch) => {
+                    self.index.cover(epoch);
+                    return Ok((self.index, appender, epoch));
+                }
                 Fate::Never => {} // Another has written meanwhile: read on.
                 Fate::Refused(why) | Fate::Unknown(why) => return Err(why),
                 Fate::Lost { last } => {
@@ -81,90 +172,5 @@ impl Taking<'_> {
                 }
             }
         }
-    }
-
-    async fn last_seq(&self) -> Result<u64, String> {
-        let info = timeout(self.settings.timeout, self.stream.get_info()).await;
-        let info = info.map_err(|_| format!("{} does not answer", self.name))?;
-        Ok(info.map_err(|error| error.to_string())?.state.last_sequence)
-    }
-
-    /// Takes in the messages behind `from`, up to `to`.
-    async fn read(
-        &self,
-        index: &mut Index,
-        pending: &mut Pending,
-        from: u64,
-        to: u64,
-    ) -> Result<(), String> {
-        if from >= to {
-            return Ok(());
-        }
-        let config = OrderedConfig {
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from + 1 },
-            ..OrderedConfig::default()
-        };
-        let slow = |_| format!("{} does not answer", self.name);
-        let consumer = timeout(self.settings.timeout, self.stream.create_consumer(config)).await;
-        let consumer = consumer.map_err(slow)?.map_err(|error| error.to_string())?;
-        let messages = timeout(self.settings.timeout, consumer.messages()).await;
-        let mut messages = messages.map_err(slow)?.map_err(|error| error.to_string())?;
-        let mut reached = from;
-        while reached < to {
-            let message = timeout(self.settings.timeout, messages.next()).await.map_err(slow)?;
-            let message = message.ok_or("the reading ended early")?;
-            let message = message.map_err(|error| error.to_string())?;
-            let info = message.info().map_err(|error| error.to_string())?;
-            let (at, left) = (info.stream_sequence, info.pending);
-            // A consumer that was made again may begin at the start.
-            if at > reached {
-                reached = at;
-                self.take_message(index, pending, at, &message.payload)?;
-            }
-            if left == 0 {
-                return Ok(()); // What is missing at the end is not there any more.
-            }
-        }
-        Ok(())
-    }
-
-    /// A message whose header is damaged is damage that its Tasks' chains will show. One that a later
-    /// program wrote is none: who cannot read it must not own it.
-    fn take_message(
-        &self,
-        index: &mut Index,
-        pending: &mut Pending,
-        at: u64,
-        payload: &Bytes,
-    ) -> Result<(), String> {
-        let frame = match decode_chunk(payload) {
-            Some(chunk) => {
-                if chunk.index != pending.next {
-                    *pending = Pending::default();
-                }
-                if chunk.index == pending.next {
-                    pending.parts.extend_from_slice(chunk.part);
-                    pending.next += 1;
-                }
-                if chunk.index + 1 < chunk.of {
-                    return Ok(());
-                }
-                std::mem::take(pending).parts.into()
-            }
-            None => payload.clone(),
-        };
-        match decode(&frame) {
-            Ok(frame) => {
-                for (head, _) in frame.commits() {
-                    let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
-                    index.take(&TaskKey { session_id, task_id }, head, at);
-                }
-            }
-            Err(error @ (FrameError::Version(_) | FrameError::Header(_))) => {
-                return Err(format!("{}: message {at}: {error}", self.name));
-            }
-            Err(error) => tracing::error!(stream = self.name, at, %error, "a frame is damaged"),
-        }
-        Ok(())
     }
 }

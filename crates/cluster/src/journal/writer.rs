@@ -14,7 +14,8 @@ use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::index::{Index, Newest};
+use super::checkpoint::Checkpoints;
+use super::index::{Index, Known, Newest};
 use crate::append::{Appender, Fate};
 use crate::owned::Owned;
 
@@ -92,6 +93,8 @@ impl Head {
 pub(super) struct Request {
     pub(super) key: TaskKey,
     pub(super) after: u64,
+    /// What was known of the Task: an older ended one has no row in the index.
+    pub(super) known: Known,
     pub(super) heads: Vec<Head>,
     /// The lines of all of them.
     pub(super) lines: Bytes,
@@ -114,6 +117,7 @@ pub(super) struct Writing {
     pub(super) partition: u32,
     /// The last message that was ever acknowledged to this node.
     pub(super) acknowledged: Arc<AtomicU64>,
+    pub(super) checkpoints: Arc<Checkpoints>,
 }
 
 /// What goes into one append.
@@ -175,7 +179,7 @@ impl Writing {
     /// follows is known only then.
     fn gather(&self, waiting: &mut VecDeque<Request>) -> Gathered {
         let mut gathered = Gathered::default();
-        let index = self.index.read();
+        let mut index = self.index.write();
         let mut later = VecDeque::new();
         while let Some(request) = waiting.pop_front() {
             let size = gathered.body.len() + request.lines.len();
@@ -188,9 +192,10 @@ impl Writing {
                 }
                 continue;
             }
-            let newest = index.newest(&request.key);
-            match check(&request, newest) {
-                Ok(()) => gathered.add(request, newest.map_or(0, |newest| newest.stream_seq)),
+            let newest = index.newest(&request.key, &request.known);
+            let newest = newest.map_err(|why| AppendError::Failed(why.to_owned()));
+            match newest.and_then(|newest| check(&request, newest).map(|()| newest)) {
+                Ok(newest) => gathered.add(request, newest.map_or(0, |n| n.stream_seq)),
                 Err(no) => {
                     let _ = request.reply.send(Err(no)); // Whoever asked may have gone.
                 }
@@ -226,7 +231,9 @@ impl Writing {
                     let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
                     index.take(&TaskKey { session_id, task_id }, head, seq);
                 }
+                index.cover(seq);
                 drop(index);
+                self.checkpoints.count(heads.len());
                 for reply in replies {
                     let _ = reply.send(Ok(())); // Whoever asked may have gone.
                 }
@@ -250,7 +257,7 @@ impl Writing {
                     "the stream ends at {last}, and {last_seq} was acknowledged: \
                      the store has lost data"
                 );
-                answer_all(replies, || AppendError::Failed(why.clone()));
+                answer_all(replies, || AppendError::Unknown(why.clone()));
                 Err(why)
             }
         }

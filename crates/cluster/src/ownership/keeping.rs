@@ -269,9 +269,14 @@ impl Keeping {
         }
         self.leaving.insert(partition, to);
         self.mine.insert(partition);
-        let left = self.journal.leave(partition);
+        let journal = Arc::clone(&self.journal);
         self.settling.spawn(async move {
-            if !left.settled(SETTLE).await {
+            // The next owner reads what lies behind it: it is owned while it is written.
+            match timeout(SETTLE, journal.checkpoint(partition)).await {
+                Ok(Ok(())) => {}
+                _ => tracing::debug!(partition, "handed over without a checkpoint"),
+            }
+            if !journal.leave(partition).settled(SETTLE).await {
                 tracing::warn!(partition, "left with appends in flight");
             }
             partition

@@ -39,7 +39,7 @@ pub(crate) async fn create(journal: &JetStreamJournal, history: &mut History) {
     journal.create(&history.key, &history.wal_name, vec![commit]).await.unwrap();
 }
 
-async fn work(
+pub(crate) async fn work(
     journal: &JetStreamJournal,
     history: &mut History,
     events: usize,
@@ -54,7 +54,7 @@ async fn work(
     result
 }
 
-async fn assert_holds(journal: &JetStreamJournal, history: &History) {
+pub(crate) async fn assert_holds(journal: &JetStreamJournal, history: &History) {
     let read = read_all(journal, &history.key).await.unwrap();
     assert!(read.iter().eq(history.commits.iter().map(|commit| &**commit)), "{read:#?}");
 }
@@ -187,6 +187,7 @@ async fn an_append_of_unknown_fate_is_settled() {
         } else {
             server.kill();
         }
+        tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
         let after = history.last_seq();
         let commit = history.work(2);
         let (writing, key) = (Arc::clone(&journal), history.key.clone());

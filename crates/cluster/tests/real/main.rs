@@ -1,6 +1,8 @@
 //! The adapters on real servers: NATS with JetStream, and Redis.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
+mod checkpoints;
+mod damage;
 mod journal;
 mod leases;
 mod leaving;

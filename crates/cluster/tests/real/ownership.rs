@@ -120,6 +120,10 @@ async fn a_node_that_stops_hands_over() {
     assert_eq!(one.journal.owned().all(), []);
     until(Duration::from_secs(5), "the other has all", || two.owns() == 8).await;
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let client = async_nats::connect(format!("127.0.0.1:{}", nats.port)).await.unwrap();
+    let index = async_nats::jetstream::new(client).get_stream("TENURE_INDEX").await;
+    let messages = index.unwrap().get_info().await.unwrap().state.messages;
+    assert!(messages > 0, "who hands over leaves a checkpoint");
 }
 
 /// Mechanisms 6: while Redis is away, and when it comes back empty, everybody keeps what he has, in the

@@ -1,0 +1,311 @@
+//! Checkpoints of a partition's index, so that a taking reads the tail of its stream alone.
+//!
+//! An owner writes one beside the commits, never awaited by them, into the stream `TENURE_INDEX`. It
+//! says only what was acknowledged, up to a message it names. It is derived and disposable: a taking
+//! that finds none, or an unsound one, reads the whole stream.
+//!
+//! A checkpoint is parts and a manifest, each the newest message of its subject. The manifest is
+//! written last and has the checksum of every part, so that one that was overwritten or only half
+//! written is seen to be unsound; a partition has two slots, written in turn, so that the one before
+//! is whole meanwhile. The parts: rows of Tasks, as JSON lines; then ended Tasks, sorted by the hash
+//! of the key, each as hash and place of the newest frame, 8 bytes little endian each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::{self, stream};
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use tenure_core::id::{SessionId, TaskId};
+use tenure_ports::journal::TaskKey;
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::Settings;
+use super::ended::Ended;
+use super::index::{Index, Parts, Row};
+use super::read::Frames;
+
+/// Version of the form; one of another is unsound.
+const VERSION: u32 = 1;
+/// Parts that are asked for at the same time.
+const PARTS_AT_ONCE: usize = 4;
+/// Bytes of a hash and a place.
+const PAIR: usize = 16;
+/// Bytes of a part, at least: messages of logs may be smaller.
+const PART_BYTES_MIN: usize = 64 << 10;
+
+/// What a checkpoint consists of.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    /// The last message that is covered, and its checksum: the stream may be another by now.
+    covered: u64,
+    checksum: u32,
+    /// Checksums of the parts with rows, and of those behind them with ended Tasks.
+    rows: Vec<u32>,
+    ended: Vec<u32>,
+}
+
+/// A row in a part.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    session_id: SessionId,
+    task_id: TaskId,
+    row: Row,
+}
+
+/// Where the checkpoints of a partition are.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    pub(super) context: jetstream::Context,
+    pub(super) settings: Settings,
+    pub(super) partition: u32,
+    pub(super) part_bytes: usize,
+}
+
+impl Store {
+    fn subject(&self, slot: u32, what: impl std::fmt::Display) -> String {
+        format!("{}.{}.{slot}.{what}", self.settings.index_subject(), self.partition)
+    }
+
+    async fn stream(&self) -> Result<stream::Stream<()>, String> {
+        let stream = self.context.get_stream_no_info(self.settings.index_stream());
+        let stream = timeout(self.settings.timeout, stream).await;
+        stream.map_err(|_| "no answer")?.map_err(|error| error.to_string())
+    }
+
+    /// The newest sound checkpoint as an index, and the slot it is in.
+    pub(super) async fn load(&self, wal: Frames<'_>) -> Option<(Index, u32)> {
+        let stream = self.stream().await.ok()?;
+        let mut found = Vec::new();
+        for slot in [0, 1] {
+            let manifest = self.message(&stream, self.subject(slot, "manifest"), None).await;
+            let manifest = manifest.ok().and_then(|m| serde_json::from_slice::<Manifest>(&m).ok());
+            found.extend(manifest.filter(|m| m.version == VERSION).map(|m| (m.covered, slot, m)));
+        }
+        found.sort_by_key(|(covered, ..)| std::cmp::Reverse(*covered));
+        for (covered, slot, manifest) in found {
+            match self.restore(&stream, wal, slot, &manifest).await {
+                Ok(index) => return Some((index, slot)),
+                Err(why) => {
+                    let partition = self.partition;
+                    tracing::warn!(partition, covered, why, "a checkpoint is not used");
+                }
+            }
+        }
+        None
+    }
+
+    async fn restore(
+        &self,
+        stream: &stream::Stream<()>,
+        wal: Frames<'_>,
+        slot: u32,
+        manifest: &Manifest,
+    ) -> Result<Index, String> {
+        // Where the stream ends before it, the taking says what that means.
+        match wal.message(manifest.covered).await {
+            Ok(message) if crc32fast::hash(&message) != manifest.checksum => {
+                return Err("it is of another stream".into());
+            }
+            _ => {}
+        }
+        let checksums: Vec<u32> = manifest.rows.iter().chain(&manifest.ended).copied().collect();
+        let parts = checksums.into_iter().enumerate().map(|(number, checksum)| {
+            self.message(stream, self.subject(slot, number), Some(checksum))
+        });
+        let parts = futures_stream::iter(parts).buffered(PARTS_AT_ONCE);
+        let parts: Vec<Bytes> = parts.try_collect().await?;
+        let (rows, ended) = parts.split_at(manifest.rows.len());
+        let lines = rows.concat();
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let rows = lines.map(|line| {
+            let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+            let Line { session_id, task_id, row } = line;
+            Ok((TaskKey { session_id, task_id }, row))
+        });
+        let rows = rows.collect::<Result<Vec<_>, String>>()?;
+        let mut pairs = Vec::with_capacity(ended.iter().map(|part| part.len() / PAIR).sum());
+        for part in ended {
+            let numbers = |pair: &[u8; PAIR]| {
+                let (hash, at) = pair.split_at(PAIR / 2);
+                Some((le(hash)?, le(at)?))
+            };
+            pairs.extend(part.as_chunks::<PAIR>().0.iter().filter_map(numbers));
+        }
+        let ended = Ended::of_pairs(pairs);
+        Ok(Index::restored(self.settings.ended_rows, manifest.covered, rows, ended))
+    }
+
+    /// The newest message of a subject. A follower may lag behind: what does not have the checksum
+    /// the leader is asked for.
+    async fn message(
+        &self,
+        stream: &stream::Stream<()>,
+        subject: String,
+        checksum: Option<u32>,
+    ) -> Result<Bytes, String> {
+        let wait = self.settings.timeout;
+        let is_it = |bytes: &Bytes| checksum.is_none_or(|sum| crc32fast::hash(bytes) == sum);
+        if checksum.is_some()
+            && let Ok(Ok(found)) =
+                timeout(wait, stream.direct_get_last_for_subject(subject.as_str())).await
+            && is_it(&found.payload)
+        {
+            return Ok(found.payload);
+        }
+        let found = timeout(wait, stream.get_last_raw_message_by_subject(&subject)).await;
+        let found = found.map_err(|_| "no answer")?.map_err(|error| error.to_string())?;
+        match is_it(&found.payload) {
+            true => Ok(found.payload),
+            false => Err(format!("{subject} is not what the manifest says")),
+        }
+    }
+
+    async fn write(
+        &self,
+        index: &RwLock<Index>,
+        wal: Frames<'_>,
+        slot: u32,
+    ) -> Result<u64, String> {
+        self.ensure().await?;
+        let Parts { covered, rows, pairs } = index.read().parts();
+        let message = wal.message(covered).await.map_err(|error| error.to_string())?;
+        let checksum = crc32fast::hash(&message);
+        let (rows, ended) = tokio::task::spawn_blocking(move || encoded(rows, pairs))
+            .await
+            .map_err(|error| error.to_string())??;
+        let part_bytes = self.part_bytes.max(PART_BYTES_MIN) / PAIR * PAIR;
+        let cut = |bytes: &Bytes| -> Vec<Bytes> {
+            let starts = (0..bytes.len()).step_by(part_bytes);
+            starts.map(|at| bytes.slice(at..bytes.len().min(at + part_bytes))).collect()
+        };
+        let (rows, ended) = (cut(&rows), cut(&ended));
+        let checksums = |parts: &[Bytes]| parts.iter().map(|part| crc32fast::hash(part)).collect();
+        let manifest = Manifest {
+            version: VERSION,
+            covered,
+            checksum,
+            rows: checksums(&rows),
+            ended: checksums(&ended),
+        };
+        for (number, part) in rows.into_iter().chain(ended).enumerate() {
+            self.publish(self.subject(slot, number), part).await?;
+        }
+        let manifest = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
+        self.publish(self.subject(slot, "manifest"), manifest.into()).await?;
+        Ok(covered)
+    }
+
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), String> {
+        let acknowledged = async {
+            let sent = self.context.publish(subject, payload).await;
+            sent.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
+        };
+        let stored = timeout(self.settings.timeout, acknowledged).await;
+        stored.map_err(|_| "no answer in time")?.map(|_| ())
+    }
+
+    /// Makes the stream, if it is not there.
+    async fn ensure(&self) -> Result<(), String> {
+        let config = stream::Config {
+            name: self.settings.index_stream(),
+            subjects: vec![format!("{}.>", self.settings.index_subject())],
+            storage: stream::StorageType::File,
+            num_replicas: self.settings.replicas,
+            max_messages_per_subject: 1,
+            allow_direct: true,
+            ..stream::Config::default()
+        };
+        let made = timeout(self.settings.timeout, self.context.get_or_create_stream(config)).await;
+        made.map_err(|_| "no answer")?.map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+fn le(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// The bytes of all rows, and of all ended Tasks.
+fn encoded(
+    rows: Vec<(TaskKey, Row)>,
+    mut pairs: Vec<(u64, u64)>,
+) -> Result<(Bytes, Bytes), String> {
+    let (mut lines, mut ended) = (Vec::new(), Vec::with_capacity(pairs.len() * PAIR));
+    for (TaskKey { session_id, task_id }, row) in rows {
+        let line = Line { session_id, task_id, row };
+        serde_json::to_writer(&mut lines, &line).map_err(|error| error.to_string())?;
+        lines.push(b'\n');
+    }
+    pairs.sort_unstable();
+    for (hash, at) in pairs {
+        ended.extend_from_slice(&hash.to_le_bytes());
+        ended.extend_from_slice(&at.to_le_bytes());
+    }
+    Ok((lines.into(), ended.into()))
+}
+
+/// The checkpoints of a partition that this node owns.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    pub(super) store: Store,
+    pub(super) index: Arc<RwLock<Index>>,
+    pub(super) wal: stream::Stream<()>,
+    /// The slot that is written next; held while it is.
+    pub(super) slot: Mutex<u32>,
+    /// Commits since the last one.
+    pub(super) commits: AtomicU64,
+    pub(super) due: Notify,
+}
+
+impl Checkpoints {
+    /// Commits were stored.
+    pub(super) fn count(&self, commits: usize) {
+        let commits = commits as u64;
+        let all = self.commits.fetch_add(commits, Ordering::AcqRel) + commits;
+        if all >= self.store.settings.checkpoint_commits {
+            self.due.notify_one();
+        }
+    }
+
+    /// Writes one, if there is anything new.
+    pub(super) async fn write(&self) -> Result<(), String> {
+        let mut slot = self.slot.lock().await;
+        let commits = self.commits.load(Ordering::Acquire);
+        if commits == 0 {
+            return Ok(());
+        }
+        let name = self.store.settings.stream(self.store.partition);
+        let timeout = self.store.settings.timeout;
+        let wal = Frames { stream: &self.wal, name: &name, timeout, asks_leader: true };
+        let covered = self.store.write(&self.index, wal, *slot).await?;
+        self.commits.fetch_sub(commits, Ordering::AcqRel);
+        *slot = 1 - *slot;
+        tracing::debug!(stream = name, covered, "checkpoint written");
+        Ok(())
+    }
+
+    /// Writes them until the partition is left.
+    pub(super) async fn run(self: Arc<Self>, mut closes: watch::Receiver<bool>) {
+        let every = self.store.settings.checkpoint_every;
+        loop {
+            tokio::select! {
+                _ = closes.wait_for(|closes| *closes) => return,
+                () = self.due.notified() => {}
+                () = sleep(every) => {}
+            }
+            if let Err(error) = self.write().await {
+                let partition = self.store.partition;
+                tracing::warn!(partition, error, "a checkpoint was not written");
+                sleep(AFTER_FAILURE.min(every)).await;
+            }
+        }
+    }
+}
+
+/// How long nothing is tried again.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);

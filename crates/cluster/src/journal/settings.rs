@@ -1,0 +1,65 @@
+//! How the log lies in JetStream.
+
+use std::time::Duration;
+
+/// How the log lies in JetStream.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What names of streams begin with; their subjects begin with it in lower case.
+    pub name: String,
+    /// Partitions of the cluster: fixed when it is made (OWN-01).
+    pub partitions: u32,
+    /// Servers that keep each stream.
+    pub replicas: usize,
+    /// Bytes that a stream may take; none: as many as the server has. A full one refuses appends.
+    pub max_bytes: Option<u64>,
+    /// This node, in owner records.
+    pub node: String,
+    /// How long to wait for a server before asking again.
+    pub timeout: Duration,
+    /// Bytes of a message; what is longer goes in chunks. At most what the server takes.
+    pub message_bytes: usize,
+    /// Commits of a partition after which a checkpoint of its index is written.
+    pub checkpoint_commits: u64,
+    /// How long it is not, while there are any.
+    pub checkpoint_every: Duration,
+    /// Ended Tasks of a partition of which everything that lists say is in memory.
+    pub ended_rows: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: "TENURE".into(),
+            partitions: 8,
+            replicas: 1,
+            max_bytes: None,
+            node: "node".into(),
+            timeout: Duration::from_secs(5),
+            message_bytes: 512 << 10,
+            checkpoint_commits: 50_000,
+            checkpoint_every: Duration::from_secs(60),
+            ended_rows: 10_000,
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn stream(&self, partition: u32) -> String {
+        format!("{}_WAL_{partition}", self.name)
+    }
+
+    pub(super) fn subject(&self, partition: u32) -> String {
+        format!("{}.wal.{partition}", self.name.to_lowercase())
+    }
+
+    /// The stream of checkpoints.
+    pub(super) fn index_stream(&self) -> String {
+        format!("{}_INDEX", self.name)
+    }
+
+    /// What their subjects begin with.
+    pub(super) fn index_subject(&self) -> String {
+        format!("{}.index", self.name.to_lowercase())
+    }
+}

@@ -1,0 +1,176 @@
+//! Reading a part of a partition's stream in order, into an index.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use tenure_ports::journal::TaskKey;
+use tenure_wire::stored::frame::{FrameError, decode, decode_chunk};
+use tokio::time::timeout;
+
+use super::index::{Found, Index};
+use super::read::Frames;
+
+/// Messages and bytes that are asked for at once. The server cuts off a client that is more than
+/// 64 MiB behind, and an ordered consumer asks for messages without regard to their bytes.
+const PULLED_MAX: (usize, usize) = (2_000, 16 << 20);
+/// Consumers in a row that may bring nothing.
+const IDLE_MAX: u32 = 3;
+/// How long a consumer that nobody asks stays.
+const INACTIVE_MIN: Duration = Duration::from_secs(30);
+
+/// How the reading with a consumer ended.
+enum End {
+    Reached,
+    /// It does not go on: another has to be made.
+    Broken,
+}
+
+/// Where a stream is read.
+pub(super) struct Tail<'a> {
+    pub(super) frames: Frames<'a>,
+    /// A frame of which some chunks have been read.
+    parts: Vec<u8>,
+    /// The chunk that comes next.
+    next: u32,
+}
+
+impl<'a> Tail<'a> {
+    pub(super) fn of(frames: Frames<'a>) -> Self {
+        Self { frames, parts: Vec::new(), next: 0 }
+    }
+
+    /// Where the stream ends.
+    pub(super) async fn last_seq(&self) -> Result<u64, String> {
+        let Frames { stream, name, .. } = self.frames;
+        let info = timeout(self.frames.timeout, stream.get_info()).await;
+        let info = info.map_err(|_| format!("{name} does not answer"))?;
+        Ok(info.map_err(|error| error.to_string())?.state.last_sequence)
+    }
+
+    /// Takes in the messages behind `from`, up to `to`.
+    pub(super) async fn read(
+        &mut self,
+        index: &mut Index,
+        from: u64,
+        to: u64,
+    ) -> Result<(), String> {
+        let (mut reached, mut idle) = (from, 0);
+        while reached < to {
+            let before = reached;
+            let read = self.read_on(index, &mut reached, to).await;
+            idle = if reached > before { 0 } else { idle + 1 };
+            match read {
+                Ok(End::Reached) => return Ok(()),
+                Ok(End::Broken) if idle < IDLE_MAX => {}
+                Ok(End::Broken) => return Err(format!("{} does not answer", self.frames.name)),
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads with one consumer until it has all, or does not go on.
+    async fn read_on(
+        &mut self,
+        index: &mut Index,
+        reached: &mut u64,
+        to: u64,
+    ) -> Result<End, String> {
+        let Frames { stream, name, timeout: wait, .. } = self.frames;
+        let config = pull::Config {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: *reached + 1 },
+            ack_policy: AckPolicy::None,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: wait.max(INACTIVE_MIN),
+            ..pull::Config::default()
+        };
+        let consumer = timeout(wait, stream.create_consumer(config)).await;
+        let consumer = consumer.map_err(|_| format!("{name} does not answer"))?;
+        let consumer = consumer.map_err(|error| error.to_string())?;
+        let mut is_first = true;
+        loop {
+            let pulled = consumer.batch().max_messages(PULLED_MAX.0).max_bytes(PULLED_MAX.1);
+            let Ok(Ok(mut pulled)) = timeout(wait, pulled.expires(wait).messages()).await else {
+                return Ok(End::Broken);
+            };
+            let before = *reached;
+            // It ends with an error where the next message would be too many bytes.
+            while let Ok(Some(Ok(message))) = timeout(wait, pulled.next()).await {
+                let info = message.info().map_err(|error| error.to_string())?;
+                let (at, left) = (info.stream_sequence, info.pending);
+                // What is missing before the first is not there; later on it was lost on its way.
+                if at != *reached + 1 && !is_first {
+                    return Ok(End::Broken);
+                }
+                is_first = false;
+                *reached = at;
+                self.take_message(index, at, &message.payload).await?;
+                if *reached >= to || left == 0 {
+                    return Ok(End::Reached); // What is missing at the end is not there any more.
+                }
+            }
+            if *reached == before {
+                return Ok(End::Broken);
+            }
+        }
+    }
+
+    /// A message whose header is damaged is damage that its Tasks' chains will show. One that a later
+    /// program wrote is none: who cannot read it must not own it.
+    async fn take_message(
+        &mut self,
+        index: &mut Index,
+        at: u64,
+        payload: &Bytes,
+    ) -> Result<(), String> {
+        let Some(frame) = self.whole(payload) else { return Ok(()) };
+        let name = self.frames.name;
+        match decode(&frame) {
+            Ok(frame) => {
+                for (head, _) in frame.commits() {
+                    let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
+                    let key = TaskKey { session_id, task_id };
+                    if head.first_seq > 1 {
+                        self.adopt(index, &key).await?;
+                    }
+                    index.take(&key, head, at);
+                }
+                index.cover(at);
+            }
+            Err(error @ (FrameError::Version(_) | FrameError::Header(_))) => {
+                return Err(format!("{name}: message {at}: {error}"));
+            }
+            Err(error) => tracing::error!(stream = name, at, %error, "a frame is damaged"),
+        }
+        Ok(())
+    }
+
+    /// The frame that ends with a message.
+    fn whole(&mut self, payload: &Bytes) -> Option<Bytes> {
+        let Some(chunk) = decode_chunk(payload) else { return Some(payload.clone()) };
+        if chunk.index != self.next {
+            (self.parts, self.next) = (Vec::new(), 0);
+        }
+        if chunk.index == self.next {
+            self.parts.extend_from_slice(chunk.part);
+            self.next += 1;
+        }
+        if chunk.index + 1 < chunk.of {
+            return None;
+        }
+        self.next = 0;
+        Some(std::mem::take(&mut self.parts).into())
+    }
+
+    /// A Task that had ended goes on: it gets its row again.
+    async fn adopt(&self, index: &mut Index, key: &TaskKey) -> Result<(), String> {
+        let Found::Among(among) = index.find(key) else { return Ok(()) };
+        if let Some(row) = self.frames.row(key, &among).await.map_err(|e| e.to_string())? {
+            index.adopt(key, &row);
+        }
+        Ok(())
+    }
+}
