@@ -35,6 +35,9 @@ use crate::binary::{Running, tenure};
 /// Longest that anything may take once everything is whole again, on a machine that is busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
+/// The pool of Steps that name none.
+pub const POOL: &str = "default";
+
 /// How a cluster is made.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -110,7 +113,7 @@ impl Cluster {
             cluster.add_scheduler()?;
         }
         for _ in 0..cluster.plan.workers {
-            cluster.add_worker(&cluster.url())?;
+            cluster.add_worker(POOL, &cluster.url())?;
         }
         if let Err(error) = cluster.wait_owned() {
             cluster.print_tails();
@@ -159,14 +162,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts one more worker, with its own way to NATS.
+    /// Starts one more worker of a pool, with its own way to NATS.
     ///
     /// # Errors
     /// It does not start.
-    pub fn add_worker(&mut self, url: &str) -> Result<()> {
+    pub fn add_worker(&mut self, pool: &str, url: &str) -> Result<()> {
         let name = format!("w{}", self.workers.len());
         let mut command = Command::new(tenure()?);
-        command.args(["worker", "--name", &name, "--nats", url]);
+        command.args(["worker", "--name", &name, "--pool", pool, "--nats", url]);
         command.args(["--concurrency", &self.plan.concurrency.to_string()]);
         command.args(["--files", &format!("files-{name}")]).env("TRACE", self.trace());
         command.env("TENURE_LOG", std::env::var("TENURE_LOG").unwrap_or_else(|_| "info".into()));
@@ -232,7 +235,8 @@ impl Cluster {
     }
 }
 
-fn url(port: u16) -> String {
+/// The address of NATS, or of a way to it.
+pub fn url(port: u16) -> String {
     format!("nats://127.0.0.1:{port}")
 }
 

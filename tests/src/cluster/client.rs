@@ -127,7 +127,12 @@ impl Client {
     ///
     /// # Errors
     /// What came back is no answer.
-    pub async fn ask_all(&self, body: Json, partition: u32, within: Duration) -> Result<Vec<Answer>> {
+    pub async fn ask_all(
+        &self,
+        body: Json,
+        partition: u32,
+        within: Duration,
+    ) -> Result<Vec<Answer>> {
         let inbox = self.nats.new_inbox();
         let mut heard = self.nats.subscribe(inbox.clone()).await?;
         let subject = self.subject(partition);
@@ -158,7 +163,10 @@ impl Client {
                 Answer::Refused(refusal) if !refusal.retryable => return Err(refusal.into()),
                 Answer::Refused(_) | Answer::NoResponders | Answer::Silence => {}
             }
-            ensure!(begun.elapsed() < within, "no answer within {within:?}, only {answer:?}: {body}");
+            ensure!(
+                begun.elapsed() < within,
+                "no answer within {within:?}, only {answer:?}: {body}"
+            );
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(500));
         }
@@ -294,6 +302,31 @@ impl Log {
         let lines = self.lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let events = lines.filter_map(|line| serde_json::from_slice::<Json>(line).ok());
         events.filter(|event| kind.is_empty() || event["event_type"] == kind).collect()
+    }
+
+    /// The claims of a Step, oldest first.
+    pub fn claims(&self, step: &str) -> Vec<Json> {
+        let claims = self.events("task_step_claimed").into_iter();
+        claims.filter(|claim| claim["step_id"] == step).collect()
+    }
+
+    /// Steps that a worker of this name has claimed and not ended.
+    pub fn held_by(&self, worker: &str) -> Vec<String> {
+        let mut held = BTreeMap::new();
+        for event in self.events("") {
+            let step = event["step_id"].as_str().unwrap_or_default().to_owned();
+            match event["event_type"].as_str().unwrap_or_default() {
+                "task_step_claimed" => {
+                    let by = event["payload"]["worker_id"].as_str().unwrap_or_default();
+                    held.insert(step, by.split('.').next() == Some(worker));
+                }
+                "task_step_completed" | "task_step_failed" | "task_step_lease_expired" => {
+                    held.remove(&step);
+                }
+                _ => {}
+            }
+        }
+        held.into_iter().filter_map(|(step, is_his)| is_his.then_some(step)).collect()
     }
 
     /// Whether the Task has ended.

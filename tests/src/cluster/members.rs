@@ -50,8 +50,7 @@ impl Members {
     pub fn owners<'a>(&self, partition: u32, live: &[&'a str]) -> Vec<&'a str> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let owns = |name: &str| {
-            let is_boot_of =
-                |node: &str| node.rsplit_once('-').is_some_and(|(of, _)| of == name);
+            let is_boot_of = |node: &str| node.rsplit_once('-').is_some_and(|(of, _)| of == name);
             let boots = said.iter().filter(|(node, _)| is_boot_of(node));
             let newest = boots.max_by_key(|(_, (number, _))| *number);
             newest.is_some_and(|(_, (_, owned))| owned.contains(&u64::from(partition)))

@@ -72,10 +72,7 @@ fn join(client: TcpStream, server: u16, cuts: &Arc<Cuts>) -> Result<()> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LOOK))?;
     }
-    let ways = [
-        (client.try_clone()?, server.try_clone()?, false),
-        (server, client, true),
-    ];
+    let ways = [(client.try_clone()?, server.try_clone()?, false), (server, client, true)];
     for (from, to, is_from_server) in ways {
         let cuts = Arc::clone(cuts);
         spawn(move || carry(from, to, &cuts, is_from_server));

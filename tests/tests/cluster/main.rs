@@ -5,4 +5,11 @@
 
 #![allow(clippy::print_stdout)]
 
+mod common;
+mod disk;
+mod network;
+mod redis;
+mod schedulers;
+mod stopping;
 mod whole;
+mod workers;
