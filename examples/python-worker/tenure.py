@@ -17,7 +17,7 @@ def clock():
 class Link:
     def __init__(self, name, older):
         self.name, self.older, self.named_twice, self.heard = name, older, False, clock()
-        self.number = self.seen = self.got = 0
+        self.number = self.seen = self.got = self.hungry = 0
 
 class Attempt:
     def __init__(self, claim, node):
@@ -94,8 +94,9 @@ class Worker:
         if link is None or not link.named_twice:
             return await self.hello()
         link.heard = clock()
-        if said.get("pool") == self.options.pool:  # It is hungry.
-            await self.tell(said["node"])
+        if said.get("pool") == self.options.pool:  # It is hungry: it gets what the others have.
+            link.hungry = clock()
+            await self.tell()
 
     async def on_deliveries(self, message):
         said = msgpack.unpackb(message.data)
@@ -116,17 +117,22 @@ class Worker:
                 self.spawn(self.report(item["run"], "decline_run", why))
             elif attempt := self.open.get(item.get("cancel_requested") or item.get("lost")):
                 attempt.stop(lost="lost" in item)
-        await self.tell(said["node"])
+        await self.tell()
 
-    def room(self, link):
+    def room(self, node):
+        """States a node's part of the free room. Hungry nodes share it, or else all; the rest goes round."""
+        linked = sorted(name for name, link in self.links.items() if link.named_twice)
+        parts = [name for name in linked if clock() - self.links[name].hungry < 1] or linked
+        free = 0 if self.leaving or node not in parts else max(0, self.options.concurrency - self.at_work)
+        turn = ((parts.index(node) if node in parts else 0) + int(clock() / 2)) % len(parts)
+        link = self.links[node]
         link.number += 1
-        free = 0 if self.leaving else max(0, self.options.concurrency - self.at_work)
-        return {"v": 1, "link": link.name, "number": link.number, "free": free, "seen": link.seen, "got": link.got}
+        return {"v": 1, "link": link.name, "number": link.number, "seen": link.seen, "got": link.got,
+                "free": free // len(parts) + (turn < free % len(parts))}
 
-    async def tell(self, *nodes):
-        for node, link in list(self.links.items()):
-            if link.named_twice and (not nodes or node in nodes):
-                await self.say(f"node.{node}", self.room(link))
+    async def tell(self):
+        for node in [name for name, link in self.links.items() if link.named_twice]:
+            await self.say(f"node.{node}", self.room(node))
 
     async def restate(self):
         while await asyncio.sleep(2, True):
@@ -229,8 +235,9 @@ class Worker:
                 batch = batch[:len(batch) // 2]
             del words[:len(batch)]
             message = {"reports": [report for report, _, _ in batch]}
-            if (link := batch[0][1] and self.links.get(batch[0][1].node)) and link.named_twice:
-                message["room"] = self.room(link)
+            node = batch[0][1] and batch[0][1].node
+            if node in self.links and self.links[node].named_twice:
+                message["room"] = self.room(node)
             done, error = await self.ask(f"report.{partition}", message)
             results = done["results"] if done else [{"error": error}] * len(batch)
             if error and not error.get("retryable") and len(batch) > 1:  # One of them is to blame.

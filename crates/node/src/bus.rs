@@ -34,6 +34,10 @@ pub(crate) async fn connect(
         .subscription_capacity(WAITING_MAX)
         .ping_interval(Duration::from_secs(5))
         .connection_timeout(TIMEOUT);
+    let options = match &nats.ca {
+        Some(ca) => options.add_root_certificates(ca.clone()),
+        None => options,
+    };
     let options = match login {
         Login::Address => options,
         Login::Password { user, password } => {

@@ -22,6 +22,7 @@ mod gate;
 mod links;
 mod node;
 mod partitions;
+mod peers;
 pub mod settings;
 mod window;
 

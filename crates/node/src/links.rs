@@ -58,7 +58,9 @@ pub(crate) struct Link {
     pub(crate) port: WorkerLink,
     id: SmolStr,
     inbox: String,
-    handlers: Option<Vec<HandlerName>>,
+    /// What the worker has said that it can run; nothing while it has not said hello: then it is sent
+    /// no Steps.
+    said: Option<Option<Vec<HandlerName>>>,
     state: Mutex<State>,
     /// One message after another.
     sending: tokio::sync::Mutex<()>,
@@ -84,7 +86,7 @@ impl Links {
         Arc::new(Self { scheduler, client, node, all: Mutex::default() })
     }
 
-    /// The link of a worker, opened if need be; what it can run is not known then.
+    /// The link of a worker, opened if need be; one that has not said hello then gets no Steps.
     pub(crate) fn of(self: &Arc<Self>, name: &WorkerName) -> Result<Arc<Link>, Rejection> {
         self.get_or_open(name, |_| true, None)
     }
@@ -95,14 +97,15 @@ impl Links {
         name: &WorkerName,
         handlers: Option<Vec<HandlerName>>,
     ) -> Result<Arc<Link>, Rejection> {
-        self.get_or_open(name, |link| link.handlers == handlers, handlers.clone())
+        let said = Some(handlers);
+        self.get_or_open(name, |link| link.said == said, said.clone())
     }
 
     fn get_or_open(
         self: &Arc<Self>,
         name: &WorkerName,
         fits: impl Fn(&Link) -> bool,
-        handlers: Option<Vec<HandlerName>>,
+        said: Option<Option<Vec<HandlerName>>>,
     ) -> Result<Arc<Link>, Rejection> {
         let mut all = self.all.lock();
         let All { links, opened } = &mut *all;
@@ -119,13 +122,13 @@ impl Links {
             vacant @ Entry::Vacant(_) => vacant,
         };
         let (port, inbox) =
-            self.scheduler.join(name.agent()?, name.pool.clone(), handlers.clone())?;
+            self.scheduler.join(name.agent()?, name.pool.clone(), said.clone().flatten())?;
         *opened += 1;
         let link = Arc::new(Link {
             port,
             id: format_smolstr!("{}-{opened}", self.node),
             inbox: format!("{}.d.{}", name.inbox(), self.node),
-            handlers,
+            said,
             state: Mutex::new(State { window: Window::new(), heard: Instant::now() }),
             sending: tokio::sync::Mutex::default(),
             over: CancellationToken::new(),
@@ -195,16 +198,16 @@ impl Link {
             return None;
         }
         self.state.lock().window.heard(room.got, Instant::now());
+        self.said.as_ref()?;
         Some(Credit { free: room.free, seen: room.seen, number: room.number })
     }
 
-    /// The same, with nothing else said.
+    /// The same, with nothing else said. Answers whether it spoke of this link.
     pub(crate) fn note_room(&self, room: &Room) -> bool {
-        let credit = self.room(room);
-        if let Some(credit) = credit {
+        if let Some(credit) = self.room(room) {
             self.port.credit(credit);
         }
-        credit.is_some()
+        room.link == self.id
     }
 
     /// Sends what is to be sent.

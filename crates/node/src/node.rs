@@ -23,6 +23,7 @@ use crate::fence::Fence;
 use crate::gate::Gate;
 use crate::links::Links;
 use crate::partitions::{Partitions, listen_to_all, settle};
+use crate::peers::{NatsPeers, hear};
 use crate::settings::Settings;
 use crate::{ClusterScheduler, events};
 
@@ -124,7 +125,16 @@ impl Node {
         listen_to_all(&gate, &ends).await.map_err(unreachable_at(&nats.url))?;
         let told = format!("tenure.v1.node.{}.given", gate.node);
         let told = listen(&gate.control, told).await.map_err(unreachable_at(&nats.url))?;
+        let peers = NatsPeers {
+            client: gate.control.clone(),
+            node: gate.node.clone(),
+            partitions: gate.partitions,
+        };
+        gate.scheduler.set_peers(peers);
+        let kin = listen(&gate.control, "tenure.v1.node.*.kin".into()).await;
+        let kin = kin.map_err(unreachable_at(&nats.url))?;
         let loops = [
+            spawn(&ends, hear(gate.scheduler.clone(), kin)),
             spawn(&ends, tell_given(gate.control.clone(), given)),
             spawn(&ends, hear_given(Arc::clone(&keeper), told)),
             spawn(&ends, follow(Arc::clone(&gate))),

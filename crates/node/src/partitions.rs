@@ -68,6 +68,8 @@ impl Partitions {
             let subject = format!("tenure.v1.{role}.*.*.cmd.{partition}");
             attend(gate, listen(&gate.intake, subject).await?, ends);
         }
+        let nodes = format!("tenure.v1.system.*.*.cmd.{partition}");
+        attend(gate, listen(&gate.control, nodes).await?, ends);
         Ok(())
     }
 }

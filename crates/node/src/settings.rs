@@ -41,6 +41,8 @@ impl std::fmt::Debug for Login {
 pub struct Nats {
     /// Addresses of the servers, separated by commas.
     pub url: String,
+    /// The certificate of the authority that signed the servers' own, if the machine does not know it.
+    pub ca: Option<PathBuf>,
     /// Who alone may write the log.
     pub journal: Login,
     /// Who speaks to workers.
@@ -53,7 +55,7 @@ impl Nats {
     /// One address, and no logins beside what it says.
     pub fn at(url: impl Into<String>) -> Self {
         let (journal, control, intake) = Default::default();
-        Self { url: url.into(), journal, control, intake }
+        Self { url: url.into(), ca: None, journal, control, intake }
     }
 }
 

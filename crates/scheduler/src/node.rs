@@ -1,8 +1,8 @@
 //! What all actors of a node share: ports, pools, the directory, settings.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
@@ -15,6 +15,7 @@ use tokio::sync::{broadcast, watch};
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT};
 use crate::directory::Directory;
+use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
 use crate::task::{Arguments, Begin, Msg as TaskMsg, TaskActor};
 
@@ -40,6 +41,7 @@ pub(crate) struct Node<J, L> {
     partitions: Mutex<Vec<ActorCell>>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
+    peers: OnceLock<Box<dyn Peers>>,
     /// Why the last append failed, until one succeeds.
     trouble: watch::Sender<Option<Arc<str>>>,
     /// The store of leases answered when it was last asked.
@@ -61,6 +63,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             partitions: Mutex::default(),
             supervisor: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_KEPT),
+            peers: OnceLock::new(),
             trouble: watch::Sender::new(None),
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
@@ -200,6 +203,19 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Whether claims can have their leases.
     pub(crate) fn keeps_leases(&self) -> bool {
         self.keeps_leases.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_peers(&self, peers: Box<dyn Peers>) {
+        let _ = self.peers.set(peers); // They are named once.
+    }
+
+    pub(crate) fn peers(&self) -> Option<&dyn Peers> {
+        self.peers.get().map(|peers| &**peers)
+    }
+
+    /// Whether another node has the Task.
+    pub(crate) fn is_elsewhere(&self, key: &TaskKey) -> Option<&dyn Peers> {
+        self.peers().filter(|_| self.journal.epoch(key).is_none())
     }
 
     pub(crate) fn note_leases_lost(&self) {

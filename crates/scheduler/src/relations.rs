@@ -36,7 +36,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
         check_session(&envelope.caller, &old.session_id)?;
         let reason = reason.to_owned();
-        let input = self.read(old, move |task| task.retry_input(new, &reason)).await??;
+        let input = self.look(old, move |task| task.retry_input(new, &reason)).await??;
         self.create(envelope, CreateTask { wal_name, ..input }, Policy::Auto).await
     }
 
@@ -47,7 +47,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         parent: Option<&TaskId>,
     ) -> Result<Option<Parent>, Rejection> {
         let Some(parent) = parent else { return Ok(None) };
-        found(self.read(&key(&child.session_id, parent), Parent::of).await)
+        found(self.look(&key(&child.session_id, parent), Parent::of).await)
     }
 
     /// Refuses a command that refers to what is not there.
@@ -70,7 +70,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<(), Rejection> {
         for (task, artifact) in artifacts {
             let (key, id) = (key(session, &task), artifact.clone());
-            let has = self.read(&key, move |task| task.durable().artifact(&id).is_some()).await;
+            let has = self.look(&key, move |task| task.durable().artifact(&id).is_some()).await;
             // RECOVER-04: of a Task that cannot be read nothing is known to exist.
             if found(has.or_else(damaged_has_none))? != Some(true) {
                 return Err(unknown_artifact(&Ref::new(format!("{task}/{artifact}"))?));
@@ -84,7 +84,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     async fn check_link(&self, from: &TaskKey, link: &Link) -> Result<(), Rejection> {
         let Ok(to) = TaskId::new(link.to.as_str()) else { return Ok(()) }; // It is no Task.
         if to != from.task_id {
-            self.read(&key(&from.session_id, &to), |_| ()).await?;
+            self.look(&key(&from.session_id, &to), |_| ()).await?;
         }
         let Some((blocker, blocked)) = link.blocking(&from.task_id) else { return Ok(()) };
         let edges = self.blocking(&from.session_id, [&blocker, &blocked]).await?;
@@ -102,7 +102,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let mut edges = Vec::new();
         while let Some(task) = work.pop() {
             let blocks = |task: &Task| task.durable().blocking_edges();
-            let stored = found(self.read(&key(session, &task), blocks).await)?;
+            let stored = found(self.look(&key(session, &task), blocks).await)?;
             for (blocker, blocked) in stored.unwrap_or_default() {
                 for end in [&blocker, &blocked] {
                     if seen.len() < LOOKED_AT_MAX && seen.insert(end.clone()) {

@@ -325,7 +325,7 @@ fn a_subject_says_who_speaks() {
         "tenure.v1.worker.gpu.al ice.b01.hb",
         "tenure.v1.worker.gpu..b01.hb",
         "tenure.v2.worker.gpu.alice.b01.hb",
-        "tenure.v1.system.s1.x.cmd.1",
+        "tenure.v1.sub_agent.s1.x.cmd.1",
         "tenure.v1.orchestrator.s1.Bob.cmd.5.6",
         "",
     ];

@@ -12,6 +12,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-local", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-cluster", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-scheduler", &["tenure-core", "tenure-wire", "tenure-ports"]),
+    (
+        "tenure-node",
+        &["tenure-core", "tenure-wire", "tenure-ports", "tenure-cluster", "tenure-scheduler"],
+    ),
     ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-gateway", &["tenure-core", "tenure-wire", "tenure-ports", "tenure-sdk"]),
     ("tenure-telemetry", &[]),
@@ -24,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-local",
             "tenure-cluster",
             "tenure-scheduler",
+            "tenure-node",
             "tenure-sdk",
             "tenure-gateway",
             "tenure-telemetry",

@@ -29,13 +29,17 @@ pub(crate) struct NatsArgs {
     /// A credentials file for it
     #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
     creds: Option<PathBuf>,
+
+    /// The certificate of the authority that signed its own, in PEM
+    #[arg(long = "nats-ca", value_name = "FILE", env = "TENURE_NATS_CA")]
+    ca: Option<PathBuf>,
 }
 
 impl NatsArgs {
     /// How to connect.
     pub(crate) fn settings(&self, name: &str) -> Settings {
-        let (credentials, name) = (self.creds.clone(), name.to_owned());
-        Settings { credentials, name, ..Settings::new(self.url.clone()) }
+        let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
+        Settings { credentials, ca, name, ..Settings::new(self.url.clone()) }
     }
 }
 

@@ -6,6 +6,7 @@ use async_nats::Client;
 use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::id::{CommandId, TaskId};
+use tenure_core::status::Role;
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::ClientLink;
@@ -57,7 +58,9 @@ impl Gate {
                 }
             };
             let link = gate.scheduler.client(name.role, agent, name.session.clone());
-            let call = Call { gate: &gate, client: &gate.intake, link, partition, reply: &reply };
+            let is_node = name.role == Role::System;
+            let client = if is_node { &gate.control } else { &gate.intake };
+            let call = Call { gate: &gate, client, link, partition, reply: &reply };
             call.run(request).await;
         });
     }

@@ -13,7 +13,7 @@ use tenure_wire::bus::request::{
 };
 use tenure_wire::bus::{Answer, V, decode, encode};
 
-use crate::common::{Caller, PARTITIONS, Servers, input};
+use crate::common::{Caller, PARTITIONS, Servers, input, until};
 
 fn cancel() -> Ask {
     let command = json!({"operation": "task_cancel", "input": {}});
@@ -173,4 +173,39 @@ async fn a_long_log_comes_in_parts() {
     let types: Vec<String> = types.collect();
     assert_eq!(types.first().map(String::as_str), Some("task_created"));
     assert_eq!(types.len() as u64, made.version);
+}
+
+/// OWN-04, REL-05, CANCEL-03: parents and children hear of each other wherever they live.
+#[tokio::test(flavor = "multi_thread")]
+async fn families_span_nodes() {
+    let servers = Servers::start();
+    let one = servers.node().await;
+    let two = tenure_node::Node::start(servers.settings("n2")).await.unwrap();
+    until(async || !two.served().is_empty() && !one.served().is_empty()).await;
+    until(async || one.served().len() + two.served().len() == PARTITIONS as usize).await;
+    tokio::time::sleep(Duration::from_secs(2)).await; // No partition moves any more.
+    let bob = Caller::new(&servers).await;
+    let of_one = one.served();
+    let name_in = |is_ones: bool| {
+        let names = (0..).map(|n| format!("family-{is_ones}-{n}"));
+        let fits = |name: &String| of_one.contains(&bob.key(name).partition(PARTITIONS)) == is_ones;
+        names.into_iter().find(fits).unwrap()
+    };
+    let (parent, child) = (name_in(true), name_in(false));
+    bob.create(&parent, &["a"]).await;
+    let mut input = input(&child, &["a"]);
+    input.parent_task_id = Some(parent.parse().unwrap());
+    let made: WriteSummary =
+        bob.ask(&child, "child", Ask::Create(Box::new(input.clone()))).await.unwrap();
+    assert!(made.version > 0);
+    until(async || bob.events(&parent).await.contains(&"task_linked".to_owned())).await;
+    let _: WriteSummary = bob.ask(&parent, "c", cancel()).await.unwrap();
+    until(async || bob.log(&child).await.unwrap().status == TaskStatus::Cancelled).await;
+    let orphan = name_in(false).replace("family", "orphan");
+    input.task_id = Some(orphan.parse().unwrap());
+    input.parent_task_id = Some("nobody".parse().unwrap());
+    let refused = bob.ask::<WriteSummary>(&orphan, "o", Ask::Create(Box::new(input))).await;
+    assert_eq!(refused.unwrap_err().code, Code::TaskNotFound);
+    two.stop().await;
+    one.stop().await;
 }

@@ -180,3 +180,23 @@ async fn a_lost_worker_s_step_goes_to_another() {
     let late = tell(&lost, vec![report(&claim, StepStatus::Completed)]).await;
     assert_eq!(late[0].error.as_ref().unwrap().code, Code::StaleAttempt);
 }
+
+/// A worker that has not said what it can run is sent nothing: a word that opens a link is no hello.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_who_said_hello_gets_steps() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.say("bye", &Bye { v: V }).await;
+    alice.room(5).await;
+    let told = alice.next().await;
+    alice.link = told.link.to_string();
+    alice.room(5).await;
+    bob.create("t1", &["a"]).await;
+    let pool = "default".parse().unwrap();
+    assert_eq!(node.scheduler().pool_facts(&pool).free, 0);
+    alice.hello().await;
+    alice.room(5).await;
+    assert_eq!(one_grant(&mut alice).await.step.step_id.as_str(), "a");
+}

@@ -17,6 +17,7 @@ use tenure_ports::{Journal, Leases};
 
 use super::{Begin, Life, Msg, State};
 use crate::node::Node;
+use crate::peers::Kin;
 
 /// How often a child asks (CANCEL-03).
 const ASK: Duration = Duration::from_secs(30);
@@ -47,6 +48,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &self.life else { return };
         let Some(parent) = &task.head().spec.parent_task_id else { return };
         let key = self.key_of(parent);
+        if self.node.is_elsewhere(&key).is_some() {
+            let (node, child, id) =
+                (Arc::clone(&self.node), myself.clone(), self.key.task_id.clone());
+            tokio::spawn(ask_elsewhere(node, key, child, id));
+            return;
+        }
         let Ok(parent) = self.node.task(&key, Begin::Open) else { return };
         let (child, id, answers) = (myself.clone(), self.key.task_id.clone(), parent.clone());
         let look = move |parent: Result<&Task, &_>| {
@@ -79,9 +86,30 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 }
 
+/// As [`State::ask_parent`], of a parent that another node has.
+async fn ask_elsewhere<J: Journal, L: Leases>(
+    node: Arc<Node<J, L>>,
+    parent: TaskKey,
+    child: ActorRef<Msg>,
+    id: TaskId,
+) {
+    let Some(peers) = node.is_elsewhere(&parent) else { return };
+    // It is asked again in a while.
+    let Ok(task) = peers.read(&parent).await else { return };
+    let view = task.durable();
+    if let Some(intent) = view.closes_children() {
+        let _ = child.cast(Msg::ParentCloses(intent));
+    } else if view.adopts(&id).is_some() {
+        peers.tell(&parent, Kin::Adopt(id));
+    }
+}
+
 /// Tells a child that its parent is being closed. One that has ended is left alone, and one that
 /// cannot be reached now will ask.
 async fn tell<J: Journal, L: Leases>(node: Arc<Node<J, L>>, child: TaskKey, intent: Intent) {
+    if let Some(peers) = node.is_elsewhere(&child) {
+        return peers.tell(&child, Kin::ParentCloses);
+    }
     let is_live = match node.journal.entry(&child).await {
         Ok(Some(entry)) => entry.ended.is_none(),
         Ok(None) | Err(_) => false,

@@ -40,6 +40,8 @@ pub struct Settings {
     pub url: String,
     /// A file of the server's operator that says who this is.
     pub credentials: Option<PathBuf>,
+    /// The certificate of the authority that signed the servers' own, if the machine does not know it.
+    pub ca: Option<PathBuf>,
     /// What the server calls this connection in its lists.
     pub name: String,
     /// How long the first connection may take.
@@ -56,6 +58,7 @@ impl Settings {
         Self {
             url: url.into(),
             credentials: None,
+            ca: None,
             name: "tenure".into(),
             first_wait: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
@@ -69,6 +72,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("url", &without_secrets(&self.url))
             .field("credentials", &self.credentials)
+            .field("ca", &self.ca)
             .field("name", &self.name)
             .field("first_wait", &self.first_wait)
             .field("request_timeout", &self.request_timeout)
@@ -167,6 +171,9 @@ impl Connection {
         let news = Arc::new(News::default());
         let connects = news.connects.subscribe();
         let mut options = ConnectOptions::new();
+        if let Some(ca) = &settings.ca {
+            options = options.add_root_certificates(ca.clone());
+        }
         if let Some(path) = &settings.credentials {
             let path = path.clone();
             options = match options.credentials_file(&path).await {
@@ -178,7 +185,6 @@ impl Connection {
         let options = options
             .name(&settings.name)
             .custom_inbox_prefix(&inbox)
-            .connection_timeout(settings.first_wait)
             .ping_interval(PING)
             .retry_on_initial_connect()
             .event_callback(move |event| {
@@ -244,6 +250,16 @@ impl Connection {
         let body = encode(message)?.into();
         let deadline = Instant::now() + self.0.request_timeout;
         self.send(subject, None, body, deadline).await
+    }
+
+    /// Waits until everything that was sent is on its way: what is sent last would be lost with the
+    /// connection.
+    pub(super) async fn flush(&self) -> Result<(), Rejection> {
+        match timeout(self.0.request_timeout, self.0.client.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(unavailable(format!("it could not be sent: {error}"))),
+            Err(_) => Err(unavailable("there is no connection to the server")),
+        }
     }
 
     /// Sends a request, and leaves the waiting to the caller.

@@ -19,6 +19,10 @@ const UNANSWERED: Duration = Duration::from_secs(1);
 /// New Attempts that are renewed at once wait so long for others.
 const GATHER: Duration = Duration::from_millis(10);
 
+/// Attempts are renewed at once no more often than this, or this part of the shortest lease: most
+/// of many short ones end without it.
+const SPACED: (Duration, u64) = (Duration::from_millis(200), 30);
+
 /// How often leases are looked at: within a small part of the shortest one, by which a worker
 /// stops too late at worst.
 const LOOKS: u64 = 60;
@@ -26,6 +30,7 @@ const LOOKS: u64 = 60;
 /// CTX-11: renews leases at a third of their duration, whatever handlers do.
 pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
     let mut last = None;
+    let mut at_once: Option<Instant> = None;
     let mut is_answered = true;
     loop {
         let due = match shared.plan() {
@@ -50,7 +55,9 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
                 last = Some(Instant::now());
             }
             () = shared.fresh.notified() => {
-                sleep(GATHER).await;
+                let since = at_once.map_or(Duration::MAX, |last| last.elapsed());
+                sleep(shared.spacing().saturating_sub(since).max(GATHER)).await;
+                at_once = Some(Instant::now());
                 is_answered &= shared.renew(|open| !open.heard).await;
             }
             () = shared.sooner.notified() => {}
@@ -81,6 +88,12 @@ impl<P: WorkerPort> Shared<P> {
         let shortest = open.values().map(|open| open.holding.lease_ms).min();
         self.shortest.store(shortest.unwrap_or(u64::MAX), Ordering::Release);
         shortest.map(|lease_ms| Duration::from_millis((lease_ms / INTERVALS).max(1)))
+    }
+
+    /// The least time between renewals of new Attempts.
+    fn spacing(&self) -> Duration {
+        let shortest = self.shortest.load(Ordering::Acquire);
+        SPACED.0.min(Duration::from_millis(shortest / SPACED.1))
     }
 
     /// Renews some of what is in hand, and answers whether something was said of all of it.

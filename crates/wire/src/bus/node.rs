@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
-use tenure_core::id::PoolId;
+use tenure_core::id::{PoolId, SessionId, TaskId};
 
 use super::V;
 
@@ -39,4 +39,18 @@ pub struct Hungry {
 pub struct Given {
     /// The version.
     pub v: V,
+}
+
+/// Something of a Task's family, for whichever node has it (`tenure.v1.node.<node>.kin`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kin {
+    /// The version.
+    pub v: V,
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task that is told.
+    pub task_id: TaskId,
+    /// Its child, which it has not linked yet; none: its parent is being closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<TaskId>,
 }

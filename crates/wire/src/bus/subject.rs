@@ -10,6 +10,7 @@
 //! | `tenure.v1.worker.<pool>.<principal>.<boot>.<verb>.<partition>` | a worker | the owner |
 //! | `tenure.v1.<role>.<session>.<principal>.hello` | an orchestrator or observer | some node |
 //! | `tenure.v1.<role>.<session>.<principal>.cmd.<partition>` | the same | the owner |
+//! | `tenure.v1.system.<session>.<node>.cmd.<partition>` | a node | the owner |
 //! | `tenure.v1.node.<node>.<verb>` | a node | workers and nodes |
 //! | `tenure.v1.event.<session>.<task>` | the owner | whoever watches |
 //! | `_INBOX.<role>.<principal>.<boot>.…` | the scheduler | that principal alone |
@@ -192,7 +193,8 @@ impl Heard {
                 let verb = worker_verb(&mut tokens)?;
                 Self::Worker(WorkerName { pool, principal, boot }, verb)
             }
-            Role::Orchestrator | Role::Observer => {
+            // `system` is a node that asks another.
+            Role::Orchestrator | Role::Observer | Role::System => {
                 let session = SessionId::new(tokens.next()?).ok()?;
                 let principal = Token::new(tokens.next()?).ok()?;
                 let verb = match tokens.next()? {
@@ -202,7 +204,7 @@ impl Heard {
                 };
                 Self::Client(ClientName { role, session, principal }, verb)
             }
-            Role::System | Role::SubAgent => return None,
+            Role::SubAgent => return None,
         };
         tokens.next().is_none().then_some(heard)
     }

@@ -32,6 +32,10 @@ struct Given {
     #[arg(long, value_name = "URL", env = "TENURE_NATS_URL", hide_env_values = true)]
     nats: Option<String>,
 
+    /// The certificate of the authority that signed NATS' own, in PEM
+    #[arg(long, value_name = "FILE", env = "TENURE_NATS_CA")]
+    nats_ca: Option<PathBuf>,
+
     /// Who writes the log, if not as the address says
     #[arg(long, value_name = "USER", env = "TENURE_JOURNAL_USER")]
     journal_user: Option<String>,
@@ -136,6 +140,7 @@ impl Given {
     fn or(self, other: Self) -> Self {
         Self {
             nats: self.nats.or(other.nats),
+            nats_ca: self.nats_ca.or(other.nats_ca),
             journal_user: self.journal_user.or(other.journal_user),
             journal_password: self.journal_password.or(other.journal_password),
             journal_creds: self.journal_creds.or(other.journal_creds),
@@ -162,6 +167,7 @@ impl Given {
         let pool = PoolId::new(pool).map_err(|bad| usage("default-pool", &bad))?;
         let nats = Nats {
             url: self.nats.unwrap_or_else(|| "nats://127.0.0.1:4222".into()),
+            ca: self.nats_ca,
             journal: login(
                 "journal",
                 self.journal_user,

@@ -1,0 +1,136 @@
+//! Other nodes, asked for what this one must know of their Tasks.
+
+use std::time::Duration;
+
+use async_nats::{Client, Request as Ask_, Subscriber};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use tenure_core::id::TaskId;
+use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_ports::journal::TaskKey;
+use tenure_scheduler::{Kin, Peers};
+use tenure_wire::bus::node::Kin as Told;
+use tenure_wire::bus::request::{Ask, LogPage, ReadLog, Request};
+use tenure_wire::bus::subject::{ROOT, Token};
+use tenure_wire::bus::{Answer, V, decode};
+use tenure_wire::stored::{Assembler, LineError, decode_line};
+use uuid::Uuid;
+
+use crate::ClusterScheduler;
+use crate::bus::say;
+
+/// How long a node may take to answer another.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often a question is asked again.
+const TRIES: u32 = 5;
+
+/// The other nodes of a cluster, over NATS.
+#[derive(Debug, Clone)]
+pub(crate) struct NatsPeers {
+    pub(crate) client: Client,
+    pub(crate) node: Token,
+    pub(crate) partitions: u32,
+}
+
+impl Peers for NatsPeers {
+    fn read(&self, key: &TaskKey) -> BoxFuture<'static, Result<Box<Task>, Rejection>> {
+        let (peers, key) = (self.clone(), key.clone());
+        Box::pin(async move { peers.fold(&key).await })
+    }
+
+    fn tell(&self, key: &TaskKey, word: Kin) {
+        let child = match word {
+            Kin::ParentCloses => None,
+            Kin::Adopt(child) => Some(child),
+        };
+        let (session_id, task_id) = (key.session_id.clone(), key.task_id.clone());
+        let told = Told { v: V, session_id, task_id, child };
+        let (client, subject) = (self.client.clone(), format!("{ROOT}.node.{}.kin", self.node));
+        tokio::spawn(async move { say(&client, &subject, &told).await });
+    }
+}
+
+impl NatsPeers {
+    /// Folds the log of a Task, as its owner reads it out.
+    async fn fold(&self, key: &TaskKey) -> Result<Box<Task>, Rejection> {
+        let mut log = Assembler::new(key.session_id.clone(), key.task_id.clone());
+        let (mut task, mut rest): (Option<Box<Task>>, Vec<u8>) = Default::default();
+        let (mut after, mut from) = (0, 0);
+        loop {
+            let page = self.ask(key, ReadLog { after, from }).await?;
+            for lines in page.commits {
+                rest.extend_from_slice(&lines.0);
+            }
+            from = page.cut.unwrap_or(0);
+            if page.cut.is_some() {
+                continue;
+            }
+            for commit in commits(&mut log, &std::mem::take(&mut rest)).map_err(|e| damaged(&e))? {
+                after = commit.last_seq();
+                fold_onto(&mut task, &commit)?;
+            }
+            if !page.more {
+                return task.ok_or_else(|| damaged(&"it is empty"));
+            }
+        }
+    }
+
+    async fn ask(&self, key: &TaskKey, which: ReadLog) -> Result<LogPage, Rejection> {
+        let request = Request::new(Some(key.task_id.clone()), None, Ask::ReadLog(which)).write()?;
+        let partition = key.partition(self.partitions);
+        let subject = format!("{ROOT}.system.{}.{}.cmd.{partition}", key.session_id, self.node);
+        let mut refused = unanswered();
+        for again in 0..TRIES {
+            tokio::time::sleep(Duration::from_millis(50) * again).await;
+            // An inbox of its own: the library would keep what is never answered for ever.
+            let inbox = format!("_INBOX.system.{}.{}", self.node, Uuid::now_v7().simple());
+            let asked = Ask_::new().payload(request.clone().into()).inbox(inbox);
+            let asked = self.client.send_request(subject.clone(), asked.timeout(Some(TIMEOUT)));
+            let Ok(Ok(answer)) = tokio::time::timeout(2 * TIMEOUT, asked).await else { continue };
+            match decode::<Answer<LogPage>>(&answer.payload)?.into_result() {
+                Err(error) if error.code.is_retryable() => refused = error,
+                answered => return answered,
+            }
+        }
+        Err(refused)
+    }
+}
+
+fn commits(log: &mut Assembler, lines: &[u8]) -> Result<Vec<Commit>, LineError> {
+    let mut found = Vec::new();
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        found.extend(log.push(decode_line(line)?)?);
+    }
+    Ok(found)
+}
+
+fn fold_onto(task: &mut Option<Box<Task>>, commit: &Commit) -> Result<(), Rejection> {
+    match task {
+        Some(task) => task.replay(commit).map_err(|error| damaged(&error)),
+        None => {
+            *task = Some(Box::new(Task::restore(commit).map_err(|error| damaged(&error))?));
+            Ok(())
+        }
+    }
+}
+
+fn damaged(why: &dyn std::fmt::Display) -> Rejection {
+    Rejection::new(Code::StorageError, format!("the log that another node sent: {why}"))
+        .with("kind", "replay_failed")
+}
+
+fn unanswered() -> Rejection {
+    Rejection::new(Code::Unavailable, "the node that has the other task does not answer")
+        .with("retry_after_ms", 200)
+}
+
+/// Hears what other nodes tell of families.
+pub(crate) async fn hear(scheduler: ClusterScheduler, mut told: Subscriber) {
+    while let Some(message) = told.next().await {
+        let Ok(kin) = decode::<Told>(&message.payload) else { continue };
+        let Told { session_id, task_id, child, .. } = kin;
+        let word = child.map_or(Kin::ParentCloses, |child: TaskId| Kin::Adopt(child));
+        scheduler.hear_of_family(&TaskKey { session_id, task_id }, word);
+    }
+}

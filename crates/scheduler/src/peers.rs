@@ -1,0 +1,60 @@
+//! Tasks that other nodes own: a command may speak of them, and parents and children must hear of
+//! each other, wherever they live.
+
+use futures::future::BoxFuture;
+use tenure_core::id::TaskId;
+use tenure_core::{Rejection, Task};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Journal, Leases};
+
+use crate::handle::Scheduler;
+use crate::task::Msg;
+
+/// The other nodes of a cluster.
+pub trait Peers: Send + Sync + std::fmt::Debug + 'static {
+    /// A Task as its owner has it in the log.
+    fn read(&self, key: &TaskKey) -> BoxFuture<'static, Result<Box<Task>, Rejection>>;
+
+    /// Tells the owner of a Task something of its family. It may get lost: children ask from time to
+    /// time.
+    fn tell(&self, key: &TaskKey, word: Kin);
+}
+
+/// What a Task is told of its family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kin {
+    /// Its parent is being closed, or was: it asks how.
+    ParentCloses,
+    /// A Task was made whose parent it is.
+    Adopt(TaskId),
+}
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// Names the other nodes. Without any, what is not here does not exist.
+    pub fn set_peers(&self, peers: impl Peers) {
+        self.node.set_peers(Box::new(peers));
+    }
+
+    /// Takes what another node tells of a Task's family, if the Task lives here.
+    pub fn hear_of_family(&self, key: &TaskKey, word: Kin) {
+        if let Some(actor) = self.node.directory.get(key) {
+            // One that has just gone has ended, or asks when it is read again.
+            let _ = actor.cast(match word {
+                Kin::ParentCloses => Msg::AskParent,
+                Kin::Adopt(child) => Msg::Adopt(child),
+            });
+        }
+    }
+
+    /// Looks at a Task wherever it lives: here at its last durable state, elsewhere at its log.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        key: &TaskKey,
+        look: impl FnOnce(&Task) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        match self.node.is_elsewhere(key) {
+            Some(peers) => Ok(look(&*peers.read(key).await?)),
+            None => self.read(key, look).await,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The client's end: retries, long creates, lists.
+
+use std::time::Duration;
+
+use tenure_core::id::{SessionId, TaskId};
+use tenure_core::status::Role;
+use tenure_core::view::WriteSummary;
+use tenure_core::{Code, Command, Rejection};
+use tenure_ports::ClientPort as _;
+use tenure_sdk::client::{Client, Step, Task};
+use tenure_sdk::nats::NatsClient;
+use tenure_wire::bus::V;
+use tenure_wire::bus::request::{Ask, Committed, Entries, Request, Welcome};
+use tenure_wire::bus::subject::{ClientName, ClientVerb, Token, event, inbox};
+use tokio::time::Instant;
+
+use crate::node::Node;
+use crate::server::Server;
+
+fn name() -> ClientName {
+    let session = SessionId::new("s").unwrap();
+    ClientName { role: Role::Orchestrator, session, principal: Token::new("o").unwrap() }
+}
+
+fn an_inbox() -> String {
+    inbox(Role::Orchestrator, &name().principal, &Token::new("b").unwrap())
+}
+
+/// A client of a node that answers its first question.
+async fn join(server: &Server, node: &mut Node, partitions: u32) -> NatsClient {
+    let (connection, name) = (server.connect(an_inbox()).await, name());
+    let joined = tokio::spawn(async move { NatsClient::join(connection, &name).await });
+    let (verb, message) = node.asked().await;
+    assert_eq!(verb, ClientVerb::Hello);
+    node.answer(&message, Ok(Welcome { node: "n1".into(), partitions })).await;
+    joined.await.unwrap().unwrap()
+}
+
+fn written(version: u64) -> WriteSummary {
+    let task = serde_json::json!({ "operation": "task_get", "task_id": "t", "version": version });
+    let summary = serde_json::json!({ "task": task, "event_ids": [], "version": version });
+    serde_json::from_value(summary).unwrap()
+}
+
+async fn next_request(node: &mut Node) -> (Request, async_nats::Message) {
+    let (verb, message) = node.asked().await;
+    assert!(matches!(verb, ClientVerb::Command(_)), "{verb:?}");
+    (Request::read(&message.payload).unwrap(), message)
+}
+
+#[tokio::test]
+async fn nobody_there_is_known_at_once_and_said_when_patience_is_over() {
+    let server = Server::start();
+    let begun = Instant::now();
+    let refused = NatsClient::join(server.connect(an_inbox()).await, &name()).await.unwrap_err();
+    assert_eq!((refused.code, &*refused.message), (Code::Unavailable, "nobody serves this now"));
+    assert!(begun.elapsed() < Duration::from_secs(4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_answered_for_good_is_asked_again_under_the_same_id() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = Client::new(join(&server, &mut node, 1).await);
+    let task = TaskId::new("t").unwrap();
+    let asking = tokio::spawn(async move { client.cancel(&task, "enough").await });
+    let (first, message) = next_request(&mut node).await;
+    node.answer::<WriteSummary>(&message, Err(Rejection::new(Code::NotOwner, "not mine"))).await;
+    let (second, message) = next_request(&mut node).await;
+    assert_eq!(first, second);
+    assert!(first.head.command_id.is_some());
+    node.answer(&message, Ok(written(4))).await;
+    assert_eq!(asking.await.unwrap().unwrap().version, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_task_is_created_in_parts_and_submitted() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = Client::new(join(&server, &mut node, 1).await);
+    let steps = (0..40).map(|n| Step::new(&format!("s{n}")).summary(&"x".repeat(30_000)));
+    let task = Task::new("long").steps(steps);
+    let creating = tokio::spawn(async move { client.create(task).await });
+    let (mut sizes, mut ids) = (Vec::new(), Vec::new());
+    loop {
+        let (request, message) = next_request(&mut node).await;
+        ids.push(request.head.command_id.unwrap().to_string());
+        node.answer(&message, Ok(written(1))).await;
+        match request.ask {
+            Ask::Create(input) => {
+                assert_eq!(input.draft, Some(true));
+                sizes.push(input.steps.len());
+            }
+            Ask::Command(command) => match *command {
+                Command::TaskUpdate { operations } => sizes.push(operations.len()),
+                Command::SubmitTask(_) => break,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+    creating.await.unwrap().unwrap();
+    assert_eq!(sizes, [17, 17, 6]);
+    let first = ids[0].clone();
+    assert_eq!(ids[1..], [format!("{first}/1"), format!("{first}/2"), format!("{first}/3")]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_names_the_partitions_that_did_not_answer() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = join(&server, &mut node, 2).await;
+    let listing = tokio::spawn(async move { client.list(true).await });
+    loop {
+        let asked = tokio::time::timeout(Duration::from_millis(200), node.asked()).await;
+        match asked {
+            Ok((ClientVerb::Command(0), message)) => {
+                node.answer(&message, Ok(Entries { entries: Vec::new(), more: false })).await;
+            }
+            _ if listing.is_finished() => break,
+            _ => {}
+        }
+    }
+    assert_eq!(listing.await.unwrap().unwrap().missing_partitions, [1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_come_from_when_it_has_returned() {
+    use futures::StreamExt as _;
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = join(&server, &mut node, 1).await;
+    let mut changes = client.changes(None).await.unwrap();
+    let task = TaskId::new("t").unwrap();
+    let asking = {
+        let (client, task) = (client.clone(), task.clone());
+        tokio::spawn(async move { client.get(&task).await })
+    };
+    node.asked().await; // The server has heard of the subscription before that.
+    asking.abort();
+    let subject = event(&name().session, &task);
+    node.publish(subject.clone(), &"not a hint").await;
+    node.publish(subject, &Committed { v: V, version: 7, ended: None, commits: Vec::new() }).await;
+    let changed = tokio::time::timeout(Duration::from_secs(20), changes.next()).await;
+    let changed = changed.unwrap().unwrap();
+    assert_eq!((changed.task_id, changed.version), (task, 7));
+}

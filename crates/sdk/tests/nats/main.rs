@@ -1,0 +1,7 @@
+//! Workers and clients over a real NATS server, against a node that does what the test tells it.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+
+mod client;
+mod node;
+mod server;
+mod worker;

@@ -1,0 +1,88 @@
+//! A NATS server of the test's own, ended by its process id.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tenure_sdk::nats::{Connection, Settings};
+
+/// How long it may take to answer.
+const START: Duration = Duration::from_secs(20);
+
+/// A server that runs.
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let server = Self { child: launch(port), port };
+        server.wait();
+        server
+    }
+
+    fn wait(&self) {
+        let begun = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+            assert!(begun.elapsed() < START, "the server does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.child = launch(self.port);
+        self.wait();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// A connection that is patient for one second.
+    pub(crate) async fn connect(&self, inbox: String) -> Connection {
+        let second = Duration::from_secs(1);
+        let settings = Settings { patience: second, ..Settings::new(self.url()) };
+        Connection::open(&settings, inbox).await.unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // It may be gone.
+        let _ = self.child.wait();
+    }
+}
+
+fn launch(port: u16) -> Child {
+    Command::new(find())
+        .args(["-a", "127.0.0.1", "-p", &port.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Where the variable says, on the path, or where `./check` has put it.
+fn find() -> String {
+    if let Ok(path) = std::env::var("TENURE_NATS_SERVER") {
+        return path;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let fetched = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/servers");
+    let mut files =
+        std::env::split_paths(&path).chain([fetched]).map(|dir| dir.join("nats-server"));
+    let found = files.find(|file| file.is_file());
+    let found = found.expect("nats-server is needed: run `./check servers`");
+    found.to_str().unwrap().to_owned()
+}

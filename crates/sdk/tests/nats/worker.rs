@@ -1,0 +1,152 @@
+//! The worker's end: links, grants, reports, leases.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tenure_core::id::PoolId;
+use tenure_core::{Code, Rejection};
+use tenure_sdk::nats::NatsWorker;
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
+use tenure_wire::bus::worker::{Hello, Reported, Reports, Word};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::node::{Node, grant};
+use crate::server::Server;
+
+const LONG: u64 = 60_000;
+
+fn name() -> WorkerName {
+    let token = |text| Token::new(text).unwrap();
+    WorkerName { pool: PoolId::new("pool").unwrap(), principal: token("w"), boot: token("b1") }
+}
+
+async fn start(server: &Server, handlers: Handlers) -> WorkerPool<NatsWorker> {
+    let connection = server.connect(name().inbox()).await;
+    let (worker, deliveries) = NatsWorker::join(connection, &name(), None).await.unwrap();
+    let options = Options::new(NonZeroUsize::new(4).unwrap());
+    WorkerPool::start(worker, deliveries, handlers, options)
+}
+
+/// Handlers: `count` counts and ends, `wait` ends when told.
+fn handlers(count: &Arc<AtomicUsize>, go: &Arc<Notify>) -> Handlers {
+    let (count, go) = (Arc::clone(count), Arc::clone(go));
+    let handlers = Handlers::new().on("count", move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Ok(()))
+    });
+    let waits = handlers.unwrap().on("wait", move |_| {
+        let go = Arc::clone(&go);
+        async move {
+            go.notified().await;
+            Ok(())
+        }
+    });
+    waits.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_run_once_and_its_report_is_repeated_until_it_is_recorded() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+
+    let one = grant("count", LONG);
+    node.deliver(&name(), "l", 1, vec![one.clone()]).await;
+    let (reports, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    assert!(matches!(reports.reports[0].word, Word::EndRun { .. } | Word::TaskUpdateStep(_)));
+    let refused = Rejection::new(Code::NotOwner, "another's");
+    node.answer::<Reported>(&message, Err(refused)).await;
+    let (again, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    assert_eq!(again.reports[0], reports.reports[0]);
+    node.record(&message, 9).await;
+
+    // The same again, and then one behind a gap: the room says what is missing.
+    node.deliver(&name(), "l", 1, vec![one]).await;
+    node.deliver(&name(), "l", 3, vec![grant("count", LONG)]).await;
+    while node.awaits_room("l").await.got != 1 {}
+    node.deliver(&name(), "l", 2, vec![grant("count", LONG), grant("count", LONG)]).await;
+    let mut recorded = 0;
+    while recorded < 2 {
+        let (_, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+        recorded += node.record(&message, 10).await;
+    }
+    let room = node.awaits_room("l").await;
+    assert_eq!((room.seen, room.got, room.free >= 4), (3, 3, true));
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+    pool.drain().await;
+    assert_eq!(pool.in_hand(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_attempt_is_renewed_at_once_and_given_up_if_nobody_answers() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+
+    let begun = Instant::now();
+    node.deliver(&name(), "l", 1, vec![grant("wait", 3000)]).await;
+    let mut beats = 0;
+    while pool.in_hand() > 0 || beats == 0 {
+        let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
+        beats += usize::from(matches!(next, Ok((Heard::Worker(_, WorkerVerb::Heartbeat), _))));
+        assert!(begun.elapsed() < Duration::from_secs(10), "the worker keeps what is not its");
+    }
+    let kept = begun.elapsed();
+    assert!(kept >= Duration::from_millis(850) && kept < Duration::from_millis(2500), "{kept:?}");
+    assert!(beats >= 1, "a heartbeat at once");
+
+    let begun = Instant::now();
+    node.deliver(&name(), "l", 2, vec![grant("wait", 1500)]).await;
+    while begun.elapsed() < Duration::from_millis(2500) {
+        let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
+        if let Ok((Heard::Worker(_, WorkerVerb::Heartbeat), message)) = next {
+            node.renew(&message).await;
+        }
+    }
+    assert_eq!(pool.in_hand(), 1, "answers keep it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_finds_its_nodes_again_when_the_server_was_gone() {
+    let mut server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go): (_, Arc<Notify>) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+    node.deliver(&name(), "l", 1, vec![grant("wait", LONG)]).await;
+    while node.awaits_room("l").await.got != 1 {}
+
+    server.kill();
+    go.notify_one();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.restart();
+    let mut node = Node::start(&server, "n1").await;
+    node.link(&name(), "m", 4).await;
+    node.deliver(&name(), "m", 1, vec![grant("count", LONG)]).await;
+    let mut recorded = 0;
+    while recorded < 2 {
+        let (_, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+        recorded += node.record(&message, 5).await;
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    pool.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_a_worker_says_goodbye() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let connection = server.connect(name().inbox()).await;
+    let (worker, _deliveries) = NatsWorker::join(connection, &name(), None).await.unwrap();
+    node.awaits::<Hello>(WorkerVerb::Hello).await;
+    drop(worker);
+    while !matches!(node.hears().await.0, Heard::Worker(_, WorkerVerb::Bye)) {}
+}
