@@ -92,6 +92,7 @@ impl Case {
             bytes => bytes?,
         };
         let summary = wal::check_bytes(&bytes, may_be_torn)?;
+        ensure!(summary.epoch == 0, "a log file has one owner");
         ensure!(bytes.starts_with(&self.recorded), "what was recorded has changed");
         self.recorded = bytes[..summary.whole_bytes].to_vec();
         Ok(summary)

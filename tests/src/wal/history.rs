@@ -25,6 +25,8 @@ pub struct Summary {
     pub whole_bytes: usize,
     /// Attempts that ended because their process died.
     pub host_restarted: u64,
+    /// Epoch of the last commit: zero where there is one owner for ever.
+    pub epoch: u64,
 }
 
 /// What is known after some lines.
@@ -89,6 +91,10 @@ impl History {
         if line.created_at < self.time {
             self.wrong(line, "is older than the event before it");
         }
+        if line.epoch < self.summary.epoch {
+            self.wrong(line, "is of an owner before the one before it");
+        }
+        self.summary.epoch = line.epoch;
         let name = (line.session_id.clone(), line.task_id.clone());
         if *self.name.get_or_insert_with(|| name.clone()) != name {
             self.wrong(line, "belongs to another task");

@@ -42,7 +42,7 @@ impl Line {
             line.event_id == format!("{}.{}", line.commit_id, line.commit_index),
             "wrong event_id"
         );
-        ensure!(line.schema_version == 1 && line.epoch == 0, "wrong version or epoch");
+        ensure!(line.schema_version == 1, "wrong version");
         Ok(line)
     }
 

@@ -1,0 +1,56 @@
+//! What clients were told: whatever was acknowledged has to be in the logs.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is known of a Task from answers alone.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// Whether its creation was acknowledged.
+    pub is_created: bool,
+    /// Whether its cancel was acknowledged.
+    pub is_cancelled: bool,
+    /// Events that answers named.
+    pub events: Vec<String>,
+}
+
+/// The records of all clients of a cluster.
+#[derive(Debug, Default)]
+pub struct Records(Mutex<BTreeMap<String, Record>>);
+
+impl Records {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A create was sent: nobody knows yet whether the Task exists.
+    pub fn attempted(&self, task: &str) {
+        self.all().entry(task.to_owned()).or_default();
+    }
+
+    /// A create was acknowledged.
+    pub fn created(&self, task: &str, events: &[String]) {
+        let mut all = self.all();
+        let record = all.entry(task.to_owned()).or_default();
+        record.is_created = true;
+        record.events.extend_from_slice(events);
+    }
+
+    /// A cancel was acknowledged.
+    pub fn cancelled(&self, task: &str, events: &[String]) {
+        let mut all = self.all();
+        let record = all.entry(task.to_owned()).or_default();
+        record.is_cancelled = true;
+        record.events.extend_from_slice(events);
+    }
+
+    /// The records by Task.
+    pub fn by_task(&self) -> BTreeMap<String, Record> {
+        self.all().clone()
+    }
+
+    /// Tasks whose creation was acknowledged.
+    pub fn acknowledged(&self) -> usize {
+        self.all().values().filter(|record| record.is_created).count()
+    }
+}

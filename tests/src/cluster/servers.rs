@@ -1,0 +1,104 @@
+//! NATS and Redis, as a cluster needs them.
+
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::process::Process;
+
+/// How long a server may take to answer.
+const START: Duration = Duration::from_secs(20);
+
+/// A server on a port of this machine.
+#[derive(Debug)]
+pub struct Server {
+    /// Its process.
+    pub process: Process,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl Server {
+    fn start(name: &str, dir: &Path, port: u16, command: Command) -> Result<Self> {
+        let process = Process::start(name, dir, command)?;
+        let server = Self { process, port };
+        server.answers()?;
+        Ok(server)
+    }
+
+    /// NATS with JetStream, which syncs every message before it acknowledges it.
+    ///
+    /// # Errors
+    /// It is not there, or does not answer.
+    pub fn nats(dir: &Path) -> Result<Self> {
+        let port = free_port();
+        let config = format!(
+            "listen: 127.0.0.1:{port}\njetstream {{ store_dir: \"js\", sync_interval: always }}\n"
+        );
+        std::fs::write(dir.join("nats.conf"), config)?;
+        let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server")?);
+        command.args(["-c", "nats.conf"]);
+        Self::start("nats", dir, port, command)
+    }
+
+    /// Redis that never evicts, and forgets everything when it ends.
+    ///
+    /// # Errors
+    /// It is not there, or does not answer.
+    pub fn redis(dir: &Path) -> Result<Self> {
+        let port = free_port();
+        let mut command = Command::new(find("TENURE_REDIS_SERVER", "redis-server")?);
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+        command.args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]);
+        Self::start("redis", dir, port, command)
+    }
+
+    /// Starts it again where it was.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process.restart()?;
+        self.answers()
+    }
+
+    fn answers(&self) -> Result<()> {
+        let begun = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+            ensure!(begun.elapsed() < START, "nobody answers\n{}", self.process.tail());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+/// A port that was free a moment ago, and is given once: below those that the system lends to
+/// connections, one of which could have it before the server does.
+pub fn free_port() -> u16 {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = GIVEN.fetch_add(1, Ordering::Relaxed);
+        let place = (std::process::id().wrapping_mul(61).wrapping_add(number)) % 20_000;
+        let port = u16::try_from(10_000 + place).unwrap_or(10_000);
+        if TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A server's binary: where the variable says, on the path, or where `./check` has put it.
+fn find(variable: &str, name: &str) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Ok(path.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let test = std::env::current_exe()?;
+    let fetched = test.ancestors().map(|dir| dir.join("tools/servers"));
+    let mut places = std::env::split_paths(&path).chain(fetched).map(|dir| dir.join(name));
+    let found = places.find(|file| file.is_file());
+    found.with_context(|| format!("{name} is needed: run `./check servers`, or set {variable}"))
+}

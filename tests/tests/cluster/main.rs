@@ -1,0 +1,15 @@
+//! A cluster of real processes, and what may happen to it.
+//!
+//! Every test breaks something on a cluster of its own, heals it, and then holds the logs of all Tasks
+//! against what clients were told (`tenure_tests::cluster::verdict`). Figures are printed.
+
+#![allow(clippy::print_stdout)]
+
+mod common;
+mod disk;
+mod network;
+mod redis;
+mod schedulers;
+mod stopping;
+mod whole;
+mod workers;

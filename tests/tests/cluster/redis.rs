@@ -1,0 +1,74 @@
+//! Redis forgets everything, or is away: it only says who is alive, so nothing may be lost, and
+//! nothing be taken from workers that live.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tenure_tests::cluster::redis::command;
+use tenure_tests::cluster::tasks::{exec, noop, task};
+use tenure_tests::cluster::{PATIENCE, Plan, on_cluster};
+
+use crate::common::{
+    attempts, check_claimed_once, now_ms, wait_claimed_again, wait_ended, wait_runs,
+};
+
+#[test]
+fn a_worker_that_dies_right_after_redis_forgot_everything_is_noticed() -> Result<()> {
+    let plan = Plan { concurrency: 8, ..Plan::default() };
+    on_cluster(plan.clone(), |cluster| {
+        let client = cluster.client("c")?;
+        let steps: Vec<_> = (0..12).map(|n| exec(&format!("s{n}"), &[], "sleep 4")).collect();
+        client.create(&task("flushed", &steps))?;
+        wait_runs(cluster, 12)?;
+        let held = client.log("flushed", PATIENCE)?.held_by("w0");
+        ensure!(!held.is_empty(), "the other worker has everything");
+        command(cluster.redis.port, &["FLUSHALL"])?;
+        cluster.workers[0].kill()?;
+        let killed = now_ms()?;
+        let after = wait_claimed_again(&client, "flushed", &held, killed)?;
+        println!("after FLUSHALL, steps of a killed worker claimed again after {after} ms");
+        ensure!(after <= 2 * i64::try_from(plan.lease_ms)? + 3_000, "after {after} ms");
+        wait_ended(&client, "flushed")?;
+        for (step, count) in attempts(&client, "flushed")? {
+            let expected = if held.contains(&step) { 2 } else { 1 };
+            ensure!(count == expected, "{step} was claimed {count} times, held by w0: {held:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn steps_of_living_workers_go_on_while_redis_is_away() -> Result<()> {
+    on_cluster(Plan::default(), |cluster| {
+        let client = cluster.client("c")?;
+        let steps: Vec<_> = (0..6).map(|n| exec(&format!("s{n}"), &[], "sleep 14")).collect();
+        client.create(&task("through", &steps))?;
+        wait_runs(cluster, 6)?;
+        // Less than a lease, and more than two.
+        for (number, down) in [1_500, 7_000].into_iter().enumerate() {
+            cluster.redis.process.kill()?;
+            let id = format!("meanwhile-{number}");
+            client.create(&task(&id, &[noop("a", &[])]))?;
+            std::thread::sleep(Duration::from_millis(down)); // This long it is away.
+            cluster.redis.restart()?; // It remembers nothing.
+            let took = wait_ended(&client, &id)?;
+            println!(
+                "redis away for {down} ms: a task made meanwhile ended {took:?} after it was back"
+            );
+        }
+        wait_ended(&client, "through")?;
+        check_claimed_once(&client, "through")?;
+        // And whoever dies now is noticed again.
+        client.create(&task(
+            "last",
+            &(0..6).map(|n| exec(&format!("s{n}"), &[], "sleep 2")).collect::<Vec<_>>(),
+        ))?;
+        wait_runs(cluster, 12)?;
+        let held = client.log("last", PATIENCE)?.held_by("w0");
+        cluster.workers[0].kill()?;
+        let killed = now_ms()?;
+        let after = wait_claimed_again(&client, "last", &held, killed)?;
+        println!("{} steps of a killed worker claimed again after {after} ms", held.len());
+        Ok(())
+    })
+}

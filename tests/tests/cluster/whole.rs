@@ -1,0 +1,60 @@
+//! Nothing breaks.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster};
+use tenure_tests::dag::{Mix, draw};
+use tenure_tests::random::Random;
+
+/// The task files that users see first.
+fn examples() -> Result<Vec<PathBuf>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| ["yaml", "json", "toml"].iter().any(|e| end == *e)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Draws a graph and hands it in.
+fn submit_drawn(cluster: &Cluster, seed: u64, steps: usize) -> Result<()> {
+    let mut random = Random::new(seed);
+    let mut drawn = draw(&mut random, &format!("drawn-{seed}"), steps, Mix { sleep: 20, exec: 10 });
+    let line = "echo $TENURE_TASK_ID.$TENURE_STEP_ID.$TENURE_ATTEMPT >> $TRACE";
+    for step in drawn["steps"].as_array_mut().into_iter().flatten() {
+        if step["run"].is_string() {
+            step["run"] = line.into();
+        }
+    }
+    let file = cluster.dir().join(format!("drawn-{seed}.json"));
+    std::fs::write(&file, drawn.to_string())?;
+    cluster.submit(&file, &[]).map(|_| ())
+}
+
+#[test]
+fn every_example_and_graphs_of_any_kind_complete() -> Result<()> {
+    let plan = Plan { schedulers: 3, workers: 8, partitions: 8, ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let begun = Instant::now();
+        for file in examples()? {
+            cluster.submit(&file, &[])?;
+        }
+        for seed in 1..=6 {
+            submit_drawn(cluster, seed, 150)?;
+        }
+        let client = cluster.client("waiter")?;
+        for task in cluster.records.by_task().keys() {
+            while !client.log(task, PATIENCE)?.has_ended() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        println!("all tasks ended after {:?}", begun.elapsed());
+        Ok(())
+    })
+}
