@@ -140,7 +140,7 @@ async fn hints_come_from_when_it_has_returned() {
     asking.abort();
     let subject = event(&name().session, &task);
     node.publish(subject.clone(), &"not a hint").await;
-    node.publish(subject, &Committed { v: V, version: 7, ended: None, commits: Vec::new() }).await;
+    node.publish(subject, &Committed { v: V, version: 7, ended: None }).await;
     let changed = tokio::time::timeout(Duration::from_secs(20), changes.next()).await;
     let changed = changed.unwrap().unwrap();
     assert_eq!((changed.task_id, changed.version), (task, 7));
