@@ -102,3 +102,13 @@ fn find(variable: &str, name: &str) -> Result<PathBuf> {
     let found = places.find(|file| file.is_file());
     found.with_context(|| format!("{name} is needed: run `./check servers`, or set {variable}"))
 }
+
+/// Where `./check` puts what tests need and cargo does not bring.
+///
+/// # Errors
+/// It has not put anything there.
+pub fn tools() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let found = test.ancestors().map(|dir| dir.join("tools")).find(|dir| dir.is_dir());
+    found.context("tools are needed: run `./check servers`")
+}

@@ -8,6 +8,7 @@
 mod common;
 mod disk;
 mod network;
+mod python;
 mod redis;
 mod schedulers;
 mod stopping;

@@ -1,0 +1,74 @@
+//! A worker in another language, written from docs/protocol.md alone.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::{Value as Json, json};
+use tenure_tests::cluster::process::Process;
+use tenure_tests::cluster::servers::tools;
+use tenure_tests::cluster::tasks::task;
+use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
+
+use crate::common::{now_ms, wait_claimed_again, wait_ended};
+
+const POOL: &str = "python";
+
+fn worker(cluster: &Cluster, name: &str) -> Result<Process> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let library = tools()?.join("python");
+    ensure!(library.is_dir(), "nats-py and msgpack are needed: run `./check servers`");
+    let mut command = Command::new("python3");
+    command.arg(root.join("examples/python-worker/worker.py").canonicalize()?);
+    command.args(["--nats", &cluster.url(), "--user", name, "--pool", POOL]);
+    command.env("PYTHONPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
+    Process::start(name, cluster.dir(), command)
+}
+
+fn step(id: &str, handler: &str, input: &Json, parents: &[&str]) -> Json {
+    let input = json!({"content_type": "application/json", "data": input.to_string()});
+    json!({"step_id": id, "title": id, "summary": "", "depends_on_step_ids": parents,
+           "worker_pool_id": POOL, "handler": handler, "input": input})
+}
+
+/// CTRL-01
+#[test]
+fn a_worker_in_another_language_runs_steps_and_is_replaced_when_it_dies() -> Result<()> {
+    on_cluster(Plan { workers: 0, ..Plan::default() }, |cluster| {
+        let client = cluster.client("c")?;
+        let mut one = worker(cluster, "py1")?;
+        let done = (|| {
+            let said = json!({"said": "hello"});
+            let steps = [
+                step("first", "echo", &said, &[]),
+                step("second", "sleep", &json!({"ms": 50}), &["first"]),
+            ];
+            client.create(&task("spoken", &steps))?;
+            wait_ended(&client, "spoken")?;
+            let completed = client.log("spoken", PATIENCE)?.events("task_step_completed");
+            let output = completed[0]["payload"]["output"]["data"].as_str().context("no output")?;
+            ensure!(serde_json::from_str::<Json>(output)? == said, "{completed:#?}");
+
+            client.create(&task("dies", &[step("long", "sleep", &json!({"ms": 4_000}), &[])]))?;
+            until("it is claimed", PATIENCE, || {
+                Ok(!client.log("dies", PATIENCE)?.claims("long").is_empty())
+            })?;
+            let two = worker(cluster, "py2")?;
+            one.kill()?;
+            let killed = now_ms()?;
+            let after = wait_claimed_again(&client, "dies", &["long".into()], killed)?;
+            ensure!(after <= i64::try_from(cluster.plan.lease_ms)? + 2_000, "after {after} ms");
+            wait_ended(&client, "dies")?;
+            two.signal(Signal::SIGTERM)?;
+            let mut two = two;
+            let status = two.end(PATIENCE)?;
+            ensure!(status.success(), "{status}");
+            Ok(())
+        })();
+        if done.is_err() {
+            eprintln!("{}", one.tail());
+        }
+        done
+    })
+}
