@@ -1,4 +1,4 @@
-//! Looking at a data directory: Tasks, Steps, Attempts, logs.
+//! Looking at a data directory or a cluster: Tasks, Steps, Attempts, logs.
 //!
 //! Everything here only reads. It takes no lock, so it works beside a process that is running
 //! Tasks on the same directory; it cuts nothing off and repairs nothing; and it starts no
@@ -9,11 +9,15 @@
 //! at work, so whether a claimed Step is alive is judged by whether there is such a process
 //! ([`host`]).
 //!
+//! Of a cluster, whose owners say how long leases last, the logs that are asked for are fetched first
+//! ([`cluster`]), and then looked at in the same way.
+//!
 //! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
 //! rest is one module per noun.
 
 mod args;
 mod attempt;
+mod cluster;
 mod data;
 mod graph;
 mod host;
@@ -49,7 +53,7 @@ pub(crate) enum InspectCommand {
     Wal(wal::WalCommand),
 }
 
-/// Answers a question about a data directory.
+/// Answers a question about a data directory or a cluster.
 pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
     match command {
         InspectCommand::Task(command) => task::run(command),

@@ -1,6 +1,7 @@
 //! `tenure wal …`: the logs themselves.
 
 mod describe;
+mod export;
 mod replay;
 pub(super) mod scan;
 mod show;
@@ -19,6 +20,8 @@ pub(crate) enum WalCommand {
     Verify(verify::VerifyArgs),
     /// Show a task as it was after one of its events
     Replay(replay::ReplayArgs),
+    /// Write logs of a cluster into a data directory
+    Export(export::ExportArgs),
 }
 
 pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
@@ -26,5 +29,6 @@ pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
         WalCommand::Show(args) => show::run(&args),
         WalCommand::Verify(args) => verify::run(&args),
         WalCommand::Replay(args) => replay::run(&args),
+        WalCommand::Export(args) => export::run(&args),
     }
 }
