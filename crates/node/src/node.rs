@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus::{connect, listen, say};
 use crate::fence::Fence;
-use crate::gate::Gate;
+use crate::gate::{Gate, Imports};
 use crate::links::Links;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::settings::Settings;
@@ -118,6 +118,7 @@ impl Node {
             node: settings.node,
             partitions: settings.partitions,
             served: Mutex::default(),
+            imports: Imports::default(),
             crafted: AtomicU64::new(0),
         });
         let ends = CancellationToken::new();

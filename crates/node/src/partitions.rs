@@ -68,6 +68,8 @@ impl Partitions {
             let subject = format!("tenure.v1.{role}.*.*.cmd.{partition}");
             attend(gate, listen(&gate.intake, subject).await?, ends);
         }
+        let subject = format!("tenure.v1.orchestrator.*.*.import.{partition}");
+        attend(gate, listen(&gate.intake, subject).await?, ends);
         Ok(())
     }
 }
@@ -84,7 +86,11 @@ pub(crate) async fn listen_to_all(
     for role in ["orchestrator", "observer"] {
         let subject = format!("tenure.v1.{role}.*.*.hello");
         attend(gate, listen_as_one(&gate.intake, subject).await?, ends);
+        let subject = format!("tenure.v1.{role}.*.*.nodes");
+        attend(gate, listen(&gate.intake, subject).await?, ends);
     }
+    let drain = "tenure.v1.orchestrator.*.*.drain".to_owned();
+    attend(gate, listen(&gate.intake, drain).await?, ends);
     Ok(())
 }
 

@@ -90,6 +90,12 @@ impl Window {
         Silence::SendAgain
     }
 
+    /// Steps and Runs that were sent, or are to be, and not heard of.
+    pub(crate) fn unheard(&self) -> u64 {
+        let uses_room = |one: &&Delivery| one.grant.is_some() || one.run.is_some();
+        self.kept.iter().filter(uses_room).count() as u64
+    }
+
     /// Ends the window: what nobody has said to have got.
     pub(crate) fn take_all(&mut self) -> Vec<Delivery> {
         self.unsent = 0;

@@ -190,6 +190,16 @@ impl Pool {
         (waits > 0 && state.members.free() == 0).then_some(waits)
     }
 
+    /// Steps and Runs that wait for room.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.state.lock().turns.waiting()
+    }
+
+    /// What a worker would take now.
+    pub(crate) fn free_of(&self, worker: &AgentId) -> u64 {
+        self.state.lock().members.of(worker).map_or(0, |member| member.left())
+    }
+
     /// Workers and free room, for `explain`.
     pub(crate) fn facts(&self) -> PoolFacts {
         let state = self.state.lock();

@@ -246,6 +246,15 @@ impl Connection {
         self.send(subject, None, body, deadline).await
     }
 
+    /// Waits until what was sent has left this process: a program that ends would lose it.
+    pub(super) async fn flush(&self) -> Result<(), Rejection> {
+        match timeout(self.0.request_timeout, self.0.client.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(unavailable(format!("it could not be sent: {error}"))),
+            Err(_) => Err(unavailable("there is no connection to the server")),
+        }
+    }
+
     /// Sends a request, and leaves the waiting to the caller.
     pub(super) async fn ask(
         &self,

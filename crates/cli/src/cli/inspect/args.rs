@@ -74,6 +74,39 @@ impl FarTask {
     }
 }
 
+/// A cluster, and how to answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FleetArgs {
+    #[command(flatten)]
+    cluster: LookArgs,
+
+    /// Session to ask in
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    pub(super) session: SessionId,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+impl FleetArgs {
+    pub(super) fn is_json(&self) -> bool {
+        self.output == Format::Json
+    }
+
+    /// Connects and asks: the cluster that is named, or that of this machine.
+    pub(super) fn ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = self.cluster.caller().await?.client(&self.session).await?;
+            ask(client).await
+        })
+    }
+}
+
 /// Which part of a long answer.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Cut {

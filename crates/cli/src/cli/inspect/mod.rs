@@ -22,12 +22,15 @@ mod data;
 mod graph;
 mod host;
 mod human;
+mod lease;
 mod nearest;
+mod pool;
 mod sheet;
 mod status;
 mod step;
 mod task;
 mod wal;
+pub(crate) mod worker;
 
 use std::io::{self, Write as _};
 
@@ -51,6 +54,12 @@ pub(crate) enum InspectCommand {
     /// Look into the logs, the only truth
     #[command(subcommand)]
     Wal(wal::WalCommand),
+    /// Look at the pools of a cluster
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Look at the leases of a cluster
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
 }
 
 /// Answers a question about a data directory or a cluster.
@@ -60,6 +69,8 @@ pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
         InspectCommand::Step(command) => step::run(command),
         InspectCommand::Attempt(command) => attempt::run(command),
         InspectCommand::Wal(command) => wal::run(command),
+        InspectCommand::Pool(command) => pool::run(command),
+        InspectCommand::Lease(command) => lease::run(command),
     }
 }
 

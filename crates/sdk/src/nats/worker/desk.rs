@@ -255,7 +255,8 @@ fn delivery(sent: Sent) -> Option<Delivery> {
         Sent { run: Some(run), .. } => Some(Delivery::Run(run)),
         Sent { cancel_requested: Some(attempt), .. } => Some(Delivery::CancelRequested(attempt)),
         Sent { lost: Some(attempt), .. } => Some(Delivery::Lost(attempt)),
-        Sent { grant: None, run: None, cancel_requested: None, lost: None } => {
+        Sent { drain: true, .. } => Some(Delivery::Drain),
+        Sent { grant: None, run: None, cancel_requested: None, lost: None, drain: false } => {
             tracing::debug!("a delivery that says nothing known was passed over");
             None
         }

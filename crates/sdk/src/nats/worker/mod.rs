@@ -162,7 +162,8 @@ impl Drop for NatsWorker {
 impl Inner {
     async fn leave(&self) -> Result<(), Rejection> {
         self.desk.lock().leave();
-        self.connection.tell(format!("{}.bye", self.root), &Bye { v: V }).await
+        self.connection.tell(format!("{}.bye", self.root), &Bye { v: V }).await?;
+        self.connection.flush().await
     }
 
     /// Asks the owner of a Task's partition until it answers, for a while.

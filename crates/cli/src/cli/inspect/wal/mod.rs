@@ -2,6 +2,7 @@
 
 mod describe;
 mod export;
+mod import;
 mod replay;
 pub(super) mod scan;
 mod show;
@@ -22,6 +23,8 @@ pub(crate) enum WalCommand {
     Replay(replay::ReplayArgs),
     /// Write logs of a cluster into a data directory
     Export(export::ExportArgs),
+    /// Bring tasks of a data directory into a cluster; live ones go on there at once
+    Import(import::ImportArgs),
 }
 
 pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
@@ -30,5 +33,6 @@ pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
         WalCommand::Verify(args) => verify::run(&args),
         WalCommand::Replay(args) => replay::run(&args),
         WalCommand::Export(args) => export::run(&args),
+        WalCommand::Import(args) => import::run(&args),
     }
 }
