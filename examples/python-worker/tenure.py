@@ -35,6 +35,7 @@ class Worker:
         self.inbox = f"_INBOX.worker.{options.user}.{boot}"
         self.links, self.open, self.known, self.beats = {}, {}, set(), {}
         self.at_work, self.leaving, self.partitions, self.soon = 0, False, None, asyncio.Event()
+        self.stopped = asyncio.Event()
         self.words, self.pumps, self.tasks = defaultdict(list), set(), set()
 
     async def run(self):
@@ -48,7 +49,7 @@ class Worker:
         await self.nc.subscribe("tenure.v1.node.>", cb=self.on_node)
         await self.hello()
         loops = [asyncio.create_task(loop()) for loop in (self.beat, self.restate, self.fence)]
-        stopped = asyncio.Event()
+        stopped = self.stopped
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         await stopped.wait()
@@ -115,6 +116,8 @@ class Worker:
             elif "run" in item:
                 why = {"reason": {"code": "declined", "message": "this worker takes no runs"}}
                 self.spawn(self.report(item["run"], "decline_run", why))
+            elif item.get("drain"):
+                self.stopped.set()
             elif attempt := self.open.get(item.get("cancel_requested") or item.get("lost")):
                 attempt.stop(lost="lost" in item)
         await self.tell()

@@ -25,6 +25,7 @@ use crate::owned::Owned;
 
 static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leases.lua")));
 static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
+static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("list.lua")));
 
 /// How long Redis may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -224,6 +225,35 @@ impl RedisLeases {
         };
         let ended = rows.chunks_exact(2).filter_map(row).collect();
         Ok(Found { forgot: forgot != 0, ended })
+    }
+
+    /// All leases of a partition, with what is left of each: 0 of those that have ended. Leases that
+    /// change while they are read may be missed or come twice.
+    ///
+    /// # Errors
+    /// Redis does not answer.
+    pub async fn of_partition(&self, partition: u32) -> Result<Vec<Lease>, LeaseError> {
+        let Some(keys) = self.keys.get(partition as usize) else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        let mut passed = 0;
+        loop {
+            let mut call = LIST.prepare_invoke();
+            call.key(&keys.ends).arg(passed).arg(SCAN_MAX);
+            let mut redis = self.redis.clone();
+            let (now, rows): (f64, Vec<String>) = answered(call.invoke_async(&mut redis)).await?;
+            let found = rows.chunks_exact(2);
+            let count = found.len();
+            all.extend(found.filter_map(|row| {
+                let left = (row[1].parse::<f64>().ok()? - now).max(0.0);
+                let duration_ms = Duration::try_from_secs_f64(left / 1000.0).ok()?.as_millis();
+                let duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX);
+                Some(Lease { duration_ms, ..lease(&row[0])? })
+            }));
+            if count < SCAN_MAX {
+                return Ok(all);
+            }
+            passed += count;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Subscriber};
 use bytes::Bytes;
 use serde::Serialize;
@@ -64,6 +65,9 @@ pub(crate) async fn say(client: &Client, to: &str, message: &impl Serialize) {
 }
 
 pub(crate) async fn send(client: &Client, to: &str, bytes: Bytes) {
+    if client.connection_state() != State::Connected {
+        return; // Kept, it would be sent late, ahead of what is true by then.
+    }
     let sent = timeout(TIMEOUT, client.publish(to.to_owned(), bytes)).await;
     if !matches!(sent, Ok(Ok(()))) {
         tracing::debug!(to, "a message was not sent");

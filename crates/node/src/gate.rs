@@ -5,6 +5,8 @@
 //! answers are awaited apart.
 
 mod calls;
+mod import;
+mod operate;
 mod workers;
 
 use std::collections::BTreeSet;
@@ -20,6 +22,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
 
+pub(crate) use self::import::Imports;
 use crate::ClusterScheduler;
 use crate::bus::send;
 use crate::fence::Fence;
@@ -36,6 +39,8 @@ pub(crate) struct Gate {
     pub(crate) partitions: u32,
     /// Partitions that are owned and listened to.
     pub(crate) served: Mutex<BTreeSet<u32>>,
+    /// Logs that are on their way here.
+    pub(crate) imports: Imports,
     /// Requests whose answer was to go elsewhere than to their sender.
     pub(crate) crafted: AtomicU64,
 }
@@ -62,8 +67,13 @@ impl Gate {
             Heard::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // Nobody could be answered.
                 (ClientVerb::Hello, Some(reply)) => self.welcome(&bytes, &reply).await,
+                (ClientVerb::Nodes, Some(reply)) => self.nodes(&bytes, &reply).await,
+                (ClientVerb::Drain, Some(reply)) => self.drain(&name, &bytes, &reply).await,
                 (ClientVerb::Command(partition), Some(reply)) => {
                     self.call(name, partition, &bytes, reply);
+                }
+                (ClientVerb::Import(partition), Some(reply)) => {
+                    self.import(name, partition, &bytes, reply);
                 }
             },
         }

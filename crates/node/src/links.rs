@@ -20,6 +20,7 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Delivery, Room};
 use tenure_wire::bus::{V, encode};
@@ -39,6 +40,12 @@ const BATCH_MAX: usize = 256;
 
 /// Bytes of a message that are aimed at.
 const BATCH_BYTES: usize = 512 << 10;
+
+/// Steps that any worker may ask for at a time.
+const ROOM_MAX: u64 = 1 << 20;
+
+/// The largest count that every language has.
+const COUNT_MAX: u64 = 1 << 53;
 
 /// All workers of a node.
 pub(crate) struct Links {
@@ -73,6 +80,8 @@ pub(crate) struct Link {
 struct State {
     window: Window,
     heard: Instant,
+    /// It was told to leave.
+    is_draining: bool,
 }
 
 #[derive(Serialize)]
@@ -132,7 +141,11 @@ impl Links {
             id: format_smolstr!("{}-{opened}", self.node),
             inbox: format!("{}.d.{}", name.inbox(), self.node),
             said,
-            state: Mutex::new(State { window: Window::new(), heard: Instant::now() }),
+            state: Mutex::new(State {
+                window: Window::new(),
+                heard: Instant::now(),
+                is_draining: false,
+            }),
             sending: tokio::sync::Mutex::default(),
             over: CancellationToken::new(),
         });
@@ -162,6 +175,32 @@ impl Links {
         link.over.cancel(); // What has not been heard of is given back where it is sent.
     }
 
+    /// What is known of each worker, in the order of their names.
+    pub(crate) fn facts(&self) -> Vec<WorkerFacts> {
+        let mut all: Vec<(WorkerName, Arc<Link>)> =
+            self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.into_iter().map(|(name, link)| link.facts(name)).collect()
+    }
+
+    /// Tells workers to take no more and to leave. Answers whom.
+    pub(crate) async fn drain(&self, wanted: impl Fn(&WorkerName) -> bool) -> Vec<WorkerName> {
+        let told: Vec<(WorkerName, Arc<Link>)> = {
+            let all = self.all.lock();
+            let wanted = all.links.iter().filter(|(name, _)| wanted(name));
+            wanted.map(|(name, link)| (name.clone(), Arc::clone(link))).collect()
+        };
+        for (_, link) in &told {
+            {
+                let mut state = link.state.lock();
+                state.is_draining = true;
+                state.window.push([Delivery { drain: true, ..Delivery::default() }]);
+            }
+            link.flush(self).await;
+        }
+        told.into_iter().map(|(name, _)| name).collect()
+    }
+
     /// Looks at every link: sends again what was not heard of, and ends those that are silent.
     pub(crate) async fn sweep(self: &Arc<Self>) {
         let now = Instant::now();
@@ -189,6 +228,21 @@ impl Links {
 }
 
 impl Link {
+    fn facts(&self, name: WorkerName) -> WorkerFacts {
+        let free = self.port.free();
+        let state = self.state.lock();
+        let silent = state.heard.elapsed().as_millis();
+        WorkerFacts {
+            pool: name.pool,
+            principal: name.principal.as_str().into(),
+            boot: name.boot.as_str().into(),
+            free,
+            unheard: state.window.unheard(),
+            silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
+            draining: state.is_draining,
+        }
+    }
+
     /// Sends an empty list: tells the worker of this link.
     pub(crate) async fn greet(&self, links: &Links) {
         self.publish(links, 1, &[]).await;
@@ -202,7 +256,9 @@ impl Link {
         }
         self.state.lock().window.heard(room.got, Instant::now());
         self.said.as_ref()?;
-        Some(Credit { free: room.free, seen: room.seen, number: room.number })
+        // More than anybody has is no number: what it says is bounded before it is added up.
+        let (free, seen) = (room.free.min(ROOM_MAX), room.seen.min(COUNT_MAX));
+        Some(Credit { free, seen, number: room.number })
     }
 
     /// The same, with nothing else said. Answers whether it spoke of this link.
@@ -314,5 +370,6 @@ fn on_wire(delivery: Sent) -> Delivery {
         Sent::Run(offer) => Delivery { run: Some(offer), ..nothing },
         Sent::CancelRequested(attempt) => Delivery { cancel_requested: Some(attempt), ..nothing },
         Sent::Lost(attempt) => Delivery { lost: Some(attempt), ..nothing },
+        Sent::Drain => Delivery { drain: true, ..nothing },
     }
 }

@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus::{connect, listen, say};
 use crate::fence::Fence;
-use crate::gate::Gate;
+use crate::gate::{Gate, Imports};
 use crate::links::Links;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
-use crate::settings::Settings;
+use crate::settings::{Settings, without_secrets};
 use crate::{ClusterScheduler, events};
 
 /// How often a node says that it is there.
@@ -82,7 +82,7 @@ impl Node {
     /// See [`StartError`]. Servers that go away later are waited for.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let nats = &settings.nats;
-        let unreachable = |why| StartError::Nats { url: nats.url.clone(), why };
+        let unreachable = |why| StartError::Nats { url: without_secrets(&nats.url), why };
         let node = &settings.node;
         let log = connect(nats, &nats.journal, node, "journal").await.map_err(unreachable)?;
         let control = connect(nats, &nats.control, node, "control").await.map_err(unreachable)?;
@@ -119,11 +119,12 @@ impl Node {
             node: settings.node,
             partitions: settings.partitions,
             served: Mutex::default(),
+            imports: Imports::default(),
             crafted: AtomicU64::new(0),
         });
         let ends = CancellationToken::new();
         listen_to_all(&gate, &ends).await.map_err(unreachable_at(&nats.url))?;
-        let told = format!("tenure.v1.node.{}.given", gate.node);
+        let told = format!("tenure.v1.system.given.{}", gate.node);
         let told = listen(&gate.control, told).await.map_err(unreachable_at(&nats.url))?;
         let peers = NatsPeers {
             client: gate.control.clone(),
@@ -131,7 +132,7 @@ impl Node {
             partitions: gate.partitions,
         };
         gate.scheduler.set_peers(peers);
-        let kin = listen(&gate.control, "tenure.v1.node.*.kin".into()).await;
+        let kin = listen(&gate.control, "tenure.v1.system.kin.*".into()).await;
         let kin = kin.map_err(unreachable_at(&nats.url))?;
         let loops = [
             spawn(&ends, hear(gate.scheduler.clone(), kin)),
@@ -164,7 +165,7 @@ impl Node {
     pub async fn stop(self) {
         let Self { gate, keeper, ends, loops } = self;
         for partition in 0..gate.partitions {
-            gate.scheduler.leave(partition);
+            gate.scheduler.leave(partition, None);
         }
         keeper.hand_over().await;
         ends.cancel();
@@ -178,7 +179,7 @@ impl Node {
 }
 
 fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
-    let url = url.to_owned();
+    let url = without_secrets(url);
     move |why| StartError::Nats { url: url.clone(), why }
 }
 
@@ -217,7 +218,7 @@ async fn follow(gate: Arc<Gate>) {
 /// Tells nodes that they were given partitions.
 async fn tell_given(client: Client, mut given: UnboundedReceiver<String>) {
     while let Some(node) = given.recv().await {
-        say(&client, &format!("tenure.v1.node.{node}.given"), &Given { v: V }).await;
+        say(&client, &format!("tenure.v1.system.given.{node}"), &Given { v: V }).await;
     }
 }
 

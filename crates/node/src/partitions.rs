@@ -27,12 +27,12 @@ impl Partitions {
     pub(crate) async fn follow(&mut self) {
         let owned: HashMap<u32, u64> = self.gate.fence.journal.owned().all().into_iter().collect();
         let is_over = |at: &u32, epoch: &u64| owned.get(at) != Some(epoch);
-        let over: Vec<u32> =
-            self.served.iter().filter(|(at, (e, _))| is_over(at, e)).map(|(at, _)| *at).collect();
-        for partition in over {
+        let over = self.served.iter().filter(|(at, (epoch, _))| is_over(at, epoch));
+        let over: Vec<(u32, u64)> = over.map(|(at, (epoch, _))| (*at, *epoch)).collect();
+        for (partition, epoch) in over {
             self.served.remove(&partition);
             self.gate.served.lock().remove(&partition);
-            self.gate.scheduler.leave(partition);
+            self.gate.scheduler.leave(partition, Some(epoch));
             tracing::info!(partition, "partition left");
         }
         for (partition, epoch) in owned {
@@ -70,6 +70,8 @@ impl Partitions {
         }
         let nodes = format!("tenure.v1.system.*.*.cmd.{partition}");
         attend(gate, listen(&gate.control, nodes).await?, ends);
+        let subject = format!("tenure.v1.orchestrator.*.*.import.{partition}");
+        attend(gate, listen(&gate.intake, subject).await?, ends);
         Ok(())
     }
 }
@@ -86,7 +88,11 @@ pub(crate) async fn listen_to_all(
     for role in ["orchestrator", "observer"] {
         let subject = format!("tenure.v1.{role}.*.*.hello");
         attend(gate, listen_as_one(&gate.intake, subject).await?, ends);
+        let subject = format!("tenure.v1.{role}.*.*.nodes");
+        attend(gate, listen(&gate.intake, subject).await?, ends);
     }
+    let drain = "tenure.v1.orchestrator.*.*.drain".to_owned();
+    attend(gate, listen(&gate.intake, drain).await?, ends);
     Ok(())
 }
 

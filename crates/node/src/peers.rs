@@ -46,7 +46,7 @@ impl Peers for NatsPeers {
         };
         let (session_id, task_id) = (key.session_id.clone(), key.task_id.clone());
         let told = Told { v: V, session_id, task_id, child };
-        let (client, subject) = (self.client.clone(), format!("{ROOT}.node.{}.kin", self.node));
+        let (client, subject) = (self.client.clone(), format!("{ROOT}.system.kin.{}", self.node));
         tokio::spawn(async move { say(&client, &subject, &told).await });
     }
 }

@@ -35,9 +35,21 @@ impl std::fmt::Debug for Login {
     }
 }
 
+/// An address without what only its owner should know.
+pub(crate) fn without_secrets(url: &str) -> String {
+    let one = |url: &str| match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}{}", &url[..scheme + 3], &url[at + 1..])
+        }
+        (None, Some(at)) => url[at + 1..].to_owned(),
+        _ => url.to_owned(),
+    };
+    url.split(',').map(|url| one(url.trim())).collect::<Vec<_>>().join(",")
+}
+
 /// How to reach NATS. A node speaks over three connections, so that the server can tell its log from
 /// what it says to workers and to callers; each may have rights of its own.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Nats {
     /// Addresses of the servers, separated by commas.
     pub url: String,
@@ -51,6 +63,15 @@ pub struct Nats {
     pub intake: Login,
 }
 
+impl std::fmt::Debug for Nats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { url, ca, journal, control, intake } = self;
+        let mut all = f.debug_struct("Nats");
+        all.field("url", &without_secrets(url)).field("ca", ca).field("journal", journal);
+        all.field("control", control).field("intake", intake).finish()
+    }
+}
+
 impl Nats {
     /// One address, and no logins beside what it says.
     pub fn at(url: impl Into<String>) -> Self {
@@ -60,7 +81,7 @@ impl Nats {
 }
 
 /// Settings of a node.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// Where NATS is.
     pub nats: Nats,
@@ -82,6 +103,14 @@ pub struct Settings {
     pub scheduler: Config,
 }
 
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut all = f.debug_struct("Settings");
+        all.field("nats", &self.nats).field("redis", &without_secrets(&self.redis));
+        all.field("node", &self.node).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl Settings {
     /// A node of a cluster of 8 partitions, leases of 30 s.
     pub fn new(nats: Nats, redis: impl Into<String>, node: Token, default_pool: PoolId) -> Self {
@@ -97,5 +126,17 @@ impl Settings {
             ownership: Duration::from_millis(1_500),
             scheduler,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_an_address_are_not_shown() {
+        assert_eq!(without_secrets("nats://user:pass@host:1,tls://u:p@b"), "nats://host:1,tls://b");
+        assert_eq!(without_secrets("redis://:p@ss@host:6379/0"), "redis://host:6379/0");
+        assert_eq!(without_secrets("nats://host:4222"), "nats://host:4222");
     }
 }

@@ -63,7 +63,7 @@ impl Window {
 
     /// The worker got everything up to this number.
     pub(crate) fn heard(&mut self, got: u64, now: Instant) {
-        let known = (got + 1).saturating_sub(self.first);
+        let known = got.saturating_add(1).saturating_sub(self.first);
         let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.unsent);
         if known == 0 {
             return;
@@ -88,6 +88,12 @@ impl Window {
         self.since = Some(now);
         self.unsent = 0;
         Silence::SendAgain
+    }
+
+    /// Steps and Runs that were sent, or are to be, and not heard of.
+    pub(crate) fn unheard(&self) -> u64 {
+        let uses_room = |one: &&Delivery| one.grant.is_some() || one.run.is_some();
+        self.kept.iter().filter(uses_room).count() as u64
     }
 
     /// Ends the window: what nobody has said to have got.

@@ -26,6 +26,8 @@ pub enum Delivery {
     CancelRequested(AttemptId),
     /// The Attempt is over: whatever the handler still does counts for nothing.
     Lost(AttemptId),
+    /// An operator wants the worker to take no more, to finish what it has, and to leave.
+    Drain,
 }
 
 /// An open Attempt as its holder names it.

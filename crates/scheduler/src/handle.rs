@@ -288,11 +288,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(count)
     }
 
-    /// A partition is another node's now: its Tasks are left, once their appends have returned.
-    pub fn leave(&self, partition: u32) {
+    /// A partition is another node's now, or was taken anew: its Tasks are left, once their appends
+    /// have returned. `of` is the epoch that is over; none: whatever it is.
+    pub fn leave(&self, partition: u32, of: Option<u64>) {
         for (key, actor) in self.node.directory.all() {
             if key.partition(self.node.config.partitions) == partition {
-                let _ = actor.cast(Msg::Leave); // It may have ended.
+                let _ = actor.cast(Msg::Leave(of)); // It may have ended.
             }
         }
     }
@@ -320,6 +321,18 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> tenure_core::eligibility::PoolFacts {
         let nobody = tenure_core::eligibility::PoolFacts { workers: 0, free: 0 };
         self.node.pool_if_open(pool).map_or(nobody, |pool| pool.facts())
+    }
+
+    /// All pools that were ever joined or asked of, with how many Steps and Runs wait in each.
+    pub fn pools(
+        &self,
+    ) -> Vec<(tenure_core::id::PoolId, tenure_core::eligibility::PoolFacts, u64)> {
+        self.node.pools()
+    }
+
+    /// The store of leases.
+    pub fn leases(&self) -> &Arc<L> {
+        &self.node.leases
     }
 
     /// Pools with Steps or Runs that wait and no room for them, with how many wait.

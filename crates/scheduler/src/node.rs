@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
+use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
 use tenure_core::view::LeaseFact;
 use tenure_core::{Code, Commit, Rejection};
@@ -128,6 +129,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let pools = self.pools.read();
         let hungry = pools.iter().filter_map(|(id, pool)| Some((id.clone(), pool.hunger()?)));
         hungry.collect()
+    }
+
+    /// All pools, with what waits for their workers.
+    pub(crate) fn pools(&self) -> Vec<(PoolId, PoolFacts, u64)> {
+        let pools = self.pools.read();
+        pools.iter().map(|(id, pool)| (id.clone(), pool.facts(), pool.waiting())).collect()
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {

@@ -96,6 +96,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.send(task, run_id, Command::DeclineRun(RunAndWhy { reason, run_id }), room)
     }
 
+    /// What the worker would take now.
+    pub fn free(&self) -> u64 {
+        let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
+        pool.map_or(0, |pool| pool.free_of(&self.worker.id))
+    }
+
     /// A grant did not reach its worker: the Step goes back at once (S26).
     pub fn undelivered(&self, task: &TaskKey, attempt: AttemptId) {
         self.scheduler.release_undelivered(task, attempt);

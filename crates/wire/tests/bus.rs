@@ -15,7 +15,11 @@ use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::{ClaimResult, QueryInput, RunOffer};
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::node::{Alive, Hungry};
-use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Welcome};
+use tenure_wire::bus::operate::{
+    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
+    OpenAttempt, PoolFacts, WorkerFacts,
+};
+use tenure_wire::bus::request::{Ask, Committed, Lines, List, ReadLog, Request, Welcome};
 use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
 };
@@ -143,7 +147,71 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     golden("hungry", &Hungry { v: V, node: "n1".into(), pool, wants: 12 });
     golden("welcome", &Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8 })));
     golden("refused", &Answer::<Welcome>::from(Err(refused)));
+    for (name, request) in operators() {
+        golden_bytes(name, &request);
+    }
     golden("committed", &Committed { v: V, version: 9, ended: None });
+}
+
+/// What operators ask, and what they are answered, as bytes.
+fn operators() -> Vec<(&'static str, Vec<u8>)> {
+    fn bytes<T>(message: &T) -> Vec<u8>
+    where
+        T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        let bytes = encode(message).unwrap();
+        assert_eq!(decode::<T>(&bytes).unwrap(), *message);
+        bytes
+    }
+    let pool = || "default".parse().unwrap();
+    let worker = WorkerFacts {
+        pool: pool(),
+        principal: "alice".into(),
+        boot: "b01".into(),
+        free: 3,
+        unheard: 1,
+        silent_ms: 250,
+        draining: true,
+    };
+    let facts = NodeFacts {
+        node: "n1".into(),
+        partitions: 8,
+        owned: vec![0, 3],
+        workers: vec![worker],
+        more: false,
+        pools: vec![PoolFacts { pool: pool(), workers: 1, free: 3, waiting: 0 }],
+    };
+    let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
+    let drained = Drained {
+        node: "n1".into(),
+        partitions: 8,
+        owned: vec![0, 3],
+        workers: vec!["alice.b01".parse().unwrap()],
+    };
+    let open = OpenAttempt {
+        step_id: "a".parse().unwrap(),
+        ordinal: 1,
+        worker_id: "alice.b01".parse().unwrap(),
+        started_at: 1_700_000_000_000,
+    };
+    let lease = LeaseRow {
+        task_id: "t".parse().unwrap(),
+        attempt_id: attempt(),
+        left_ms: Some(29_000),
+        open: Some(open),
+    };
+    let lines = Lines(b"{}\n".to_vec());
+    let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
+    vec![
+        ("nodes", bytes(&Nodes { v: V })),
+        ("node-facts", bytes(&Answer::from(Ok(facts)))),
+        ("drain", bytes(&drain)),
+        ("drained", bytes(&Answer::from(Ok(drained)))),
+        ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),
+        ("import", bytes(&import)),
+        ("imported", bytes(&Answer::from(Ok(Imported { received: 3, version: Some(9) })))),
+        ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
+    ]
 }
 
 fn requests() -> Vec<(&'static str, Request)> {
@@ -162,6 +230,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-get", on(Ask::Get)),
         ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
+        ("request-list-leases", on(Ask::Leases(ListLeases { after: Some(attempt()) }))),
         ("request-list", on(Ask::List(List { after: None, include_terminal: true }))),
     ]
 }
@@ -315,6 +384,16 @@ fn a_subject_says_who_speaks() {
     };
     let heard = Heard::read("tenure.v1.orchestrator.s1.Bob.cmd.5");
     assert_eq!(heard, Some(Heard::Client(client.clone(), ClientVerb::Command(5))));
+    let verbs = [
+        ("hello", ClientVerb::Hello),
+        ("nodes", ClientVerb::Nodes),
+        ("drain", ClientVerb::Drain),
+        ("import.5", ClientVerb::Import(5)),
+    ];
+    for (verb, read) in verbs {
+        let heard = Heard::read(&format!("{}.{verb}", client.root()));
+        assert_eq!(heard, Some(Heard::Client(client.clone(), read)), "{verb}");
+    }
     assert_eq!(client.root(), "tenure.v1.orchestrator.s1.Bob");
     let wrong = [
         "tenure.v1.worker.gpu.alice.b01",

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings};
+use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
 use uuid::Uuid;
 
@@ -43,7 +43,12 @@ impl NatsArgs {
     }
 }
 
-/// A session of a cluster, and who asks.
+fn settings(url: &str, creds: Option<&PathBuf>, name: &str) -> Settings {
+    let (credentials, name) = (creds.cloned(), name.to_owned());
+    Settings { credentials, name, ..Settings::new(url) }
+}
+
+/// A session of a cluster, and who commands there.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClusterArgs {
     #[command(flatten)]
@@ -59,16 +64,99 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Connects as an orchestrator.
+    /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
-        let (role, session, principal) =
-            (Role::Orchestrator, self.session.clone(), self.name.clone());
+        self.caller().await?.client(&self.session).await
+    }
+
+    /// Connects as an orchestrator.
+    pub(crate) async fn caller(&self) -> Result<Caller, Failure> {
+        let settings = self.nats.settings(&format!("tenure-{}", self.name));
+        Caller::connect(&settings, Role::Orchestrator, self.name.clone()).await
+    }
+}
+
+/// As whom somebody looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Looker {
+    /// May command too
+    Orchestrator,
+    /// May only look
+    Observer,
+}
+
+/// A cluster to look into, if one is named.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LookArgs {
+    /// Look into the cluster with this NATS, unless --data names a directory
+    #[arg(long = "nats", value_name = "URL", env = "TENURE_NATS_URL", hide_env_values = true)]
+    url: Option<String>,
+
+    /// A credentials file for it
+    #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
+    creds: Option<PathBuf>,
+
+    /// Who asks the cluster: what the server lets this in as
+    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
+    name: Token,
+
+    /// What the server knows it as
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ROLE",
+        env = "TENURE_ROLE",
+        default_value = "orchestrator"
+    )]
+    role: Looker,
+}
+
+impl LookArgs {
+    /// Whether a cluster is named.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.url.is_some()
+    }
+
+    /// Connects, to the cluster that is named or to that of this machine.
+    pub(crate) async fn caller(&self) -> Result<Caller, Failure> {
+        let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
+        let settings = settings(url, self.creds.as_ref(), &format!("tenure-{}", self.name));
+        let role = match self.role {
+            Looker::Orchestrator => Role::Orchestrator,
+            Looker::Observer => Role::Observer,
+        };
+        Caller::connect(&settings, role, self.name.clone()).await
+    }
+}
+
+/// Somebody whom the server has let in.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    connection: Connection,
+    role: Role,
+    principal: Token,
+    address: String,
+}
+
+impl Caller {
+    async fn connect(settings: &Settings, role: Role, principal: Token) -> Result<Self, Failure> {
         let boot = Uuid::new_v4().simple().to_string();
         let boot = Token::new(&boot[..12]).map_err(Rejection::from)?;
-        let settings = self.nats.settings(&format!("tenure-{}", self.name));
-        let connection = Connection::open(&settings, inbox(role, &principal, &boot)).await?;
-        let client = NatsClient::join(connection, &ClientName { role, session, principal }).await;
-        let client = client.map_err(|refused| {
+        let connection = Connection::open(settings, inbox(role, &principal, &boot)).await?;
+        let address = format!("nats://{}", without_secrets(&settings.url));
+        Ok(Self { connection, role, principal, address })
+    }
+
+    /// Where the cluster is, without secrets.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Asks in a session.
+    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+        let (role, session, principal) = (self.role, session.clone(), self.principal.clone());
+        let name = ClientName { role, session, principal };
+        let client = NatsClient::join(self.connection.clone(), &name).await.map_err(|refused| {
             Failure::from(refused).help("does a node serve the cluster? `tenure serve` runs one")
         });
         Ok(Client::new(client?))

@@ -44,7 +44,7 @@ enum Command {
     Submit(run::SubmitArgs),
     /// Run a scheduler node of a cluster: tasks in NATS JetStream, leases in Redis
     Serve(Box<serve::ServeArgs>),
-    /// Run steps of a pool for a cluster
+    /// Run steps of a pool for a cluster, list workers, or tell some to leave
     Worker(worker::WorkerArgs),
     #[command(flatten)]
     Inspect(inspect::InspectCommand),

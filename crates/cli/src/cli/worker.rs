@@ -1,4 +1,4 @@
-//! `tenure worker`: runs Steps of a pool, until it is told to stop.
+//! `tenure worker`: runs Steps of a pool, until it is told to stop or to leave.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,12 +14,24 @@ use uuid::Uuid;
 
 use super::cluster::NatsArgs;
 use super::exit::{Exit, Failure};
+use super::inspect::worker::{WorkerCommand, run as operate};
 use super::output;
 use super::stop::Stop;
 
+/// Run steps of a pool, or look after those who do.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct WorkerArgs {
+    #[command(subcommand)]
+    command: Option<WorkerCommand>,
+
+    #[command(flatten)]
+    run: RunWorkerArgs,
+}
+
 /// Run steps of a pool.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct WorkerArgs {
+struct RunWorkerArgs {
     #[command(flatten)]
     nats: NatsArgs,
 
@@ -46,6 +58,10 @@ pub(crate) struct WorkerArgs {
 
 /// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
 pub(crate) fn run(args: WorkerArgs) -> Result<Exit, Failure> {
+    let args = match args.command {
+        Some(command) => return operate(command),
+        None => args.run,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
@@ -55,13 +71,17 @@ pub(crate) fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         };
         let agent = name.agent().map_err(Rejection::from)?;
         output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
-        stop.asked().await;
-        end(&args, &pool, &mut stop).await;
+        // Whoever is stopped has a time to do it in; whoever is told to leave finishes what it has.
+        let patience = tokio::select! {
+            () = stop.asked() => Duration::from_secs(args.drain),
+            () = pool.dismissed() => Duration::MAX,
+        };
+        end(&pool, &mut stop, patience).await;
         Ok(Exit::Ok)
     })
 }
 
-async fn begin(args: &WorkerArgs) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
+async fn begin(args: &RunWorkerArgs) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
     let files = std::path::absolute(&args.files)?;
     let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
     let can_run = handlers.names().cloned().collect();
@@ -77,9 +97,8 @@ async fn begin(args: &WorkerArgs) -> Result<(WorkerName, WorkerPool<NatsWorker>)
 
 /// Takes nothing more and lets Steps end; those that take too long are asked to stop, then ended by
 /// force, and go back. Whoever asks again does not want to wait.
-async fn end(args: &WorkerArgs, pool: &WorkerPool<NatsWorker>, stop: &mut Stop) {
+async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut Stop, patience: Duration) {
     output::say(format_args!("no more steps are taken; {} in hand", pool.in_hand()));
-    let patience = Duration::from_secs(args.drain);
     let is_done = tokio::select! {
         drained = tokio::time::timeout(patience, pool.drain()) => drained.is_ok(),
         () = stop.asked() => false,

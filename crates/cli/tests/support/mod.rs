@@ -50,7 +50,7 @@ impl Place {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(TENURE);
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
-        for name in ["TENURE_DATA", "TENURE_SESSION", "TENURE_LOG", "NO_COLOR"] {
+        for name in ["TENURE_DATA", "TENURE_NATS_URL", "TENURE_SESSION", "TENURE_LOG", "NO_COLOR"] {
             command.env_remove(name);
         }
         command
@@ -71,9 +71,7 @@ impl Place {
 
     /// Starts it and goes on.
     pub fn start(&self, args: &[&str]) -> Running {
-        let mut command = self.command(args);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Running(Some(child))
+        Running::of(&mut self.command(args))
     }
 
     /// `tenure run … -o json`, whatever it ends with.
@@ -140,6 +138,12 @@ impl Ended {
 pub struct Running(Option<Child>);
 
 impl Running {
+    /// Starts a command.
+    pub fn of(command: &mut Command) -> Self {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self(Some(child))
+    }
+
     pub fn pid(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }

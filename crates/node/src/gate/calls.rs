@@ -117,6 +117,11 @@ impl Call<'_> {
                 };
                 self.answer(false, page).await;
             }
+            Ask::Leases(which) => {
+                let session = self.link.session().clone();
+                let leases = self.gate.leases(&session, self.partition, which).await;
+                self.answer(false, leases).await;
+            }
             Ask::List(which) => {
                 let entries = self.list(which).await;
                 self.answer(false, entries).await;

@@ -1,5 +1,6 @@
 //! What workers say.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -82,6 +83,12 @@ impl Gate {
         let holdings: Vec<Holding> = held.iter().map(|(_, held)| held.clone()).collect();
         let beats = link.port.pulses(&holdings).await;
         let mut pulses = Vec::new();
+        let mut holds: BTreeMap<u32, bool> = BTreeMap::new();
+        for (partition, _) in &held {
+            if !holds.contains_key(partition) {
+                holds.insert(*partition, self.fence.holds(*partition).await);
+            }
+        }
         for ((partition, held), (beat, lease_ms)) in held.into_iter().zip(beats) {
             let attempt_id = held.attempt_id;
             let said = match beat {
@@ -94,7 +101,7 @@ impl Gate {
                 }
                 Beat::Unknown => continue,
             };
-            if self.fence.holds(partition).await {
+            if holds.get(&partition) == Some(&true) {
                 pulses.push(said);
             }
         }

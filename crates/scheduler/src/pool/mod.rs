@@ -45,7 +45,7 @@ struct Member {
 
 impl Member {
     fn left(&self) -> u64 {
-        (self.credit.free + self.credit.seen).saturating_sub(self.sent)
+        self.credit.free.saturating_add(self.credit.seen).saturating_sub(self.sent)
     }
 }
 
@@ -105,7 +105,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if self.credits > 0 {
-            self.pool.give_back(&self.worker.id, self.credits);
+            self.pool.give_back(&self.worker, self.credits);
             self.pool.wake();
         }
     }
@@ -177,8 +177,10 @@ impl Pool {
         }
     }
 
-    fn give_back(&self, worker: &AgentId, credits: u64) {
-        if let Some(member) = self.state.lock().members.of(worker) {
+    /// To the very link they were taken from: on another they were never spent.
+    fn give_back(&self, worker: &Arc<Worker>, credits: u64) {
+        let all = &mut self.state.lock().members.all;
+        if let Some(member) = all.iter_mut().find(|m| Arc::ptr_eq(&m.worker, worker)) {
             member.sent = member.sent.saturating_sub(credits);
         }
     }
@@ -188,6 +190,16 @@ impl Pool {
         let state = self.state.lock();
         let waits = state.turns.waiting();
         (waits > 0 && state.members.free() == 0).then_some(waits)
+    }
+
+    /// Steps and Runs that wait for room.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.state.lock().turns.waiting()
+    }
+
+    /// What a worker would take now.
+    pub(crate) fn free_of(&self, worker: &AgentId) -> u64 {
+        self.state.lock().members.of(worker).map_or(0, |member| member.left())
     }
 
     /// Workers and free room, for `explain`.
@@ -207,7 +219,7 @@ impl Members {
 
     /// Credits there are.
     fn free(&self) -> usize {
-        let free = self.all.iter().map(Member::left).sum::<u64>();
+        let free = self.all.iter().map(Member::left).fold(0_u64, u64::saturating_add);
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 

@@ -5,12 +5,21 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
-use super::{Life, Msg, State, Waiting};
+use super::{Begin, Life, Msg, State, Waiting};
 use crate::node::not_owner;
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Ends the actor once nothing of it is in flight. Who waits is told to ask the next owner; what
     /// is offered here is offered no more.
+    ///
+    /// `of` is the epoch that is over; an actor of a newer one stays.
+    pub(super) fn leave_epoch(&mut self, myself: &ActorRef<Msg>, of: Option<u64>) {
+        if of.is_none_or(|epoch| epoch >= self.epoch) {
+            self.leave(myself);
+        }
+    }
+
+    /// The same, whatever the epoch.
     pub(super) fn leave(&mut self, myself: &ActorRef<Msg>) {
         if self.flight.is_some() || self.retired {
             return; // The append is fenced or goes through; this is looked at again when it lands.
@@ -34,6 +43,10 @@ impl<J: Journal, L: Leases> State<J, L> {
             timer.abort();
         }
         let _ = myself.drain(); // It is ending anyway.
+        // Owned again meanwhile, in another epoch: whoever resumed the partition found this actor.
+        if self.node.journal.epoch(&self.key).is_some_and(|epoch| epoch != self.epoch) {
+            let _ = self.node.task(&self.key, Begin::Open); // The node may be stopping.
+        }
     }
 
     /// Makes sure that every open Attempt has a lease (LEASE-15).

@@ -68,8 +68,8 @@ pub(crate) enum Msg {
     WaitForEnd(oneshot::Sender<()>),
     /// Leases of open Attempts may be gone: they are raised.
     Raise,
-    /// The node does not own the Task any more.
-    Leave,
+    /// The node does not own the Task any more: not in this epoch, or in any.
+    Leave(Option<u64>),
 }
 
 impl fmt::Debug for Msg {
@@ -90,7 +90,7 @@ impl fmt::Debug for Msg {
             Self::Silence => "Silence",
             Self::WaitForEnd(_) => "WaitForEnd",
             Self::Raise => "Raise",
-            Self::Leave => "Leave",
+            Self::Leave(_) => "Leave",
         };
         f.write_str(name)
     }
@@ -249,7 +249,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
             Msg::Silence => state.end_silence(&myself),
             Msg::WaitForEnd(watcher) => state.watch(watcher),
             Msg::Raise => state.raise_leases(),
-            Msg::Leave => state.leave(&myself),
+            Msg::Leave(of) => state.leave_epoch(&myself, of),
         }
         state.retire(&myself);
         Ok(())
@@ -326,7 +326,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             | Msg::Asked(..)
             | Msg::Silence
             | Msg::Raise
-            | Msg::Leave
+            | Msg::Leave(_)
             | Msg::Adopt(_) => {}
         }
     }

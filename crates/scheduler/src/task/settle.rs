@@ -37,6 +37,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 if let Err(error) = &leased {
                     tracing::warn!(task = %self.key, %error, "leases of new attempts were not taken");
                     self.node.note_leases(false);
+                    self.node.note_leases_lost(); // Claims of workers stand, and need theirs.
                 }
                 self.settle(myself, flight, leased.is_ok());
             }
@@ -212,7 +213,11 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Answers now, or when what the caller waits for has happened.
     pub(super) fn answer(&mut self, held: Held) {
         match held.waits {
-            Some(wait) if !self.has_happened(wait) => self.late.push((wait, held)),
+            // Whoever waits for long must not keep others out.
+            Some(wait) if !self.has_happened(wait) => {
+                self.late.retain(|(_, late)| !late.reply_to.is_closed());
+                self.late.push((wait, Held { _permit: None, ..held }));
+            }
             _ => {
                 let result = self.as_of_now(held.result);
                 let _ = held.reply_to.send(result); // The caller may have gone; the change stands.

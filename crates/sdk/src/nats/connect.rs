@@ -416,7 +416,7 @@ fn server(url: &str) -> Result<ServerAddr, ConnectError> {
 }
 
 /// The addresses alone: no user, no password.
-fn without_secrets(url: &str) -> String {
+pub fn without_secrets(url: &str) -> String {
     let host = |one: &'_ str| {
         let one = one.trim().trim_end_matches('/');
         one.rsplit(['@', '/']).next().unwrap_or_default().to_owned()

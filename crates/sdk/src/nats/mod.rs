@@ -16,5 +16,5 @@ mod patience;
 pub mod worker;
 
 pub use client::NatsClient;
-pub use connect::{ConnectError, Connection, Settings};
+pub use connect::{ConnectError, Connection, Settings, without_secrets};
 pub use worker::NatsWorker;

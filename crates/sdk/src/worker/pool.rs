@@ -18,7 +18,7 @@ use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,6 +76,8 @@ pub(super) struct Shared<P> {
     /// An Attempt came that is to be renewed at once.
     pub(super) fresh: Notify,
     running: TaskTracker,
+    /// An operator wants the worker to leave.
+    dismissed: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -112,6 +114,7 @@ impl<P: WorkerPort> WorkerPool<P> {
             shorter: Notify::new(),
             fresh: Notify::new(),
             running: TaskTracker::new(),
+            dismissed: watch::Sender::new(false),
             options,
         });
         shared.port.credit(shared.room.lock().credit());
@@ -135,7 +138,7 @@ impl<P: WorkerPort> WorkerPool<P> {
 
     /// Takes no more work, and returns when what is in hand is done and recorded.
     pub async fn drain(&self) {
-        self.stop_taking();
+        self.shared.stop_taking();
         self.shared.running.close();
         self.shared.running.wait().await;
     }
@@ -143,7 +146,7 @@ impl<P: WorkerPort> WorkerPool<P> {
     /// Takes no more work, asks handlers to stop, ends them by force after the grace time, and
     /// gives their Steps back (`release_step`). Answers how many were given back.
     pub async fn interrupt(&self) -> usize {
-        self.stop_taking();
+        self.shared.stop_taking();
         let asked = {
             let open = self.shared.open.lock();
             open.values().for_each(|one| one.cancelled.cancel());
@@ -158,10 +161,13 @@ impl<P: WorkerPort> WorkerPool<P> {
         asked
     }
 
-    fn stop_taking(&self) {
-        let mut room = self.shared.room.lock();
-        room.accepting = false;
-        self.shared.port.credit(room.credit());
+    /// Waits until an operator wants the worker to leave. It takes no more from then on; whoever owns
+    /// the pool drains it.
+    pub async fn dismissed(&self) {
+        let mut dismissed = self.shared.dismissed.subscribe();
+        if dismissed.wait_for(|is| *is).await.is_err() {
+            std::future::pending::<()>().await; // The sender lives as long as the pool.
+        }
     }
 }
 
@@ -187,11 +193,21 @@ async fn take_deliveries<P: WorkerPort>(
             }
             Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
             Delivery::Lost(attempt) => shared.lose(attempt),
+            Delivery::Drain => {
+                shared.stop_taking();
+                shared.dismissed.send_replace(true);
+            }
         }
     }
 }
 
 impl<P: WorkerPort> Shared<P> {
+    fn stop_taking(&self) {
+        let mut room = self.room.lock();
+        room.accepting = false;
+        self.port.credit(room.credit());
+    }
+
     /// Begins what there is room for.
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult) {
         let open = Open {

@@ -34,14 +34,14 @@ pub struct Hungry {
     pub wants: u64,
 }
 
-/// A node was given a partition (`tenure.v1.node.<node>.given`): it need not wait until it looks.
+/// A node was given a partition (`tenure.v1.system.given.<node>`): it need not wait until it looks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Given {
     /// The version.
     pub v: V,
 }
 
-/// Something of a Task's family, for whichever node has it (`tenure.v1.node.<node>.kin`).
+/// Something of a Task's family, for whichever node has it (`tenure.v1.system.kin.<node>`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Kin {
     /// The version.

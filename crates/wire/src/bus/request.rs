@@ -9,6 +9,7 @@ use tenure_core::status::TaskStatus;
 use tenure_core::view::QueryInput;
 use tenure_core::{Command, Rejection};
 
+use super::operate::ListLeases;
 use super::{BadMessage, V, decode};
 
 /// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
@@ -72,6 +73,8 @@ pub enum Ask {
     ReadLog(ReadLog),
     /// `list_index`. Asks for [`Entries`] of one partition.
     List(List),
+    /// `list_leases`. Asks for a [`LeasePage`](super::operate::LeasePage) of one partition.
+    Leases(ListLeases),
 }
 
 /// Which commits of a Task.
@@ -205,6 +208,7 @@ pub struct Committed {
 /// Names of what is asked beside the commands.
 const READ_LOG: &str = "read_log";
 const LIST_INDEX: &str = "list_index";
+const LIST_LEASES: &str = "list_leases";
 
 #[derive(Deserialize)]
 struct Input<T> {
@@ -236,6 +240,7 @@ impl Request {
         let ask = match head.operation.as_str() {
             READ_LOG => Ask::ReadLog(decode::<MaybeInput<ReadLog>>(bytes)?.input),
             LIST_INDEX => Ask::List(decode::<MaybeInput<List>>(bytes)?.input),
+            LIST_LEASES => Ask::Leases(decode::<MaybeInput<ListLeases>>(bytes)?.input),
             other => match Operator::from_name(other) {
                 Some(Operator::TaskGet) => Ask::Get,
                 Some(Operator::TaskQuerySteps) => {
@@ -291,6 +296,7 @@ impl Request {
             Ask::Query(input) => super::encode(&With { head, input }),
             Ask::ReadLog(input) => super::encode(&With { head, input }),
             Ask::List(input) => super::encode(&With { head, input }),
+            Ask::Leases(input) => super::encode(&With { head, input }),
         }
     }
 }
@@ -305,6 +311,7 @@ impl Ask {
             Self::Query(_) => Operator::TaskQuerySteps.as_str(),
             Self::ReadLog(_) => READ_LOG,
             Self::List(_) => LIST_INDEX,
+            Self::Leases(_) => LIST_LEASES,
         }
     }
 }

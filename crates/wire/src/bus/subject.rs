@@ -9,6 +9,9 @@
 //! | `tenure.v1.worker.<pool>.<principal>.<boot>.node.<node>` | a worker | one node |
 //! | `tenure.v1.worker.<pool>.<principal>.<boot>.<verb>.<partition>` | a worker | the owner |
 //! | `tenure.v1.<role>.<session>.<principal>.hello` | an orchestrator or observer | some node |
+//! | `tenure.v1.<role>.<session>.<principal>.nodes` | the same | every node |
+//! | `tenure.v1.<role>.<session>.<principal>.drain` | an orchestrator | every node |
+//! | `tenure.v1.<role>.<session>.<principal>.import.<partition>` | an orchestrator | the owner |
 //! | `tenure.v1.<role>.<session>.<principal>.cmd.<partition>` | the same | the owner |
 //! | `tenure.v1.system.<session>.<node>.cmd.<partition>` | a node | the owner |
 //! | `tenure.v1.node.<node>.<verb>` | a node | workers and nodes |
@@ -175,8 +178,14 @@ pub enum WorkerVerb {
 pub enum ClientVerb {
     /// Asks how the cluster is made.
     Hello,
+    /// Asks every node what it knows of workers.
+    Nodes,
+    /// Tells workers to take no more, through every node.
+    Drain,
     /// A command or a look, at the owner of a partition.
     Command(u32),
+    /// Brings a log to the owner of a partition.
+    Import(u32),
 }
 
 impl Heard {
@@ -199,6 +208,9 @@ impl Heard {
                 let principal = Token::new(tokens.next()?).ok()?;
                 let verb = match tokens.next()? {
                     "hello" => ClientVerb::Hello,
+                    "nodes" => ClientVerb::Nodes,
+                    "drain" => ClientVerb::Drain,
+                    "import" => ClientVerb::Import(tokens.next()?.parse().ok()?),
                     "cmd" => ClientVerb::Command(tokens.next()?.parse().ok()?),
                     _ => return None,
                 };

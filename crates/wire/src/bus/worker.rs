@@ -79,6 +79,9 @@ pub struct Delivery {
     /// This Attempt is over: nothing that its worker still says counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<AttemptId>,
+    /// The worker is to take no more, to finish what it has, and to leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
 }
 
 /// Final words and progress, to the owner of a partition (`report.<partition>`). Asks for

@@ -1,10 +1,14 @@
 //! What the looking commands can be told.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use tenure_core::id::{SessionId, TaskId};
 use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
 
-use crate::cli::DataDir;
+use crate::cli::cluster::{ClusterArgs, LookArgs};
 use crate::cli::exit::{Exit, Failure};
 
 /// How an answer is written.
@@ -20,8 +24,12 @@ pub(crate) enum Format {
 /// Where to look, and how to answer.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Place {
+    /// Directory that keeps the tasks [default: .tenure, unless --nats names a cluster]
+    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
+    pub(super) data: Option<PathBuf>,
+
     #[command(flatten)]
-    pub(super) data: DataDir,
+    pub(super) cluster: LookArgs,
 
     /// Session to look in
     #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
@@ -43,6 +51,62 @@ pub(crate) struct OfTask {
     pub(super) place: Place,
 }
 
+/// One Task of a cluster, which somebody acts on.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FarTask {
+    /// Id of the task, or SESSION/ID
+    #[arg(value_name = "TASK_ID")]
+    task: String,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl FarTask {
+    pub(super) fn key(&self) -> Result<TaskKey, Failure> {
+        key_in(&self.cluster.session, &self.task)
+    }
+
+    /// Connects to the session of the Task.
+    pub(super) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
+        let session = self.key()?.session_id;
+        self.cluster.caller().await?.client(&session).await
+    }
+}
+
+/// A cluster, and how to answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FleetArgs {
+    #[command(flatten)]
+    cluster: LookArgs,
+
+    /// Session to ask in
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    pub(super) session: SessionId,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+impl FleetArgs {
+    pub(super) fn is_json(&self) -> bool {
+        self.output == Format::Json
+    }
+
+    /// Connects and asks: the cluster that is named, or that of this machine.
+    pub(super) fn ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = self.cluster.caller().await?.client(&self.session).await?;
+            ask(client).await
+        })
+    }
+}
+
 /// Which part of a long answer.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Cut {
@@ -58,12 +122,12 @@ pub(crate) struct Cut {
 impl Place {
     /// The Task that `text` means: a bare id is of the session asked for.
     pub(super) fn key(&self, text: &str) -> Result<TaskKey, Failure> {
-        let bad = |error| Failure::caused(Exit::Usage, &error);
-        let (session_id, task) = match text.split_once('/') {
-            Some((session, task)) => (SessionId::new(session).map_err(bad)?, task),
-            None => (self.session.clone(), text),
-        };
-        Ok(TaskKey { session_id, task_id: TaskId::new(task).map_err(bad)? })
+        key_in(&self.session, text)
+    }
+
+    /// A cluster is to be looked into: it is named, and no directory is.
+    pub(super) const fn is_cluster(&self) -> bool {
+        self.data.is_none() && self.cluster.is_given()
     }
 
     pub(super) fn is_json(&self) -> bool {
@@ -75,6 +139,16 @@ impl OfTask {
     pub(super) fn key(&self) -> Result<TaskKey, Failure> {
         self.place.key(&self.task)
     }
+}
+
+/// The Task that `text` means: `TASK_ID`, which is of this session, or `SESSION/TASK_ID`.
+fn key_in(session: &SessionId, text: &str) -> Result<TaskKey, Failure> {
+    let bad = |error| Failure::caused(Exit::Usage, &error);
+    let (session_id, task) = match text.split_once('/') {
+        Some((session, task)) => (SessionId::new(session).map_err(bad)?, task),
+        None => (session.clone(), text),
+    };
+    Ok(TaskKey { session_id, task_id: TaskId::new(task).map_err(bad)? })
 }
 
 /// A status by its stable name; the error names them all.

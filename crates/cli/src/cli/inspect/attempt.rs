@@ -54,7 +54,7 @@ pub(super) fn run(command: AttemptCommand) -> Result<Exit, Failure> {
         let message = format!("--limit is {limit}; it goes from 1 to {max}");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let data = Data::open(&args.of.place.data)?;
+    let data = Data::open(&args.of.place)?;
     let loaded = data.load(&args.of.key()?)?;
     let unknown = |id: &str| loaded.unknown_step(id);
     let step = args.step.as_deref();

@@ -1,4 +1,4 @@
-//! A data directory, read only: finding Tasks by name and folding their logs.
+//! A data directory or a cluster, read only: finding Tasks by name and folding their logs.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -11,20 +11,27 @@ use tenure_core::Task;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
 use tenure_core::view::{Known, LeaseFact, View};
 use tenure_local::JsonlReader;
+use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, TaskKey};
 use tokio::runtime::Runtime;
 
+use super::args::Place;
+use super::cluster::{Cluster, Stand};
 use super::host::Host;
 use super::nearest::did_you_mean;
 use super::wal::scan::{self, Broken, Log};
-use crate::cli::DataDir;
 use crate::cli::exit::{Exit, Failure};
 
-/// A data directory as somebody sees it who only looks.
+/// Where Tasks are looked for if nothing is said.
+const DEFAULT: &str = ".tenure";
+
+/// Tasks as somebody sees them who only looks.
 pub(super) struct Data {
     path: PathBuf,
     reader: JsonlReader,
-    runtime: Runtime,
+    /// The logs are those of a cluster, fetched as they are asked for.
+    cluster: Option<Cluster>,
+    pub(super) runtime: Runtime,
     /// Who runs Tasks here.
     pub(super) host: Host,
     /// When the question was asked.
@@ -35,7 +42,8 @@ pub(super) struct Data {
 pub(super) struct Loaded {
     pub(super) key: TaskKey,
     pub(super) task: Task,
-    pub(super) wal: PathBuf,
+    /// Its file; none of a log that was fetched.
+    pub(super) wal: Option<PathBuf>,
 }
 
 /// A Task that the index knows.
@@ -47,18 +55,52 @@ pub(super) struct Indexed {
 }
 
 impl Data {
-    /// Opens a directory.
-    pub(super) fn open(dir: &DataDir) -> Result<Self, Failure> {
-        let reader = JsonlReader::open(&dir.path)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// Opens a directory if one is named, else a cluster if one is named, else `.tenure`.
+    pub(super) fn open(place: &Place) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Self::open_on(runtime, place, place.is_cluster())
+    }
+
+    /// Opens a cluster: the one that is named, or that of this machine.
+    pub(super) fn far(place: &Place) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Self::open_on(runtime, place, true)
+    }
+
+    fn open_on(runtime: Runtime, place: &Place, is_cluster: bool) -> Result<Self, Failure> {
+        let cluster = match is_cluster {
+            true => {
+                let caller = runtime.block_on(place.cluster.caller())?;
+                Some(Cluster::new(caller, place.session.clone())?)
+            }
+            false => None,
+        };
+        let path = match (&cluster, &place.data) {
+            (Some(cluster), _) => cluster.dir().to_owned(),
+            (None, Some(path)) => path.clone(),
+            (None, None) => PathBuf::from(DEFAULT),
+        };
+        let host = match &cluster {
+            Some(cluster) => Host::Cluster(cluster.address().to_owned()),
+            None => Host::of(&path),
+        };
+        let reader = JsonlReader::open(&path)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis());
-        Ok(Self {
-            reader,
-            runtime,
-            host: Host::of(&dir.path),
-            now: Millis::try_from(now).unwrap_or(Millis::MAX),
-            path: dir.path.clone(),
-        })
+        let now = Millis::try_from(now).unwrap_or(Millis::MAX);
+        Ok(Self { path, reader, cluster, runtime, host, now })
+    }
+
+    /// The cluster, if it is one.
+    pub(super) const fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// Where Tasks are looked for, for people.
+    pub(super) fn place(&self) -> String {
+        match &self.cluster {
+            Some(cluster) => format!("the cluster at {}", cluster.address()),
+            None => self.path.display().to_string(),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -75,9 +117,25 @@ impl Data {
         self.session_dir(session).join(format!("{name}{}", scan::SUFFIX))
     }
 
-    /// All Tasks of a session, or of all, as the ends of their logs and the index have them.
+    /// All Tasks of a session, or of all, as the ends of their logs and the index have them. A
+    /// cluster is asked for one session.
     pub(super) fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, Failure> {
-        Ok(self.runtime.block_on(self.reader.entries(session))?)
+        Ok(self.listing(session, true)?.entries)
+    }
+
+    /// The same, with who did not answer; a cluster may be asked for live Tasks alone.
+    pub(super) fn listing(
+        &self,
+        session: Option<&SessionId>,
+        include_terminal: bool,
+    ) -> Result<Listing, Failure> {
+        match &self.cluster {
+            Some(cluster) => self.runtime.block_on(cluster.listing(session, include_terminal)),
+            None => {
+                let entries = self.runtime.block_on(self.reader.entries(session))?;
+                Ok(Listing { entries, missing_partitions: Vec::new() })
+            }
+        }
     }
 
     /// The log of a Task.
@@ -85,13 +143,17 @@ impl Data {
     /// An unknown Task is answered with the nearest names; one whose log was taken away, with the
     /// file that is missing.
     pub(super) fn find(&self, key: &TaskKey) -> Result<Log, Failure> {
+        if let Some(cluster) = &self.cluster {
+            let log = self.runtime.block_on(cluster.log(key))?;
+            return log.ok_or_else(|| self.unknown(key));
+        }
         match self.runtime.block_on(self.reader.entry(key))? {
             Some(entry) => Ok(self.log(&entry)),
             None => Err(self.unknown(key)),
         }
     }
 
-    /// The log of an entry.
+    /// The log of an entry: of a cluster, as it was or will be fetched.
     pub(super) fn log(&self, entry: &Entry) -> Log {
         Log {
             path: self.wal(&entry.key.session_id, &entry.wal_name),
@@ -121,7 +183,8 @@ impl Data {
             Ok(ControlFlow::Continue(()))
         })?;
         let task = task.ok_or_else(|| log.empty())?;
-        Ok(Loaded { key: log.key, task, wal: log.path })
+        let wal = self.cluster.is_none().then_some(log.path);
+        Ok(Loaded { key: log.key, task, wal })
     }
 
     /// Looks at a Task as it stands now.
@@ -130,19 +193,24 @@ impl Data {
         loaded: &Loaded,
         look: impl FnOnce(&View<'_>, &Known<'_>) -> T,
     ) -> T {
+        let stand = self.cluster.as_ref().and_then(|cluster| cluster.stand(&loaded.key));
         let lease = |id: AttemptId| {
+            if let Some(stand) = &stand {
+                return stand.lease(id);
+            }
             let expires_at = loaded.task.attempt(id)?.lease_expires_at;
             Some(LeaseFact { expires_at, valid: self.host.vouches(expires_at, self.now) })
         };
-        let wal = loaded.wal.display().to_string();
-        let known = Known { wal_path: Some(&wal), ..Known::new(self.now, &lease) };
+        let now = stand.as_ref().map_or(self.now, |Stand { now, .. }| *now);
+        let wal = loaded.wal_path();
+        let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &lease) };
         look(&loaded.task.durable(), &known)
     }
 
     /// The command that goes on with a Task where no process is at work.
     pub(super) fn resume(&self, key: &TaskKey) -> String {
         let mut command = format!("tenure run --resume={}", key.task_id);
-        if self.path != Path::new(".tenure") {
+        if self.path != Path::new(DEFAULT) {
             command.push_str(&format!(" --data {}", self.path.display()));
         }
         if key.session_id.as_str() != "default" {
@@ -165,7 +233,8 @@ impl Data {
             .collect()
     }
 
-    fn unknown(&self, key: &TaskKey) -> Failure {
+    /// What is said of a Task that does not exist.
+    pub(super) fn unknown(&self, key: &TaskKey) -> Failure {
         let indexed = self.indexed();
         let gone = indexed
             .iter()
@@ -177,14 +246,10 @@ impl Data {
         }
         let failure = Failure::new(
             Exit::NotFound,
-            format!(
-                "no task `{}` in session {} of {}",
-                key.task_id,
-                key.session_id,
-                self.path.display()
-            ),
+            format!("no task `{}` in session {} of {}", key.task_id, key.session_id, self.place()),
         );
-        let entries = self.entries(None).unwrap_or_default();
+        let session = self.cluster.is_some().then_some(&key.session_id);
+        let entries = self.entries(session).unwrap_or_default();
         match self.meant(key, &entries) {
             Some(help) => failure.help(help),
             None => failure,
@@ -206,6 +271,11 @@ impl Data {
 }
 
 impl Loaded {
+    /// Its file as text.
+    pub(super) fn wal_path(&self) -> Option<String> {
+        self.wal.as_ref().map(|path| path.display().to_string())
+    }
+
     /// What is said of a Step that does not exist.
     pub(super) fn unknown_step(&self, id: &str) -> Failure {
         let failure = Failure::new(Exit::NotFound, format!("no step `{id}` in task {}", self.key));

@@ -1,4 +1,4 @@
-//! Whether a process is at work on a data directory.
+//! Who runs the Tasks: whether a process is at work on a data directory.
 //!
 //! The lock of the directory says so, and it is the kernel's: asking for it would keep a starting
 //! process away for a moment. So it is not asked for; the kernel's own list of locks is read.
@@ -10,8 +10,8 @@ use std::path::Path;
 use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::Millis;
 
-/// Who runs Tasks of a data directory now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who runs Tasks now.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
     /// A process does, of this id if it could be told.
     AtWork(Option<u32>),
@@ -19,6 +19,8 @@ pub(super) enum Host {
     Nobody,
     /// This system does not say.
     Unknown,
+    /// The nodes of the cluster at this address do.
+    Cluster(String),
 }
 
 impl Host {
@@ -37,25 +39,26 @@ impl Host {
 
     /// Whether a lease that the log has as ending at `expires_at` is in force. Renewals are not in
     /// the log: in one process, who holds a Step lives as long as the process does.
-    pub(super) fn vouches(self, expires_at: Millis, now: Millis) -> bool {
+    pub(super) const fn vouches(&self, expires_at: Millis, now: Millis) -> bool {
         match self {
             Self::AtWork(_) => true,
             Self::Nobody => false,
-            Self::Unknown => expires_at > now,
+            Self::Unknown | Self::Cluster(_) => expires_at > now,
         }
     }
 
     /// What is known of the workers of any pool: nothing, unless nobody is there.
-    pub(super) fn pool(self) -> Option<PoolFacts> {
-        (self == Self::Nobody).then_some(PoolFacts { workers: 0, free: 0 })
+    pub(super) fn pool(&self) -> Option<PoolFacts> {
+        (*self == Self::Nobody).then_some(PoolFacts { workers: 0, free: 0 })
     }
 
     /// One phrase for people.
-    pub(super) fn describe(self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::AtWork(Some(pid)) => format!("process {pid} is at work here"),
             Self::AtWork(None) => "a process is at work here".into(),
             Self::Nobody => "no process is at work here".into(),
+            Self::Cluster(address) => format!("a cluster at {address} runs it"),
             Self::Unknown => "whether a process is at work here is not known".into(),
         }
     }

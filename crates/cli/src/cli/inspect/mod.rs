@@ -1,4 +1,4 @@
-//! Looking at a data directory: Tasks, Steps, Attempts, logs.
+//! Looking at a data directory or a cluster: Tasks, Steps, Attempts, logs.
 //!
 //! Everything here only reads. It takes no lock, so it works beside a process that is running
 //! Tasks on the same directory; it cuts nothing off and repairs nothing; and it starts no
@@ -9,21 +9,28 @@
 //! at work, so whether a claimed Step is alive is judged by whether there is such a process
 //! ([`host`]).
 //!
+//! Of a cluster, whose owners say how long leases last, the logs that are asked for are fetched first
+//! ([`cluster`]), and then looked at in the same way.
+//!
 //! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
 //! rest is one module per noun.
 
 mod args;
 mod attempt;
+mod cluster;
 mod data;
 mod graph;
 mod host;
 mod human;
+mod lease;
 mod nearest;
+mod pool;
 mod sheet;
 mod status;
 mod step;
 mod task;
 mod wal;
+pub(crate) mod worker;
 
 use std::io::{self, Write as _};
 
@@ -47,15 +54,23 @@ pub(crate) enum InspectCommand {
     /// Look into the logs, the only truth
     #[command(subcommand)]
     Wal(wal::WalCommand),
+    /// Look at the pools of a cluster
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Look at the leases of a cluster
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
 }
 
-/// Answers a question about a data directory.
+/// Answers a question about a data directory or a cluster.
 pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
     match command {
         InspectCommand::Task(command) => task::run(command),
         InspectCommand::Step(command) => step::run(command),
         InspectCommand::Attempt(command) => attempt::run(command),
         InspectCommand::Wal(command) => wal::run(command),
+        InspectCommand::Pool(command) => pool::run(command),
+        InspectCommand::Lease(command) => lease::run(command),
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn run(command: StepCommand) -> Result<Exit, Failure> {
 }
 
 fn list(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place.data)?;
+    let data = Data::open(&args.of.place)?;
     let loaded = data.load(&args.of.key()?)?;
     let input = QueryInput {
         claimed_by_agent_id: None,
@@ -191,7 +191,7 @@ struct Dossier {
 }
 
 fn get(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place.data)?;
+    let data = Data::open(&args.place)?;
     let loaded = data.load(&args.place.key(&args.task)?)?;
     let unknown = || loaded.unknown_step(&args.step);
     let id = StepId::new(&args.step).map_err(|_| unknown())?;

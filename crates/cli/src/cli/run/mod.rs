@@ -6,6 +6,7 @@
 //! for whatever comes before it.
 
 mod args;
+mod far;
 mod follow;
 mod hint;
 mod host;
@@ -25,8 +26,8 @@ use tenure_core::Task;
 use tenure_core::id::{Millis, SessionId};
 use tenure_core::status::{StepStatus, TaskStatus};
 
-use self::args::Format;
-pub(crate) use self::args::RunArgs;
+pub(crate) use self::args::{Format, RunArgs};
+pub(crate) use self::far::show_to_end;
 use self::host::Host;
 use self::job::Job;
 use self::report::Report;

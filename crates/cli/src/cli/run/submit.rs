@@ -1,23 +1,17 @@
 //! `tenure submit`: hands a task file to a cluster, and waits for its end if asked to.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use futures::StreamExt as _;
 use serde::Serialize;
+use tenure_core::Rejection;
 use tenure_core::id::{CommandId, SessionId, TaskId};
-use tenure_core::{Rejection, Task};
-use tenure_sdk::client::Client;
-use tenure_sdk::nats::NatsClient;
-use tokio::time::{MissedTickBehavior, interval};
 use uuid::Uuid;
 
 use super::args::{Format, variable};
+use super::far::show_to_end;
 use super::request::Request;
-use super::show;
-use super::watch::show_all;
 use super::words::now;
 use crate::cli::cluster::ClusterArgs;
 use crate::cli::exit::{Exit, Failure};
@@ -77,7 +71,10 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
             let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
             let made = client.create_as(command, input).await?;
             if args.wait {
-                return wait(&args, &client, &id, begun).await;
+                if args.output == Format::Table {
+                    output::say(format_args!("task {id}"));
+                }
+                return show_to_end(args.output, &client, &id, begun).await;
             }
             let session_id = &args.cluster.session;
             match args.output {
@@ -98,48 +95,4 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
             }
         }
     })
-}
-
-/// Shows a Task until it has ended.
-async fn wait(
-    args: &SubmitArgs,
-    client: &Client<NatsClient>,
-    id: &TaskId,
-    begun: Instant,
-) -> Result<Exit, Failure> {
-    let mut show = show::of(args.output, None);
-    if args.output == Format::Table {
-        output::say(format_args!("task {id}"));
-    }
-    let mut replica: Option<Box<Task>> = None;
-    let mut commits = std::pin::pin!(client.watch(id, 0));
-    let mut ticks = show.every().map(interval);
-    if let Some(ticks) = &mut ticks {
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    }
-    let shown: Result<(), Failure> = loop {
-        let tick = async {
-            match &mut ticks {
-                Some(ticks) => ticks.tick().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            next = commits.next() => match next {
-                None => break Ok(()),
-                Some(Err(refused)) => break Err(refused.into()),
-                Some(Ok(commit)) => {
-                    if let Err(failure) = show_all(&mut replica, &[Arc::new(commit)], &mut *show) {
-                        break Err(failure);
-                    }
-                }
-            },
-            _ = tick => if let Some(task) = &replica { show.tick(&task.durable()) },
-        }
-    };
-    show.leave();
-    shown?;
-    let task = replica.ok_or_else(|| Failure::new(Exit::Unavailable, "the task was not seen"))?;
-    super::print_end(args.output, &task, begun)?;
-    Ok(super::exit_of(&task))
 }

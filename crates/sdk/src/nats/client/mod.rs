@@ -5,6 +5,7 @@
 //! message is built as a draft, part by part.
 
 mod draft;
+mod operate;
 mod read;
 
 use std::fmt;
@@ -32,6 +33,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use self::draft::Parts;
+pub use self::operate::Heard;
 pub use self::read::Changes;
 use super::connect::Connection;
 use super::patience::{Patience, unavailable};

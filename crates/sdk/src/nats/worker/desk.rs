@@ -93,6 +93,9 @@ impl Desk {
             return Vec::new(); // Unheard of, what is in it goes to another worker.
         }
         let node = self.nodes.entry(batch.node).or_insert_with(|| Node::new(now));
+        // Opened by another word than a hello, a link brings nothing: the node does not know the
+        // handlers. Said to one that was, the hello changes nothing.
+        self.wants_hello |= node.link.as_ref().is_none_or(|link| *link.name() != batch.link);
         let Some(link) = node.link_named(batch.link, now) else { return Vec::new() };
         let Came::After(known) = link.came(batch.first, batch.deliveries.len()) else {
             return Vec::new();
@@ -255,7 +258,8 @@ fn delivery(sent: Sent) -> Option<Delivery> {
         Sent { run: Some(run), .. } => Some(Delivery::Run(run)),
         Sent { cancel_requested: Some(attempt), .. } => Some(Delivery::CancelRequested(attempt)),
         Sent { lost: Some(attempt), .. } => Some(Delivery::Lost(attempt)),
-        Sent { grant: None, run: None, cancel_requested: None, lost: None } => {
+        Sent { drain: true, .. } => Some(Delivery::Drain),
+        Sent { grant: None, run: None, cancel_requested: None, lost: None, drain: false } => {
             tracing::debug!("a delivery that says nothing known was passed over");
             None
         }

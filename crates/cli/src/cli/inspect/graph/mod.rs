@@ -34,7 +34,7 @@ pub(crate) struct GraphArgs {
 }
 
 pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place.data)?;
+    let data = Data::open(&args.of.place)?;
     let loaded = data.load(&args.of.key()?)?;
     let drawn = data.look(&loaded, graph);
     if args.dot {

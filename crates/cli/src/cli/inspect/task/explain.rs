@@ -55,7 +55,7 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place.data)?;
+    let data = Data::open(&args.place)?;
     let loaded = data.load(&args.place.key(&args.task)?)?;
     let whom = ForWhom {
         run_id: args.run,

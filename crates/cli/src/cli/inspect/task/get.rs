@@ -19,11 +19,11 @@ use crate::cli::output::{self, Paint, Stream, Tone};
 const STEPS_MAX: usize = 50;
 
 pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place.data)?;
+    let data = Data::open(&args.place)?;
     let loaded = data.load(&args.key()?)?;
     data.look(&loaded, |view, known| {
         let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
-        let page = Page { host: Some(data.host), resume, note: None };
+        let page = Page { host: Some(data.host.clone()), resume, note: None };
         print_task(view, known, &page, args.place.is_json())
     })?;
     Ok(Exit::Ok)
@@ -118,7 +118,7 @@ fn fields(task: &TaskView, known: &Known<'_>, page: &Page) -> Sheet {
     sheet.field("  policy", policies);
     sheet.field("  note", diagnostics(task));
     if !head.native_status.is_terminal() {
-        sheet.field("  host", page.host.map(Host::describe).unwrap_or_default());
+        sheet.field("  host", page.host.as_ref().map(Host::describe).unwrap_or_default());
         sheet.field("  go on", page.resume.as_deref().unwrap_or_default());
     }
     sheet.field("  log", head.wal_path.clone().unwrap_or_default());

@@ -2,10 +2,12 @@
 
 use clap::Args;
 use serde::Serialize;
+use smol_str::ToSmolStr as _;
 use tenure_core::Limits;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::list::Listed;
 use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
+use tenure_ports::client::Listing as Found;
 use tenure_ports::journal::Entry;
 
 use super::super::args::{Cut, Place, task_status};
@@ -54,7 +56,9 @@ struct Unreadable {
     task_id: String,
     session_id: String,
     wal_name: String,
-    wal_path: String,
+    /// Its file; none in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wal_path: Option<String>,
     status: Normal,
     status_reason: Why,
 }
@@ -66,7 +70,7 @@ struct Why {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place.data)?;
+    let data = Data::open(&args.place)?;
     let input = ListInput {
         include_archived: args.archived,
         include_terminal: args.all || args.archived,
@@ -75,29 +79,39 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         statuses: (!args.status.is_empty()).then(|| args.status.clone()),
         user_facing: false, // Who can read the directory runs its Tasks.
     };
-    let entries = data.entries(Some(&args.place.session))?;
-    let listing = list(&data, entries.clone(), &input)?;
+    let found = data.listing(Some(&args.place.session), input.include_terminal)?;
+    let listing = list(&data, found, &input)?;
     match args.place.is_json() {
         true => output::print_json(&listing)?,
         false => print(&data, &listing)?,
     }
     if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
-        say_what_else(&data, args, &entries)?;
+        say_what_else(&data, args)?;
     }
     Ok(Exit::Ok)
 }
 
 /// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
-/// knows enough to leave them out.
-fn list(data: &Data, entries: Vec<Entry>, input: &ListInput) -> Result<Listing, Failure> {
+/// knows enough to leave them out, and a cluster is asked for no log that is not shown.
+fn list(data: &Data, found: Found, input: &ListInput) -> Result<Listing, Failure> {
     let limit = input.limit(&Limits::default())?;
     let mut rows = Rows { data, input, passed: 0, tasks: Vec::new(), unreadable: Vec::new() };
-    let more = in_order(entries, input).into_iter().any(|entry| rows.take(data.log(&entry), limit));
+    let mut more = false;
+    for entry in in_order(found.entries, input) {
+        more = match data.cluster() {
+            Some(_) => rows.take_far(&entry, limit)?,
+            None => rows.take(data.log(&entry), limit),
+        };
+        if more {
+            break;
+        }
+    }
+    let missing = found.missing_partitions.iter();
     let page = TaskPage {
         tasks: rows.tasks,
         next_offset: more.then_some(input.offset + limit),
         truncated: more,
-        missing_partitions: Vec::new(),
+        missing_partitions: missing.map(|partition| partition.to_smolstr()).collect(),
     };
     Ok(Listing { page, unreadable: rows.unreadable })
 }
@@ -145,16 +159,40 @@ impl Rows<'_> {
                 }
                 self.tasks.push(summary);
             }
-            Err(broken) => self.unreadable.push(Unreadable {
-                task_id: log.key.task_id.to_string(),
-                session_id: log.key.session_id.to_string(),
-                wal_name: log.wal_name.to_string(),
-                wal_path: log.path.display().to_string(),
-                status: Normal::Unknown,
-                status_reason: Why { code: "storage_error", message: broken.to_string() },
-            }),
+            Err(broken) => self.note_unreadable(&log, broken.to_string()),
         }
         false
+    }
+
+    /// The same of a Task whose log has to be fetched, unless it is known without it that the Task
+    /// is before the page or behind it. The index knows of each Task whether it has ended, and how.
+    fn take_far(&mut self, entry: &Entry, limit: usize) -> Result<bool, Failure> {
+        let is_sure = entry.ended.is_some() || self.input.statuses.is_none();
+        if is_sure && self.passed < self.input.offset {
+            self.passed += 1;
+            return Ok(false);
+        }
+        if is_sure && self.tasks.len() == limit {
+            return Ok(true);
+        }
+        if entry.damaged {
+            self.note_unreadable(&self.data.log(entry), "the owner cannot read its log".into());
+            return Ok(false);
+        }
+        let log = self.data.find(&entry.key)?;
+        Ok(self.take(log, limit))
+    }
+
+    fn note_unreadable(&mut self, log: &Log, message: String) {
+        let is_here = self.data.cluster().is_none();
+        self.unreadable.push(Unreadable {
+            task_id: log.key.task_id.to_string(),
+            session_id: log.key.session_id.to_string(),
+            wal_name: log.wal_name.to_string(),
+            wal_path: is_here.then(|| log.path.display().to_string()),
+            status: Normal::Unknown,
+            status_reason: Why { code: "storage_error", message },
+        });
     }
 }
 
@@ -183,6 +221,11 @@ fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
     if !sheet.is_empty() {
         sheet.print()?;
     }
+    let missing = &listing.page.missing_partitions;
+    if !missing.is_empty() {
+        let partitions = missing.join(", ");
+        output::warn(format_args!("nobody answers for partitions {partitions}: try again"));
+    }
     if let Some(next) = listing.page.next_offset {
         output::say(format_args!("there are more: --offset {next}"));
     }
@@ -190,14 +233,15 @@ fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
 }
 
 /// Nothing to show is seldom what somebody hoped for: says where there is something.
-fn say_what_else(data: &Data, args: &ListArgs, here: &[Entry]) -> Result<(), Failure> {
+fn say_what_else(data: &Data, args: &ListArgs) -> Result<(), Failure> {
     let session = &args.place.session;
-    output::say(format_args!("no such task in session {session} of {}", data.path().display()));
+    let here = data.entries(Some(session))?;
+    output::say(format_args!("no such task in session {session} of {}", data.place()));
     let ended = here.iter().filter(|entry| entry.ended.is_some()).count();
     if ended > 0 && !args.all {
         let tasks = human::plural(ended, "ended task");
         output::say(format_args!("{tasks} there: tenure task list --all"));
-    } else if here.is_empty() {
+    } else if here.is_empty() && data.cluster().is_none() {
         let mut others: Vec<String> =
             data.entries(None)?.iter().map(|entry| entry.key.session_id.to_string()).collect();
         others.sort_unstable();

@@ -1,6 +1,8 @@
 //! `tenure wal …`: the logs themselves.
 
 mod describe;
+mod export;
+mod import;
 mod replay;
 pub(super) mod scan;
 mod show;
@@ -19,6 +21,10 @@ pub(crate) enum WalCommand {
     Verify(verify::VerifyArgs),
     /// Show a task as it was after one of its events
     Replay(replay::ReplayArgs),
+    /// Write logs of a cluster into a data directory
+    Export(export::ExportArgs),
+    /// Bring tasks of a data directory into a cluster; live ones go on there at once
+    Import(import::ImportArgs),
 }
 
 pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
@@ -26,5 +32,7 @@ pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
         WalCommand::Show(args) => show::run(&args),
         WalCommand::Verify(args) => verify::run(&args),
         WalCommand::Replay(args) => replay::run(&args),
+        WalCommand::Export(args) => export::run(&args),
+        WalCommand::Import(args) => import::run(&args),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place.data)?;
+    let data = Data::open(&args.of.place)?;
     let log = data.find(&args.of.key()?)?;
     let until = args.until.unwrap_or(u64::MAX);
     let loaded = data.fold_until(log, until)?;
@@ -42,8 +42,8 @@ fn print_as_it_was(loaded: &Loaded, until: u64, is_json: bool) -> Result<(), Fai
         let expires_at = loaded.task.attempt(id)?.lease_expires_at;
         Some(LeaseFact { expires_at, valid: expires_at > then })
     };
-    let wal = loaded.wal.display().to_string();
-    let known = Known { wal_path: Some(&wal), ..Known::new(then, &lease) };
+    let wal = loaded.wal_path();
+    let known = Known { wal_path: wal.as_deref(), ..Known::new(then, &lease) };
     let version = view.version();
     let note = match until {
         u64::MAX => String::new(),

@@ -56,7 +56,7 @@ fn event_type(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place.data)?;
+    let data = Data::open(&args.of.place)?;
     let log = data.find(&args.of.key()?)?;
     let mut ended = Ok(End::Left);
     stream(|out| {

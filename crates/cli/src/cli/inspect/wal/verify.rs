@@ -23,7 +23,7 @@ use crate::cli::output::{self, Paint, Stream, Tone};
 /// Check logs.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// Id of the task, or SESSION/ID [default: every log of every session]
+    /// Id of the task, or SESSION/ID [default: every log of every session; of a cluster, of one]
     #[arg(value_name = "TASK_ID")]
     task: Option<String>,
 
@@ -84,15 +84,19 @@ struct Verdict {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place.data)?;
+    let data = Data::open(&args.place)?;
     let mut report = Report::default();
     match &args.task {
         Some(task) => {
             let key = args.place.key(task)?;
             match missing(&data).into_iter().find(|log| log.key == key) {
                 Some(log) => report.add(gone(&log)),
+                None if data.cluster().is_some() => report.add(verdict_far(&data.find(&key)?)),
                 None => report.add(verdict(&data.find(&key)?)),
             }
+        }
+        None if data.cluster().is_some() => {
+            every_log_far(&data, &args.place.session, &mut report)?;
         }
         None => every_log(&data, &mut report)?,
     }
@@ -102,6 +106,22 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         false => output::print(render(&report))?,
     }
     Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
+}
+
+/// Every log that a cluster has of a session.
+fn every_log_far(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
+    for entry in data.entries(Some(session))? {
+        let log = data.find(&entry.key)?;
+        report.add(verdict_far(&log));
+        std::fs::remove_file(&log.path)?; // It was fetched for this.
+    }
+    Ok(())
+}
+
+/// A log that was fetched goes by where it would stand.
+fn verdict_far(log: &Log) -> Verdict {
+    let file = format!("tasks/{}/{}{SUFFIX}", log.key.session_id, log.wal_name);
+    Verdict { file, ..verdict(log) }
 }
 
 fn every_log(data: &Data, report: &mut Report) -> Result<(), Failure> {

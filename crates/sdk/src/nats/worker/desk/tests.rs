@@ -43,6 +43,15 @@ fn room_is_shared_among_linked_nodes_and_said_once() {
 }
 
 #[test]
+fn an_operator_may_send_the_worker_away() {
+    let (mut desk, now) = a_desk();
+    let drain = Sent { drain: true, ..Sent::default() };
+    let batch = Deliveries { deliveries: vec![drain], ..batch("a", "l", 1, 0) };
+    assert!(matches!(desk.take(now, batch.clone())[..], [Delivery::Drain]));
+    assert!(desk.take(now, batch).is_empty(), "what comes twice is taken once");
+}
+
+#[test]
 fn an_older_word_on_room_says_nothing() {
     let (mut desk, now) = a_desk();
     desk.take(now, batch("a", "l", 1, 0));

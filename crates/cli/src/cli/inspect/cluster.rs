@@ -1,0 +1,186 @@
+//! A cluster, read only: logs are fetched as they are asked for, into a directory that is laid out
+//! as an embedded one and goes with the command.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use tempfile::{NamedTempFile, TempDir};
+use tenure_core::event::Body;
+use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
+use tenure_core::status::TaskStatus;
+use tenure_core::view::LeaseFact;
+use tenure_core::{Code, Commit};
+use tenure_ports::ClientPort as _;
+use tenure_ports::client::Listing;
+use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
+use tenure_wire::stored::encode;
+
+use super::wal::scan::{Log, SUFFIX};
+use crate::cli::cluster::Caller;
+use crate::cli::exit::{Exit, Failure};
+
+/// A cluster as somebody sees it who only looks.
+pub(super) struct Cluster {
+    caller: Caller,
+    session: SessionId,
+    dir: TempDir,
+    clients: RefCell<HashMap<SessionId, Client<NatsClient>>>,
+    stands: RefCell<HashMap<TaskKey, Stand>>,
+}
+
+/// How a Task stood when its log was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stand {
+    /// The owner's clock.
+    pub(super) now: Millis,
+    leases: HashMap<AttemptId, u64>,
+}
+
+impl Stand {
+    /// What is known of the lease of an open Attempt.
+    pub(super) fn lease(&self, attempt: AttemptId) -> Option<LeaseFact> {
+        let left = *self.leases.get(&attempt)?;
+        Some(LeaseFact { expires_at: self.now.saturating_add_unsigned(left), valid: left > 0 })
+    }
+}
+
+/// A log that was fetched: a whole file that has no name yet.
+pub(super) struct Fetched {
+    pub(super) wal_name: WalName,
+    pub(super) file: NamedTempFile,
+    pub(super) bytes: u64,
+    pub(super) events: u64,
+    pub(super) status: TaskStatus,
+    stand: Stand,
+}
+
+impl Cluster {
+    /// Of a session, unless another is named with a Task.
+    pub(super) fn new(caller: Caller, session: SessionId) -> std::io::Result<Self> {
+        let dir = TempDir::with_prefix("tenure-")?;
+        let (clients, stands) = Default::default();
+        Ok(Self { caller, session, dir, clients, stands })
+    }
+
+    /// Where it is, without secrets.
+    pub(super) fn address(&self) -> &str {
+        self.caller.address()
+    }
+
+    /// Where logs are kept while the command runs.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// How a Task stood.
+    pub(super) fn stand(&self, key: &TaskKey) -> Option<Stand> {
+        self.stands.borrow().get(key).cloned()
+    }
+
+    /// Asks in a session.
+    pub(super) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+        if let Some(client) = self.clients.borrow().get(session) {
+            return Ok(client.clone());
+        }
+        let client = self.caller.client(session).await?;
+        self.clients.borrow_mut().insert(session.clone(), client.clone());
+        Ok(client)
+    }
+
+    /// Tasks of a session; of the one asked for, if none is named.
+    pub(super) async fn listing(
+        &self,
+        session: Option<&SessionId>,
+        include_terminal: bool,
+    ) -> Result<Listing, Failure> {
+        let client = self.client(session.unwrap_or(&self.session)).await?;
+        Ok(client.list(include_terminal).await?)
+    }
+
+    /// Fetches the log of a Task; none if there is no such Task.
+    pub(super) async fn log(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
+        let client = self.client(&key.session_id).await?;
+        let fetched = match fetch(&client, key, self.dir(), |_, _| ()).await {
+            Ok(fetched) => fetched,
+            Err(failure) if failure.exit == Exit::NotFound => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        self.stands.borrow_mut().insert(key.clone(), fetched.stand.clone());
+        let (path, wal_name) = fetched.keep(key, self.dir())?;
+        Ok(Some(Log { path, key: key.clone(), wal_name }))
+    }
+}
+
+impl Fetched {
+    /// Gives the file its name in a data directory.
+    pub(super) fn keep(
+        self,
+        key: &TaskKey,
+        data: &Path,
+    ) -> std::io::Result<(std::path::PathBuf, WalName)> {
+        let path = session_dir(data, key).join(format!("{}{SUFFIX}", self.wal_name));
+        self.file.persist(&path).map_err(|error| error.error)?;
+        Ok((path, self.wal_name))
+    }
+}
+
+fn session_dir(data: &Path, key: &TaskKey) -> std::path::PathBuf {
+    data.join("tasks").join(key.session_id.as_str())
+}
+
+/// Fetches the log of a Task page by page, as the lines that an embedded log has, into a file beside
+/// where it belongs. `each` is told how many events there are so far, and of how many.
+pub(super) async fn fetch(
+    client: &Client<NatsClient>,
+    key: &TaskKey,
+    data: &Path,
+    mut each: impl FnMut(u64, u64),
+) -> Result<Fetched, Failure> {
+    let dir = session_dir(data, key);
+    let (mut file, mut wal_name) = (None, None);
+    let (mut lines, mut bytes, mut after) = (Vec::new(), 0, 0);
+    loop {
+        let page = client.port().log(&key.task_id, after).await?;
+        let out = match &mut file {
+            Some(out) => out,
+            None => {
+                fs::create_dir_all(&dir)?;
+                file.insert(BufWriter::new(NamedTempFile::new_in(&dir)?))
+            }
+        };
+        for commit in &page.commits {
+            wal_name = wal_name.or_else(|| name_of(commit));
+            lines.clear();
+            encode(commit, &key.session_id, &key.task_id, &mut lines)
+                .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
+            out.write_all(&lines)?;
+            bytes += lines.len() as u64;
+            after = commit.last_seq();
+        }
+        each(after, page.version);
+        if page.more && !page.commits.is_empty() {
+            continue;
+        }
+        let file = file.take().map(BufWriter::into_inner).transpose();
+        let file = file.map_err(std::io::IntoInnerError::into_error)?;
+        let (Some(wal_name), Some(file)) = (wal_name, file) else {
+            let message = format!("the log of task {key} does not begin with its creation");
+            return Err(tenure_core::Rejection::new(Code::StorageError, message).into());
+        };
+        let (status, leases) = (page.status, page.leases.into_iter().collect());
+        let stand = Stand { now: page.now, leases };
+        return Ok(Fetched { wal_name, file, bytes, events: after, status, stand });
+    }
+}
+
+fn name_of(first: &Commit) -> Option<WalName> {
+    first.events.iter().find_map(|event| match &event.body {
+        Body::TaskCreated(created) => Some(created.task.wal_name.clone()),
+        _ => None,
+    })
+}

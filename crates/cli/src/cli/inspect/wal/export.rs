@@ -1,0 +1,213 @@
+//! `tenure wal export`: logs of a cluster as the files of a data directory.
+//!
+//! A log is written whole, under a name of its own, made durable, and only then given its name: what
+//! lies there was fetched to its end. A log grows and never changes, so one that is there already is
+//! replaced by a longer one that begins with it, and by nothing else.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tenure_core::id::SessionId;
+use tenure_core::status::TaskStatus;
+use tenure_ports::journal::TaskKey;
+
+use super::super::args::{Format, Place};
+use super::super::cluster::{Fetched, fetch};
+use super::super::data::Data;
+use super::super::host::Host;
+use super::super::human;
+use super::scan::SUFFIX;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+
+/// Write logs of a cluster into a data directory.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Ids of tasks, or SESSION/ID
+    #[arg(value_name = "TASK_ID", required_unless_present = "all")]
+    tasks: Vec<String>,
+
+    /// Every task of the session, ended ones too
+    #[arg(long, conflicts_with = "tasks")]
+    all: bool,
+
+    /// The data directory; made if it is not there
+    #[arg(long = "to", value_name = "DIR")]
+    to: PathBuf,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What was written.
+#[derive(Serialize)]
+struct Report {
+    data: PathBuf,
+    events: u64,
+    bytes: u64,
+    logs: Vec<Written>,
+}
+
+/// A log that was written.
+#[derive(Serialize)]
+struct Written {
+    session_id: SessionId,
+    task_id: String,
+    file: PathBuf,
+    native_status: TaskStatus,
+    events: u64,
+    bytes: u64,
+    /// It was there, as it is in the cluster.
+    unchanged: bool,
+}
+
+pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
+    if args.place.data.is_some() {
+        let message =
+            "`wal export` writes the logs of a cluster; --data names a directory to look into";
+        return Err(Failure::new(Exit::Usage, message).help("name where to write with --to DIR"));
+    }
+    refuse_where_somebody_works(&args.to)?;
+    let data = Data::far(&args.place)?;
+    let keys = match args.all {
+        true => data.listing(Some(&args.place.session), true).and_then(|listing| match &listing
+            .missing_partitions[..]
+        {
+            [] => Ok(listing.entries.into_iter().map(|entry| entry.key).collect::<Vec<_>>()),
+            missing => Err(nobody_answers(missing)),
+        })?,
+        false => args.tasks.iter().map(|task| args.place.key(task)).collect::<Result<_, _>>()?,
+    };
+    let bar = Bar::of(keys.len());
+    let mut report = Report { data: args.to.clone(), events: 0, bytes: 0, logs: Vec::new() };
+    for key in &keys {
+        let written = export(&data, key, &args.to, &bar)?;
+        report.events += written.events;
+        report.bytes += written.bytes;
+        report.logs.push(written);
+        bar.next();
+    }
+    bar.end();
+    match args.place.output {
+        Format::Json => output::print_json(&report)?,
+        Format::Table => output::print(render(&report))?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn nobody_answers(missing: &[u32]) -> Failure {
+    let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+    let message = format!("nobody answers for partitions {}", missing.join(", "));
+    Failure::new(Exit::Unavailable, message).help("try again: nothing was written")
+}
+
+fn render(report: &Report) -> String {
+    let unchanged = report.logs.iter().filter(|log| log.unchanged).count();
+    let unchanged = match unchanged {
+        0 => String::new(),
+        some => format!(", {some} of them as they were"),
+    };
+    format!(
+        "{} in {}: {} events, {}{unchanged}\n",
+        human::plural(report.logs.len(), "log"),
+        report.data.display(),
+        human::count(report.events),
+        human::bytes(report.bytes),
+    )
+}
+
+/// A process that works on the directory knows nothing of what is put there.
+fn refuse_where_somebody_works(to: &Path) -> Result<(), Failure> {
+    match Host::of(to) {
+        Host::AtWork(_) => {
+            let message = format!("a process is at work on {}", to.display());
+            Err(Failure::new(Exit::Unavailable, message).help("name another directory with --to"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn export(data: &Data, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Written, Failure> {
+    let Some(cluster) = data.cluster() else { unreachable!("it was opened as one") };
+    let fetched = data.runtime.block_on(async {
+        let client = cluster.client(&key.session_id).await?;
+        fetch(&client, key, to, |done, all| bar.at(key, done, all)).await
+    });
+    let fetched = match fetched {
+        Err(failure) if failure.exit == Exit::NotFound => return Err(data.unknown(key)),
+        fetched => fetched?,
+    };
+    let (events, bytes, native_status) = (fetched.events, fetched.bytes, fetched.status);
+    let dir = to.join("tasks").join(key.session_id.as_str());
+    let file = dir.join(format!("{}{SUFFIX}", fetched.wal_name));
+    let unchanged = match File::open(&file) {
+        Ok(there) => goes_on(there, &fetched, &file)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error.into()),
+    };
+    if !unchanged {
+        fetched.file.as_file().sync_all()?;
+        fetched.keep(key, to)?;
+        File::open(&dir)?.sync_all()?;
+    }
+    let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
+    Ok(Written { session_id, task_id, file, native_status, events, bytes, unchanged })
+}
+
+/// Whether what is there is all that was fetched. It must be what the fetched log begins with.
+fn goes_on(there: File, fetched: &Fetched, path: &Path) -> Result<bool, Failure> {
+    let len = there.metadata()?.len();
+    let (mut old, mut new) = (BufReader::new(there), BufReader::new(fetched.file.reopen()?));
+    if len > fetched.bytes || !begins_with(&mut new, &mut old)? {
+        let message = format!("{} has another history than the cluster", path.display());
+        let help = "name an empty directory with --to, or move the file away";
+        return Err(Failure::new(Exit::Conflict, message).help(help));
+    }
+    Ok(len == fetched.bytes)
+}
+
+fn begins_with(long: &mut impl Read, short: &mut impl Read) -> io::Result<bool> {
+    let (mut a, mut b) = ([0; 8 << 10], [0; 8 << 10]);
+    loop {
+        let n = short.read(&mut b)?;
+        if n == 0 {
+            return Ok(true);
+        }
+        match long.read_exact(&mut a[..n]) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            read => read?,
+        }
+        if a[..n] != b[..n] {
+            return Ok(false);
+        }
+    }
+}
+
+/// How far it is, on a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn of(logs: usize) -> Self {
+        let bar = ProgressBar::new(logs as u64); // Not drawn where stderr is no terminal.
+        let style = ProgressStyle::with_template("{pos} of {len} logs {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self(bar)
+    }
+
+    fn at(&self, key: &TaskKey, done: u64, all: u64) {
+        let (done, all) = (human::count(done), human::count(all));
+        self.0.set_message(format!("{key}: {done} of {all} events"));
+    }
+
+    fn next(&self) {
+        self.0.inc(1);
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}

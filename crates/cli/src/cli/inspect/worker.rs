@@ -1,0 +1,233 @@
+//! `tenure worker list`, `tenure worker drain`: the workers of a cluster, as its nodes know them.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use smol_str::SmolStr;
+use tenure_core::id::{AgentId, PoolId};
+use tenure_sdk::nats::client::Heard;
+use tenure_wire::bus::V;
+use tenure_wire::bus::operate::{Drain, Drained, NodeFacts};
+use tenure_wire::bus::subject::Token;
+
+use super::args::FleetArgs;
+use super::human;
+use super::sheet::{Sheet, number, text, toned};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Tone};
+
+/// What can be done about workers, beside being one.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// List the workers of a cluster
+    List(ListArgs),
+    /// Tell workers to take no more steps, to finish what they have, and to leave
+    Drain(DrainArgs),
+}
+
+/// List workers.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListArgs {
+    /// Only workers of this pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<PoolId>,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// Tell workers to leave.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DrainArgs {
+    /// The worker's name, as PRINCIPAL (all that run under it) or PRINCIPAL.BOOT (one process)
+    #[arg(value_name = "WORKER", required_unless_present = "pool")]
+    worker: Option<String>,
+
+    /// Every worker of this pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<PoolId>,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// A worker as all nodes together know it.
+#[derive(Debug, Serialize)]
+struct Worker {
+    pool: PoolId,
+    principal: SmolStr,
+    boot: SmolStr,
+    free: u64,
+    unheard: u64,
+    silent_ms: u64,
+    draining: bool,
+    /// Those that it has a link with.
+    nodes: Vec<SmolStr>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    workers: Vec<Worker>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    workers: Vec<AgentId>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+/// Does what is asked.
+pub(crate) fn run(command: WorkerCommand) -> Result<Exit, Failure> {
+    match command {
+        WorkerCommand::List(args) => list(&args),
+        WorkerCommand::Drain(args) => drain(&args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Exit, Failure> {
+    let heard = args.fleet.ask(async |client| Ok(client.port().nodes().await?))?;
+    warn_of_missing(&heard.missing_partitions);
+    if heard.answers.iter().any(|node| node.more) {
+        output::warn("there are more workers than a node can name");
+    }
+    let mut workers = merged(&heard);
+    workers.retain(|worker| args.pool.as_ref().is_none_or(|pool| *pool == worker.pool));
+    let listing = Listing { workers, missing_partitions: heard.missing_partitions };
+    if args.fleet.is_json() {
+        output::print_json(&listing)?;
+        return Ok(Exit::Ok);
+    }
+    if listing.workers.is_empty() {
+        output::say("no worker: `tenure worker --pool POOL` runs one");
+        return Ok(Exit::Ok);
+    }
+    let mut sheet = Sheet::new(&["WORKER", "POOL", "STATUS", "FREE", "UNHEARD", "SILENT", "NODES"]);
+    for worker in &listing.workers {
+        let status = if worker.draining {
+            toned("leaving", Tone::Caution)
+        } else {
+            toned("here", Tone::Good)
+        };
+        sheet.row([
+            toned(format_args!("{}.{}", worker.principal, worker.boot), Tone::Strong),
+            text(&worker.pool),
+            status,
+            number(worker.free),
+            number(worker.unheard),
+            number(human::duration(worker.silent_ms)),
+            text(worker.nodes.join(" ")),
+        ]);
+    }
+    sheet.print()?;
+    Ok(Exit::Ok)
+}
+
+/// Every worker once, with what all nodes say of it.
+fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
+    let mut all: BTreeMap<(PoolId, SmolStr, SmolStr), Worker> = BTreeMap::new();
+    for node in &heard.answers {
+        for seen in &node.workers {
+            let name = (seen.pool.clone(), seen.principal.clone(), seen.boot.clone());
+            let new = |(pool, principal, boot): (PoolId, SmolStr, SmolStr)| Worker {
+                pool,
+                principal,
+                boot,
+                free: 0,
+                unheard: 0,
+                silent_ms: u64::MAX,
+                draining: false,
+                nodes: Vec::new(),
+            };
+            let worker = all.entry(name.clone()).or_insert_with(|| new(name));
+            worker.free += seen.free;
+            worker.unheard += seen.unheard;
+            worker.silent_ms = worker.silent_ms.min(seen.silent_ms);
+            worker.draining |= seen.draining;
+            worker.nodes.push(node.node.clone());
+        }
+    }
+    let mut all: Vec<Worker> = all.into_values().collect();
+    all.iter_mut().for_each(|worker| worker.nodes.sort_unstable());
+    all
+}
+
+fn drain(args: &DrainArgs) -> Result<Exit, Failure> {
+    let (principal, boot) = match &args.worker {
+        Some(name) => {
+            let (principal, boot) = match name.split_once('.') {
+                Some((principal, boot)) => (principal, Some(boot)),
+                None => (name.as_str(), None),
+            };
+            let token = |text: &str| Token::new(text).map_err(tenure_core::Rejection::from);
+            let boot = boot.map(token).transpose()?;
+            (Some(token(principal)?), boot)
+        }
+        None => (None, None),
+    };
+    let name = |token: Token| SmolStr::new(token.as_str());
+    let (principal, boot) = (principal.map(name), boot.map(name));
+    let which = Drain { v: V, pool: args.pool.clone(), principal, boot };
+    let heard = args.fleet.ask(async |client| Ok(client.port().drain(&which).await?))?;
+    warn_of_missing(&heard.missing_partitions);
+    let mut workers: Vec<AgentId> =
+        heard.answers.into_iter().flat_map(|node: Drained| node.workers).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    if workers.is_empty() {
+        return Err(Failure::new(Exit::NotFound, "there is no such worker")
+            .help("`tenure worker list` shows those that there are"));
+    }
+    let told = Told { workers, missing_partitions: heard.missing_partitions };
+    match args.fleet.is_json() {
+        true => output::print_json(&told)?,
+        false => {
+            for worker in &told.workers {
+                output::print(format_args!(
+                    "{worker} takes no more, and leaves when it is done\n"
+                ))?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Says whose answer is missing: what is shown may be less than there is.
+pub(super) fn warn_of_missing(partitions: &[u32]) {
+    if !partitions.is_empty() {
+        let missing: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        let missing = missing.join(", ");
+        output::warn(format_args!("nobody answers for partitions {missing}: there may be more"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_wire::bus::operate::WorkerFacts;
+
+    use super::*;
+
+    fn seen(boot: &str, free: u64, silent_ms: u64, draining: bool) -> WorkerFacts {
+        let (pool, principal) = ("default".parse().unwrap(), "w".into());
+        WorkerFacts { pool, principal, boot: boot.into(), free, unheard: 1, silent_ms, draining }
+    }
+
+    fn node(name: &str, workers: Vec<WorkerFacts>) -> NodeFacts {
+        let (owned, pools) = (vec![0], Vec::new());
+        NodeFacts { node: name.into(), partitions: 1, owned, workers, more: false, pools }
+    }
+
+    #[test]
+    fn a_worker_that_several_nodes_know_is_shown_once() {
+        let one = node("n2", vec![seen("b1", 2, 900, false), seen("b2", 1, 10, false)]);
+        let other = node("n1", vec![seen("b1", 3, 40, true)]);
+        let heard = Heard { answers: vec![one, other], missing_partitions: Vec::new() };
+        let [first, second] = &merged(&heard)[..] else { panic!("two workers") };
+        assert_eq!((first.free, first.unheard, first.silent_ms, first.draining), (5, 2, 40, true));
+        assert_eq!(first.nodes, ["n1", "n2"]);
+        assert_eq!((second.boot.as_str(), second.free, second.draining), ("b2", 1, false));
+    }
+}

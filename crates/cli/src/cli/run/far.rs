@@ -1,0 +1,57 @@
+//! A Task of a cluster as somebody sees it who waits for its end.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use tenure_core::Task;
+use tenure_core::id::TaskId;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::args::Format;
+use super::show;
+use super::watch::show_all;
+use crate::cli::exit::{Exit, Failure};
+
+/// Shows a Task of a cluster, from its beginning until it has ended. Answers what its end means.
+pub(crate) async fn show_to_end(
+    format: Format,
+    client: &Client<NatsClient>,
+    id: &TaskId,
+    begun: Instant,
+) -> Result<Exit, Failure> {
+    let mut show = show::of(format, None);
+    let mut replica: Option<Box<Task>> = None;
+    let mut commits = std::pin::pin!(client.watch(id, 0));
+    let mut ticks = show.every().map(interval);
+    if let Some(ticks) = &mut ticks {
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    }
+    let shown: Result<(), Failure> = loop {
+        let tick = async {
+            match &mut ticks {
+                Some(ticks) => ticks.tick().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            next = commits.next() => match next {
+                None => break Ok(()),
+                Some(Err(refused)) => break Err(refused.into()),
+                Some(Ok(commit)) => {
+                    if let Err(failure) = show_all(&mut replica, &[Arc::new(commit)], &mut *show) {
+                        break Err(failure);
+                    }
+                }
+            },
+            _ = tick => if let Some(task) = &replica { show.tick(&task.durable()) },
+        }
+    };
+    show.leave();
+    shown?;
+    let task = replica.ok_or_else(|| Failure::new(Exit::Unavailable, "the task was not seen"))?;
+    super::print_end(format, &task, begun)?;
+    Ok(super::exit_of(&task))
+}

@@ -1,0 +1,295 @@
+//! The command line against a cluster: real servers, a node and workers as processes.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+#[allow(dead_code)] // Other tests need more of it.
+#[path = "../../cluster/tests/real/servers.rs"]
+mod servers;
+mod support;
+
+use std::process::Command;
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use servers::{Server, nats, redis};
+use support::{Ended, PATIENCE, Place, Running};
+
+/// A Task of two Steps, one after the other.
+const TWO: &str = "steps: {a: {run: echo one}, b: {run: echo two, needs: a}}";
+
+/// A Task that runs until it is told to stop.
+const LONG: &str = "steps: {a: {run: sleep 600}, b: {run: echo two, needs: a}}";
+
+/// Servers, a node, and a place to speak to them from.
+struct Cluster {
+    place: Place,
+    node: Option<Running>,
+    nats: Server,
+    redis: Server,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let (nats, redis) = (nats(), redis(&[]));
+        let mut cluster = Self { place: Place::new(), node: None, nats, redis };
+        let url = format!("redis://127.0.0.1:{}", cluster.redis.port);
+        let mut node = cluster.begin(&["serve", "--redis", &url, "--node", "n1"]);
+        node.hears("node n1 serves");
+        cluster.node = Some(node);
+        cluster
+    }
+
+    /// `tenure` in the place, which knows where the cluster is.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.place.command(args);
+        command.env("TENURE_NATS_URL", format!("nats://127.0.0.1:{}", self.nats.port));
+        command
+    }
+
+    fn tenure(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    fn begin(&self, args: &[&str]) -> Running {
+        Running::of(&mut self.command(args))
+    }
+
+    fn worker(&self, name: &str) -> Running {
+        let mut worker = self.begin(&["worker", "--name", name]);
+        worker.hears("runs steps of pool default");
+        worker
+    }
+
+    /// Asks until the answer is as it must come to be.
+    #[track_caller]
+    fn until(&self, args: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let said = self.tenure(&[args, &["-o", "json"]].concat());
+            if let Ok(value) = serde_json::from_str(&said.stdout)
+                && is_so(&value)
+            {
+                return value;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not come to pass: {said:#?}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    /// Submits a file of this text as a Task.
+    #[track_caller]
+    fn submit(&self, task: &str, text: &str, more: &[&str]) -> Ended {
+        let name = format!("{task}.yaml");
+        self.place.file(&name, format!("task_id: {task}\ntitle: {task}\n{text}\n"));
+        self.tenure(&[&["submit", &name], more].concat())
+    }
+
+    fn is_at_work(&self, task: &str) {
+        let at_work =
+            |value: &Value| value["status"] == "running" || value["status"] == "preparing";
+        self.until(&["task", "get", task], at_work);
+    }
+}
+
+#[test]
+fn a_cluster_is_looked_into_as_a_directory_is() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    cluster.submit("two", TWO, &["--wait", "-o", "quiet"]).with(0);
+    cluster.submit("long", LONG, &[]).with(0);
+    cluster.is_at_work("long");
+
+    let listed = cluster.tenure(&["task", "list", "-o", "json"]).with(0).json();
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 1, "ended ones are shown with --all");
+    let listed = cluster.tenure(&["task", "list", "--all", "--limit", "1", "-o", "json"]).json();
+    assert_eq!(listed["tasks"][0]["task_id"], "long");
+    assert_eq!(listed["next_offset"], 1);
+    let listed = cluster.tenure(&["task", "list", "--all", "--offset", "1", "-o", "json"]).json();
+    assert_eq!(listed["tasks"][0]["task_id"], "two");
+
+    let got = cluster.tenure(&["task", "get", "long"]).with(0);
+    assert!(got.stdout.contains("host     a cluster at nats://127.0.0.1:"), "{got:#?}");
+    assert!(!got.stdout.contains("--resume"), "{got:#?}");
+    let got = cluster.tenure(&["task", "get", "default/two", "-o", "json"]).with(0).json();
+    assert_eq!(got["status"], "completed");
+    assert_eq!(got.get("wal_path"), None, "its log is no file");
+    let why = cluster.tenure(&["task", "explain", "long"]).with(0);
+    assert!(why.stdout.contains("lease valid"), "{why:#?}");
+    let step = cluster.tenure(&["step", "get", "two", "b", "-o", "json"]).with(0).json();
+    assert_eq!(step["step"]["status"], "completed");
+    let attempts = cluster.tenure(&["attempt", "list", "two", "-o", "json"]).with(0).json();
+    assert_eq!(attempts["attempts"].as_array().unwrap().len(), 2);
+    let shown = cluster.tenure(&["wal", "show", "two", "-o", "json"]).with(0).lines();
+    assert_eq!(shown.last().unwrap()["event_type"], "task_completed");
+    cluster.tenure(&["wal", "replay", "two", "--until", "1"]).with(0);
+    cluster.tenure(&["wal", "verify"]).with(0);
+    cluster.tenure(&["task", "graph", "two"]).with(0);
+
+    cluster.tenure(&["task", "get", "twoo"]).with(3).saying("did you mean `two`?");
+    cluster.tenure(&["task", "list", "--data", "nowhere"]).with(3).saying("nowhere");
+    let nobody = ["task", "list", "--nats", "nats://ann:s3cret@127.0.0.1:9"];
+    let refused = cluster.tenure(&nobody).with(6).saying("no connection to 127.0.0.1:9");
+    assert!(!refused.stderr.contains("s3cret"), "{refused:#?}");
+}
+
+#[test]
+fn a_task_is_watched_waited_for_and_stopped() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    cluster.submit("long", LONG, &[]).with(0);
+    cluster.is_at_work("long");
+    cluster.tenure(&["task", "wait", "long", "--timeout", "1"]).with(6).saying("has not ended");
+    cluster.tenure(&["task", "pause", "long", "--reason", "lunch"]).with(0);
+    cluster.tenure(&["task", "resume", "long"]).with(0);
+    let watching = cluster.begin(&["task", "watch", "long", "-o", "jsonl"]);
+    cluster.tenure(&["task", "cancel", "long", "--reason", "enough", "--wait"]).with(0);
+    let watched = watching.end().with(1).lines();
+    assert_eq!(watched.last().unwrap()["event"], "task.cancelled");
+    let ended = cluster.tenure(&["task", "wait", "long", "-o", "json"]).with(1).json();
+    assert_eq!(ended["native_status"], "cancelled");
+    cluster.tenure(&["task", "cancel", "long"]).with(4).saying("task_terminal");
+    cluster.tenure(&["task", "cancel", "nope"]).with(3);
+}
+
+#[test]
+fn logs_go_out_as_files_and_come_back() {
+    let cluster = Cluster::start();
+    let worker = cluster.worker("w1");
+    cluster.submit("two", TWO, &["--wait", "-o", "quiet"]).with(0);
+    cluster.submit("long", LONG, &[]).with(0);
+    cluster.is_at_work("long");
+    let export = ["wal", "export", "--all", "--to", "out", "-o", "json"];
+    let written = cluster.tenure(&export).with(0).json();
+    assert_eq!(written["logs"].as_array().unwrap().len(), 2);
+    let file = cluster.place.path("out/tasks/default/two.wal.jsonl");
+    let lines = std::fs::read_to_string(&file).unwrap();
+    cluster.tenure(&["wal", "verify", "--data", "out"]).with(0);
+    let got = cluster.tenure(&["task", "get", "two", "--data", "out", "-o", "json"]).with(0).json();
+    assert_eq!(got["status"], "completed");
+
+    // What is there is as it is in the cluster, or grows, or is of another history.
+    let again =
+        cluster.tenure(&["wal", "export", "two", "--to", "out", "-o", "json"]).with(0).json();
+    assert_eq!(again["logs"][0]["unchanged"], true);
+    let half = lines.split_inclusive('\n').take(3).collect::<String>();
+    std::fs::write(&file, half).unwrap();
+    cluster.tenure(&["wal", "export", "two", "--to", "out"]).with(0);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), lines);
+    std::fs::write(&file, lines.replace("\"two\"", "\"owt\"")).unwrap();
+    cluster.tenure(&["wal", "export", "two", "--to", "out"]).with(4).saying("another history");
+    std::fs::write(&file, &lines).unwrap();
+    cluster.tenure(&["wal", "export", "nope", "--to", "out"]).with(3);
+
+    // In the cluster that they came from they are there.
+    cluster.tenure(&["wal", "import", "out", "two"]).with(0);
+    worker.signal(Signal::SIGTERM);
+    worker.end();
+    drop(cluster.node);
+
+    let other = Cluster::start();
+    let _worker = other.worker("w2");
+    let out = cluster.place.path("out");
+    let out = out.to_str().unwrap();
+    let brought = other.tenure(&["wal", "import", out, "--all", "-o", "json"]).with(0).json();
+    assert_eq!(brought["tasks"].as_array().unwrap().len(), 2);
+    let got = other.tenure(&["task", "get", "two", "-o", "json"]).with(0).json();
+    assert_eq!(got["status"], "completed");
+    other.tenure(&["wal", "verify"]).with(0);
+    let again = other.tenure(&["wal", "import", out, "two", "-o", "json"]).with(0).json();
+    assert_eq!(again["tasks"][0]["unchanged"], true);
+    // A live Task goes on: what its lost worker held is still under a lease.
+    let open = other.tenure(&["attempt", "list", "long", "-o", "json"]).with(0).json();
+    assert!(open["attempts"][0]["worker_id"].as_str().unwrap().starts_with("w1."), "{open}");
+    other.tenure(&["task", "cancel", "long"]).with(0);
+    let torn = cluster.place.path("out/tasks/default/two.wal.jsonl");
+    std::fs::write(&torn, lines.replace("\"crc\":", "\"crc\":1")).unwrap();
+    other.tenure(&["wal", "import", out, "two"]).with(6).saying("bad checksum");
+}
+
+#[test]
+fn workers_are_listed_and_leave_when_they_are_told() {
+    let cluster = Cluster::start();
+    let one = cluster.worker("w1");
+    let _other = cluster.worker("w2");
+    let both = |value: &Value| value["workers"].as_array().is_some_and(|all| all.len() == 2);
+    let listed = cluster.until(&["worker", "list"], both);
+    assert_eq!(listed["workers"][0]["principal"], "w1");
+    assert_eq!(listed["workers"][0]["nodes"], serde_json::json!(["n1"]));
+    let free = |value: &Value| value["pools"][0]["free"] == 8;
+    let pools = cluster.until(&["pool", "list"], free);
+    assert_eq!(pools["pools"][0]["workers"], 2);
+
+    let told = cluster.tenure(&["worker", "drain", "w1", "-o", "json"]).with(0).json();
+    assert!(told["workers"][0].as_str().unwrap().starts_with("w1."), "{told}");
+    one.end().with(0).saying("no more steps are taken");
+    let alone = |value: &Value| value["workers"].as_array().is_some_and(|all| all.len() == 1);
+    cluster.until(&["worker", "list"], alone);
+    cluster.tenure(&["worker", "drain", "w1"]).with(3).saying("worker list");
+    cluster.tenure(&["worker", "drain"]).with(2);
+
+    // A worker finishes what it has before it leaves.
+    cluster.submit("slow", "steps: {a: {run: sleep 2}}", &[]).with(0);
+    cluster.is_at_work("slow");
+    cluster.tenure(&["worker", "drain", "--pool", "default"]).with(0);
+    let none = |value: &Value| value["workers"].as_array().is_some_and(Vec::is_empty);
+    cluster.until(&["worker", "list"], none);
+    let ended = cluster.tenure(&["task", "wait", "slow", "-o", "json"]).with(0).json();
+    assert_eq!(ended["native_status"], "completed");
+    cluster.submit("late", TWO, &[]).with(0);
+    let waits = |value: &Value| value["pools"][0]["waiting"] == 1;
+    cluster.until(&["pool", "list"], waits);
+
+    let observer = |args: &[&str]| {
+        cluster.command(args).env("TENURE_ROLE", "observer").output().unwrap().into()
+    };
+    let looked: Ended = observer(&["worker", "list", "-o", "json"]);
+    looked.with(0);
+    let refused: Ended = observer(&["worker", "drain", "w2"]);
+    refused.with(5);
+}
+
+#[test]
+fn leases_are_held_against_the_logs() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    cluster.submit("long", LONG, &[]).with(0);
+    cluster.is_at_work("long");
+    let listed = cluster.tenure(&["lease", "list", "-o", "json"]).with(0).json();
+    let [lease] = &listed["leases"].as_array().unwrap()[..] else { panic!("{listed}") };
+    assert_eq!((&lease["task_id"], &lease["open"]["step_id"]), (&"long".into(), &"a".into()));
+    assert!(lease["left_ms"].as_u64().unwrap() > 0, "{listed}");
+    cluster.tenure(&["lease", "audit"]).with(0);
+
+    // Somebody meddles with Redis: a lease of nobody.
+    let stray = "01a20000-0000-7000-8000-000000000001";
+    let key = |what: &str| -> String {
+        let keys = cluster.redis_says(&["KEYS", &format!("*{what}")]);
+        keys.lines().next().unwrap_or_else(|| panic!("no {what} in redis")).to_owned()
+    };
+    let (ends, tasks) = (key(":ends"), key(":tasks"));
+    cluster.redis_says(&["ZADD", &ends, "9999999999999", stray]);
+    cluster.redis_says(&["HSET", &tasks, stray, "default/long"]);
+    let found = cluster.tenure(&["lease", "audit", "-o", "json"]).with(1).json();
+    assert_eq!(found["without_attempt"][0]["attempt_id"], stray);
+    assert_eq!(found["without_lease"], serde_json::json!([]));
+}
+
+impl Cluster {
+    /// One command to Redis, and its answer without the framing.
+    fn redis_says(&self, words: &[&str]) -> String {
+        use std::io::{Read as _, Write as _};
+        let mut redis = std::net::TcpStream::connect(("127.0.0.1", self.redis.port)).unwrap();
+        redis.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        redis.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = redis.read_to_end(&mut answer); // Until it says no more.
+        let answer = String::from_utf8(answer).unwrap();
+        let lines = answer.lines().filter(|line| !line.starts_with(['*', '$', ':']));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,275 @@
+//! Taking in the log of a Task that lived elsewhere.
+//!
+//! The parts are kept in memory until all of it has come; then it is judged as a history, and created
+//! with one append. So there is never half a log, which would be a Task that runs from somewhere in its
+//! past. Whoever goes on at a node that knows nothing of the parts is told to begin again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_core::event::Body;
+use tenure_core::id::WalName;
+use tenure_core::status::Role;
+use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_ports::Journal as _;
+use tenure_ports::journal::{AppendError, TaskKey};
+use tenure_wire::bus::operate::{ImportLog, Imported};
+use tenure_wire::bus::subject::ClientName;
+use tenure_wire::bus::{Answer, decode};
+use tenure_wire::stored::{Assembler, decode_line};
+use tokio::time::{Instant, sleep};
+
+use super::{Gate, say_answer};
+
+/// Longest log that is taken in, and bytes of all that are on their way: they are kept in memory.
+const LOG_MAX: u64 = 64 << 20;
+
+/// Parts that nobody goes on with are dropped after so long.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How often a Task that was taken in is looked for: an actor that found nothing before may be ending.
+const LOOKS: u32 = 20;
+
+/// Logs on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Imports(Mutex<HashMap<TaskKey, Coming>>);
+
+#[derive(Debug)]
+struct Coming {
+    by: ClientName,
+    len: u64,
+    lines: Vec<u8>,
+    heard: Instant,
+}
+
+/// What a part has brought.
+enum Came {
+    /// So many bytes are here.
+    Part(u64),
+    /// All of it.
+    Whole(Vec<u8>),
+}
+
+impl Imports {
+    /// Takes a part. One that is here already is passed over, and what leaves a gap is not taken.
+    fn take(&self, key: &TaskKey, by: &ClientName, part: ImportLog) -> Result<Came, Rejection> {
+        let now = Instant::now();
+        let mut all = self.0.lock();
+        all.retain(|_, coming| now - coming.heard < IDLE);
+        let is_another = |coming: &Coming| coming.by != *by || coming.len != part.len;
+        if all.get(key).is_some_and(is_another) {
+            if part.from > 0 {
+                let message = "somebody else brings this log now, or another one";
+                return Err(Rejection::new(Code::IdempotencyConflict, message));
+            }
+            all.remove(key);
+        }
+        let others: u64 = all.iter().filter(|(at, _)| *at != key).map(|(_, one)| one.len).sum();
+        if part.len > LOG_MAX || part.len == 0 {
+            let message = format!("the log has {} bytes; 1 to {LOG_MAX} are taken in", part.len);
+            return Err(Rejection::invalid("len", message));
+        }
+        if others + part.len > LOG_MAX {
+            let message = "this node takes in as many logs as it can hold";
+            return Err(Rejection::new(Code::Unavailable, message).with("retry_after_ms", 1_000));
+        }
+        let new = || Coming { by: by.clone(), len: part.len, lines: Vec::new(), heard: now };
+        let coming = all.entry(key.clone()).or_insert_with(new);
+        coming.heard = now;
+        let here = coming.lines.len() as u64;
+        let known = here.checked_sub(part.from).and_then(|known| usize::try_from(known).ok());
+        if let Some(more) = known.and_then(|known| part.lines.0.get(known..)) {
+            coming.lines.extend_from_slice(more);
+        }
+        let here = coming.lines.len() as u64;
+        if here > part.len {
+            all.remove(key);
+            return Err(Rejection::invalid("len", "there is more of the log than was announced"));
+        }
+        if here < part.len {
+            return Ok(Came::Part(here));
+        }
+        Ok(Came::Whole(all.remove(key).map(|whole| whole.lines).unwrap_or_default()))
+    }
+}
+
+impl Gate {
+    /// A part of a log comes.
+    pub(super) fn import(
+        self: &Arc<Self>,
+        name: ClientName,
+        partition: u32,
+        bytes: &[u8],
+        reply: String,
+    ) {
+        let part = decode::<ImportLog>(bytes).map_err(Rejection::from);
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            let imported = match part {
+                Ok(part) => gate.take_in(name, partition, part).await,
+                Err(refused) => Err(refused),
+            };
+            let answer = Answer::from(imported);
+            say_answer(&gate.intake, &reply, &answer).await;
+        });
+    }
+
+    async fn take_in(
+        &self,
+        name: ClientName,
+        partition: u32,
+        part: ImportLog,
+    ) -> Result<Imported, Rejection> {
+        if name.role != Role::Orchestrator {
+            let message = "an observer looks and never commands";
+            return Err(Rejection::new(Code::ToolNotAvailable, message));
+        }
+        let (session_id, task_id) = (name.session.clone(), part.task_id.clone());
+        let key = TaskKey { session_id, task_id };
+        self.check_partition(&key, partition)?;
+        let journal = &self.fence.journal;
+        if journal.entry(&key).await.map_err(|_| not_owner())?.is_some() {
+            return Err(exists(&key));
+        }
+        let (len, lines) = match self.imports.take(&key, &name, part)? {
+            Came::Part(received) => return Ok(Imported { received, version: None }),
+            Came::Whole(lines) => (lines.len() as u64, lines),
+        };
+        let epoch = journal.epoch(&key).ok_or_else(not_owner)?;
+        let judged = tokio::task::spawn_blocking({
+            let key = key.clone();
+            move || judge(&key, &lines, epoch)
+        });
+        let log =
+            judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
+        let version = log.commits.last().map(|last| last.last_seq());
+        journal.create(&key, &log.wal_name, log.commits).await.map_err(|error| match error {
+            AppendError::TaskExists => exists(&key),
+            AppendError::NotOwner => not_owner(),
+            other => Rejection::new(Code::StorageError, other.to_string()),
+        })?;
+        tracing::info!(task = %key, by = %name.principal, version, "a log was taken in");
+        self.begin(&key).await;
+        Ok(Imported { received: len, version })
+    }
+
+    /// Lets a Task that was taken in go on, if it is live.
+    async fn begin(&self, key: &TaskKey) {
+        for _ in 0..LOOKS {
+            match self.scheduler.read(key, |_| ()).await {
+                Err(refused) if refused.code == Code::TaskNotFound => {}
+                _ => return,
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A log that is the history of a Task.
+struct Log {
+    wal_name: WalName,
+    commits: Vec<Arc<Commit>>,
+}
+
+/// Reads a log as it would be read when its Task is opened. It goes on in the epoch of this owner, who
+/// writes it here: what an earlier one appends is refused.
+fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<Log, Rejection> {
+    let bad = |at: usize, why: &dyn std::fmt::Display| {
+        Rejection::invalid("lines", format!("line {} of the log: {why}", at + 1))
+    };
+    let mut log = Assembler::new(key.session_id.clone(), key.task_id.clone());
+    let (mut task, mut commits): (Option<Task>, Vec<Arc<Commit>>) = (None, Vec::new());
+    let Some(whole) = lines.strip_suffix(b"\n") else {
+        return Err(Rejection::invalid("lines", "the log does not end with a whole line"));
+    };
+    for (at, line) in whole.split(|byte| *byte == b'\n').enumerate() {
+        let line = decode_line(line).map_err(|error| bad(at, &error))?;
+        let Some(mut commit) = log.push(line).map_err(|error| bad(at, &error))? else { continue };
+        let replayed = match &mut task {
+            Some(task) => task.replay(&commit),
+            None => Task::restore(&commit).map(|made| task = Some(made)),
+        };
+        replayed.map_err(|illegal| bad(at, &illegal))?;
+        commit.epoch = epoch;
+        commits.push(Arc::new(commit));
+    }
+    if log.is_mid_commit() {
+        return Err(Rejection::invalid("lines", "the log does not end with a whole commit"));
+    }
+    let first = commits.first().and_then(|commit| commit.events.first());
+    match first.map(|event| &event.body) {
+        Some(Body::TaskCreated(made))
+            if made.task.task_id == key.task_id && made.task.session_id == key.session_id =>
+        {
+            Ok(Log { wal_name: made.task.wal_name.clone(), commits })
+        }
+        _ => {
+            Err(Rejection::invalid("lines", "the log does not begin with the creation of its task"))
+        }
+    }
+}
+
+fn exists(key: &TaskKey) -> Rejection {
+    let message = format!("task {} exists in session {}", key.task_id, key.session_id);
+    Rejection::new(Code::TaskIdConflict, message).with("task_id", key.task_id.as_str())
+}
+
+fn not_owner() -> Rejection {
+    let message = "this node does not own the task";
+    Rejection::new(Code::NotOwner, message).with("retry_after_ms", 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_wire::bus::V;
+    use tenure_wire::bus::request::Lines;
+    use tenure_wire::bus::subject::Token;
+
+    use super::*;
+
+    fn by(principal: &str) -> ClientName {
+        let principal = Token::new(principal).unwrap();
+        ClientName { role: Role::Orchestrator, session: "s".parse().unwrap(), principal }
+    }
+
+    fn key() -> TaskKey {
+        TaskKey { session_id: "s".parse().unwrap(), task_id: "t".parse().unwrap() }
+    }
+
+    fn part(len: u64, from: u64, lines: &[u8]) -> ImportLog {
+        ImportLog { v: V, task_id: "t".parse().unwrap(), len, from, lines: Lines(lines.to_vec()) }
+    }
+
+    fn take(imports: &Imports, who: &str, part: ImportLog) -> Result<(u64, bool), Code> {
+        match imports.take(&key(), &by(who), part) {
+            Ok(Came::Part(here)) => Ok((here, false)),
+            Ok(Came::Whole(lines)) => Ok((lines.len() as u64, true)),
+            Err(refused) => Err(refused.code),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parts_may_come_twice_and_gaps_are_told() {
+        let imports = Imports::default();
+        assert_eq!(take(&imports, "a", part(6, 2, b"cd")), Ok((0, false)), "nothing is here");
+        assert_eq!(take(&imports, "a", part(6, 0, b"ab")), Ok((2, false)));
+        assert_eq!(take(&imports, "a", part(6, 0, b"ab")), Ok((2, false)), "it comes twice");
+        assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((2, false)), "a gap");
+        assert_eq!(take(&imports, "b", part(6, 2, b"cd")), Err(Code::IdempotencyConflict));
+        assert_eq!(take(&imports, "a", part(6, 0, b"abcd")), Ok((4, false)));
+        assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((6, true)));
+        assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((0, false)), "it is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_much_is_refused_and_what_lies_idle_is_dropped() {
+        let imports = Imports::default();
+        assert_eq!(take(&imports, "a", part(LOG_MAX + 1, 0, b"")), Err(Code::ValidationError));
+        assert_eq!(take(&imports, "a", part(2, 0, b"abc")), Err(Code::ValidationError));
+        assert_eq!(take(&imports, "a", part(4, 0, b"ab")), Ok((2, false)));
+        tokio::time::advance(IDLE).await;
+        assert_eq!(take(&imports, "b", part(4, 2, b"cd")), Ok((0, false)));
+    }
+}

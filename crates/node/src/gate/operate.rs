@@ -1,0 +1,154 @@
+//! What operators ask: who the workers are, that some of them leave, and which leases there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenure_core::id::{AgentId, AttemptId, SessionId};
+use tenure_core::status::Role;
+use tenure_core::{Code, Rejection, Task};
+use tenure_ports::Journal as _;
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::operate::{
+    Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
+};
+use tenure_wire::bus::subject::{ClientName, WorkerName};
+use tenure_wire::bus::{Answer, decode};
+
+use super::{Gate, say_answer};
+
+/// Workers in an answer.
+const WORKERS_MAX: usize = 4_000;
+
+/// Leases in an answer.
+const LEASES_MAX: usize = 2_000;
+
+impl Gate {
+    /// Says what this node knows of workers.
+    pub(super) async fn nodes(&self, bytes: &[u8], reply: &str) {
+        let facts = decode::<Nodes>(bytes).map(|_| self.facts()).map_err(Rejection::from);
+        say_answer(&self.intake, reply, &Answer::from(facts)).await;
+    }
+
+    fn facts(&self) -> NodeFacts {
+        let mut workers = self.links.facts();
+        let more = workers.len() > WORKERS_MAX;
+        workers.truncate(WORKERS_MAX);
+        let pool = |(pool, known, waiting): (_, tenure_core::eligibility::PoolFacts, u64)| {
+            PoolFacts { pool, workers: known.workers.into(), free: known.free.into(), waiting }
+        };
+        NodeFacts {
+            node: self.node.as_str().into(),
+            partitions: self.partitions,
+            owned: self.served_now(),
+            workers,
+            more,
+            pools: self.scheduler.pools().into_iter().map(pool).collect(),
+        }
+    }
+
+    fn served_now(&self) -> Vec<u32> {
+        self.served.lock().iter().copied().collect()
+    }
+
+    /// Tells workers to leave.
+    pub(super) async fn drain(self: &Arc<Self>, name: &ClientName, bytes: &[u8], reply: &str) {
+        let drained = match wanted(name, bytes) {
+            Ok(which) => {
+                let told = self.links.drain(|worker| fits(&which, worker)).await;
+                let workers: Vec<AgentId> = told.iter().filter_map(|w| w.agent().ok()).collect();
+                if !workers.is_empty() {
+                    tracing::info!(by = %name.principal, ?workers, "workers are told to leave");
+                }
+                Ok(Drained {
+                    node: self.node.as_str().into(),
+                    partitions: self.partitions,
+                    owned: self.served_now(),
+                    workers,
+                })
+            }
+            Err(refused) => Err(refused),
+        };
+        say_answer(&self.intake, reply, &Answer::from(drained)).await;
+    }
+
+    /// Leases and open Attempts of a session in a partition. The two are read one after the other:
+    /// an Attempt that begins or ends meanwhile may show one without the other.
+    pub(super) async fn leases(
+        &self,
+        session: &SessionId,
+        partition: u32,
+        which: ListLeases,
+    ) -> Result<LeasePage, Rejection> {
+        let mut rows: BTreeMap<AttemptId, LeaseRow> = BTreeMap::new();
+        let kept = self.scheduler.leases().of_partition(partition).await;
+        let kept = kept.map_err(|error| Rejection::new(Code::Unavailable, error.to_string()))?;
+        for lease in kept.into_iter().filter(|lease| lease.task.session_id == *session) {
+            let (task_id, attempt_id) = (lease.task.task_id, lease.attempt_id);
+            let left_ms = Some(lease.duration_ms);
+            rows.insert(attempt_id, LeaseRow { task_id, attempt_id, left_ms, open: None });
+        }
+        for (key, attempt_id, open) in self.open_attempts(session, partition).await? {
+            let (task_id, left_ms) = (key.task_id, None);
+            let row = || LeaseRow { task_id, attempt_id, left_ms, open: None };
+            rows.entry(attempt_id).or_insert_with(row).open = Some(open);
+        }
+        let is_behind = |row: &LeaseRow| which.after.is_none_or(|after| row.attempt_id > after);
+        let mut rows = rows.into_values().filter(is_behind);
+        let leases: Vec<LeaseRow> = rows.by_ref().take(LEASES_MAX).collect();
+        Ok(LeasePage { leases, more: rows.next().is_some() })
+    }
+
+    async fn open_attempts(
+        &self,
+        session: &SessionId,
+        partition: u32,
+    ) -> Result<Vec<(TaskKey, AttemptId, OpenAttempt)>, Rejection> {
+        let entries = self.fence.journal.entries(Some(session)).await;
+        let entries =
+            entries.map_err(|error| Rejection::new(Code::StorageError, error.to_string()))?;
+        let of = |key: &TaskKey| key.partition(self.partitions) == partition;
+        let live = entries.into_iter().filter(|entry| entry.ended.is_none() && of(&entry.key));
+        let mut found = Vec::new();
+        for entry in live {
+            let open = match self.scheduler.read(&entry.key, open_of).await {
+                Ok(open) => open,
+                Err(refused) if refused.code == Code::TaskNotFound => continue,
+                Err(refused) => return Err(refused),
+            };
+            found.extend(open.into_iter().map(|(id, open)| (entry.key.clone(), id, open)));
+        }
+        Ok(found)
+    }
+}
+
+fn open_of(task: &Task) -> Vec<(AttemptId, OpenAttempt)> {
+    let open = task.open_attempts().map(|attempt| {
+        let open = OpenAttempt {
+            step_id: attempt.step_id.clone(),
+            ordinal: attempt.ordinal,
+            worker_id: attempt.worker_id.clone(),
+            started_at: attempt.started_at,
+        };
+        (attempt.attempt_id, open)
+    });
+    open.collect()
+}
+
+/// Which workers are to leave; only an orchestrator may say so, and not of all.
+fn wanted(name: &ClientName, bytes: &[u8]) -> Result<Drain, Rejection> {
+    if name.role != Role::Orchestrator {
+        let message = "an observer looks and never commands";
+        return Err(Rejection::new(Code::ToolNotAvailable, message));
+    }
+    let which: Drain = decode(bytes)?;
+    if which.pool.is_none() && which.principal.is_none() {
+        return Err(Rejection::invalid("principal", "a pool or a principal is to be named"));
+    }
+    Ok(which)
+}
+
+fn fits(which: &Drain, worker: &WorkerName) -> bool {
+    which.pool.as_ref().is_none_or(|pool| *pool == worker.pool)
+        && which.principal.as_ref().is_none_or(|name| name == worker.principal.as_str())
+        && which.boot.as_ref().is_none_or(|boot| boot == worker.boot.as_str())
+}

@@ -1,0 +1,163 @@
+//! What operators ask: of every node at once, of the leases of each partition, and to take a log in.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use tenure_core::id::{AttemptId, TaskId};
+use tenure_core::{Code, Rejection};
+use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::operate::{
+    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
+};
+use tenure_wire::bus::request::{Ask, Lines, Request};
+use tenure_wire::bus::{V, encode};
+use tokio::time::timeout;
+
+use super::NatsClient;
+
+/// How long nodes are waited for whose partitions were not heard of.
+const ANSWERS: Duration = Duration::from_secs(2);
+
+/// How long one is waited for that may have no partition, once all partitions were heard of.
+const STRAGGLERS: Duration = Duration::from_millis(250);
+
+/// A part of a log in one message.
+const PART: usize = 512 << 10;
+
+/// How often a log is begun again whose owner has changed.
+const BEGUN_MAX: u32 = 5;
+
+/// What nodes have answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard<T> {
+    /// One answer for each node.
+    pub answers: Vec<T>,
+    /// Partitions whose owner has not answered.
+    pub missing_partitions: Vec<u32>,
+}
+
+/// An answer of a node.
+trait OfNode: DeserializeOwned {
+    fn partitions(&self) -> u32;
+    fn owned(&self) -> &[u32];
+}
+
+impl OfNode for NodeFacts {
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn owned(&self) -> &[u32] {
+        &self.owned
+    }
+}
+
+impl OfNode for Drained {
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn owned(&self) -> &[u32] {
+        &self.owned
+    }
+}
+
+impl NatsClient {
+    /// What every node knows of workers.
+    ///
+    /// # Errors
+    /// `unavailable` if no node answers.
+    pub async fn nodes(&self) -> Result<Heard<NodeFacts>, Rejection> {
+        self.ask_nodes("nodes", encode(&Nodes { v: V })?.into()).await
+    }
+
+    /// Tells workers to take no more, to finish what they have, and to leave.
+    ///
+    /// # Errors
+    /// `unavailable` if no node answers; `tool_not_available` to an observer.
+    pub async fn drain(&self, which: &Drain) -> Result<Heard<Drained>, Rejection> {
+        self.ask_nodes("drain", encode(which)?.into()).await
+    }
+
+    /// Asks every node, and waits until the owners of all partitions have answered.
+    async fn ask_nodes<T: OfNode>(&self, verb: &str, body: Bytes) -> Result<Heard<T>, Rejection> {
+        let subject = format!("{}.{verb}", self.0.root);
+        let mut asked = self.0.connection.ask_all(subject, body, ANSWERS).await?;
+        let mut answers: Vec<T> = Vec::new();
+        let mut missing: BTreeSet<u32> = (0..self.0.partitions).collect();
+        loop {
+            let wait = if missing.is_empty() { STRAGGLERS } else { ANSWERS };
+            let Ok(Some(answer)) = timeout(wait, asked.next::<T>()).await else { break };
+            let answer = answer?;
+            missing.extend(self.0.partitions..answer.partitions());
+            answer.owned().iter().for_each(|owned| {
+                missing.remove(owned);
+            });
+            answers.push(answer);
+        }
+        if answers.is_empty() {
+            return Err(Rejection::new(Code::Unavailable, "no node answers"));
+        }
+        Ok(Heard { answers, missing_partitions: missing.into_iter().collect() })
+    }
+
+    /// Leases and open Attempts of the session, in the order of the Attempts.
+    ///
+    /// # Errors
+    /// `unavailable` if the owner of a partition does not answer for as long as patience lasts.
+    pub async fn leases(&self) -> Result<Vec<LeaseRow>, Rejection> {
+        let mut all = Vec::new();
+        for partition in 0..self.0.partitions {
+            let mut after: Option<AttemptId> = None;
+            loop {
+                let request = Request::new(None, None, Ask::Leases(ListLeases { after }));
+                let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
+                let page: LeasePage = self.0.ask(verb, body, self.0.connection.patience()).await?;
+                after = page.leases.last().map(|row| row.attempt_id);
+                all.extend(page.leases);
+                if !page.more || after.is_none() {
+                    break;
+                }
+            }
+        }
+        all.sort_by_key(|row| row.attempt_id);
+        Ok(all)
+    }
+
+    /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task.
+    ///
+    /// # Errors
+    /// `task_id_conflict` if there is such a Task: perhaps by this very call, if an answer was lost.
+    /// `validation_error` if the lines are no history of it, or too many.
+    pub async fn import(&self, task: &TaskId, lines: &[u8]) -> Result<u64, Rejection> {
+        let key = TaskKey { session_id: self.0.session.clone(), task_id: task.clone() };
+        let verb = format!("import.{}", key.partition(self.0.partitions));
+        let (len, mut from, mut begun) = (lines.len() as u64, 0_usize, 0);
+        loop {
+            let part = &lines[from..lines.len().min(from + PART)];
+            let (task_id, lines) = (task.clone(), Lines(part.to_vec()));
+            let part = ImportLog { v: V, task_id, len, from: from as u64, lines };
+            let body = Bytes::from(encode(&part)?);
+            let patience = self.0.connection.patience();
+            let imported: Imported = self.0.ask(verb.clone(), body, patience).await?;
+            if let Some(version) = imported.version {
+                return Ok(version);
+            }
+            let received = usize::try_from(imported.received).unwrap_or(usize::MAX);
+            begun += u32::from(received <= from);
+            if begun > BEGUN_MAX || received > part_end(len) {
+                return Err(Rejection::new(
+                    Code::Unavailable,
+                    "the owner of the task keeps changing",
+                ));
+            }
+            from = received;
+        }
+    }
+}
+
+fn part_end(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}

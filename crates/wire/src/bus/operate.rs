@@ -1,0 +1,169 @@
+//! What operators ask: of every node at once, of the leases of a partition, and to take a log in.
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, StepId, TaskId};
+
+use super::V;
+use super::request::Lines;
+
+/// Asks every node what it knows of workers (`nodes`). Each answers with [`NodeFacts`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nodes {
+    /// The version.
+    pub v: V,
+}
+
+/// A node, and what it knows of workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// Which node answers.
+    pub node: SmolStr,
+    /// Partitions of the cluster.
+    pub partitions: u32,
+    /// Those that it owns: whoever has heard of all has heard of every node that matters.
+    pub owned: Vec<u32>,
+    /// Workers that have a link with it.
+    pub workers: Vec<WorkerFacts>,
+    /// There are more workers than an answer holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+    /// Pools that it knows.
+    pub pools: Vec<PoolFacts>,
+}
+
+/// A worker as a node knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerFacts {
+    /// Its pool.
+    pub pool: PoolId,
+    /// Who the server says it is.
+    pub principal: SmolStr,
+    /// Which boot of it.
+    pub boot: SmolStr,
+    /// Steps and Runs that it would take from this node now.
+    pub free: u64,
+    /// Steps and Runs that were sent and of which it has not said that it got them.
+    pub unheard: u64,
+    /// Milliseconds since this node has heard of it.
+    pub silent_ms: u64,
+    /// It was told to take no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
+}
+
+/// A pool as a node knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolFacts {
+    /// Which.
+    pub pool: PoolId,
+    /// Workers that have a link with this node.
+    pub workers: u64,
+    /// Steps and Runs that they would take from this node now.
+    pub free: u64,
+    /// Steps and Runs of this node that wait for one of them.
+    pub waiting: u64,
+}
+
+/// Tells workers to take no more, to finish what they have and to leave (`drain`), through every node
+/// that has a link with them. Each node answers with [`Drained`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// The version.
+    pub v: V,
+    /// Only workers of this pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolId>,
+    /// Only those of this principal. One of the two is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<SmolStr>,
+    /// Only this boot of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<SmolStr>,
+}
+
+/// The workers that a node has told to take no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Which node answers.
+    pub node: SmolStr,
+    /// Partitions of the cluster.
+    pub partitions: u32,
+    /// Those that it owns.
+    pub owned: Vec<u32>,
+    /// Whom it has told, as the log names them.
+    pub workers: Vec<AgentId>,
+}
+
+/// Which leases of a partition (`list_leases`). Asks for [`LeasePage`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListLeases {
+    /// Only Attempts behind this one, in the order of their ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<AttemptId>,
+}
+
+/// Leases, and open Attempts of live Tasks, of a session in one partition, in the order of the
+/// Attempts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeasePage {
+    /// One for each Attempt that has a lease or is open.
+    pub leases: Vec<LeaseRow>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// An Attempt that has a lease, is open, or as it should be: both.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeaseRow {
+    /// Its Task.
+    pub task_id: TaskId,
+    /// Which.
+    pub attempt_id: AttemptId,
+    /// How long its lease lasts, 0 if that has ended; none: there is no lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+    /// What the log has of it; none: the log has it not as open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<OpenAttempt>,
+}
+
+/// An open Attempt as its log has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenAttempt {
+    /// Its Step.
+    pub step_id: StepId,
+    /// Number among the Step's claims, from 1.
+    pub ordinal: u32,
+    /// Who holds it.
+    pub worker_id: AgentId,
+    /// Since when.
+    pub started_at: Millis,
+}
+
+/// A part of a log that is to be taken in (`import.<partition>`). Asks for [`Imported`]. Nothing is
+/// written before all of it has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportLog {
+    /// The version.
+    pub v: V,
+    /// Whose it is.
+    pub task_id: TaskId,
+    /// Bytes of the whole log.
+    pub len: u64,
+    /// The part begins at this byte.
+    pub from: u64,
+    /// The part.
+    pub lines: Lines,
+}
+
+/// How much of a log has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// The next part begins at this byte: less than was sent where the owner has changed.
+    pub received: u64,
+    /// Version of the Task, once it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
