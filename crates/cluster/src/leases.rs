@@ -167,7 +167,7 @@ impl RedisLeases {
                 owned: Arc::clone(&owned),
                 partition,
             };
-            tokio::spawn(writing.run(waiting));
+            crate::supervise::spawn("changes of leases", writing.run(waiting));
             requests
         };
         let writers = (0..owned.partitions()).map(writer).collect();

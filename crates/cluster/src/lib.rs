@@ -17,6 +17,7 @@ pub mod journal;
 pub mod leases;
 pub mod owned;
 pub mod ownership;
+mod supervise;
 
 pub use journal::{JetStreamJournal, Leaving, OpenError, Settings, TakeError};
 

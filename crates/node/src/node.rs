@@ -184,7 +184,7 @@ fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
 }
 
 /// A loop of the node. One that fails takes the process with it, which would be mute otherwise.
-fn spawn(
+pub(crate) fn spawn(
     ends: &CancellationToken,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {

@@ -10,6 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bus::{listen, listen_as_one};
 use crate::gate::Gate;
+use crate::node::spawn;
 
 /// The partitions that a node serves.
 pub(crate) struct Partitions {
@@ -98,14 +99,11 @@ pub(crate) async fn listen_to_all(
 
 /// Hears what comes, in its order.
 fn attend(gate: &Arc<Gate>, mut messages: Subscriber, ends: &CancellationToken) {
-    let (gate, ends) = (Arc::clone(gate), ends.clone());
-    tokio::spawn(async move {
-        let hear = async {
-            while let Some(message) = messages.next().await {
-                gate.hear(message).await;
-            }
-        };
-        ends.run_until_cancelled(hear).await;
+    let gate = Arc::clone(gate);
+    spawn(ends, async move {
+        while let Some(message) = messages.next().await {
+            gate.hear(message).await;
+        }
     });
 }
 

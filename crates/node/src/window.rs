@@ -19,8 +19,10 @@ pub(crate) struct Window {
     /// Number of the first that is kept.
     first: u64,
     kept: VecDeque<Delivery>,
-    /// Those from here on have not been sent at all, counted from the first that is kept.
+    /// Those from here on are to be sent, counted from the first that is kept.
     unsent: usize,
+    /// Those before this were sent, once at least.
+    sent: usize,
     /// Since when nothing was heard of the first that is kept.
     since: Option<Instant>,
     again: u32,
@@ -58,21 +60,23 @@ impl Window {
         }
         self.since.get_or_insert(now);
         self.unsent = self.kept.len();
+        self.sent = self.kept.len();
         Some((self.first + from as u64, self.kept.range(from..)))
     }
 
     /// The worker got everything up to this number.
     pub(crate) fn heard(&mut self, got: u64, now: Instant) {
         let known = got.saturating_add(1).saturating_sub(self.first);
-        let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.unsent);
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.sent);
         if known == 0 {
             return;
         }
         self.kept.drain(..known);
         self.first += known as u64;
-        self.unsent -= known;
+        self.sent -= known;
+        self.unsent = self.unsent.saturating_sub(known);
         self.again = 0;
-        self.since = (self.unsent > 0).then_some(now);
+        self.since = (self.sent > 0).then_some(now);
     }
 
     /// A look at the clock. What is to be sent again is unsent from then on.
@@ -98,7 +102,7 @@ impl Window {
 
     /// Ends the window: what nobody has said to have got.
     pub(crate) fn take_all(&mut self) -> Vec<Delivery> {
-        self.unsent = 0;
+        (self.unsent, self.sent) = (0, 0);
         self.since = None;
         self.kept.drain(..).collect()
     }
@@ -145,6 +149,18 @@ mod tests {
         now += PATIENCE;
         assert_eq!(window.judge(now), Silence::GiveUp);
         assert_eq!(window.take_all(), [lost(2), lost(3)]);
+    }
+
+    #[test]
+    fn what_is_heard_of_while_it_is_about_to_be_sent_again_is_not() {
+        let (mut window, now) = (Window::new(), Instant::now());
+        window.push([lost(1), lost(2)]);
+        sent(&mut window, now);
+        assert_eq!(window.judge(now + PATIENCE), Silence::SendAgain);
+        window.heard(1, now + PATIENCE);
+        assert_eq!(sent(&mut window, now + PATIENCE), Some((2, vec![lost(2)])));
+        window.heard(2, now + PATIENCE);
+        assert_eq!(window.judge(now + 9 * PATIENCE), Silence::Bearable);
     }
 
     #[test]

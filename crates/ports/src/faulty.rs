@@ -59,6 +59,8 @@ pub struct Faulty<J> {
     reads_to_fail: AtomicU64,
     reads_held: Mutex<Option<Gate>>,
     writes: AtomicU64,
+    /// The epoch in which every Task is owned, if it is not the journal's own.
+    epoch: Mutex<Option<Option<u64>>>,
 }
 
 impl<J> Faulty<J> {
@@ -71,6 +73,7 @@ impl<J> Faulty<J> {
             reads_to_fail: AtomicU64::new(0),
             reads_held: Mutex::default(),
             writes: AtomicU64::new(0),
+            epoch: Mutex::default(),
         }
     }
 
@@ -111,6 +114,17 @@ impl<J> Faulty<J> {
         let gate = Gate::default();
         *self.reads_held.lock() = Some(gate.clone());
         gate
+    }
+
+    /// From now on every Task is owned in this epoch, or is another node's.
+    pub fn set_epoch(&self, epoch: Option<u64>) {
+        *self.epoch.lock() = Some(epoch);
+    }
+
+    fn check_epoch(&self, commits: &[Arc<Commit>]) -> Result<(), AppendError> {
+        let Some(epoch) = *self.epoch.lock() else { return Ok(()) };
+        let is_of_it = commits.iter().all(|commit| Some(commit.epoch) == epoch);
+        if is_of_it { Ok(()) } else { Err(AppendError::NotOwner) }
     }
 
     /// How many writes were asked for so far.
@@ -170,7 +184,11 @@ impl<J: Journal> Journal for Faulty<J> {
         wal_name: &WalName,
         commits: Vec<Arc<Commit>>,
     ) -> Result<(), AppendError> {
-        self.write(key, self.inner.create(key, wal_name, commits)).await
+        let create = async {
+            self.check_epoch(&commits)?;
+            self.inner.create(key, wal_name, commits).await
+        };
+        self.write(key, create).await
     }
 
     async fn append(
@@ -179,7 +197,11 @@ impl<J: Journal> Journal for Faulty<J> {
         after: u64,
         commits: Vec<Arc<Commit>>,
     ) -> Result<(), AppendError> {
-        self.write(key, self.inner.append(key, after, commits)).await
+        let append = async {
+            self.check_epoch(&commits)?;
+            self.inner.append(key, after, commits).await
+        };
+        self.write(key, append).await
     }
 
     async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
@@ -209,6 +231,7 @@ impl<J: Journal> Journal for Faulty<J> {
     }
 
     fn epoch(&self, key: &TaskKey) -> Option<u64> {
-        self.inner.epoch(key)
+        let set = *self.epoch.lock();
+        set.unwrap_or_else(|| self.inner.epoch(key))
     }
 }

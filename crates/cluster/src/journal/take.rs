@@ -18,6 +18,7 @@ use super::tail::Tail;
 use super::writer::Writing;
 use super::{JetStreamJournal, Partition, REQUESTS_MAX, Settings, TakeError};
 use crate::append::{Appender, Fate};
+use crate::supervise::spawn;
 
 /// Timeouts for which the fate of an owner record is waited for.
 const RECORD: u32 = 4;
@@ -96,7 +97,8 @@ impl JetStreamJournal {
         }
         let (closes, closed) = watch::channel(false);
         tokio::spawn(Arc::clone(&checkpoints).run(closed.clone()));
-        let writer = Mutex::new(Some(tokio::spawn(writing.run(waiting, closed))));
+        let writer =
+            Mutex::new(Some(spawn("the writer of a partition", writing.run(waiting, closed))));
         if let Some(slot) = partitions.get_mut(partition as usize) {
             *slot = Some(Arc::new(Partition {
                 epoch,
