@@ -142,9 +142,21 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         check_tool(&self.caller, Operator::TaskList)?;
         let journal = self.scheduler.journal();
-        let entries = journal.entries(Some(&self.caller.session_id)).await;
-        let mut entries = entries.map_err(|error| unreadable(&error))?;
-        entries.retain(|entry| include_terminal || entry.ended.is_none());
+        let session = &self.caller.session_id;
+        let unreadable = |error| unreadable(&error);
+        let mut entries = if include_terminal {
+            journal.entries(Some(session)).await.map_err(unreadable)?
+        } else {
+            // Live Tasks are known by heart; those that have ended may have to be looked up.
+            let mut live = Vec::new();
+            for key in journal.live().await.map_err(unreadable)? {
+                if key.session_id == *session {
+                    live.extend(journal.entry(&key).await.map_err(unreadable)?);
+                }
+            }
+            live.retain(|entry| entry.ended.is_none());
+            live
+        };
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Listing { entries, missing_partitions: Vec::new() })
     }

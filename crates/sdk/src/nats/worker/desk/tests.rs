@@ -141,8 +141,27 @@ fn hellos_go_until_there_is_a_link_and_not_too_often() {
     assert!(!desk.says_hello(now + SECOND), "one has just gone");
     assert!(desk.says_hello(now + 2 * SECOND));
     desk.take(now + 2 * SECOND, batch("a", "l", 1, 0));
+    assert!(desk.says_hello(now + 3 * SECOND), "the link may have been opened by another word");
+    desk.take(now + 3 * SECOND, batch("a", "l", 1, 0));
     desk.alive(now + 4 * SECOND, alive("a", &[]));
     assert!(!desk.says_hello(now + 9 * SECOND));
+}
+
+/// A node that was paused has forgotten the worker, and opens a link for whatever it says next: on that
+/// it brings nothing, until it hears a hello.
+#[test]
+fn a_link_of_another_name_is_answered_with_a_hello() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, batch("a", "l", 1, 0));
+    assert!(desk.says_hello(now));
+    desk.take(now, batch("a", "l", 1, 0));
+    assert!(!desk.says_hello(now + SECOND));
+    desk.take(now + SECOND, batch("a", "m", 1, 0));
+    assert!(desk.says_hello(now + SECOND));
+    desk.take(now + SECOND, batch("a", "n", 1, 0));
+    assert!(desk.says_hello(now + 2 * SECOND), "the link of the hello has another name");
+    desk.take(now + 2 * SECOND, batch("a", "n", 1, 0));
+    assert!(!desk.says_hello(now + 9 * SECOND), "and keeps it");
 }
 
 #[test]
