@@ -35,7 +35,7 @@ impl Cluster {
         let mut cluster = Self { place: Place::new(), node: None, nats, redis };
         let url = format!("redis://127.0.0.1:{}", cluster.redis.port);
         let mut node = cluster.begin(&["serve", "--redis", &url, "--node", "n1"]);
-        node.hears("node n1 serves");
+        node.hears(" serves");
         cluster.node = Some(node);
         cluster
     }
@@ -215,7 +215,7 @@ fn workers_are_listed_and_leave_when_they_are_told() {
     let both = |value: &Value| value["workers"].as_array().is_some_and(|all| all.len() == 2);
     let listed = cluster.until(&["worker", "list"], both);
     assert_eq!(listed["workers"][0]["principal"], "w1");
-    assert_eq!(listed["workers"][0]["nodes"], serde_json::json!(["n1"]));
+    assert!(listed["workers"][0]["nodes"][0].as_str().unwrap().starts_with("n1-"), "{listed}");
     let free = |value: &Value| value["pools"][0]["free"] == 8;
     let pools = cluster.until(&["pool", "list"], free);
     assert_eq!(pools["pools"][0]["workers"], 2);
