@@ -3,14 +3,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bus::{listen, listen_as_one};
 use crate::gate::Gate;
 use crate::node::spawn;
+
+/// How long a subscription that ends may take to bring what was sent to it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The partitions that a node serves.
 pub(crate) struct Partitions {
@@ -97,17 +102,25 @@ pub(crate) async fn listen_to_all(
     Ok(())
 }
 
-/// Hears what comes, in its order.
+/// Hears what comes, in its order. What had been sent here when that ends is still heard: who asked is
+/// told that the partition is another's, and need not wait until his patience ends.
 fn attend(gate: &Arc<Gate>, mut messages: Subscriber, ends: &CancellationToken) {
-    let gate = Arc::clone(gate);
-    spawn(ends, async move {
-        while let Some(message) = messages.next().await {
-            gate.hear(message).await;
+    let (gate, ends) = (Arc::clone(gate), ends.clone());
+    spawn(&CancellationToken::new(), async move {
+        let ended = ends.run_until_cancelled(hear(&gate, &mut messages)).await;
+        if ended.is_none() && messages.drain().await.is_ok() {
+            let _ = timeout(LAST_WORDS, hear(&gate, &mut messages)).await; // The server may be gone.
         }
     });
 }
 
+async fn hear(gate: &Arc<Gate>, messages: &mut Subscriber) {
+    while let Some(message) = messages.next().await {
+        gate.hear(message).await;
+    }
+}
+
 /// Makes sure that what was sent has left: the server has it when it answers.
 pub(crate) async fn settle(client: &Client) {
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(1), client.flush()).await;
+    let _ = timeout(Duration::from_secs(1), client.flush()).await;
 }

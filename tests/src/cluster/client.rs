@@ -118,7 +118,10 @@ impl Client {
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
                 Ok(Answer::NoResponders)
             }
-            Ok(Err(_)) | Err(_) => Ok(Answer::Silence),
+            Ok(Err(_)) | Err(_) => {
+                self.records.silence();
+                Ok(Answer::Silence)
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What clients were told: whatever was acknowledged has to be in the logs.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is known of a Task from answers alone.
@@ -16,11 +17,14 @@ pub struct Record {
 
 /// The records of all clients of a cluster.
 #[derive(Debug, Default)]
-pub struct Records(Mutex<BTreeMap<String, Record>>);
+pub struct Records {
+    tasks: Mutex<BTreeMap<String, Record>>,
+    silences: AtomicU64,
+}
 
 impl Records {
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A create was sent: nobody knows yet whether the Task exists.
@@ -42,6 +46,16 @@ impl Records {
         let record = all.entry(task.to_owned()).or_default();
         record.is_cancelled = true;
         record.events.extend_from_slice(events);
+    }
+
+    /// A request was not answered at all, though somebody listened.
+    pub fn silence(&self) {
+        self.silences.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that were not answered at all.
+    pub fn silences(&self) -> u64 {
+        self.silences.load(Ordering::Relaxed)
     }
 
     /// The records by Task.

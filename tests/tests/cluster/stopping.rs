@@ -35,6 +35,7 @@ fn a_node_that_is_told_to_stop_hands_its_partitions_over() -> Result<()> {
         cluster.schedulers.remove(leaver);
         cluster.wait_owned()?;
         load.finish()?;
+        println!("planned stop: {} requests unanswered", cluster.records.silences());
         let longest = print_gaps("planned stop", &probe.finish()?, &owned);
         ensure!(longest < GAP_MAX, "{longest:?} without service");
         wait_ended(&client, "through")?;
@@ -60,6 +61,7 @@ fn a_node_that_joins_is_handed_its_share() -> Result<()> {
         std::thread::sleep(Duration::from_secs(3)); // Until all are where they should be.
         cluster.wait_owned()?;
         load.finish()?;
+        println!("join: {} requests unanswered", cluster.records.silences());
         let longest = print_gaps("join", &probe.finish()?, &all);
         ensure!(longest < GAP_MAX, "{longest:?} without service");
         Ok(())

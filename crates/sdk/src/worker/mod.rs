@@ -9,6 +9,7 @@ pub mod builtin;
 pub mod context;
 pub mod exec;
 pub mod handler;
+mod past;
 mod pool;
 mod pulse;
 mod room;

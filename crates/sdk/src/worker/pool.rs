@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use super::context::{Reporter, StepContext};
 use super::handler::{HandlerError, Handlers};
+use super::past::Past;
 use super::pulse::{heartbeat, watch_leases};
 use super::room::Room;
 use super::runs::{Early, Signal};
@@ -66,6 +67,7 @@ pub(super) struct Shared<P> {
     room: Mutex<Room>,
     pub(super) open: Mutex<HashMap<AttemptId, Open>>,
     pub(super) early: Mutex<Early>,
+    past: Mutex<Past>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
     pub(super) shortest: AtomicU64,
@@ -109,6 +111,7 @@ impl<P: WorkerPort> WorkerPool<P> {
             room: Mutex::new(room),
             open: Mutex::default(),
             early: Mutex::default(),
+            past: Mutex::default(),
             shortest: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             shorter: Notify::new(),
@@ -210,6 +213,9 @@ impl<P: WorkerPort> Shared<P> {
 
     /// Begins what there is room for.
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult) {
+        if self.past.lock().has(claim.attempt_id) {
+            return self.make_room(); // It is over for this worker, and its lease runs out.
+        }
         let open = Open {
             holding: Holding::of(&claim),
             renewed: Moment::now(),
@@ -346,7 +352,7 @@ impl<P: WorkerPort> Shared<P> {
             (room.free_up(took), !room.accepting)
         };
         if lost {
-            self.open.lock().remove(&held.attempt_id);
+            self.give_up(held.attempt_id);
             self.port.credit(room);
             return;
         }
@@ -356,8 +362,11 @@ impl<P: WorkerPort> Shared<P> {
                 let said = self
                     .until_recorded(held, room, |room| port.report(held, word.clone(), room))
                     .await;
+                // What may be repeated is given up only where the Attempt is lost: then nothing is
+                // said of it any more, least of all that its result is a failure.
                 if let Err(refused) = said
                     && !refused.code.ends_attempt()
+                    && !refused.code.is_retryable()
                 {
                     // Silence would cost the lease, and the same again in the next try.
                     let word = ctx.failed_by(&refused);
@@ -375,7 +384,16 @@ impl<P: WorkerPort> Shared<P> {
                 let _ = self.until_recorded(held, room, ended).await; // Then it is over.
             }
         }
-        self.open.lock().remove(&held.attempt_id);
+        let lost = self.open.lock().remove(&held.attempt_id).is_some_and(|open| open.lost);
+        if lost {
+            self.past.lock().note(held.attempt_id);
+        }
+    }
+
+    /// Is done with an Attempt of which nothing was said.
+    fn give_up(&self, attempt: AttemptId) {
+        self.past.lock().note(attempt);
+        self.open.lock().remove(&attempt);
     }
 
     /// Repeats a call until it is answered for good: a finished result is never dropped while its

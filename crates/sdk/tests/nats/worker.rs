@@ -9,6 +9,7 @@ use tenure_core::id::PoolId;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::nats::NatsWorker;
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{Hello, Reported, Reports, Word};
 use tokio::sync::Notify;
@@ -112,6 +113,75 @@ async fn a_new_attempt_is_renewed_at_once_and_given_up_if_nobody_answers() {
         }
     }
     assert_eq!(pool.in_hand(), 1, "answers keep it");
+}
+
+/// Takes in what the worker says until it has nothing in hand, and answers its reports so far.
+async fn until_given_up(node: &mut Node, pool: &WorkerPool<NatsWorker>) -> Vec<Reports> {
+    let (begun, mut reports) = (Instant::now(), Vec::new());
+    while pool.in_hand() > 0 || begun.elapsed() < Duration::from_millis(300) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the worker keeps what is not its");
+        let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
+        if let Ok((Heard::Worker(_, WorkerVerb::Report(0)), message)) = next {
+            reports.push(decode(&message.payload).unwrap());
+        }
+    }
+    reports
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_was_given_up_does_not_begin_again() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let handlers = handlers(&count, &go);
+    let begun = Arc::clone(&count);
+    let handlers = handlers.on("long", move |_| {
+        begun.fetch_add(1, Ordering::SeqCst);
+        std::future::pending()
+    });
+    let pool = start(&server, handlers.unwrap()).await;
+    node.link(&name(), "l", 4).await;
+    let one = grant("long", 1500);
+    node.deliver(&name(), "l", 1, vec![one.clone()]).await;
+    while node.awaits_room("l").await.got != 1 {}
+    assert_eq!(until_given_up(&mut node, &pool).await, [], "nothing is said of it");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+
+    // The next owner of its partition finds it claimed, and grants it again.
+    let mut node = Node::start(&server, "n2").await;
+    node.link(&name(), "m", 4).await;
+    node.deliver(&name(), "m", 1, vec![one]).await;
+    while node.awaits_room("m").await.got != 1 {}
+    assert_eq!(until_given_up(&mut node, &pool).await, []);
+    assert_eq!(count.load(Ordering::SeqCst), 1, "it ran once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_could_not_be_recorded_in_time_is_no_failure() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+    // Nobody answers its report, and the patience with it is longer than the lease.
+    node.deliver(&name(), "l", 1, vec![grant("count", 1500)]).await;
+    let reports = reported_within(&mut node, Duration::from_secs(8)).await;
+    assert!(!reports.is_empty());
+    assert!(reports.iter().all(|one| one == &reports[0]), "{reports:#?}");
+    pool.drain().await;
+}
+
+/// What the worker reports within a time.
+async fn reported_within(node: &mut Node, within: Duration) -> Vec<Word> {
+    let (begun, mut words) = (Instant::now(), Vec::new());
+    while begun.elapsed() < within {
+        let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
+        if let Ok((Heard::Worker(_, WorkerVerb::Report(0)), message)) = next {
+            let reports: Reports = decode(&message.payload).unwrap();
+            words.extend(reports.reports.into_iter().map(|report| report.word));
+        }
+    }
+    words
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,55 @@
+//! Attempts that a worker had and gave up, though the log may still have them as its own.
+
+use std::collections::{HashSet, VecDeque};
+
+use tenure_core::id::AttemptId;
+
+/// So many are kept: they come with the leases that could not be renewed, few at a time.
+const KEPT: usize = 16_384;
+
+/// Attempts that must not begin again: their grants are repeated by every new owner of their
+/// partition until the log has ended them.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    known: HashSet<AttemptId>,
+    order: VecDeque<AttemptId>,
+}
+
+impl Past {
+    /// This one was given up.
+    pub(super) fn note(&mut self, attempt: AttemptId) {
+        if !self.known.insert(attempt) {
+            return;
+        }
+        self.order.push_back(attempt);
+        if self.order.len() > KEPT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// Whether this one was given up.
+    pub(super) fn has(&self, attempt: AttemptId) -> bool {
+        self.known.contains(&attempt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept() {
+        let mut past = Past::default();
+        let attempt = |number: usize| AttemptId(Uuid::from_u128(number as u128));
+        for number in 0..=KEPT {
+            past.note(attempt(number));
+            past.note(attempt(number));
+        }
+        assert!(!past.has(attempt(0)));
+        assert!((1..=KEPT).all(|number| past.has(attempt(number))));
+    }
+}
