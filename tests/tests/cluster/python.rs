@@ -67,7 +67,7 @@ fn a_worker_in_another_language_runs_steps_and_is_replaced_when_it_dies() -> Res
             Ok(())
         })();
         if done.is_err() {
-            eprintln!("{}", one.tail());
+            println!("{}", one.tail());
         }
         done
     })
