@@ -264,7 +264,7 @@ fn leases_are_held_against_the_logs() {
     // Somebody meddles with Redis: a lease of nobody.
     let stray = "01a20000-0000-7000-8000-000000000001";
     let key = |what: &str| -> String {
-        let keys = cluster.redis_says(&["KEYS", &format!("*{what}")]);
+        let keys = cluster.redis_says(&["KEYS", &format!("*{{[0-9]*}}{what}")]);
         keys.lines().next().unwrap_or_else(|| panic!("no {what} in redis")).to_owned()
     };
     let (ends, tasks) = (key(":ends"), key(":tasks"));

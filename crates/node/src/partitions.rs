@@ -71,13 +71,13 @@ impl Partitions {
             attend(gate, listen(&gate.control, subject).await?, ends);
         }
         for role in ["orchestrator", "observer"] {
-            let subject = format!("tenure.v1.{role}.*.*.cmd.{partition}");
-            attend(gate, listen(&gate.intake, subject).await?, ends);
+            for verb in ["cmd", "import"] {
+                let subject = format!("tenure.v1.{role}.*.*.{verb}.{partition}");
+                attend(gate, listen(&gate.intake, subject).await?, ends);
+            }
         }
         let nodes = format!("tenure.v1.system.*.*.cmd.{partition}");
         attend(gate, listen(&gate.control, nodes).await?, ends);
-        let subject = format!("tenure.v1.orchestrator.*.*.import.{partition}");
-        attend(gate, listen(&gate.intake, subject).await?, ends);
         Ok(())
     }
 }
@@ -94,11 +94,11 @@ pub(crate) async fn listen_to_all(
     for role in ["orchestrator", "observer"] {
         let subject = format!("tenure.v1.{role}.*.*.hello");
         attend(gate, listen_as_one(&gate.intake, subject).await?, ends);
-        let subject = format!("tenure.v1.{role}.*.*.nodes");
-        attend(gate, listen(&gate.intake, subject).await?, ends);
+        for verb in ["nodes", "drain"] {
+            let subject = format!("tenure.v1.{role}.*.*.{verb}");
+            attend(gate, listen(&gate.intake, subject).await?, ends);
+        }
     }
-    let drain = "tenure.v1.orchestrator.*.*.drain".to_owned();
-    attend(gate, listen(&gate.intake, drain).await?, ends);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What must hold whatever was broken.
 //!
-//! Every Task ends; every log is sound by the checker of [`wal`](crate::wal); what was acknowledged is
+//! Every Task ends; every log is sound by the checker of [`wal`]; what was acknowledged is
 //! in the logs; nothing ran more often than its log has Attempts, nor twice under one number.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -67,9 +67,10 @@ struct Written {
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     if args.place.data.is_some() {
-        let message =
-            "`wal export` writes the logs of a cluster; --data names a directory to look into";
-        return Err(Failure::new(Exit::Usage, message).help("name where to write with --to DIR"));
+        let message = "logs of a cluster are exported, and --data or TENURE_DATA names a directory";
+        return Err(
+            Failure::new(Exit::Usage, message).help("leave it out; --to DIR says where to write")
+        );
     }
     refuse_where_somebody_works(&args.to)?;
     let data = Data::far(&args.place)?;

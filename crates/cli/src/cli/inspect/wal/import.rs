@@ -64,8 +64,10 @@ struct Brought {
 
 pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
     if args.place.data.is_some() {
-        let message = "`wal import` reads the directory that is its first argument, not --data";
-        return Err(Failure::new(Exit::Usage, message).help("tenure wal import DIR --all"));
+        let message = "the first argument is the directory to import, not --data or TENURE_DATA";
+        return Err(
+            Failure::new(Exit::Usage, message).help("leave that out: tenure wal import DIR --all")
+        );
     }
     if let Host::AtWork(_) = Host::of(&args.from) {
         let message = format!("a process is at work on {}", args.from.display());
