@@ -216,9 +216,12 @@ impl Cluster {
     /// The node that owns a partition, by its place in the list.
     ///
     /// # Errors
-    /// There is none, or there are several.
+    /// There is none for long, or there are several.
     pub fn owner_of(&self, partition: u32) -> Result<usize> {
         let live: Vec<&str> = self.schedulers.iter().map(Process::name).collect();
+        until("the partition has one owner", PATIENCE, || {
+            Ok(self.members.owners(partition, &live).len() == 1)
+        })?;
         let owners = self.members.owners(partition, &live);
         let [owner] = owners.as_slice() else { bail!("partition {partition} has {owners:?}") };
         let place = live.iter().position(|name| name == owner);

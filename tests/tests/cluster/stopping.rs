@@ -45,7 +45,8 @@ fn a_node_that_is_told_to_stop_hands_its_partitions_over() -> Result<()> {
 
 #[test]
 fn a_node_that_joins_is_handed_its_share() -> Result<()> {
-    on_cluster(Plan { schedulers: 1, ..Plan::default() }, |cluster| {
+    // So many that the first node is hardly the best one for each of them.
+    on_cluster(Plan { schedulers: 1, partitions: 8, ..Plan::default() }, |cluster| {
         let client = cluster.client("c")?;
         let probe = Probe::start(&client)?;
         let load = Load::start(&client, Duration::from_millis(50));

@@ -10,7 +10,15 @@ use tenure_tests::random::Random;
 
 /// The task files that users see first.
 fn examples() -> Result<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples"))
+}
+
+/// Recorded workflows in the folder that `TENURE_WORKFLOWS` names, if it names one.
+fn workflows() -> Result<Vec<PathBuf>> {
+    std::env::var_os("TENURE_WORKFLOWS").map_or(Ok(Vec::new()), |folder| files_of(folder.as_ref()))
+}
+
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -45,6 +53,9 @@ fn every_example_and_graphs_of_any_kind_complete() -> Result<()> {
         for file in examples()? {
             cluster.submit(&file, &[])?;
         }
+        for file in workflows()? {
+            cluster.submit(&file, &["--time-scale", "0.001", "--new"])?;
+        }
         for seed in 1..=6 {
             submit_drawn(cluster, seed, 150)?;
         }
@@ -54,7 +65,8 @@ fn every_example_and_graphs_of_any_kind_complete() -> Result<()> {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
-        println!("all tasks ended after {:?}", begun.elapsed());
+        let tasks = cluster.records.acknowledged();
+        println!("{tasks} tasks ended after {:?}", begun.elapsed());
         Ok(())
     })
 }
