@@ -64,6 +64,17 @@ pub(crate) async fn say(client: &Client, to: &str, message: &impl Serialize) {
     }
 }
 
+/// Sends, and has the server say at `nobody` if nobody is there to hear it.
+pub(crate) async fn send_or_hear(client: &Client, to: &str, nobody: &str, bytes: Bytes) {
+    if client.connection_state() != State::Connected {
+        return; // As below.
+    }
+    let sent = client.publish_with_reply(to.to_owned(), nobody.to_owned(), bytes);
+    if !matches!(timeout(TIMEOUT, sent).await, Ok(Ok(()))) {
+        tracing::debug!(to, "a message was not sent");
+    }
+}
+
 pub(crate) async fn send(client: &Client, to: &str, bytes: Bytes) {
     if client.connection_state() != State::Connected {
         return; // Kept, it would be sent late, ahead of what is true by then.

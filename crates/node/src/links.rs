@@ -28,7 +28,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bus::send;
+use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
 use crate::{ClusterScheduler, WorkerLink};
 
@@ -169,6 +169,24 @@ impl Links {
         }
     }
 
+    /// Where the server says that a worker is not there.
+    pub(crate) fn gone(&self) -> String {
+        format!("_INBOX.gone.{}", self.node)
+    }
+
+    /// The server says that nobody hears what is sent on a link: its worker has gone, or has lost its
+    /// connection and will say hello (mechanisms 7).
+    pub(crate) fn note_gone(&self, link: &str) {
+        let name = {
+            let all = self.all.lock();
+            all.links.iter().find(|(_, it)| it.id == link).map(|(name, _)| name.clone())
+        };
+        if let Some(name) = name {
+            tracing::info!(worker = ?name, "a worker is not there");
+            self.close(&name);
+        }
+    }
+
     /// Ends a link: what its worker has not got goes back at once (S26).
     fn end(link: &Link) {
         link.port.part();
@@ -292,7 +310,8 @@ impl Link {
         let message = Deliveries { v: V, node, link: &self.id, first, deliveries };
         match encode(&message) {
             Ok(bytes) if bytes.len() <= BATCH_BYTES || deliveries.len() <= 1 => {
-                send(&links.client, &self.inbox, bytes.into()).await;
+                let nobody = format!("{}.{}", links.gone(), self.id);
+                send_or_hear(&links.client, &self.inbox, &nobody, bytes.into()).await;
             }
             _ if deliveries.len() > 1 => {
                 let (one, other) = deliveries.split_at(deliveries.len() / 2);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use async_nats::{Client, Subscriber};
+use async_nats::{Client, StatusCode, Subscriber};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
@@ -134,7 +134,10 @@ impl Node {
         gate.scheduler.set_peers(peers);
         let kin = listen(&gate.control, "tenure.v1.system.kin.*".into()).await;
         let kin = kin.map_err(unreachable_at(&nats.url))?;
+        let gone = listen(&gate.control, format!("{}.*", gate.links.gone())).await;
+        let gone = gone.map_err(unreachable_at(&nats.url))?;
         let loops = [
+            spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
             spawn(&ends, hear(gate.scheduler.clone(), kin)),
             spawn(&ends, tell_given(gate.control.clone(), given)),
             spawn(&ends, hear_given(Arc::clone(&keeper), told)),
@@ -219,6 +222,16 @@ async fn follow(gate: Arc<Gate>) {
 async fn tell_given(client: Client, mut given: UnboundedReceiver<String>) {
     while let Some(node) = given.recv().await {
         say(&client, &format!("tenure.v1.system.given.{node}"), &Given { v: V }).await;
+    }
+}
+
+/// Hears that workers are not there.
+async fn hear_gone(links: Arc<Links>, mut told: Subscriber) {
+    while let Some(message) = told.next().await {
+        let link = message.subject.rsplit('.').next();
+        if let Some(link) = link.filter(|_| message.status == Some(StatusCode::NO_RESPONDERS)) {
+            links.note_gone(link);
+        }
     }
 }
 

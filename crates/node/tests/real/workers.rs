@@ -200,3 +200,26 @@ async fn only_who_said_hello_gets_steps() {
     alice.room(5).await;
     assert_eq!(one_grant(&mut alice).await.step.step_id.as_str(), "a");
 }
+
+/// Mechanisms 7: the server says that a worker is not there, and its Step goes to another at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_hears_goes_to_another_at_once() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut dead = Hand::join(&servers, "dead").await;
+    dead.room(5).await;
+    let pool = "default".parse().unwrap();
+    crate::common::until(async || node.scheduler().pool_facts(&pool).free == 5).await;
+    drop(dead); // Without a word.
+    let client = servers.client().await;
+    client.flush().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    bob.create("t1", &["a"]).await;
+    let asked = Instant::now();
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(1).await;
+    let claim = one_grant(&mut alice).await;
+    assert_eq!(claim.ordinal, 2);
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+}
