@@ -267,9 +267,8 @@ fn leases_are_held_against_the_logs() {
         let keys = cluster.redis_says(&["KEYS", &format!("*{{[0-9]*}}{what}")]);
         keys.lines().next().unwrap_or_else(|| panic!("no {what} in redis")).to_owned()
     };
-    let (ends, tasks) = (key(":ends"), key(":tasks"));
-    cluster.redis_says(&["ZADD", &ends, "9999999999999", stray]);
-    cluster.redis_says(&["HSET", &tasks, stray, "default/long"]);
+    let member = format!("default/long/{stray}");
+    cluster.redis_says(&["ZADD", &key(":ends"), "9999999999999", &member]);
     let found = cluster.tenure(&["lease", "audit", "-o", "json"]).with(1).json();
     assert_eq!(found["without_attempt"][0]["attempt_id"], stray);
     assert_eq!(found["without_lease"], serde_json::json!([]));

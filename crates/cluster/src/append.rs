@@ -31,6 +31,9 @@ const REFUSED_AFTER: Duration = Duration::from_millis(500);
 /// Refusals in a row after which a repeated append is given up: the server is there, and will not.
 const REFUSALS_MAX: u32 = 10;
 
+/// How long a mebibyte may take to be stored: what is long is not sent again before it could be there.
+const SLOWEST: Duration = Duration::from_secs(1);
+
 /// First and longest wait before an append of unknown fate is repeated.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -166,7 +169,10 @@ impl Appender {
     /// One try. `first` is the number of the append's first: what is said late to an earlier one of
     /// them, that it is stored, is as good.
     async fn try_append(&mut self, expected: u64, messages: &[Bytes], first: u64) -> Tried {
-        let deadline = Instant::now() + self.ack_timeout;
+        let bytes: usize = messages.iter().map(Bytes::len).sum();
+        let deadline = Instant::now()
+            + self.ack_timeout
+            + SLOWEST * u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
         let sent = timeout_at(deadline, self.send(expected, messages)).await;
         match sent {
             Ok(Ok(())) => {}

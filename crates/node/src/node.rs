@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::{Client, StatusCode, Subscriber};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -256,6 +257,9 @@ async fn sweep(gate: Arc<Gate>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        if gate.control.connection_state() != State::Connected {
+            gate.scheduler.note_unheard();
+        }
         gate.links.sweep().await;
         for (pool, wants) in gate.scheduler.hungry_pools() {
             let node = gate.node.as_str();

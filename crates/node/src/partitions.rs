@@ -50,12 +50,14 @@ impl Partitions {
 
     async fn serve(&mut self, partition: u32, epoch: u64) {
         let ends = CancellationToken::new();
+        // If some cannot be listened to, the others end too.
+        let guard = ends.clone().drop_guard();
         if let Err(error) = self.listen_to(partition, &ends).await {
             // The owner says nothing until it can hear: tried again with the next look.
             tracing::warn!(partition, error, "a partition cannot be listened to");
             return;
         }
-        self.served.insert(partition, (epoch, ends.drop_guard()));
+        self.served.insert(partition, (epoch, guard));
         self.gate.served.lock().insert(partition);
         self.gate.say_alive().await; // Whoever waits for an owner need not wait longer.
         match self.gate.scheduler.resume(partition).await {

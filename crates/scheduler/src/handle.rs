@@ -335,6 +335,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self.node.leases
     }
 
+    /// No worker can be heard just now: no lease is judged before they had the time to be, once they
+    /// can (LEASE-14).
+    pub fn note_unheard(&self) {
+        self.node.note_leases_lost();
+    }
+
     /// Pools with Steps or Runs that wait and no room for them, with how many wait.
     pub fn hungry_pools(&self) -> Vec<(tenure_core::id::PoolId, u64)> {
         self.node.hungry_pools()

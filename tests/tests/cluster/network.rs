@@ -7,7 +7,7 @@ use serde_json::json;
 use tenure_tests::cluster::load::Load;
 use tenure_tests::cluster::probe::append;
 use tenure_tests::cluster::proxy::Proxy;
-use tenure_tests::cluster::tasks::{exec, task};
+use tenure_tests::cluster::tasks::{exec, sleep, task};
 use tenure_tests::cluster::{PATIENCE, Plan, on_cluster, url};
 
 use crate::common::{
@@ -81,6 +81,7 @@ fn nothing_is_lost_when_nats_is_killed_and_comes_back() -> Result<()> {
         let client = cluster.client("c")?;
         let steps: Vec<_> = (0..6).map(|n| exec(&format!("s{n}"), &[], "sleep 4")).collect();
         client.create(&task("through", &steps))?;
+        client.create(&task("beside", &[sleep("a", &[], 600_000)]))?; // It outlasts all of this.
         wait_runs(cluster, 6)?;
         let load = Load::start(&client, Duration::from_millis(20));
         // The last time is longer than a lease.
@@ -90,11 +91,12 @@ fn nothing_is_lost_when_nats_is_killed_and_comes_back() -> Result<()> {
             std::thread::sleep(Duration::from_millis(down)); // This long it is away.
             cluster.nats.restart()?;
             let back = Instant::now();
-            append(&cluster.client(&format!("after-{down}"))?, "through", PATIENCE)?;
+            append(&cluster.client(&format!("after-{down}"))?, "beside", PATIENCE)?;
             println!("NATS away for {down} ms: an append was durable {:?} later", back.elapsed());
         }
         std::thread::sleep(Duration::from_millis(500));
         load.finish()?;
+        client.cancel("beside")?;
         println!("{} tasks acknowledged while NATS came and went", cluster.records.acknowledged());
         let took = wait_ended(&client, "through")?;
         println!("steps that ran meanwhile were done after {took:?}");

@@ -12,6 +12,7 @@ use crate::common::{
     attempts, check_claimed_once, now_ms, wait_claimed_again, wait_ended, wait_runs,
 };
 
+/// LEASE-14
 #[test]
 fn a_worker_that_dies_right_after_redis_forgot_everything_is_noticed() -> Result<()> {
     let plan = Plan { concurrency: 8, ..Plan::default() };
@@ -44,6 +45,7 @@ fn a_worker_that_dies_right_after_redis_forgot_everything_is_noticed() -> Result
     })
 }
 
+/// LEASE-14: nothing expires while the store is away, and no lease ends before its holder was heard again.
 #[test]
 fn steps_of_living_workers_go_on_while_redis_is_away() -> Result<()> {
     on_cluster(Plan::default(), |cluster| {

@@ -20,7 +20,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{SessionId, TaskId};
-use tenure_ports::journal::TaskKey;
+use tenure_ports::journal::{ReadError, TaskKey};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::{sleep, timeout};
 
@@ -112,7 +112,8 @@ impl Store {
             Ok(message) if crc32fast::hash(&message) != manifest.checksum => {
                 return Err("it is of another stream".into());
             }
-            _ => {}
+            Ok(_) | Err(ReadError::Damaged { .. } | ReadError::NotFound) => {}
+            Err(error) => return Err(format!("nobody says whether it is of this stream: {error}")),
         }
         let checksums: Vec<u32> = manifest.rows.iter().chain(&manifest.ended).copied().collect();
         let parts = checksums.into_iter().enumerate().map(|(number, checksum)| {

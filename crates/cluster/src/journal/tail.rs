@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use tenure_ports::journal::TaskKey;
+use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::frame::{FrameError, decode, decode_chunk};
 use tokio::time::timeout;
 
@@ -17,6 +17,9 @@ use super::read::Frames;
 const PULLED_MAX: (usize, usize) = (2_000, 16 << 20);
 /// Consumers in a row that may bring nothing.
 const IDLE_MAX: u32 = 3;
+
+/// How long a server that lags behind its leader is given.
+const LAG: Duration = Duration::from_millis(200);
 /// How long a consumer that nobody asks stays.
 const INACTIVE_MIN: Duration = Duration::from_secs(30);
 
@@ -101,19 +104,36 @@ impl<'a> Tail<'a> {
             while let Ok(Some(Ok(message))) = timeout(wait, pulled.next()).await {
                 let info = message.info().map_err(|error| error.to_string())?;
                 let (at, left) = (info.stream_sequence, info.pending);
-                // What is missing before the first is not there; later on it was lost on its way.
-                if at != *reached + 1 && !is_first {
+                // What is missing before the consumer's first is not there; what is missing before
+                // any other was lost on its way.
+                if at != *reached + 1 && !(is_first && info.consumer_sequence == 1) {
                     return Ok(End::Broken);
                 }
                 is_first = false;
                 *reached = at;
                 self.take_message(index, at, &message.payload).await?;
-                if *reached >= to || left == 0 {
-                    return Ok(End::Reached); // What is missing at the end is not there any more.
+                if *reached >= to {
+                    return Ok(End::Reached);
+                }
+                if left == 0 {
+                    return self.judge_end(to).await;
                 }
             }
             if *reached == before {
                 return Ok(End::Broken);
+            }
+        }
+    }
+
+    /// The server that was read has no more, though the stream went on to `to`: either that is not there
+    /// any more, or this server lags behind its leader, which is asked.
+    async fn judge_end(&self, to: u64) -> Result<End, String> {
+        let leader = Frames { asks_leader: true, ..self.frames };
+        match leader.message(to).await {
+            Err(ReadError::Damaged { .. } | ReadError::NotFound) => Ok(End::Reached),
+            Ok(_) | Err(_) => {
+                tokio::time::sleep(LAG).await;
+                Ok(End::Broken)
             }
         }
     }

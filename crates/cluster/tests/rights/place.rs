@@ -48,7 +48,7 @@ const USERS: [Known; 6] = [
         name: "intake",
         variable: "TENURE_INTAKE_PASSWORD",
         inbox: "_INBOX.none",
-        may_say: "tenure.v1.node.one.alive",
+        may_say: "tenure.v1.event.main.marker",
         may_hear: "tenure.v1.node.two.marker",
     },
     Known {

@@ -209,3 +209,67 @@ async fn families_span_nodes() {
     two.stop().await;
     one.stop().await;
 }
+
+/// WAL-15: the same commands leave the same log, whatever keeps it: but for ids, times and epochs.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_cluster_is_that_of_one_process() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let boot = tenure_wire::bus::subject::Token::new("b3").unwrap();
+    let name = Caller::new(&servers).await.name;
+    let inbox = tenure_wire::bus::subject::inbox(name.role, &name.principal, &boot);
+    let settings = tenure_sdk::nats::Settings::new(servers.url());
+    let connection = tenure_sdk::nats::Connection::open(&settings, inbox).await.unwrap();
+    let cluster = tenure_sdk::nats::NatsClient::join(connection, &name).await.unwrap();
+    let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
+    let journal = std::sync::Arc::new(tenure_ports::MemoryJournal::default());
+    let leases = std::sync::Arc::new(tenure_local::MemoryLeases::default());
+    let alone = tenure_scheduler::Scheduler::start(journal, leases, config).await.unwrap();
+    let alone = alone.client(name.role, name.agent().unwrap(), name.session.clone());
+    assert_eq!(scripted(&cluster).await, scripted(&alone).await);
+}
+
+/// Steers a Task by hand, and answers its log without what no two logs share.
+async fn scripted(port: &impl tenure_ports::ClientPort) -> Vec<serde_json::Value> {
+    let mut create = input("t1", &["a", "b"]);
+    create.dispatch = Some(tenure_core::status::Policy::Manual);
+    create.completion = Some(tenure_core::status::Policy::Manual);
+    let around = |id: &str| tenure_ports::client::Around::new(id.parse().unwrap());
+    port.create(around("c1"), create).await.unwrap();
+    let id = "t1".parse().unwrap();
+    let commands = [
+        json!({"operation": "task_update", "input": {"operations": [
+            {"op": "add_step", "step": {"step_id": "c", "title": "c", "summary": "",
+             "depends_on_step_ids": ["a"]}},
+            {"op": "cancel_step", "step_id": "b"}]}}),
+        json!({"operation": "block_task", "input": {"reason": {"message": "a question"}}}),
+        json!({"operation": "reopen_task", "input": {}}),
+        json!({"operation": "dispatch_worker", "input": {"worker_pool_id": "default",
+               "allowed_step_ids": ["a"]}}),
+        json!({"operation": "task_cancel", "input": {"reason": {"message": "enough"}}}),
+    ];
+    for (at, command) in commands.into_iter().enumerate() {
+        let command: Command = serde_json::from_value(command).unwrap();
+        port.command(&id, around(&format!("c{}", at + 2)), command).await.unwrap();
+    }
+    let page = port.log(&id, 0).await.unwrap();
+    let mut lines = Vec::new();
+    for commit in &page.commits {
+        tenure_wire::stored::encode(commit, port.session(), &id, &mut lines).unwrap();
+    }
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| shared(serde_json::from_slice(line).unwrap())).collect()
+}
+
+/// An event without ids, times, epoch and checksum.
+fn shared(value: serde_json::Value) -> serde_json::Value {
+    const OWN: &[&str] = &["commit_id", "event_id", "epoch", "crc", "run_id", "attempt_id"];
+    match value {
+        serde_json::Value::Object(map) => {
+            let is_shared = |key: &String| !OWN.contains(&key.as_str()) && !key.ends_with("_at");
+            map.into_iter().filter(|(k, _)| is_shared(k)).map(|(k, v)| (k, shared(v))).collect()
+        }
+        serde_json::Value::Array(all) => all.into_iter().map(shared).collect(),
+        other => other,
+    }
+}

@@ -151,6 +151,9 @@ pub(crate) struct State<J, L> {
     offered: Vec<PoolId>,
     /// Workers of open Attempts, to tell them what they must know.
     holders: HashMap<AttemptId, Arc<Worker>>,
+    /// Open Attempts that their workers were told of once more: that one did not hear of it says
+    /// nothing of whether he is at work.
+    told_again: Vec<AttemptId>,
     /// Answers that wait for the Task or a Run to end.
     late: Vec<(Wait, Held)>,
     watchers: Vec<oneshot::Sender<()>>,
@@ -232,7 +235,12 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         match msg {
             Msg::Ask(ask) => state.gather(&myself, Waiting::Ask(ask)),
             Msg::Credits(credits) => state.gather(&myself, Waiting::Credits(credits)),
-            Msg::Expired(attempts, why) => state.gather(&myself, Waiting::Expired(attempts, why)),
+            Msg::Expired(mut attempts, why) => {
+                attempts.retain(|id| why != LeaseEnd::Released || !state.told_again.contains(id));
+                if !attempts.is_empty() {
+                    state.gather(&myself, Waiting::Expired(attempts, why));
+                }
+            }
             Msg::Flush => {
                 state.flush_is_due = false;
                 state.flush(&myself);
@@ -292,6 +300,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             flight: None,
             offered: Vec::new(),
             holders: HashMap::new(),
+            told_again: Vec::new(),
             late: Vec::new(),
             watchers: Vec::new(),
             told: Vec::new(),

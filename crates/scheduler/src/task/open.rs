@@ -71,6 +71,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 pool.charge(&worker.id);
             }
             let _ = worker.inbox.send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
+            self.told_again.push(attempt.attempt_id);
             self.holders.insert(attempt.attempt_id, worker);
         }
     }

@@ -384,13 +384,11 @@ impl<P: WorkerPort> Shared<P> {
                 let _ = self.until_recorded(held, room, ended).await; // Then it is over.
             }
         }
-        let lost = self.open.lock().remove(&held.attempt_id).is_some_and(|open| open.lost);
-        if lost {
-            self.past.lock().note(held.attempt_id);
-        }
+        // Whatever became of it: a grant that was sent again may still be on its way.
+        self.give_up(held.attempt_id);
     }
 
-    /// Is done with an Attempt of which nothing was said.
+    /// Is done with an Attempt, which does not begin again.
     fn give_up(&self, attempt: AttemptId) {
         self.past.lock().note(attempt);
         self.open.lock().remove(&attempt);
