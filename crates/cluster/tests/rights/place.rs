@@ -49,7 +49,7 @@ const USERS: [Known; 6] = [
         variable: "TENURE_INTAKE_PASSWORD",
         inbox: "_INBOX.none",
         may_say: "tenure.v1.event.main.marker",
-        may_hear: "tenure.v1.node.two.marker",
+        may_hear: "tenure.v1.observer.main.marker",
     },
     Known {
         name: "worker-1",
