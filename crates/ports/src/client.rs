@@ -76,7 +76,8 @@ impl Changed {
     }
 }
 
-fn end_of(body: &Body) -> Option<TaskStatus> {
+/// The terminal status that an event brings.
+pub(crate) fn end_of(body: &Body) -> Option<TaskStatus> {
     match body {
         Body::TaskCompleted(_) => Some(TaskStatus::Completed),
         Body::TaskFailed(_) => Some(TaskStatus::Failed),

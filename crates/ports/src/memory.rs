@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
-use tenure_core::status::TaskStatus;
 
+use crate::client::end_of;
 use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
 
 /// A [`Journal`] in memory. Clones share the logs, so a test can start a second scheduler on what
@@ -45,15 +45,6 @@ impl Log {
             }
         }
         self.commits.extend(commits);
-    }
-}
-
-fn end_of(body: &Body) -> Option<TaskStatus> {
-    match body {
-        Body::TaskCompleted(_) => Some(TaskStatus::Completed),
-        Body::TaskFailed(_) => Some(TaskStatus::Failed),
-        Body::TaskCancelled(_) => Some(TaskStatus::Cancelled),
-        _ => None,
     }
 }
 
