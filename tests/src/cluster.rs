@@ -53,12 +53,15 @@ pub struct Plan {
     pub lease_ms: u64,
     /// Bytes that each stream of the log may take.
     pub max_bytes: Option<u64>,
+    /// Whether there are three servers of NATS, each with all streams.
+    pub is_replicated: bool,
 }
 
 impl Default for Plan {
     fn default() -> Self {
         let (schedulers, workers, concurrency, partitions) = (2, 2, 4, 4);
-        Self { schedulers, workers, concurrency, partitions, lease_ms: 3_000, max_bytes: None }
+        let (lease_ms, max_bytes, is_replicated) = (3_000, None, false);
+        Self { schedulers, workers, concurrency, partitions, lease_ms, max_bytes, is_replicated }
     }
 }
 
@@ -67,8 +70,10 @@ impl Default for Plan {
 pub struct Cluster {
     /// How it was made.
     pub plan: Plan,
-    /// NATS.
+    /// NATS; the first server of it.
     pub nats: Server,
+    /// The others.
+    pub replicas: Vec<Server>,
     /// Redis.
     pub redis: Server,
     /// Scheduler nodes.
@@ -103,12 +108,18 @@ impl Cluster {
     /// Something does not start.
     pub fn start(plan: Plan) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let nats = Server::nats(dir.path())?;
+        let mut servers = match plan.is_replicated {
+            true => Server::nats_of_three(dir.path())?,
+            false => vec![Server::nats(dir.path())?],
+        };
+        let replicas = servers.split_off(1);
+        let nats = servers.remove(0);
         let redis = Server::redis(dir.path())?;
-        let members = Members::watch(&url(nats.port))?;
+        let members = Members::watch(&url_of(&nats, &replicas))?;
         let (schedulers, workers) = (Vec::new(), Vec::new());
         let records = Arc::new(Records::default());
-        let mut cluster = Self { plan, nats, redis, schedulers, workers, records, members, dir };
+        let mut cluster =
+            Self { plan, nats, replicas, redis, schedulers, workers, records, members, dir };
         for _ in 0..cluster.plan.schedulers {
             cluster.add_scheduler()?;
         }
@@ -124,7 +135,7 @@ impl Cluster {
 
     /// Where NATS is.
     pub fn url(&self) -> String {
-        url(self.nats.port)
+        url_of(&self.nats, &self.replicas)
     }
 
     /// The directory of everything here.
@@ -154,6 +165,9 @@ impl Cluster {
         command.args(["--redis", &format!("redis://127.0.0.1:{}", self.redis.port)]);
         command.args(["--partitions", &self.plan.partitions.to_string()]);
         command.args(["--lease-ms", &self.plan.lease_ms.to_string()]);
+        if self.plan.is_replicated {
+            command.args(["--replicas", "3"]);
+        }
         if let Some(bytes) = self.plan.max_bytes {
             command.args(["--max-bytes", &bytes.to_string()]);
         }
@@ -231,11 +245,17 @@ impl Cluster {
     /// Prints what every process said last.
     #[allow(clippy::print_stdout)]
     pub fn print_tails(&self) {
-        let servers = [&self.nats.process, &self.redis.process];
-        for process in servers.into_iter().chain(&self.schedulers).chain(&self.workers) {
+        let servers = [&self.nats, &self.redis].into_iter().chain(&self.replicas);
+        let servers = servers.map(|server| &server.process);
+        for process in servers.chain(&self.schedulers).chain(&self.workers) {
             println!("{}", process.tail());
         }
     }
+}
+
+fn url_of(nats: &Server, replicas: &[Server]) -> String {
+    let all: Vec<_> = [nats].into_iter().chain(replicas).map(|one| url(one.port)).collect();
+    all.join(",")
 }
 
 /// The address of NATS, or of a way to it.

@@ -20,7 +20,7 @@ use clap::Parser;
 use serde_json::json;
 
 use self::processes::Cluster;
-use self::workload::{Load, Workload};
+use self::workload::{Load, Measured, Workload};
 
 /// As in the binary that is measured.
 #[global_allocator]
@@ -58,7 +58,7 @@ struct Args {
 /// What a repetition gave.
 #[derive(Debug, Default, Clone)]
 struct Figure {
-    value: f64,
+    measured: Measured,
     /// Microseconds of processor per Step, by kind of process.
     cpu: BTreeMap<String, f64>,
 }
@@ -77,16 +77,16 @@ fn main() -> Result<()> {
             load.warm_up().await?;
             for (at, workload) in all.iter().enumerate() {
                 let before = cluster.cpu()?;
-                let value = load.run(*workload).await?;
+                let measured = load.run(*workload).await?;
                 let after = cluster.cpu()?;
                 let per_step = |(kind, ms): (String, f64)| {
                     let spent = ms - before.get(&kind).copied().unwrap_or_default();
                     (kind, spent * 1e3 / workload.steps())
                 };
                 let cpu = after.into_iter().map(per_step).collect();
-                figures.entry(at).or_default().push(Figure { value, cpu });
+                figures.entry(at).or_default().push(Figure { measured, cpu });
             }
-            anyhow::Ok(())
+            load.leave().await
         })?;
     }
     for (at, workload) in all.iter().enumerate() {
@@ -102,7 +102,9 @@ fn median(mut values: Vec<f64>) -> (f64, f64, f64) {
 }
 
 fn report(args: &Args, workload: Workload, figures: Vec<Figure>) {
-    let (min, mid, max) = median(figures.iter().map(|figure| figure.value).collect());
+    let (min, mid, max) = median(figures.iter().map(|figure| figure.measured.value).collect());
+    let p99: Vec<f64> = figures.iter().filter_map(|figure| figure.measured.p99).collect();
+    let p99 = (!p99.is_empty()).then(|| median(p99).1);
     let kinds: Vec<String> =
         figures.first().map(|f| f.cpu.keys().cloned().collect()).unwrap_or_default();
     let cpu: BTreeMap<String, f64> = kinds
@@ -120,15 +122,16 @@ fn report(args: &Args, workload: Workload, figures: Vec<Figure>) {
         println!(
             "{}",
             json!({"workload": name, "unit": unit, "min": min, "median": mid, "max": max,
-                   "must": must, "goal": goal, "cpu_us_per_step": cpu, "cpu_us": total})
+                   "p99": p99, "must": must, "goal": goal, "cpu_us_per_step": cpu, "cpu_us": total})
         );
         return;
     }
     let parts: Vec<String> = cpu.iter().map(|(kind, us)| format!("{kind} {us:.1}")).collect();
     println!(
         "{:<8} {min:>10.2} {mid:>10.2} {max:>10.2} {unit:<9} must {must:<9} goal {goal:<7} \
-         cpu {total:>6.1} us/step ({})",
+         cpu {total:>6.1} us/step ({}){}",
         workload.name(),
-        parts.join(", ")
+        parts.join(", "),
+        p99.map_or_else(String::new, |p99| format!(" p99 {p99:.2}"))
     );
 }

@@ -2,21 +2,24 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{CommandId, TaskId};
+use tenure_core::id::{CommandId, PoolId, TaskId};
 use tenure_core::status::{Role, TaskStatus};
 use tenure_ports::ClientPort as _;
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{Connection, NatsClient, Settings};
-use tenure_wire::bus::subject::{ClientName, Token, inbox};
+use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
 use super::dags;
@@ -38,7 +41,7 @@ pub(crate) enum Workload {
     Graphs,
     /// A lone Task of one Step, submit to complete, one after another.
     Lone,
-    /// The same after a pause each time: the workers are idle.
+    /// From submit to the start of the handler, after a pause each time: everybody is idle.
     Idle,
     /// A chain of 1,000 Steps.
     Chain,
@@ -83,9 +86,24 @@ impl Workload {
     }
 }
 
+/// The pool of the worker in this process.
+const TIMED: &str = "timed";
+
+/// What a repetition of a workload gave.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Measured {
+    /// In the workload's unit.
+    pub(crate) value: f64,
+    /// The 99th percentile, where the value is a median.
+    pub(crate) p99: Option<f64>,
+}
+
 /// An orchestrator that makes Tasks and is told of their ends.
 pub(crate) struct Load {
     client: Client<NatsClient>,
+    /// A worker in this process, whose handler says when it starts: one clock measures both ends.
+    worker: WorkerPool<NatsWorker>,
+    starts: RefCell<UnboundedReceiver<Instant>>,
     ends: Rc<RefCell<Ends>>,
     news: Rc<Notify>,
 }
@@ -103,7 +121,15 @@ impl Load {
         let name = ClientName { role, session, principal };
         let client = Client::new(NatsClient::join(connection, &name).await?);
         let (ends, news): (Rc<RefCell<Ends>>, Rc<Notify>) = Default::default();
-        Ok(Self { client, ends, news })
+        let (worker, starts) = timed_worker(url).await?;
+        Ok(Self { client, worker, starts: RefCell::new(starts), ends, news })
+    }
+
+    /// Leaves the cluster.
+    pub(crate) async fn leave(self) -> Result<()> {
+        self.worker.drain().await;
+        self.worker.port().leave_pool().await?;
+        Ok(())
     }
 
     /// Runs something while the ends of Tasks are heard.
@@ -156,28 +182,28 @@ impl Load {
         .await
     }
 
-    pub(crate) async fn run(&self, workload: Workload) -> Result<f64> {
+    pub(crate) async fn run(&self, workload: Workload) -> Result<Measured> {
         self.hearing(async {
             match workload {
                 Workload::Flat => {
                     let took = self.all(vec![dags::flat("flat", 20_000)?]).await?;
-                    Ok(workload.steps() / took)
+                    Ok(of(workload.steps() / took))
                 }
                 Workload::Tasks => {
                     let inputs: Result<Vec<_>> =
                         (0..20_000).map(|i| dags::flat(&format!("t{i}"), 1)).collect();
-                    Ok(workload.steps() / self.all(inputs?).await?)
+                    Ok(of(workload.steps() / self.all(inputs?).await?))
                 }
                 Workload::Graphs => {
                     let inputs: Result<Vec<_>> =
                         (0..200).map(|i| dags::fan(&format!("g{i}"), 50)).collect();
-                    Ok(workload.steps() / self.all(inputs?).await?)
+                    Ok(of(workload.steps() / self.all(inputs?).await?))
                 }
-                Workload::Lone => self.lone("lone", 500, Duration::ZERO).await,
-                Workload::Idle => self.lone("idle", 100, Duration::from_millis(20)).await,
+                Workload::Lone => self.lone(500).await,
+                Workload::Idle => self.idle(100).await,
                 Workload::Chain => {
                     let took = self.all(vec![dags::chain("chain", 1_000)?]).await?;
-                    Ok(took * 1e3 / workload.steps())
+                    Ok(of(took * 1e3 / workload.steps()))
                 }
             }
         })
@@ -202,21 +228,68 @@ impl Load {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// One Task after another, each after a pause; the median in milliseconds.
-    async fn lone(&self, name: &str, count: usize, pause: Duration) -> Result<f64> {
+    /// One Task after another, submit to end, in milliseconds.
+    async fn lone(&self, count: usize) -> Result<Measured> {
         let mut times = Vec::new();
         for i in 0..count {
-            tokio::time::sleep(pause).await;
-            let input = dags::flat(&format!("{name}{i}"), 1)?;
+            let input = dags::flat(&format!("lone{i}"), 1)?;
             let before = self.ends.borrow().0.len();
             let begun = Instant::now();
             let (created, ended) =
                 futures::future::join(self.create(input), self.ended(before, 1)).await;
             created?;
             ended?;
-            times.push(begun.elapsed().as_secs_f64() * 1e3);
+            times.push(begun.elapsed());
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(median(times))
     }
+
+    /// One Task after another, each after a pause, submit to the start of its handler.
+    async fn idle(&self, count: usize) -> Result<Measured> {
+        let mut times = Vec::new();
+        for i in 0..count {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let mut input = dags::flat(&format!("idle{i}"), 1)?;
+            for step in &mut input.steps {
+                step.worker_pool_id = Some(PoolId::new(TIMED)?);
+            }
+            let before = self.ends.borrow().0.len();
+            let begun = Instant::now();
+            let mut starts = self.starts.borrow_mut();
+            let (created, started, ended) =
+                futures::future::join3(self.create(input), starts.recv(), self.ended(before, 1))
+                    .await;
+            created?;
+            ended?;
+            times.push(started.context("the worker has gone")? - begun);
+        }
+        Ok(median(times))
+    }
+}
+
+fn of(value: f64) -> Measured {
+    Measured { value, p99: None }
+}
+
+/// In milliseconds.
+fn median(mut times: Vec<Duration>) -> Measured {
+    times.sort();
+    let at = |place: usize| times[place.min(times.len() - 1)].as_secs_f64() * 1e3;
+    Measured { value: at(times.len() / 2), p99: Some(at(times.len() * 99 / 100)) }
+}
+
+/// A worker of a pool of its own, and when its handler started.
+async fn timed_worker(url: &str) -> Result<(WorkerPool<NatsWorker>, UnboundedReceiver<Instant>)> {
+    let (start, starts) = unbounded_channel();
+    let handlers = Handlers::new().on("noop", move |_| {
+        let _ = start.send(Instant::now()); // Nobody may be measuring.
+        async { Ok(()) }
+    })?;
+    let (principal, boot) = (Token::new("timed")?, Token::new("b1")?);
+    let name = WorkerName { pool: PoolId::new(TIMED)?, principal, boot };
+    let connection = Connection::open(&Settings::new(url), name.inbox()).await?;
+    let names = handlers.names().cloned().collect();
+    let (port, deliveries) = NatsWorker::join(connection, &name, Some(names)).await?;
+    let options = Options::new(NonZeroUsize::MIN);
+    Ok((WorkerPool::start(port, deliveries, handlers, options), starts))
 }

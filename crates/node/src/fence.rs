@@ -23,7 +23,7 @@ impl Fence {
         if self.keeper.is_certain() {
             return true;
         }
-        match self.journal.confirm(partition).await {
+        match Box::pin(self.journal.confirm(partition)).await {
             Ok(holds) => holds,
             Err(error) => {
                 tracing::debug!(partition, error, "nobody says who owns a partition");

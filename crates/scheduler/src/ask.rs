@@ -8,6 +8,7 @@ use tenure_core::command::{Caller, Wait};
 use tenure_core::id::{AttemptId, CommandId, Digest, RunId};
 use tenure_core::status::TaskStatus;
 use tenure_core::task::Made;
+use tenure_core::view::WriteSummary;
 use tenure_core::{Command, Rejection, Reply, Task};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
@@ -33,11 +34,13 @@ impl Envelope {
 }
 
 /// The answer to a write, given once it is durable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Its events, the version after them, the Steps it changed: what a summary is made of
-    /// ([`Scheduler::summary`](crate::Scheduler::summary)).
+    /// Its events, the version after them, the Steps it changed.
     pub reply: Reply,
+    /// The same as its caller may see it, with leases as they are when it is answered (CTRL-04); none
+    /// for what workers report.
+    pub summary: Option<Box<WriteSummary>>,
     /// The Run it made.
     pub run_id: Option<RunId>,
     /// The Attempt it made.
@@ -60,6 +63,7 @@ impl Answer {
         };
         Self {
             reply,
+            summary: None,
             run_id,
             attempt_id,
             status: task.head().status,
@@ -83,6 +87,8 @@ pub(crate) struct Ask {
     pub(crate) envelope: Envelope,
     pub(crate) digest: Option<Digest>,
     pub(crate) reply_to: ReplyTo,
+    /// Whether the answer is to come with a summary.
+    pub(crate) summarised: bool,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -98,5 +104,7 @@ pub(crate) struct Held {
     pub(crate) result: Result<Answer, Rejection>,
     pub(crate) waits: Option<Wait>,
     pub(crate) reply_to: ReplyTo,
+    /// For whom the answer is summarised, if it is.
+    pub(crate) summary_for: Option<Caller>,
     pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }

@@ -20,7 +20,7 @@ use tenure_ports::{Journal, Leases};
 use tokio::sync::mpsc;
 
 use crate::ask::Envelope;
-use crate::handle::Scheduler;
+use crate::handle::{Scheduler, ambiguous};
 use crate::task::open::unreadable;
 
 /// Events of a page of a log: what a reader holds in memory at a time.
@@ -85,9 +85,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     }
 
     async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
-        let key = self.key(input.task_id()?);
         let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
-        self.scheduler.summary(&key, self.caller.clone(), &made).await
+        made.summary.map(|summary| *summary).ok_or_else(ambiguous)
     }
 
     async fn command(
@@ -97,8 +96,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
         let key = self.key(task);
-        let answer = self.scheduler.command(&key, self.envelope(around), command).await?;
-        self.scheduler.summary(&key, self.caller.clone(), &answer).await
+        let done = self.scheduler.command(&key, self.envelope(around), command).await?;
+        done.summary.map(|summary| *summary).ok_or_else(ambiguous)
     }
 
     async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {

@@ -9,8 +9,7 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::Policy;
-use tenure_core::view::{Known, WriteSummary, write_summary};
-use tenure_core::{Caller, Code, Command, Rejection, Task};
+use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
@@ -168,7 +167,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         };
         let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded())?;
         let (reply_to, answer) = oneshot::channel();
-        let ask = Ask { what, envelope, digest, reply_to, permit: Some(permit) };
+        let summarised = lane == Lane::Commands;
+        let ask = Ask { what, envelope, digest, reply_to, summarised, permit: Some(permit) };
         self.cast(key, begin, Msg::Ask(Box::new(ask)))?;
         Ok(answer)
     }
@@ -204,25 +204,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         });
         self.cast(key, Begin::Open, Msg::Read(reader))?;
         answer.await.map_err(|_| stopped("the task"))?
-    }
-
-    /// The answer to a write as its caller may see it: the Task in short, the Steps it changed, its
-    /// events, with leases as they are now (CTRL-04).
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn summary(
-        &self,
-        key: &TaskKey,
-        caller: Caller,
-        answer: &Answer,
-    ) -> Result<WriteSummary, Rejection> {
-        let (reply, now, node) = (answer.reply.clone(), self.now(), Arc::clone(&self.node));
-        let look = move |task: &Task| {
-            let known = |attempt| node.lease(attempt, now);
-            write_summary(&task.durable(), &caller, &reply, &Known::new(now, &known))
-        };
-        self.read(key, look).await
     }
 
     /// A worker asks under a Run: it keeps it, or takes one that nobody has (5.4 `take_run`).

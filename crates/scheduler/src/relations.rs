@@ -47,7 +47,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         parent: Option<&TaskId>,
     ) -> Result<Option<Parent>, Rejection> {
         let Some(parent) = parent else { return Ok(None) };
-        found(self.look(&key(&child.session_id, parent), Parent::of).await)
+        found(Box::pin(self.look(&key(&child.session_id, parent), Parent::of)).await)
     }
 
     /// Refuses a command that refers to what is not there.
@@ -57,7 +57,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         command: &Command,
     ) -> Result<(), Rejection> {
         if let Command::LinkTasks(link) = command {
-            self.check_link(of, link).await?;
+            Box::pin(self.check_link(of, link)).await?;
         }
         self.check_artifacts(&of.session_id, command.foreign_artifacts(&of.task_id)).await
     }
@@ -70,7 +70,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<(), Rejection> {
         for (task, artifact) in artifacts {
             let (key, id) = (key(session, &task), artifact.clone());
-            let has = self.look(&key, move |task| task.durable().artifact(&id).is_some()).await;
+            let look = self.look(&key, move |task| task.durable().artifact(&id).is_some());
+            let has = Box::pin(look).await;
             // RECOVER-04: of a Task that cannot be read nothing is known to exist.
             if found(has.or_else(damaged_has_none))? != Some(true) {
                 return Err(unknown_artifact(&Ref::new(format!("{task}/{artifact}"))?));

@@ -1,5 +1,6 @@
 //! NATS and Redis, as a cluster needs them.
 
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,12 +21,14 @@ pub struct Server {
     pub process: Process,
     /// Where it listens.
     pub port: u16,
+    /// Where it says whether it is well, if it does.
+    health: Option<u16>,
 }
 
 impl Server {
     fn start(name: &str, dir: &Path, port: u16, command: Command) -> Result<Self> {
         let process = Process::start(name, dir, command)?;
-        let server = Self { process, port };
+        let server = Self { process, port, health: None };
         server.answers()?;
         Ok(server)
     }
@@ -43,6 +46,31 @@ impl Server {
         let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server")?);
         command.args(["-c", "nats.conf"]);
         Self::start("nats", dir, port, command)
+    }
+
+    /// Three servers of NATS that keep copies of each other's streams.
+    ///
+    /// # Errors
+    /// As [`nats`](Self::nats).
+    pub fn nats_of_three(dir: &Path) -> Result<Vec<Self>> {
+        let routes = [(); 3].map(|()| free_port());
+        let all = routes.map(|port| format!("nats://127.0.0.1:{port}")).join(", ");
+        let mut servers = Vec::new();
+        for (at, route) in routes.iter().enumerate() {
+            let (name, port, health) = (format!("nats{at}"), free_port(), free_port());
+            let config = format!(
+                "server_name: {name}\nlisten: 127.0.0.1:{port}\nhttp: 127.0.0.1:{health}\n\
+                 jetstream {{ store_dir: \"js-{name}\", sync_interval: always }}\n\
+                 cluster {{ name: tests, listen: 127.0.0.1:{route}, routes: [{all}] }}\n"
+            );
+            std::fs::write(dir.join(format!("{name}.conf")), config)?;
+            let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server")?);
+            command.args(["-c", &format!("{name}.conf")]);
+            let process = Process::start(&name, dir, command)?;
+            servers.push(Self { process, port, health: Some(health) });
+        }
+        servers.iter().try_for_each(Self::answers)?;
+        Ok(servers)
     }
 
     /// Redis that never evicts, and forgets everything when it ends.
@@ -72,7 +100,24 @@ impl Server {
             ensure!(begun.elapsed() < START, "nobody answers\n{}", self.process.tail());
             std::thread::sleep(Duration::from_millis(10));
         }
+        while !self.is_well() {
+            ensure!(begun.elapsed() < START, "it is not well\n{}", self.process.tail());
+            std::thread::sleep(Duration::from_millis(50));
+        }
         Ok(())
+    }
+
+    /// Whether it has everything that the others have.
+    fn is_well(&self) -> bool {
+        let Some(port) = self.health else { return true };
+        let asked = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut way| {
+            way.set_read_timeout(Some(Duration::from_secs(2)))?;
+            way.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
+            let mut said = String::new();
+            way.read_to_string(&mut said)?;
+            Ok(said)
+        });
+        asked.is_ok_and(|said| said.lines().next().is_some_and(|line| line.contains(" 200 ")))
     }
 }
 

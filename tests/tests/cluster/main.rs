@@ -10,6 +10,7 @@ mod disk;
 mod network;
 mod python;
 mod redis;
+mod replicas;
 mod schedulers;
 mod stopping;
 mod whole;

@@ -50,11 +50,11 @@ fn a_worker_that_dies_right_after_redis_forgot_everything_is_noticed() -> Result
 fn steps_of_living_workers_go_on_while_redis_is_away() -> Result<()> {
     on_cluster(Plan::default(), |cluster| {
         let client = cluster.client("c")?;
-        let steps: Vec<_> = (0..6).map(|n| exec(&format!("s{n}"), &[], "sleep 14")).collect();
+        let steps: Vec<_> = (0..6).map(|n| exec(&format!("s{n}"), &[], "sleep 27")).collect();
         client.create(&task("through", &steps))?;
         wait_runs(cluster, 6)?;
-        // Less than a lease, and more than two.
-        for (number, down) in [1_500, 7_000].into_iter().enumerate() {
+        // Less than a lease, and more than six.
+        for (number, down) in [1_500, 20_000].into_iter().enumerate() {
             cluster.redis.process.kill()?;
             let id = format!("meanwhile-{number}");
             client.create(&task(&id, &[noop("a", &[])]))?;

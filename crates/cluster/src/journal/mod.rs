@@ -31,8 +31,8 @@ use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
 use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
-use tenure_wire::stored::encode;
-use tokio::sync::{mpsc, oneshot, watch};
+use tenure_wire::stored::encode_packed;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -116,6 +116,8 @@ pub struct JetStreamJournal {
     owned: Arc<Owned>,
     partitions: Mutex<Vec<Option<Arc<Partition>>>>,
     places: Vec<Place>,
+    /// Appends that may be on their way at a time.
+    turns: Arc<Semaphore>,
 }
 
 /// What outlives the owners of a partition on this node.
@@ -143,7 +145,8 @@ impl JetStreamJournal {
         let owned = Arc::new(Owned::none(settings.partitions));
         let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
         let places = (0..settings.partitions).map(|_| Place::default()).collect();
-        Ok(Self { client, context, settings, owned, partitions, places })
+        let turns = Arc::new(Semaphore::new(writer::APPENDS_AT_ONCE));
+        Ok(Self { client, context, settings, owned, partitions, places, turns })
     }
 
     /// What is owned here.
@@ -165,8 +168,19 @@ impl JetStreamJournal {
     async fn known(&self, key: &TaskKey, partition: &Partition) -> Result<Known, ReadError> {
         let among = match partition.index.read().find(key) {
             Found::Row(row) => return Ok(Known { row: Some(*row), others: Vec::new() }),
+            Found::Among(among) if among.is_empty() => return Ok(Known::default()),
             Found::Among(among) => among,
         };
+        // Boxed, as it is rare: every append's future would be as large.
+        Box::pin(self.known_among(key, partition, among)).await
+    }
+
+    async fn known_among(
+        &self,
+        key: &TaskKey,
+        partition: &Partition,
+        among: Vec<u64>,
+    ) -> Result<Known, ReadError> {
         let name = self.settings.stream(key.partition(self.settings.partitions));
         Ok(match self.frames(&partition.stream, &name).row(key, &among).await? {
             None => Known { row: None, others: among },
@@ -267,7 +281,7 @@ fn encoded(
             return Err(AppendError::Failed(message));
         }
         let start = lines.len();
-        encode(commit, &key.session_id, &key.task_id, &mut lines)
+        encode_packed(commit, &mut lines)
             .map_err(|error| AppendError::Failed(error.to_string()))?;
         heads.push(writer::Head::of(commit, lines.len() - start)?);
         last = commit.last_seq();

@@ -7,8 +7,8 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use tenure_core::Commit;
 use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_wire::stored::decode_packed;
 use tenure_wire::stored::frame::{CommitHead, decode, decode_chunk};
-use tenure_wire::stored::{Assembler, decode_line};
 use tokio::time::timeout;
 
 use super::index::Newest;
@@ -160,7 +160,7 @@ impl Chain<'_> {
             before.get_or_insert((head.prev, head.first_seq.saturating_sub(1)));
             if broken.is_none() {
                 match self.decoded(at, head, lines) {
-                    Ok(commit) => commits.extend(commit),
+                    Ok(commit) => commits.push(commit),
                     Err(error) => broken = Some(error),
                 }
             }
@@ -178,29 +178,14 @@ impl Chain<'_> {
         head.session_id == self.key.session_id && head.task_id == self.key.task_id
     }
 
-    fn decoded(
-        &self,
-        at: u64,
-        head: &CommitHead,
-        lines: &[u8],
-    ) -> Result<Option<Commit>, ReadError> {
-        let (session, task) = (self.key.session_id.clone(), self.key.task_id.clone());
-        let mut assembler = Assembler::after(session, task, head.first_seq.saturating_sub(1));
-        let mut whole = None;
-        for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            let text = line.strip_suffix(b"\n").unwrap_or(line);
-            let commit = decode_line(text).and_then(|line| assembler.push(line));
-            let commit = commit.map_err(|error| self.damaged(at, error.to_string()))?;
-            if whole.is_some() {
-                return Err(self.damaged(at, "a commit has lines of another".into()));
-            }
-            whole = commit;
-        }
-        if assembler.last_seq() != head.last_seq {
-            let message = format!("a commit does not end with event {}", head.last_seq);
+    fn decoded(&self, at: u64, head: &CommitHead, line: &[u8]) -> Result<Commit, ReadError> {
+        let commit = decode_packed(line.strip_suffix(b"\n").unwrap_or(line));
+        let commit = commit.map_err(|error| self.damaged(at, error.to_string()))?;
+        if (commit.first_seq, commit.last_seq()) != (head.first_seq, head.last_seq) {
+            let message = format!("it is no commit from {} to {}", head.first_seq, head.last_seq);
             return Err(self.damaged(at, message));
         }
-        Ok(whole)
+        Ok(commit)
     }
 
     fn damaged(&self, at: u64, message: String) -> ReadError {

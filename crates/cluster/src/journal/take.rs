@@ -90,6 +90,7 @@ impl JetStreamJournal {
             partition,
             acknowledged: Arc::clone(&place.acknowledged),
             checkpoints: Arc::clone(&checkpoints),
+            turns: Arc::clone(&self.turns),
         };
         let mut partitions = self.partitions.lock();
         if !is_wanted() {

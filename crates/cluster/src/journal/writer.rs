@@ -1,8 +1,10 @@
 //! The writer of a partition: commits that wait become one frame, one append is in flight.
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -12,7 +14,8 @@ use tenure_core::id::{Millis, WalName};
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use super::checkpoint::Checkpoints;
 use super::index::{Index, Known, Newest};
@@ -21,6 +24,13 @@ use crate::owned::Owned;
 
 /// Commits of a frame.
 const COMMITS_MAX: usize = 1_000;
+
+/// Appends of a node that are on their way at a time. Where many partitions have something to write,
+/// the others gather more meanwhile: half the appends, each twice as long, cost nearly half.
+pub(super) const APPENDS_AT_ONCE: usize = 3;
+
+/// An append that takes longer than this holds up nobody.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// What a frame will say of a commit, as far as the one who made it knows.
 #[derive(Debug)]
@@ -118,6 +128,8 @@ pub(super) struct Writing {
     /// The last message that was ever acknowledged to this node.
     pub(super) acknowledged: Arc<AtomicU64>,
     pub(super) checkpoints: Arc<Checkpoints>,
+    /// Of all writers of the node.
+    pub(super) turns: Arc<Semaphore>,
 }
 
 /// What goes into one append.
@@ -153,6 +165,7 @@ impl Writing {
                     None => return,
                 }
             }
+            let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
             while let Ok(request) = requests.try_recv() {
                 waiting.push_back(request);
             }
@@ -160,7 +173,7 @@ impl Writing {
             if gathered.replies.is_empty() {
                 continue;
             }
-            if let Err(stopped) = self.append(gathered).await {
+            if let Err(stopped) = in_turn(turn, self.append(gathered)).await {
                 tracing::error!(stream = %self.name, %stopped, "the partition is not written any more");
                 self.owned.lose(self.partition, self.epoch);
                 requests.close();
@@ -264,6 +277,16 @@ impl Writing {
     }
 }
 
+/// Appends while others wait for their turn, unless it takes too long.
+async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, append: impl Future<Output = T>) -> T {
+    let mut append = pin!(append);
+    if let Ok(done) = timeout(SLOW, append.as_mut()).await {
+        return done;
+    }
+    drop(turn);
+    append.await
+}
+
 impl Gathered {
     fn add(&mut self, request: Request, prev: u64) {
         let Request { key, heads, lines, reply, .. } = request;
@@ -306,5 +329,24 @@ fn answer_all(
 ) {
     for reply in replies {
         let _ = reply.send(Err(error())); // Whoever asked may have gone.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slow_append_gives_its_turn_to_others() {
+        let turns = Arc::new(Semaphore::new(1));
+        let turn = Arc::clone(&turns).acquire_owned().await.ok();
+        let (ends, end) = oneshot::channel::<u32>();
+        let slow = tokio::spawn(in_turn(turn, end));
+        let other = Arc::clone(&turns).acquire_owned().await.ok();
+        assert!(!slow.is_finished(), "it goes on, and is waited for");
+        assert_eq!(in_turn(other, async { turns.available_permits() }).await, 0);
+        assert_eq!(turns.available_permits(), 1);
+        ends.send(7).unwrap();
+        assert_eq!(slow.await.unwrap(), Ok(7));
     }
 }

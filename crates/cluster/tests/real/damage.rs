@@ -11,7 +11,7 @@ use tenure_core::Commit;
 use tenure_ports::Journal;
 use tenure_ports::conformance::History;
 use tenure_ports::journal::ReadError;
-use tenure_wire::stored::encode;
+use tenure_wire::stored::encode_packed;
 use tenure_wire::stored::frame::{CommitHead, Header, encode_header};
 
 use crate::journal::{connect, create, owner, settings};
@@ -20,7 +20,7 @@ use crate::servers::nats;
 /// A frame with one commit, and where its header begins.
 fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
     let mut lines = Vec::new();
-    encode(commit, &history.key.session_id, &history.key.task_id, &mut lines).unwrap();
+    encode_packed(commit, &mut lines).unwrap();
     let head = CommitHead {
         session_id: history.key.session_id.clone(),
         task_id: history.key.task_id.clone(),

@@ -254,7 +254,7 @@ async fn damage_is_of_one_task() {
     let after = bad.last_seq();
     let next = bad.work(1);
     let mut lines = Vec::new();
-    tenure_wire::stored::encode(&next, &bad.key.session_id, &bad.key.task_id, &mut lines).unwrap();
+    tenure_wire::stored::encode_packed(&next, &mut lines).unwrap();
     lines[40] ^= 1;
     let head = tenure_wire::stored::frame::CommitHead {
         session_id: bad.key.session_id.clone(),

@@ -76,6 +76,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Whatever is asked is boxed: the future of every request would be as large as the largest.
     async fn run(self, request: Request) {
         let Request { head, ask } = request;
         match ask {
@@ -83,7 +84,7 @@ impl Call<'_> {
                 let task = input.task_id().cloned();
                 let asked = task.and_then(|task| self.placed(&task)).and_then(|()| around(head));
                 let made = match asked {
-                    Ok(around) => self.link.create(around, *input).await,
+                    Ok(around) => Box::pin(self.link.create(around, *input)).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(made.is_ok(), made).await;
@@ -91,39 +92,41 @@ impl Call<'_> {
             Ask::Command(command) => {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
                 let done = match asked {
-                    Ok((task, around)) => self.link.command(&task, around, *command).await,
+                    Ok((task, around)) => {
+                        Box::pin(self.link.command(&task, around, *command)).await
+                    }
                     Err(refused) => Err(refused),
                 };
                 self.answer(done.is_ok(), done).await;
             }
             Ask::Get => {
                 let view = match self.task(&head) {
-                    Ok(task) => self.link.get(&task).await,
+                    Ok(task) => Box::pin(self.link.get(&task)).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, view).await;
             }
             Ask::Query(input) => {
                 let page = match self.task(&head) {
-                    Ok(task) => self.link.query(&task, input).await,
+                    Ok(task) => Box::pin(self.link.query(&task, input)).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, page).await;
             }
             Ask::ReadLog(which) => {
                 let page = match self.task(&head) {
-                    Ok(task) => self.log(&task, which).await,
+                    Ok(task) => Box::pin(self.log(&task, which)).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, page).await;
             }
             Ask::Leases(which) => {
                 let session = self.link.session().clone();
-                let leases = self.gate.leases(&session, self.partition, which).await;
+                let leases = Box::pin(self.gate.leases(&session, self.partition, which)).await;
                 self.answer(false, leases).await;
             }
             Ask::List(which) => {
-                let entries = self.list(which).await;
+                let entries = Box::pin(self.list(which)).await;
                 self.answer(false, entries).await;
             }
         }

@@ -113,7 +113,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     fn decide_ask(&mut self, flight: &mut Flight, ask: Ask) {
-        let Ask { what, envelope, digest, reply_to, permit } = ask;
+        let Ask { what, envelope, digest, reply_to, summarised, permit } = ask;
         let cx = Cx {
             caller: &envelope.caller,
             stamp: self.node.clock.stamp(),
@@ -145,10 +145,11 @@ impl<J: Journal, L: Leases> State<J, L> {
         flight.claimed.extend(result.as_ref().ok().and_then(|answer| answer.attempt_id));
         if flight.creates && flight.creation.is_none() {
             // The id may turn out to exist: then this is asked again of the Task that has it.
-            let ask = Ask { what, envelope, digest, reply_to, permit };
-            flight.creation = Some((ask, result));
+            let ask = Ask { what, envelope, digest, reply_to, summarised, permit };
+            flight.creation = Some(Box::new((ask, result)));
         } else {
-            flight.answers.push(Held { result, waits, reply_to, _permit: permit });
+            let summary_for = summarised.then_some(envelope.caller);
+            flight.answers.push(Held { result, waits, reply_to, summary_for, _permit: permit });
         }
     }
 
@@ -343,7 +344,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// A rejection that is no answer of the domain.
     pub(super) fn refuse_all(&self, mut flight: Flight, rejection: &Rejection) {
-        let creation = flight.creation.take().map(|(ask, _)| ask.reply_to);
+        let creation = flight.creation.take().map(|creation| creation.0.reply_to);
         let answers = std::mem::take(&mut flight.answers);
         for reply_to in creation.into_iter().chain(answers.into_iter().map(|h| h.reply_to)) {
             let _ = reply_to.send(Err(rejection.clone()));

@@ -180,7 +180,7 @@ pub(crate) struct State<J, L> {
 pub(crate) struct Flight {
     creates: bool,
     /// The create itself, to be answered when it is durable, or asked again.
-    creation: Option<(Ask, Result<Answer, Rejection>)>,
+    creation: Option<Box<(Ask, Result<Answer, Rejection>)>>,
     commits: Vec<Arc<Commit>>,
     answers: Vec<Held>,
     /// Attempts made for workers that asked for work.
@@ -217,7 +217,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
     ) -> Result<State<J, L>, ActorProcessingErr> {
         let mut state = State::new(args.key, args.node);
         if matches!(args.begin, Begin::Open) {
-            state.open(&myself).await;
+            Box::pin(state.open(&myself)).await;
         }
         Ok(state)
     }

@@ -9,8 +9,8 @@ use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::status::EndReason;
 use tenure_core::table::Pos;
-use tenure_core::view::claim_result;
-use tenure_core::{Code, Rejection};
+use tenure_core::view::{Known, claim_result, write_summary};
+use tenure_core::{Caller, Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
 use tenure_ports::{Journal, Leases};
@@ -124,8 +124,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.watch_parent(myself);
         }
         self.end_attempts(&flight);
-        if let Some((ask, result)) = flight.creation {
-            let _ = ask.reply_to.send(self.as_of_now(result)); // As below.
+        if let Some((ask, result)) = flight.creation.map(|creation| *creation) {
+            let summary_for = ask.summarised.then_some(&ask.envelope.caller);
+            let _ = ask.reply_to.send(self.as_of_now(result, summary_for)); // As below.
         }
         for held in flight.answers {
             self.answer(held);
@@ -219,18 +220,27 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.late.push((wait, Held { _permit: None, ..held }));
             }
             _ => {
-                let result = self.as_of_now(held.result);
+                let result = self.as_of_now(held.result, held.summary_for.as_ref());
                 let _ = held.reply_to.send(result); // The caller may have gone; the change stands.
             }
         }
     }
 
-    fn as_of_now(&self, result: Result<Answer, Rejection>) -> Result<Answer, Rejection> {
+    fn as_of_now(
+        &self,
+        result: Result<Answer, Rejection>,
+        summary_for: Option<&Caller>,
+    ) -> Result<Answer, Rejection> {
         let Life::Known(task) = &self.life else { return result };
-        result.map(|answer| Answer {
-            status: task.head().status,
-            cancel_requested: task.is_closing(),
-            ..answer
+        result.map(|answer| {
+            let summary = summary_for.map(|caller| {
+                let now = self.node.clock.now();
+                let known = |attempt| self.node.lease(attempt, now);
+                let known = Known::new(now, &known);
+                Box::new(write_summary(&task.durable(), caller, &answer.reply, &known))
+            });
+            let (status, cancel_requested) = (task.head().status, task.is_closing());
+            Answer { status, cancel_requested, summary, ..answer }
         })
     }
 
@@ -288,7 +298,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// The id exists: the Task is read, and judges whether this is a repeat or a conflict.
     async fn created_before(&mut self, myself: &ActorRef<Msg>, mut flight: Flight) {
-        let again = flight.creation.take().map(|(ask, _)| ask);
+        let again = flight.creation.take().map(|creation| creation.0);
         let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
         self.refuse_all(flight, &conflict);
         self.open(myself).await;

@@ -181,7 +181,7 @@ fn is_event_id(text: &str, commit_id: CommitId, index: u32) -> bool {
     rest == Some(itoa::Buffer::new().format(index))
 }
 
-fn decode_body(event_type: &str, payload: &str) -> Result<Body, LineError> {
+pub(super) fn decode_body(event_type: &str, payload: &str) -> Result<Body, LineError> {
     if !Body::TYPES.contains(&event_type) {
         return Err(LineError::EventType(event_type.into()));
     }

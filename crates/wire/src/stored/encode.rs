@@ -200,7 +200,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Whether a JSON text nests deeper than readers go.
-fn is_too_deep(json: &[u8]) -> bool {
+pub(super) fn is_too_deep(json: &[u8]) -> bool {
     if json.len() < 2 * DEPTH_MAX {
         return false; // Too short for so many pairs of brackets: true of most payloads.
     }

@@ -7,13 +7,11 @@
 //! length            4 bytes, little endian: of the header
 //! checksum          4 bytes, little endian: CRC-32 (IEEE) of the header
 //! header            MessagePack map (see Header)
-//! body              the lines of all commits, one behind the other, as in a file
+//! body              all commits, one behind the other, each a line (see `encode_packed`)
 //! ```
 //!
-//! A commit in a frame is the same lines as in a file, so that there is one form of events, and a
-//! log copied out of a cluster is a log. The header says whose they are and what a node must know of
-//! a Task without reading its lines. Damage in a line is damage of that Task alone: the header has a
-//! checksum of its own.
+//! The header says whose the commits are and what a node must know of a Task without reading them.
+//! Damage in a commit is damage of its Task alone: header and commits have checksums of their own.
 //!
 //! A frame that is too long for one message is cut into chunks, sent as one atomic batch:
 //!

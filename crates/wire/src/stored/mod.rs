@@ -24,10 +24,12 @@ mod assemble;
 mod decode;
 mod encode;
 pub mod frame;
+mod packed;
 
 pub use assemble::Assembler;
 pub use decode::{Line, LineError, decode_line};
 pub use encode::{EncodeError, encode};
+pub use packed::{decode_packed, encode_packed};
 
 /// Longest line, in bytes without its newline. A reader holds one line at a time, so this bounds
 /// its memory; a writer refuses what no reader would take.

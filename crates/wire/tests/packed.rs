@@ -1,0 +1,150 @@
+//! A commit as one line: what is written is read, and nothing else is.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod samples;
+
+use proptest::prelude::*;
+use samples::{commit, event, full, least, session, task};
+use tenure_core::event::{Body, Commit, TaskProgress};
+use tenure_core::id::AgentId;
+use tenure_core::record::Progress;
+use tenure_wire::stored::{
+    EncodeError, LineError, decode_packed, encode, encode_packed, is_sealed, seal,
+};
+
+fn packed(commit: &Commit) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_packed(commit, &mut out).unwrap();
+    assert_eq!(out.pop(), Some(b'\n'));
+    assert!(is_sealed(&out) && !out.contains(&b'\n'));
+    out
+}
+
+/// Commits with every event type, each alone, and all together.
+fn commits() -> Vec<Commit> {
+    let all: Vec<_> = full().into_iter().chain(least()).map(event).collect();
+    let alone = all.iter().map(|event| commit(7, vec![event.clone()], true));
+    alone.chain([commit(1, all.clone(), false), commit(3, all.clone(), true)]).collect()
+}
+
+fn sealed(text: &str) -> Vec<u8> {
+    let mut line = text.as_bytes().to_vec();
+    seal(&mut line, 0);
+    line.truncate(line.len() - 1);
+    line
+}
+
+/// WAL-03, WAL-13: every commit comes back as it was; so does who acted, where that changes.
+#[test]
+fn what_is_packed_is_read() {
+    for commit in commits() {
+        assert_eq!(decode_packed(&packed(&commit)).as_ref(), Ok(&commit));
+    }
+    let mut events: Vec<_> = full().into_iter().map(event).collect();
+    events[1].run = None;
+    events[2].run = None;
+    events[3].actor = AgentId::new("another \" one").unwrap();
+    let commit = commit(1, events, true);
+    assert_eq!(decode_packed(&packed(&commit)), Ok(commit));
+}
+
+/// P02: the form in streams. A change of it is a new version of frames.
+#[test]
+fn golden_bytes_stay_readable() {
+    let golden = include_bytes!("golden/packed-v1.txt");
+    let mut written = Vec::new();
+    for commit in commits() {
+        encode_packed(&commit, &mut written).unwrap();
+    }
+    if std::env::var_os("TENURE_WRITE_GOLDEN").is_some() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/packed-v1.txt");
+        std::fs::write(file, &written).unwrap();
+        return;
+    }
+    assert!(written == golden, "the same commits are written as other bytes");
+    let lines = golden.split_inclusive(|byte| *byte == b'\n');
+    let read: Vec<_> = lines.map(|line| decode_packed(&line[..line.len() - 1]).unwrap()).collect();
+    assert_eq!(read, commits());
+}
+
+/// The same commit as lines of a log takes far more room where it has many events.
+#[test]
+fn many_events_take_little_room() {
+    let ready = Body::TYPES.iter().position(|name| *name == "task_step_ready").unwrap();
+    let ready = full().into_iter().nth(ready).unwrap();
+    let commit = commit(1, vec![event(ready); 1000], false);
+    let mut lines = Vec::new();
+    encode(&commit, &session(), &task(), &mut lines).unwrap();
+    assert!(packed(&commit).len() * 5 < lines.len(), "{} bytes", lines.len());
+}
+
+/// RECOVER-05: what is no whole commit is refused, with the reason.
+#[test]
+fn what_is_no_commit_is_refused() {
+    let whole =
+        String::from_utf8(packed(&commit(1, vec![event(least().remove(0))], true))).unwrap();
+    let (whole, _) = whole.rsplit_once(",\"crc\":").unwrap();
+    let (head, _) = whole.split_once(",\"events\":").unwrap();
+    let refusal = |text: &str| decode_packed(&sealed(text)).unwrap_err();
+    assert!(decode_packed(&sealed(whole)).is_ok());
+    let later = whole.replacen("\"schema\":1", "\"schema\":2", 1);
+    assert_eq!(refusal(&later), LineError::Schema(2));
+    let with_more = later.replacen("\"schema\":2", "\"schema\":2,\"more\":0", 1);
+    assert_eq!(refusal(&with_more), LineError::Schema(2));
+    let with_more = whole.replacen("\"schema\":1", "\"schema\":1,\"more\":0", 1);
+    assert!(matches!(refusal(&with_more), LineError::Form(_)));
+    let first = whole.replacen("\"first_seq\":1", "\"first_seq\":0", 1);
+    assert_eq!(refusal(&first), LineError::Commit("first_seq"));
+    let last = format!("\"first_seq\":{}", u64::MAX);
+    let first = whole.replacen("\"first_seq\":1", &last, 1);
+    assert_eq!(refusal(&first), LineError::Commit("first_seq"));
+    let with = |events: &str| refusal(&format!("{head},\"events\":{events}"));
+    assert_eq!(with("[]"), LineError::Commit("events"));
+    assert_eq!(with(r#"[["task_step_ready","a",{}]]"#), LineError::Commit("actor"));
+    let unknown = with(r#"[["task_exploded","a",{},"me",null]]"#);
+    assert_eq!(unknown, LineError::EventType("task_exploded".into()));
+    for short in [r#"[["task_step_ready"]]"#, r#"[["task_step_ready","a",{},"me"]]"#, "[{}]"] {
+        assert!(matches!(with(short), LineError::Form(_)), "{short}");
+    }
+    let longer = r#"[["task_step_ready","a",{},"me",null,0]]"#;
+    assert!(matches!(with(longer), LineError::Form(_)));
+    assert_eq!(decode_packed(whole.as_bytes()), Err(LineError::Crc));
+}
+
+/// What no reader of a log would take is not written, and leaves no trace.
+#[test]
+fn what_could_not_be_read_is_not_packed() {
+    let nested = |depth: usize| {
+        let value = (1..depth).fold(serde_json::json!([]), |inner, _| serde_json::json!([inner]));
+        let progress = Progress { checklist: Some(value), ..Progress::default() };
+        let report = TaskProgress { progress: Some(progress), ..TaskProgress::default() };
+        commit(1, vec![event(Body::TaskProgress(Box::new(report)))], true)
+    };
+    for depth in 100..130 {
+        let (mut line, mut out) = (Vec::new(), b"before".to_vec());
+        let is_line = encode(&nested(depth), &session(), &task(), &mut line).is_ok();
+        let taken = encode_packed(&nested(depth), &mut out);
+        assert_eq!(taken.is_ok(), is_line, "{depth}");
+        match taken {
+            Ok(()) => assert_eq!(decode_packed(&packed(&nested(depth))), Ok(nested(depth))),
+            Err(refused) => {
+                assert!(matches!(refused, EncodeError::TooDeep { wal_seq: 1 }), "{refused:?}");
+                assert_eq!(out, b"before");
+            }
+        }
+    }
+}
+
+proptest! {
+    /// No line with a changed byte is read, and no bytes bring a reader down.
+    #[test]
+    fn a_changed_byte_is_seen(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), mask in 1..=255_u8) {
+        let commits = commits();
+        let mut line = packed(&commits[which.index(commits.len())]);
+        let at = at.index(line.len());
+        line[at] ^= mask;
+        prop_assert!(decode_packed(&line).is_err());
+        let _ = decode_packed(&line[..at]);
+    }
+}
