@@ -1,26 +1,198 @@
-#!/usr/bin/env python3
-"""A worker in Python with three handlers: echo, sleep, fail."""
+"""A worker with three handlers, written from docs/protocol.md alone."""
 
-import argparse, asyncio
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import time
 
-from tenure import Failed, Worker
+import msgpack
+import nats
+
+
+class Failed(Exception):
+    """A handler raises it with a reason: {"code": …, "message": …, "retryable": …}."""
+
 
 async def echo(given):
     return given
 
+
 async def sleep(given):
     await asyncio.sleep(given["ms"] / 1000)
 
-async def fail(given):
-    raise Failed(given.get("code", "failed"), given.get("message", "as asked"), given.get("retryable"))
 
-HANDLERS = {"echo": echo, "sleep": sleep, "fail": fail}
+async def fail(given):
+    raise Failed(given)
+
+
+def unpack(message):
+    said = msgpack.unpackb(message.data) if message.data else {"v": 1}  # Empty: nobody is there.
+    if said["v"] != 1:
+        raise ValueError("this version of the protocol is not known")
+    return said
+
+
+class Worker:
+    def __init__(self, options, handlers):
+        name = f"{options.user}.{random.getrandbits(64):016x}"
+        self.root, self.inbox = f"tenure.v1.worker.{options.pool}.{name}", f"_INBOX.worker.{name}"
+        self.options, self.handlers, self.partitions = options, handlers, None
+        self.links, self.heard, self.hungry = {}, {}, {}  # By node: counts, and when it spoke.
+        self.open, self.known, self.tasks = {}, set(), set()  # Claims; ids that came; work.
+        self.now, self.beat_at, self.state_at, self.dealt = 0, 0, 0, []
+        self.leaving = asyncio.Event()
+
+    async def run(self):
+        self.nc = await nats.connect(
+            self.options.nats, user=self.options.user, password=os.getenv("TENURE_PASSWORD", ""),
+            inbox_prefix=self.inbox.encode(), max_reconnect_attempts=-1)
+        await self.nc.subscribe(f"{self.inbox}.d.*", cb=self.on_deliveries)
+        await self.nc.subscribe(f"{self.inbox}.hb.*", cb=self.on_pulses)
+        await self.nc.subscribe("tenure.v1.node.>", cb=self.on_node)
+        await self.say("hello", handlers=list(self.handlers))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.leaving.set)
+        while self.tasks or not self.leaving.is_set():
+            self.now = time.clock_gettime(time.CLOCK_BOOTTIME)  # Goes on while the machine sleeps.
+            await self.keep_alive()
+            await self.state_room()
+            await asyncio.sleep(0.02)
+            self.tasks = {task for task in self.tasks if not task.done()}
+        if self.nc.is_connected:
+            await self.say("bye")
+            await self.nc.close()
+
+    async def say(self, to, reply="", **message):
+        await self.nc.publish(f"{self.root}.{to}", msgpack.packb({"v": 1, **message}), reply=reply)
+
+    async def on_node(self, message):
+        said = unpack(message)
+        if "partitions" in said:
+            self.partitions, self.heard[said["node"]] = said["partitions"], self.now
+        if said.get("pool") == self.options.pool:
+            self.hungry[said["node"]] = self.now
+        if said["node"] not in self.links:
+            await self.say("hello", handlers=list(self.handlers))
+
+    async def on_deliveries(self, message):
+        said = unpack(message)
+        if said["link"] not in self.known:
+            self.known.add(said["link"])
+            self.links[said["node"]] = {"link": said["link"], "number": 0, "seen": 0, "got": 0}
+            await self.say("hello", handlers=list(self.handlers))  # Else nothing may come on it.
+        link, self.state_at = self.links[said["node"]], 0
+        for number, item in enumerate(said["deliveries"], said["first"]):
+            if said["link"] != link["link"] or number != link["got"] + 1:
+                continue  # Of an older link, or it came already, or one before it is missing.
+            link["got"] = number
+            link["seen"] += "grant" in item or "run" in item
+            if "grant" in item:
+                self.tasks.add(asyncio.create_task(self.attempt(item["grant"])))
+            elif "run" in item:
+                self.tasks.add(asyncio.create_task(self.report(item["run"], "decline_run")))
+            elif "drain" in item:
+                self.leaving.set()
+            else:
+                self.stop(item.get("cancel_requested") or item.get("lost"), "lost" in item)
+
+    async def state_room(self):
+        """Deals free slots to the nodes that are hungry, or else to all. Who is first changes."""
+        linked = [node for node in self.links if self.now - self.heard.get(node, 0) < 6]
+        nodes = [node for node in linked if self.now - self.hungry.get(node, 0) < 1] or linked
+        free = 0 if self.leaving.is_set() else self.options.concurrency - len(self.tasks)
+        dealt = [nodes[(int(self.now / 2) + n) % len(nodes)] for n in range(free if nodes else 0)]
+        if (dealt != self.dealt or self.now >= self.state_at) and self.nc.is_connected:
+            self.dealt, self.state_at = dealt, self.now + 2
+            for node in linked:
+                self.links[node]["number"] += 1
+                await self.say(f"node.{node}", free=dealt.count(node), **self.links[node])
+
+    async def keep_alive(self):
+        for attempt_id, claim in list(self.open.items()):
+            if self.now >= claim["fence_at"]:
+                print(f"{attempt_id}: its lease could not be renewed", flush=True)
+                self.stop(attempt_id, is_lost=True)
+        if self.open and self.now >= self.beat_at:
+            self.beat_at = self.now + min(claim["lease_ms"] for claim in self.open.values()) / 3000
+            ids = ("session_id", "task_id", "run_id", "attempt_id", "fencing_token")
+            held = [{name: claim[name] for name in ids} for claim in self.open.values()]
+            await self.say("hb", f"{self.inbox}.hb.{int(1000 * self.now)}", holdings=held)
+
+    async def on_pulses(self, message):
+        asked_at = int(message.subject.rsplit(".", 1)[1]) / 1000  # A lease counts from then.
+        for pulse in unpack(message).get("ok", {}).get("pulses", []):
+            attempt_id, lease = pulse["attempt_id"], pulse.get("lease_ms")
+            if lease is None or pulse.get("cancel_requested"):
+                self.stop(attempt_id, is_lost=lease is None)
+            if claim := self.open.get(attempt_id):
+                claim["fence_at"] = max(claim["fence_at"], asked_at + 0.9 * lease / 1000)
+
+    def stop(self, attempt_id, is_lost):
+        """Asks a handler to stop, once. Of an Attempt that is lost nothing more is said."""
+        claim = self.open.pop(attempt_id, {}) if is_lost else self.open.get(attempt_id, {})
+        if task := claim.pop("at_work", None):
+            task.cancel()
+
+    async def attempt(self, claim):
+        """Runs the handler of a claim, and reports how it ended."""
+        attempt_id, step = claim["attempt_id"], claim["step"]
+        if attempt_id in self.known:
+            return  # It came twice.
+        self.known.add(attempt_id)
+        self.open[attempt_id], self.beat_at = claim, 0
+        claim["at_work"] = asyncio.current_task()
+        claim["fence_at"] = self.now + 0.9 * claim["lease_ms"] / 3000  # Until a pulse comes.
+        try:
+            if step["handler"] not in self.handlers:
+                raise Failed({"code": "unknown_handler", "message": step["handler"]})
+            given = json.loads(step["input"]["data"]) if "input" in step else None
+            output = {"data": json.dumps(await self.handlers[step["handler"]](given))}
+            word = self.report(claim, "task_update_step", status="completed", output=output)
+        except asyncio.CancelledError:
+            word = self.report(claim, "end_run", outcome="cancelled")
+        except Exception as error:
+            reason = {"code": "unhandled_exception", "message": repr(error)[:2000]}
+            reason = error.args[0] if isinstance(error, Failed) else reason
+            word = self.report(claim, "task_update_step", status="failed", reason=reason)
+        claim.pop("at_work", None)
+        error = await word
+        if error and error["code"] not in ("stale_attempt", "task_terminal", "run_ended"):
+            reason = {"code": error["code"], "message": error["message"], "retryable": False}
+            await self.report(claim, "task_update_step", status="failed", reason=reason)
+        self.open.pop(attempt_id, None)
+
+    async def report(self, of, operation, **given):
+        """Repeats a report until it is recorded or refused. Returns the error then, if any."""
+        partition = 0xCBF29CE484222325  # FNV-1a
+        for byte in f"{of['session_id']}\0{of['task_id']}".encode():
+            partition = (partition ^ byte) * 0x100000001B3 % 2**64
+        subject = f"{self.root}.report.{(partition >> 32) % self.partitions}"
+        if operation == "task_update_step":
+            given |= {name: of[name] for name in ("attempt_id", "fencing_token")}
+            given["step_id"] = of["step"]["step_id"]
+        report = {name: of[name] for name in ("session_id", "task_id", "run_id")}
+        report["word"] = {"operation": operation, "input": given}
+        message, pause = msgpack.packb({"v": 1, "reports": [report]}), 25
+        while "attempt_id" not in of or of["attempt_id"] in self.open:  # Else it is lost.
+            try:
+                answer = unpack(await self.nc.request(subject, message, timeout=5))
+                error = answer.get("error") or answer["ok"]["results"][0].get("error")
+            except (nats.errors.Error, ValueError) as failure:
+                again = not isinstance(failure, nats.errors.MaxPayloadError)
+                error = {"code": "unavailable", "message": repr(failure), "retryable": again}
+            if not error or not error.get("retryable"):
+                return error
+            pause = error.get("details", {}).get("retry_after_ms") or min(2 * pause, 1000)
+            await asyncio.sleep(pause / 1000 * random.uniform(1, 1.2))
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nats", default="nats://127.0.0.1:4222")
     parser.add_argument("--user", default="worker-1", help="password: TENURE_PASSWORD")
     parser.add_argument("--pool", default="default")
-    parser.add_argument("--concurrency", type=int, default=4)
-    parser.add_argument("--grace", type=float, default=10, help="seconds for handlers at the end")
-    asyncio.run(Worker(parser.parse_args(), HANDLERS).run())
+    parser.add_argument("--concurrency", type=int, default=4, help="at most 1000")
+    asyncio.run(Worker(parser.parse_args(), {"echo": echo, "sleep": sleep, "fail": fail}).run())
