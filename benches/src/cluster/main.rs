@@ -6,6 +6,7 @@
 //! prints medians, with the processor time that each kind of process took per Step.
 #![allow(clippy::print_stdout)]
 
+mod crowd;
 #[path = "../dags.rs"]
 #[allow(dead_code)] // The embedded scheduler is measured with more of them.
 mod dags;
@@ -47,6 +48,9 @@ struct Args {
     /// Partitions of the cluster.
     #[arg(long, default_value_t = 8)]
     partitions: u32,
+    /// Tasks that have ended before anything is measured.
+    #[arg(long, default_value_t = 0)]
+    ended: usize,
     /// Where the data directories are made; the disk under it is what is measured.
     #[arg(long, default_value = "target")]
     on: PathBuf,
@@ -75,9 +79,10 @@ fn main() -> Result<()> {
         runtime.block_on(async {
             let load = Load::connect(&cluster.nats_url()).await?;
             load.warm_up().await?;
+            load.fill(args.ended).await?;
             for (at, workload) in all.iter().enumerate() {
                 let before = cluster.cpu()?;
-                let measured = load.run(*workload).await?;
+                let measured = load.run(*workload, &cluster).await?;
                 let after = cluster.cpu()?;
                 let per_step = |(kind, ms): (String, f64)| {
                     let spent = ms - before.get(&kind).copied().unwrap_or_default();

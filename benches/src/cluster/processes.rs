@@ -84,6 +84,13 @@ impl Cluster {
         format!("nats://127.0.0.1:{}", self.nats)
     }
 
+    /// Memory of the processes of a kind, in KB, once they had the time to give back what they can.
+    pub(crate) async fn settled_kb(&self, kind: &str) -> Result<f64> {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let of_kind = self.processes.iter().filter(|(of, _)| *of == kind);
+        of_kind.map(|(_, child)| resident_kb(child.id())).sum()
+    }
+
     /// Milliseconds of processor so far, by kind of process; this one is `load`.
     pub(crate) fn cpu(&self) -> Result<BTreeMap<String, f64>> {
         let mut spent = BTreeMap::new();
@@ -93,6 +100,14 @@ impl Cluster {
         spent.insert("load".into(), cpu_ms(std::process::id())?);
         Ok(spent)
     }
+}
+
+/// Memory that a process has in use.
+fn resident_kb(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb = line.and_then(|line| line.split_whitespace().next());
+    Ok(kb.context("/proc has another form")?.parse()?)
 }
 
 #[allow(clippy::cast_precision_loss)]

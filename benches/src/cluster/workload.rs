@@ -16,16 +16,24 @@ use tenure_core::status::{Role, TaskStatus};
 use tenure_ports::ClientPort as _;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
-use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
+use super::crowd::Crowd;
 use super::dags;
+use super::processes::Cluster;
 
 /// Submits that are unanswered at a time, where many Tasks are made.
 const SUBMITS: usize = 256;
+
+/// Live Tasks, or idle workers, whose memory is measured.
+const MANY: usize = 10_000;
+
+/// Tasks that are made before anything is measured, at a time.
+const FILLED_AT_ONCE: usize = 20_000;
 
 /// How long nothing may end before the rest is asked for one by one.
 const STALL: Duration = Duration::from_secs(5);
@@ -45,6 +53,14 @@ pub(crate) enum Workload {
     Idle,
     /// A chain of 1,000 Steps.
     Chain,
+    /// `task get` of Tasks that ended before.
+    Get,
+    /// Memory of the node for each of 10,000 Tasks that wait for a worker.
+    Live,
+    /// Memory of the node for each of 10,000 idle workers.
+    Crowd,
+    /// What the same cost the node and NATS while they are idle.
+    Pulse,
 }
 
 impl Workload {
@@ -59,17 +75,23 @@ impl Workload {
             Self::Lone => "lone",
             Self::Idle => "idle",
             Self::Chain => "chain",
+            Self::Get => "get",
+            Self::Live => "live",
+            Self::Crowd => "crowd",
+            Self::Pulse => "pulse",
         }
     }
 
-    /// Steps that it runs.
+    /// Steps that it runs, or what else it counts.
+    #[allow(clippy::cast_precision_loss)] // Of ten thousand.
     pub(crate) fn steps(self) -> f64 {
         match self {
             Self::Flat | Self::Tasks => 20_000.0,
             Self::Graphs => 10_400.0,
             Self::Lone => 500.0,
             Self::Idle => 100.0,
-            Self::Chain => 1_000.0,
+            Self::Chain | Self::Get => 1_000.0,
+            Self::Live | Self::Crowd | Self::Pulse => MANY as f64,
         }
     }
 
@@ -82,6 +104,10 @@ impl Workload {
             Self::Lone => ("ms (p50)", "<= 2.0", "1.4"),
             Self::Idle => ("ms (p50)", "<= 2.0", "1.4"),
             Self::Chain => ("ms/step", "<= 1.0", "0.7"),
+            Self::Get => ("ms (p50)", "<= 20", "-"),
+            Self::Live => ("KB/task", "<= 10", "-"),
+            Self::Crowd => ("KB/worker", "<= 2", "-"),
+            Self::Pulse => ("% of a core", "<= 10", "-"),
         }
     }
 }
@@ -182,7 +208,19 @@ impl Load {
         .await
     }
 
-    pub(crate) async fn run(&self, workload: Workload) -> Result<Measured> {
+    /// Makes and ends so many Tasks of one Step.
+    pub(crate) async fn fill(&self, count: usize) -> Result<()> {
+        for begun in (0..count).step_by(FILLED_AT_ONCE) {
+            let end = count.min(begun + FILLED_AT_ONCE);
+            let inputs: Result<Vec<_>> =
+                (begun..end).map(|i| dags::flat(&format!("before-{i}"), 1)).collect();
+            self.hearing(self.all(inputs?)).await?;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::cast_precision_loss)] // Of ten thousand.
+    pub(crate) async fn run(&self, workload: Workload, cluster: &Cluster) -> Result<Measured> {
         self.hearing(async {
             match workload {
                 Workload::Flat => {
@@ -205,6 +243,24 @@ impl Load {
                     let took = self.all(vec![dags::chain("chain", 1_000)?]).await?;
                     Ok(of(took * 1e3 / workload.steps()))
                 }
+                Workload::Get => self.get(1_000).await,
+                Workload::Live => self.live(cluster).await,
+                Workload::Crowd => {
+                    let before = cluster.settled_kb("scheduler").await?;
+                    let mut crowd = Crowd::join(&cluster.nats_url(), MANY).await?;
+                    crowd.idle(Duration::from_secs(4)).await?;
+                    Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
+                }
+                Workload::Pulse => {
+                    let mut crowd = Crowd::join(&cluster.nats_url(), MANY).await?;
+                    crowd.idle(Duration::from_secs(2)).await?;
+                    let (before, begun) = (cluster.cpu()?, Instant::now());
+                    crowd.idle(Duration::from_secs(10)).await?;
+                    let (after, took) = (cluster.cpu()?, begun.elapsed());
+                    let spent = |kind| after[kind] - before[kind];
+                    let spent = spent("scheduler") + spent("nats");
+                    Ok(of(spent / took.as_secs_f64() / 10.0)) // Of 1,000 ms a second, in percent.
+                }
             }
         })
         .await
@@ -226,6 +282,37 @@ impl Load {
         }
         self.ended(before, wanted).await?;
         Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// Any of those that have ended, one after another.
+    async fn get(&self, count: usize) -> Result<Measured> {
+        let ids: Vec<TaskId> = self.ends.borrow().0.keys().cloned().collect();
+        let mut times = Vec::new();
+        for id in ids.iter().cycle().take(count) {
+            let begun = Instant::now();
+            self.client.port().get(id).await?;
+            times.push(begun.elapsed());
+        }
+        Ok(median(times))
+    }
+
+    /// Tasks of a pool without workers.
+    #[allow(clippy::cast_precision_loss)] // Of ten thousand.
+    async fn live(&self, cluster: &Cluster) -> Result<Measured> {
+        let before = cluster.settled_kb("scheduler").await?;
+        let mut unanswered = FuturesUnordered::new();
+        for i in 0..MANY {
+            let mut input = dags::flat(&format!("live{i}"), 1)?;
+            input.default_worker_pool_id = Some(PoolId::new("nobody")?);
+            while unanswered.len() >= SUBMITS {
+                unanswered.next().await.transpose()?;
+            }
+            unanswered.push(self.create(input));
+        }
+        while let Some(answered) = unanswered.next().await {
+            answered?;
+        }
+        Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
     }
 
     /// One Task after another, submit to end, in milliseconds.
@@ -281,9 +368,9 @@ fn median(mut times: Vec<Duration>) -> Measured {
 /// A worker of a pool of its own, and when its handler started.
 async fn timed_worker(url: &str) -> Result<(WorkerPool<NatsWorker>, UnboundedReceiver<Instant>)> {
     let (start, starts) = unbounded_channel();
-    let handlers = Handlers::new().on("noop", move |_| {
+    let handlers = Handlers::new().on("noop", move |ctx: StepContext| {
         let _ = start.send(Instant::now()); // Nobody may be measuring.
-        async { Ok(()) }
+        async move { Ok(ctx.complete(None)?) }
     })?;
     let (principal, boot) = (Token::new("timed")?, Token::new("b1")?);
     let name = WorkerName { pool: PoolId::new(TIMED)?, principal, boot };

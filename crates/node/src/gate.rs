@@ -6,6 +6,7 @@
 
 mod calls;
 mod import;
+mod list;
 mod operate;
 mod workers;
 
@@ -21,8 +22,10 @@ use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use self::import::Imports;
+pub(crate) use self::list::Lists;
 use crate::ClusterScheduler;
 use crate::bus::send;
 use crate::fence::Fence;
@@ -41,6 +44,10 @@ pub(crate) struct Gate {
     pub(crate) served: Mutex<BTreeSet<u32>>,
     /// Logs that are on their way here.
     pub(crate) imports: Imports,
+    /// Lists that are read on.
+    pub(crate) lists: Lists,
+    /// What may be read, and renewed, at a time. Commands and reports have permits of their own.
+    pub(crate) reads: Arc<Semaphore>,
     /// Requests whose answer was to go elsewhere than to their sender.
     pub(crate) crafted: AtomicU64,
 }
@@ -106,6 +113,12 @@ impl Gate {
         }
         let message = format!("task {} is of partition {right}, not {partition}", key.task_id);
         Err(Rejection::new(tenure_core::Code::NotOwner, message).with("partition", right))
+    }
+
+    /// Leave to read; none while too many do.
+    fn leave_to_read(&self) -> Result<OwnedSemaphorePermit, Rejection> {
+        let permit = Arc::clone(&self.reads).try_acquire_owned();
+        permit.map_err(|_| tenure_scheduler::overloaded())
     }
 
     /// Answers. A refusal, and what was only read, is held back where this node cannot be sure that

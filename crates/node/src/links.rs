@@ -52,6 +52,8 @@ pub(crate) struct Links {
     scheduler: ClusterScheduler,
     client: Client,
     node: Token,
+    /// Links that there may be.
+    most: usize,
     all: Mutex<All>,
 }
 
@@ -94,8 +96,13 @@ struct Deliveries<'a> {
 }
 
 impl Links {
-    pub(crate) fn new(scheduler: ClusterScheduler, client: Client, node: Token) -> Arc<Self> {
-        Arc::new(Self { scheduler, client, node, all: Mutex::default() })
+    pub(crate) fn new(
+        scheduler: ClusterScheduler,
+        client: Client,
+        node: Token,
+        most: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self { scheduler, client, node, most, all: Mutex::default() })
     }
 
     /// The link of a worker, opened if need be; one that has not said hello then gets no Steps.
@@ -121,6 +128,7 @@ impl Links {
     ) -> Result<Arc<Link>, Rejection> {
         let mut all = self.all.lock();
         let All { links, opened } = &mut *all;
+        let count = links.len();
         let place = match links.entry(name.clone()) {
             Entry::Occupied(there) if fits(there.get()) => {
                 let link = Arc::clone(there.get());
@@ -131,6 +139,7 @@ impl Links {
                 Self::end(&there.remove());
                 links.entry(name.clone())
             }
+            Entry::Vacant(_) if count >= self.most => return Err(tenure_scheduler::overloaded()),
             vacant @ Entry::Vacant(_) => vacant,
         };
         let (port, inbox) =

@@ -14,6 +14,7 @@ use tenure_core::Rejection;
 use tenure_scheduler::{Config, Scheduler};
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus::{connect, listen, say};
 use crate::fence::Fence;
-use crate::gate::{Gate, Imports};
+use crate::gate::{Gate, Imports, Lists};
 use crate::links::Links;
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
@@ -110,7 +111,8 @@ impl Node {
         }));
         let keeper = Keeper::start(keeping, Arc::clone(&journal));
         let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
-        let links = Links::new(scheduler.clone(), control.clone(), node.clone());
+        let links =
+            Links::new(scheduler.clone(), control.clone(), node.clone(), settings.links_max);
         let gate = Arc::new(Gate {
             scheduler,
             links,
@@ -121,6 +123,8 @@ impl Node {
             partitions: settings.partitions,
             served: Mutex::default(),
             imports: Imports::default(),
+            lists: Lists::default(),
+            reads: Arc::new(Semaphore::new(settings.reads_max)),
             crafted: AtomicU64::new(0),
         });
         let ends = CancellationToken::new();

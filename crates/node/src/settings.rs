@@ -99,6 +99,10 @@ pub struct Settings {
     pub max_bytes: Option<u64>,
     /// How long a partition stays with a node that says nothing.
     pub ownership: Duration,
+    /// Workers that may have a link at a time: one that is not there costs no more than its Hello.
+    pub links_max: usize,
+    /// Reads and heartbeats that may be under way at a time; more are told to come again.
+    pub reads_max: usize,
     /// The scheduler's own.
     pub scheduler: Config,
 }
@@ -124,6 +128,8 @@ impl Settings {
             replicas: 1,
             max_bytes: None,
             ownership: Duration::from_millis(1_500),
+            links_max: 65_536,
+            reads_max: 4_096,
             scheduler,
         }
     }

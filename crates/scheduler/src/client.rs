@@ -61,6 +61,14 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         Envelope { caller, command_id: Some(command_id), expected_version, trace }
     }
 
+    /// Whether this caller may list Tasks.
+    ///
+    /// # Errors
+    /// `permission_denied`.
+    pub fn may_list(&self) -> Result<(), Rejection> {
+        check_tool(&self.caller, Operator::TaskList)
+    }
+
     /// Looks at a Task together with what is known of its leases.
     async fn look<T: Send + 'static>(
         &self,
@@ -139,7 +147,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
-        check_tool(&self.caller, Operator::TaskList)?;
+        self.may_list()?;
         let journal = self.scheduler.journal();
         let session = &self.caller.session_id;
         let unreadable = |error| unreadable(&error);

@@ -365,7 +365,8 @@ pub(crate) fn ambiguous() -> Rejection {
         .with("retry_after_ms", 100)
 }
 
-fn overloaded() -> Rejection {
+/// There is no room for a request now; the same again later is as good.
+pub fn overloaded() -> Rejection {
     Rejection::new(Code::Unavailable, "too many requests are in flight")
         .with("kind", "overloaded")
         .with("retry_after_ms", 50)

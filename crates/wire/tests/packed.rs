@@ -139,7 +139,11 @@ fn what_could_not_be_read_is_not_packed() {
 proptest! {
     /// No line with a changed byte is read, and no bytes bring a reader down.
     #[test]
-    fn a_changed_byte_is_seen(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), mask in 1..=255_u8) {
+    fn a_changed_byte_is_seen(
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        mask in 1..=255_u8,
+    ) {
         let commits = commits();
         let mut line = packed(&commits[which.index(commits.len())]);
         let at = at.index(line.len());

@@ -69,7 +69,8 @@ impl Client {
         let inbox = format!("_INBOX.orchestrator.{principal}.{}", unique());
         let options = async_nats::ConnectOptions::new().custom_inbox_prefix(inbox);
         let options = options.connection_timeout(PATIENCE).retry_on_initial_connect();
-        let nats = options.name(format!("test-{principal}")).connect(url).await?;
+        let servers: Vec<&str> = url.split(',').collect();
+        let nats = options.name(format!("test-{principal}")).connect(servers).await?;
         let mut client = Self { nats, principal, partitions: 0, records };
         let subject = format!("tenure.v1.orchestrator.{SESSION}.{}.hello", client.principal);
         let begun = Instant::now();

@@ -27,7 +27,8 @@ impl Members {
     /// NATS does not answer.
     pub fn watch(url: &str) -> Result<Self> {
         let options = async_nats::ConnectOptions::new().retry_on_initial_connect();
-        let nats = wait(options.connect(url.to_owned()))?;
+        let servers: Vec<&str> = url.split(',').collect();
+        let nats = wait(options.connect(servers))?;
         let mut heard = wait(nats.subscribe("tenure.v1.node.*.alive"))?;
         let said = Said::default();
         let shared = Arc::clone(&said);

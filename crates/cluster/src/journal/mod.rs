@@ -213,6 +213,20 @@ impl JetStreamJournal {
         owned.filter_map(|(at, _)| Some((at, partitions.get(at as usize)?.clone()?))).collect()
     }
 
+    /// The Tasks of a session in one partition, as [`entries`](Journal::entries) has them.
+    ///
+    /// # Errors
+    /// The partition is not owned here, or its stream cannot be read.
+    pub async fn entries_in(
+        &self,
+        partition: u32,
+        session: &SessionId,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (at, found) = found.ok_or(ReadError::NotOwner)?;
+        self.entries_of(at, &found, Some(session)).await
+    }
+
     /// The Tasks of a partition. Where some ended Tasks are known by their places alone, its stream is
     /// read once: that is slow, and faster than to read them one by one.
     async fn entries_of(

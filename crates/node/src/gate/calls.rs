@@ -11,7 +11,7 @@ use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::ClientLink;
 use tenure_wire::bus::request::{
-    Ask, Entries, Entry, Head, Hello, LeaseLeft, Lines, List, LogPage, ReadLog, Request, Welcome,
+    Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, Welcome,
 };
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, decode};
@@ -23,10 +23,7 @@ use super::{Gate, say_answer};
 /// Bytes of commits in an answer.
 const LOG_BYTES: usize = 512 << 10;
 
-/// Tasks in an answer.
-const ENTRIES_MAX: usize = 1_000;
-
-type Link = ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
+pub(super) type Link = ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
 impl Gate {
     /// Says how the cluster is made.
@@ -79,6 +76,13 @@ impl Call<'_> {
     /// Whatever is asked is boxed: the future of every request would be as large as the largest.
     async fn run(self, request: Request) {
         let Request { head, ask } = request;
+        let is_read = !matches!(ask, Ask::Create(_) | Ask::Command(_));
+        let leave = is_read.then(|| self.gate.leave_to_read()).transpose();
+        let _leave = match leave {
+            Ok(leave) => leave,
+            // It says nothing of any Task.
+            Err(refused) => return self.answer(true, Err::<(), _>(refused)).await,
+        };
         match ask {
             Ask::Create(input) => {
                 let task = input.task_id().cloned();
@@ -126,7 +130,7 @@ impl Call<'_> {
                 self.answer(false, leases).await;
             }
             Ask::List(which) => {
-                let entries = Box::pin(self.list(which)).await;
+                let entries = Box::pin(self.gate.list(&self.link, self.partition, which)).await;
                 self.answer(false, entries).await;
             }
         }
@@ -182,18 +186,6 @@ impl Call<'_> {
         let leases = leases.into_iter().map(left).collect();
         Ok(LogPage { commits, cut, more, version, status, now, leases })
     }
-
-    async fn list(&self, which: List) -> Result<Entries, Rejection> {
-        let listing = self.link.list(which.include_terminal).await?;
-        let of = |key: &TaskKey| key.partition(self.gate.partitions) == self.partition;
-        let is_behind = |id: &TaskId| which.after.as_ref().is_none_or(|after| id > after);
-        let mut mine = listing
-            .entries
-            .into_iter()
-            .filter(|entry| of(&entry.key) && is_behind(&entry.key.task_id));
-        let entries: Vec<Entry> = mine.by_ref().take(ENTRIES_MAX).map(entry).collect();
-        Ok(Entries { entries, more: mine.next().is_some() })
-    }
 }
 
 /// What goes with a command. One that brings no id is given one: it cannot be repeated then.
@@ -202,19 +194,4 @@ fn around(head: Head) -> Result<Around, Rejection> {
     let command_id = head.command_id.map_or_else(made, Ok)?;
     let (expected_version, trace) = (head.expected_version, head.trace);
     Ok(Around { command_id, expected_version, trace })
-}
-
-fn entry(entry: tenure_ports::journal::Entry) -> Entry {
-    let key = entry.key;
-    Entry {
-        session_id: key.session_id,
-        task_id: key.task_id,
-        wal_name: entry.wal_name,
-        title: entry.title,
-        created_at: entry.created_at,
-        updated_at: entry.updated_at,
-        ended: entry.ended,
-        archived: entry.archived,
-        damaged: entry.damaged,
-    }
 }

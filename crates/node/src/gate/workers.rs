@@ -69,9 +69,11 @@ impl Gate {
         if mine.is_empty() {
             return self.links.note_heard(name); // Others answer for theirs.
         }
-        let Ok(link) = self.links.of(name) else { return };
+        // One that is not answered comes again.
+        let (Ok(link), Ok(leave)) = (self.links.of(name), self.leave_to_read()) else { return };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
+            let _leave = leave;
             let pulses = gate.pulses(&link, mine).await;
             let answer = Answer::from(Ok(Pulses { pulses }));
             say_answer(&gate.control, &reply, &answer).await;
@@ -164,14 +166,15 @@ impl Gate {
         let asked = decode::<Query>(bytes).map_err(Rejection::from).and_then(|query| {
             let offer = offer_of(name, query.session_id, query.task_id, query.run_id);
             self.check_partition(&key_of(&offer), partition)?;
-            Ok((self.links.of(name)?, offer, query.offset))
+            Ok((self.links.of(name)?, self.leave_to_read()?, offer, query.offset))
         });
-        let (link, offer, offset) = match asked {
+        let (link, leave, offer, offset) = match asked {
             Ok(asked) => asked,
             Err(refused) => return self.refuse(reply, refused),
         };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
+            let _leave = leave;
             let page = link.port.query(&offer, offset).await;
             gate.answer(&gate.control, &reply, partition, false, page).await;
         });

@@ -50,7 +50,11 @@ impl Servers {
 
     /// A node, as soon as it owns everything.
     pub(crate) async fn node(&self) -> Node {
-        let node = Node::start(self.settings("n1")).await.unwrap();
+        self.node_of(self.settings("n1")).await
+    }
+
+    pub(crate) async fn node_of(&self, settings: Settings) -> Node {
+        let node = Node::start(settings).await.unwrap();
         until(async || node.served().len() == PARTITIONS as usize).await;
         node
     }
@@ -169,6 +173,13 @@ pub(crate) struct Hand {
 impl Hand {
     /// Says hello, and waits for the link.
     pub(crate) async fn join(servers: &Servers, principal: &str) -> Self {
+        let mut hand = Self::unheard(servers, principal).await;
+        hand.hello().await;
+        hand
+    }
+
+    /// Has said nothing yet.
+    pub(crate) async fn unheard(servers: &Servers, principal: &str) -> Self {
         let (principal, boot) = (Token::new(principal).unwrap(), Token::new("b1").unwrap());
         let name = WorkerName { pool: "default".parse().unwrap(), principal, boot };
         let options = async_nats::ConnectOptions::new()
@@ -177,9 +188,12 @@ impl Hand {
         let client = options.connect(servers.url()).await.unwrap();
         let inbox = client.subscribe(format!("{}.d.*", name.inbox())).await.unwrap();
         let (link, node) = Default::default();
-        let mut hand = Self { name, client, inbox, link, node, number: 0, seen: 0, got: 0 };
-        hand.hello().await;
-        hand
+        Self { name, client, inbox, link, node, number: 0, seen: 0, got: 0 }
+    }
+
+    /// Whether nothing is sent to it for so long.
+    pub(crate) async fn hears_nothing_for(&mut self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.inbox.next()).await.is_err()
     }
 
     pub(crate) async fn hello(&mut self) {

@@ -3,6 +3,7 @@
 
 mod calls;
 mod common;
+mod limits;
 #[path = "../../../cluster/tests/real/servers.rs"]
 #[allow(dead_code)] // Other tests use more of it.
 mod servers;

@@ -122,7 +122,7 @@ pub async fn load_until<J: Journal>(
 pub(crate) const REPLAY_FAILED: &str = "replay_failed";
 
 /// RECOVER-04: what every command and read on the Task is answered with.
-pub(crate) fn unreadable(error: &ReadError) -> Rejection {
+pub fn unreadable(error: &ReadError) -> Rejection {
     Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
         .with("kind", REPLAY_FAILED)
 }

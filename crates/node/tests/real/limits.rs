@@ -1,0 +1,91 @@
+//! What a node takes at a time, at its limits and over them.
+
+use std::time::{Duration, Instant};
+
+use tenure_core::Code;
+use tenure_core::view::TaskView;
+use tenure_node::Settings;
+use tenure_wire::bus::V;
+use tenure_wire::bus::request::{Ask, Entries, List, Request};
+use tenure_wire::bus::worker::{Bye, Hello};
+
+use crate::common::{Caller, Hand, PARTITIONS, Servers};
+
+/// Writes go on where no more may be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_reads_are_told_to_come_again() {
+    let servers = Servers::start();
+    let settings = Settings { reads_max: 0, ..servers.settings("n1") };
+    let node = servers.node_of(settings).await;
+    let bob = Caller::new(&servers).await;
+    bob.create("t", &["a"]).await;
+    let refused = bob.ask::<TaskView>("t", "unused", Ask::Get).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable);
+    assert_eq!(refused.details["kind"], "overloaded");
+    assert!(refused.details["retry_after_ms"].as_u64().is_some_and(|ms| ms > 0));
+    node.stop().await;
+
+    let settings = Settings { reads_max: 1, ..servers.settings("n2") };
+    let _node = servers.node_of(settings).await;
+    for _ in 0..3 {
+        bob.ask::<TaskView>("t", "unused", Ask::Get).await.unwrap(); // Each gives its leave back.
+    }
+}
+
+/// A worker too many gets no link; it does as soon as another has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn so_many_workers_have_a_link() {
+    let servers = Servers::start();
+    let settings = Settings { links_max: 1, ..servers.settings("n1") };
+    let _node = servers.node_of(settings).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.hello().await; // Nobody new.
+    let mut carol = Hand::unheard(&servers, "carol").await;
+    let hello = Hello { v: V, handlers: None };
+    carol.say("hello", &hello).await;
+    assert!(carol.hears_nothing_for(Duration::from_millis(500)).await);
+    alice.say("bye", &Bye { v: V }).await;
+    let begun = Instant::now();
+    while carol.hears_nothing_for(Duration::from_millis(100)).await {
+        assert!(begun.elapsed() < Duration::from_secs(10), "she gets no link");
+        carol.say("hello", &hello).await;
+    }
+}
+
+/// The pages of a list are of one reading, complete and in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_many_comes_in_pages() {
+    const TASKS: usize = 1_100;
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut ids = Vec::new();
+    for number in 0.. {
+        let id = format!("t{number}");
+        if bob.key(&id).partition(PARTITIONS) == 0 {
+            ids.push(id);
+        }
+        if ids.len() == TASKS {
+            break;
+        }
+    }
+    for some in ids.chunks(100) {
+        futures::future::join_all(some.iter().map(|id| bob.create(id, &["a"]))).await;
+    }
+    ids.sort();
+    for include_terminal in [false, true] {
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let after = found.last().map(|id: &String| id.parse().unwrap());
+            let list = Ask::List(List { after, include_terminal });
+            let request = Request::new(None, None, list).write().unwrap();
+            let page: Entries = bob.raw(0, request).await.unwrap();
+            found.extend(page.entries.into_iter().map(|entry| entry.task_id.to_string()));
+            pages += 1;
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!((pages, &found), (2, &ids));
+    }
+}
