@@ -69,7 +69,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
         let pool = pool.filter(|_| room.is_some());
         if let (Some(pool), Some(room)) = (&pool, room) {
-            pool.note_credit(&self.worker.id, room);
+            pool.note_credit(&self.worker, room);
         }
         let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
         let sent = if command.foreign_artifacts(&task.task_id).is_empty() {
@@ -99,7 +99,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// What the worker would take now.
     pub fn free(&self) -> u64 {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
-        pool.map_or(0, |pool| pool.free_of(&self.worker.id))
+        pool.map_or(0, |pool| pool.free_of(&self.worker))
     }
 
     /// A grant did not reach its worker: the Step goes back at once (S26).
@@ -175,7 +175,7 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
 
     fn credit(&self, credit: Credit) {
         if let Some(pool) = self.scheduler.node.pool_if_open(&self.worker.pool) {
-            pool.note_credit(&self.worker.id, credit);
+            pool.note_credit(&self.worker, credit);
             pool.wake();
         }
     }

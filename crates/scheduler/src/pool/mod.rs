@@ -6,6 +6,7 @@
 //! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
 //! turn: otherwise fan-outs would be served one returned credit at a time.
 
+mod members;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tokio::sync::mpsc::UnboundedSender;
 
+use self::members::Members;
 use self::turns::{Turns, Waiting};
 use crate::task::Msg as TaskMsg;
 
@@ -34,25 +36,6 @@ pub struct Worker {
     /// Its inbox. Unbounded, yet it never holds more than the worker's credits and the signals on
     /// the Attempts they became.
     pub(crate) inbox: UnboundedSender<Delivery>,
-}
-
-#[derive(Debug)]
-struct Member {
-    worker: Arc<Worker>,
-    credit: Credit,
-    sent: u64,
-}
-
-impl Member {
-    fn left(&self) -> u64 {
-        self.credit.free.saturating_add(self.credit.seen).saturating_sub(self.sent)
-    }
-}
-
-#[derive(Debug, Default)]
-struct Members {
-    all: Vec<Member>,
-    next: usize,
 }
 
 #[derive(Debug)]
@@ -138,22 +121,17 @@ impl Pool {
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) {
-        let credit = Credit { free: 0, seen: 0, number: 0 };
-        self.state.lock().members.all.push(Member { worker, credit, sent: 0 });
+        self.state.lock().members.join(worker);
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {
-        self.state.lock().members.all.retain(|m| !std::ptr::eq(&*m.worker, worker));
+        self.state.lock().members.leave(worker);
     }
 
     /// Notes what a worker says of its room, without waking anybody: a Task that is about to decide
     /// for this worker's report may use it first.
-    pub(crate) fn note_credit(&self, worker: &AgentId, credit: Credit) {
-        let mut state = self.state.lock();
-        let member = state.members.of(worker).filter(|m| credit.number > m.credit.number);
-        if let Some(member) = member {
-            member.credit = credit;
-        }
+    pub(crate) fn note_credit(&self, worker: &Worker, credit: Credit) {
+        self.state.lock().members.note(worker, credit);
     }
 
     /// Credits for ready Steps of a Task that is deciding: only if no other Task has the turn.
@@ -171,18 +149,13 @@ impl Pool {
     }
 
     /// A worker is sent a Step that it may not have asked for.
-    pub(crate) fn charge(&self, worker: &AgentId) {
-        if let Some(member) = self.state.lock().members.of(worker) {
-            member.sent += 1;
-        }
+    pub(crate) fn charge(&self, worker: &Worker) {
+        self.state.lock().members.charge(worker);
     }
 
     /// To the very link they were taken from: on another they were never spent.
-    fn give_back(&self, worker: &Arc<Worker>, credits: u64) {
-        let all = &mut self.state.lock().members.all;
-        if let Some(member) = all.iter_mut().find(|m| Arc::ptr_eq(&m.worker, worker)) {
-            member.sent = member.sent.saturating_sub(credits);
-        }
+    fn give_back(&self, worker: &Worker, credits: u64) {
+        self.state.lock().members.give_back(worker, credits);
     }
 
     /// How much waits, where there is no room for any of it.
@@ -198,49 +171,17 @@ impl Pool {
     }
 
     /// What a worker would take now.
-    pub(crate) fn free_of(&self, worker: &AgentId) -> u64 {
-        self.state.lock().members.of(worker).map_or(0, |member| member.left())
+    pub(crate) fn free_of(&self, worker: &Worker) -> u64 {
+        self.state.lock().members.left(worker)
     }
 
     /// Workers and free room, for `explain`.
     pub(crate) fn facts(&self) -> PoolFacts {
         let state = self.state.lock();
         PoolFacts {
-            workers: u32::try_from(state.members.all.len()).unwrap_or(u32::MAX),
+            workers: u32::try_from(state.members.count()).unwrap_or(u32::MAX),
             free: u32::try_from(state.members.free()).unwrap_or(u32::MAX),
         }
-    }
-}
-
-impl Members {
-    fn of(&mut self, worker: &AgentId) -> Option<&mut Member> {
-        self.all.iter_mut().find(|member| member.worker.id == *worker)
-    }
-
-    /// Credits there are.
-    fn free(&self) -> usize {
-        let free = self.all.iter().map(Member::left).fold(0_u64, u64::saturating_add);
-        usize::try_from(free).unwrap_or(usize::MAX)
-    }
-
-    /// Takes up to `wanted` credits, spread over the workers that have some.
-    fn take(&mut self, wanted: usize, unfit: &[AgentId]) -> (usize, Vec<(Arc<Worker>, u64)>) {
-        let mut left = wanted;
-        let mut out = Vec::new();
-        for _ in 0..self.all.len() {
-            if left == 0 {
-                break;
-            }
-            self.next = (self.next + 1) % self.all.len();
-            let member = &mut self.all[self.next];
-            let credits = member.left().min(left as u64);
-            if credits > 0 && !unfit.contains(&member.worker.id) {
-                member.sent += credits;
-                left -= usize::try_from(credits).unwrap_or(left);
-                out.push((Arc::clone(&member.worker), credits));
-            }
-        }
-        (wanted - left, out)
     }
 }
 

@@ -68,7 +68,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
             let Some(claim) = claim_result(&view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
-                pool.charge(&worker.id);
+                pool.charge(&worker);
             }
             let _ = worker.inbox.send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
             self.told_again.push(attempt.attempt_id);

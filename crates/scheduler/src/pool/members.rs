@@ -1,0 +1,253 @@
+//! The workers of a pool and the room of each. What is asked of it costs the same however many there
+//! are: workers without room are not looked at.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use tenure_core::id::AgentId;
+use tenure_ports::bus::Credit;
+
+use super::Worker;
+
+/// A link of a worker: the same worker may come again before its older link has gone.
+type Seat = usize;
+
+fn seat(worker: &Worker) -> Seat {
+    std::ptr::from_ref(worker).addr() // Its own for as long as it sits here: it is held.
+}
+
+#[derive(Debug)]
+struct Member {
+    worker: Arc<Worker>,
+    credit: Credit,
+    sent: u64,
+    /// Whether it is among those with room.
+    is_queued: bool,
+}
+
+impl Member {
+    fn left(&self) -> u64 {
+        self.credit.free.saturating_add(self.credit.seen).saturating_sub(self.sent)
+    }
+}
+
+/// All workers of a pool.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    all: HashMap<Seat, Member>,
+    /// Those that had room when last looked at, in the order of their turns.
+    with_room: VecDeque<Seat>,
+    /// The room of all.
+    free: u128,
+}
+
+impl Members {
+    pub(super) fn join(&mut self, worker: Arc<Worker>) {
+        let credit = Credit { free: 0, seen: 0, number: 0 };
+        let member = Member { credit, sent: 0, is_queued: false, worker };
+        self.all.insert(seat(&member.worker), member);
+    }
+
+    pub(super) fn leave(&mut self, worker: &Worker) {
+        let Some(gone) = self.all.remove(&seat(worker)) else { return };
+        self.free -= u128::from(gone.left());
+        if gone.is_queued {
+            let gone = seat(worker);
+            self.with_room.retain(|seat| *seat != gone);
+        }
+    }
+
+    fn change(&mut self, worker: &Worker, change: impl FnOnce(&mut Member)) {
+        let seat = seat(worker);
+        let Some(member) = self.all.get_mut(&seat) else { return };
+        let before = member.left();
+        change(member);
+        let left = member.left();
+        self.free = self.free - u128::from(before) + u128::from(left);
+        if left > 0 && !std::mem::replace(&mut member.is_queued, true) {
+            self.with_room.push_back(seat);
+        }
+    }
+
+    /// Notes what a worker says of its room; an older word that comes later says nothing.
+    pub(super) fn note(&mut self, worker: &Worker, credit: Credit) {
+        self.change(worker, |member| {
+            if credit.number > member.credit.number {
+                member.credit = credit;
+            }
+        });
+    }
+
+    /// A worker is sent a Step that it may not have asked for.
+    pub(super) fn charge(&mut self, worker: &Worker) {
+        self.change(worker, |member| member.sent = member.sent.saturating_add(1));
+    }
+
+    /// Credits that were taken and are not spent.
+    pub(super) fn give_back(&mut self, worker: &Worker, credits: u64) {
+        self.change(worker, |member| member.sent = member.sent.saturating_sub(credits));
+    }
+
+    /// What a worker would take now.
+    pub(super) fn left(&self, worker: &Worker) -> u64 {
+        self.all.get(&seat(worker)).map_or(0, Member::left)
+    }
+
+    /// How many workers there are.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Credits there are.
+    pub(super) fn free(&self) -> usize {
+        usize::try_from(self.free).unwrap_or(usize::MAX)
+    }
+
+    /// Takes up to `wanted` credits, of one worker after another.
+    pub(super) fn take(
+        &mut self,
+        wanted: usize,
+        unfit: &[AgentId],
+    ) -> (usize, Vec<(Arc<Worker>, u64)>) {
+        let mut left = wanted;
+        let mut out = Vec::new();
+        for _ in 0..self.with_room.len() {
+            if left == 0 {
+                break;
+            }
+            let Some(seat) = self.with_room.pop_front() else { break };
+            let Some(member) = self.all.get_mut(&seat) else { continue };
+            let credits = match unfit.contains(&member.worker.id) {
+                true => 0,
+                false => member.left().min(left as u64),
+            };
+            if credits > 0 {
+                member.sent += credits;
+                self.free -= u128::from(credits);
+                left -= usize::try_from(credits).unwrap_or(left);
+                out.push((Arc::clone(&member.worker), credits));
+            }
+            member.is_queued = member.left() > 0;
+            if member.is_queued {
+                self.with_room.push_back(seat);
+            }
+        }
+        (wanted - left, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    fn worker(id: &str) -> Arc<Worker> {
+        let (inbox, _) = unbounded_channel();
+        let (id, pool) = (AgentId::new(id).unwrap(), "p".parse().unwrap());
+        Arc::new(Worker { id, pool, handlers: None, inbox })
+    }
+
+    fn says(free: u64, seen: u64, number: u64) -> Credit {
+        Credit { free, seen, number }
+    }
+
+    fn taken(from: (usize, Vec<(Arc<Worker>, u64)>)) -> Vec<(String, u64)> {
+        let taken: Vec<_> =
+            from.1.iter().map(|(worker, n)| (worker.id.as_str().to_owned(), *n)).collect();
+        assert_eq!(taken.iter().map(|(_, n)| n).sum::<u64>(), from.0 as u64);
+        taken
+    }
+
+    /// What is free is the sum of what each has left, after any change.
+    fn check(members: &Members) {
+        let sum: u128 = members.all.values().map(|member| u128::from(member.left())).sum();
+        assert_eq!(members.free, sum);
+        for (seat, member) in &members.all {
+            let places = members.with_room.iter().filter(|place| *place == seat).count();
+            assert_eq!(places, usize::from(member.is_queued));
+            assert!(member.is_queued || member.left() == 0);
+        }
+    }
+
+    #[test]
+    fn workers_with_room_take_turns() {
+        let mut members = Members::default();
+        let [a, b, c] = ["a", "b", "c"].map(worker);
+        for worker in [&a, &b, &c] {
+            members.join(Arc::clone(worker));
+        }
+        assert!(taken(members.take(5, &[])).is_empty());
+        members.note(&a, says(2, 0, 1));
+        members.note(&b, says(2, 0, 1));
+        check(&members);
+        assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
+        assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
+        assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
+        assert_eq!(taken(members.take(9, &[])), [("b".into(), 1)]);
+        assert_eq!((members.free(), members.with_room.len()), (0, 0));
+        members.give_back(&b, 1);
+        check(&members);
+        assert_eq!(taken(members.take(9, &[])), [("b".into(), 1)]);
+        members.note(&a, says(1, 2, 2));
+        members.note(&a, says(9, 0, 1)); // Late.
+        check(&members);
+        assert_eq!((members.left(&a), members.left(&b), members.left(&c)), (1, 0, 0));
+    }
+
+    #[test]
+    fn those_that_do_not_fit_keep_their_room() {
+        let mut members = Members::default();
+        let [a, b] = ["a", "b"].map(worker);
+        for worker in [&a, &b] {
+            members.join(Arc::clone(worker));
+            members.note(worker, says(1, 0, 1));
+        }
+        assert_eq!(taken(members.take(2, std::slice::from_ref(&a.id))), [("b".into(), 1)]);
+        check(&members);
+        assert_eq!(taken(members.take(2, &[])), [("a".into(), 1)]);
+    }
+
+    /// What was said on a link that has gone is no room on the next, and what comes back late is not
+    /// given to it.
+    #[test]
+    fn another_link_of_a_worker_is_another_member() {
+        let mut members = Members::default();
+        let (old, new) = (worker("a"), worker("a"));
+        members.join(Arc::clone(&old));
+        members.note(&old, says(3, 0, 7));
+        assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
+        members.join(Arc::clone(&new));
+        members.note(&new, says(1, 0, 1));
+        check(&members);
+        assert_eq!((members.left(&old), members.left(&new), members.count()), (2, 1, 2));
+        members.leave(&old);
+        members.give_back(&old, 1);
+        members.charge(&old);
+        check(&members);
+        assert_eq!((members.free(), members.count()), (1, 1));
+        members.charge(&new);
+        members.charge(&new);
+        check(&members);
+        assert_eq!(members.free(), 0);
+        members.note(&new, says(2, 2, 2));
+        assert_eq!(members.left(&new), 2);
+        members.leave(&new);
+        check(&members);
+        assert_eq!((members.free(), members.with_room.len()), (0, 0));
+    }
+
+    #[test]
+    fn more_than_a_count_holds_is_no_overflow() {
+        let mut members = Members::default();
+        for id in ["a", "b"] {
+            let worker = worker(id);
+            members.join(Arc::clone(&worker));
+            members.note(&worker, says(u64::MAX, u64::MAX, 1));
+        }
+        check(&members);
+        assert_eq!(members.free(), usize::MAX);
+        assert_eq!(members.take(usize::MAX, &[]).0, usize::MAX);
+        check(&members);
+    }
+}
