@@ -113,10 +113,10 @@ class Worker:
     async def keep_alive(self):
         for attempt_id, claim in list(self.open.items()):
             if self.now >= claim["fence_at"]:
-                print(f"{attempt_id}: its lease could not be renewed", flush=True)
                 self.stop(attempt_id, is_lost=True)
         if self.open and self.now >= self.beat_at:
-            self.beat_at = self.now + min(claim["lease_ms"] for claim in self.open.values()) / 3000
+            beats = [claim["lease_ms"] / claim.get("beats", 9) for claim in self.open.values()]
+            self.beat_at = self.now + min(beats) / 1000
             ids = ("session_id", "task_id", "run_id", "attempt_id", "fencing_token")
             held = [{name: claim[name] for name in ids} for claim in self.open.values()]
             await self.say("hb", f"{self.inbox}.hb.{int(1000 * self.now)}", holdings=held)
@@ -128,16 +128,15 @@ class Worker:
             if lease is None or pulse.get("cancel_requested"):
                 self.stop(attempt_id, is_lost=lease is None)
             if claim := self.open.get(attempt_id):
-                claim["fence_at"] = max(claim["fence_at"], asked_at + 0.9 * lease / 1000)
+                fence_at = max(claim["fence_at"], asked_at + 0.9 * lease / 1000)
+                claim.update(fence_at=fence_at, beats=3)  # In a lease; more until it was heard of.
 
-    def stop(self, attempt_id, is_lost):
-        """Asks a handler to stop, once. Of an Attempt that is lost nothing more is said."""
+    def stop(self, attempt_id, is_lost):  # Once; of what is lost nothing more is said.
         claim = self.open.pop(attempt_id, {}) if is_lost else self.open.get(attempt_id, {})
         if task := claim.pop("at_work", None):
             task.cancel()
 
     async def attempt(self, claim):
-        """Runs the handler of a claim, and reports how it ended."""
         attempt_id, step = claim["attempt_id"], claim["step"]
         if attempt_id in self.known:
             return  # It came twice.
@@ -155,14 +154,16 @@ class Worker:
             word = self.report(claim, "end_run", outcome="cancelled")
         except Exception as error:
             reason = {"code": "unhandled_exception", "message": repr(error)[:2000]}
-            reason = error.args[0] if isinstance(error, Failed) else reason
+            reason = error.args[0] if isinstance(error, Failed) and error.args else reason
             word = self.report(claim, "task_update_step", status="failed", reason=reason)
         claim.pop("at_work", None)
-        error = await word
-        if error and error["code"] not in ("stale_attempt", "task_terminal", "run_ended"):
-            reason = {"code": error["code"], "message": error["message"], "retryable": False}
-            await self.report(claim, "task_update_step", status="failed", reason=reason)
-        self.open.pop(attempt_id, None)
+        try:
+            error = await word
+            if error and error["code"] not in ("stale_attempt", "task_terminal", "run_ended"):
+                reason = {"code": error["code"], "message": error["message"], "retryable": False}
+                await self.report(claim, "task_update_step", status="failed", reason=reason)
+        finally:
+            self.open.pop(attempt_id, None)  # Whatever happened, its lease may run out.
 
     async def report(self, of, operation, **given):
         """Repeats a report until it is recorded or refused. Returns the error then, if any."""

@@ -46,8 +46,10 @@ pub(crate) struct Gate {
     pub(crate) imports: Imports,
     /// Lists that are read on.
     pub(crate) lists: Lists,
-    /// What may be read, and renewed, at a time. Commands and reports have permits of their own.
+    /// What may be read at a time. Commands and reports have permits of their own.
     pub(crate) reads: Arc<Semaphore>,
+    /// Heartbeats at a time: whoever reads must not cost workers their leases (mechanisms 16).
+    pub(crate) heartbeats: Arc<Semaphore>,
     /// Requests whose answer was to go elsewhere than to their sender.
     pub(crate) crafted: AtomicU64,
 }

@@ -29,6 +29,10 @@ use crate::peers::{NatsPeers, hear};
 use crate::settings::{Settings, without_secrets};
 use crate::{ClusterScheduler, events};
 
+/// Heartbeats that are under way at a time. Each is of all Attempts of a worker; one that is not
+/// answered comes again.
+const HEARTBEATS_MAX: usize = 4_096;
+
 /// How often a node says that it is there.
 const ALIVE: Duration = Duration::from_secs(2);
 
@@ -125,6 +129,7 @@ impl Node {
             imports: Imports::default(),
             lists: Lists::default(),
             reads: Arc::new(Semaphore::new(settings.reads_max)),
+            heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),
         });
         let ends = CancellationToken::new();
@@ -265,6 +270,7 @@ async fn sweep(gate: Arc<Gate>) {
             gate.scheduler.note_unheard();
         }
         gate.links.sweep().await;
+        gate.lists.sweep();
         for (pool, wants) in gate.scheduler.hungry_pools() {
             let node = gate.node.as_str();
             let hungry = Hungry { v: V, node: node.into(), pool, wants };

@@ -101,7 +101,8 @@ pub struct Settings {
     pub ownership: Duration,
     /// Workers that may have a link at a time: one that is not there costs no more than its Hello.
     pub links_max: usize,
-    /// Reads and heartbeats that may be under way at a time; more are told to come again.
+    /// Reads of workers and clients that may be under way at a time; more are told to come again.
+    /// Those of other nodes are needed for what is being written, and are few.
     pub reads_max: usize,
     /// The scheduler's own.
     pub scheduler: Config,

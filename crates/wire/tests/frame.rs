@@ -35,7 +35,7 @@ fn commits() -> Header {
         archived: true,
         ..head("u", 2)
     };
-    Header::Commits { version: FRAME_VERSION, epoch: 5, commits: vec![head("t", 3), later] }
+    Header::Commits { version: 1, epoch: 5, commits: vec![head("t", 3), later] }
 }
 
 fn frame() -> Vec<u8> {

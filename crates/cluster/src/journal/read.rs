@@ -7,8 +7,8 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use tenure_core::Commit;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::decode_packed;
-use tenure_wire::stored::frame::{CommitHead, decode, decode_chunk};
+use tenure_wire::stored::frame::{CommitHead, LAST_OF_LINES, decode, decode_chunk};
+use tenure_wire::stored::{Assembler, LineError, decode_line, decode_packed};
 use tokio::time::timeout;
 
 use super::index::Newest;
@@ -159,7 +159,11 @@ impl Chain<'_> {
             next = Some(head.last_seq + 1);
             before.get_or_insert((head.prev, head.first_seq.saturating_sub(1)));
             if broken.is_none() {
-                match self.decoded(at, head, lines) {
+                let commit = match frame.version() {
+                    ..=LAST_OF_LINES => self.of_lines(head, lines),
+                    _ => decode_packed(lines.strip_suffix(b"\n").unwrap_or(lines)),
+                };
+                match self.checked(at, head, commit) {
                     Ok(commit) => commits.push(commit),
                     Err(error) => broken = Some(error),
                 }
@@ -178,8 +182,27 @@ impl Chain<'_> {
         head.session_id == self.key.session_id && head.task_id == self.key.task_id
     }
 
-    fn decoded(&self, at: u64, head: &CommitHead, line: &[u8]) -> Result<Commit, ReadError> {
-        let commit = decode_packed(line.strip_suffix(b"\n").unwrap_or(line));
+    /// The commit in a frame of the first version.
+    fn of_lines(&self, head: &CommitHead, lines: &[u8]) -> Result<Commit, LineError> {
+        let (session, task) = (self.key.session_id.clone(), self.key.task_id.clone());
+        let mut assembler = Assembler::after(session, task, head.first_seq.saturating_sub(1));
+        let mut whole = None;
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            if whole.is_some() {
+                return Err(LineError::Commit("a line behind its end"));
+            }
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            whole = assembler.push(decode_line(text)?)?;
+        }
+        whole.ok_or(LineError::Commit("its end"))
+    }
+
+    fn checked(
+        &self,
+        at: u64,
+        head: &CommitHead,
+        commit: Result<Commit, LineError>,
+    ) -> Result<Commit, ReadError> {
         let commit = commit.map_err(|error| self.damaged(at, error.to_string()))?;
         if (commit.first_seq, commit.last_seq()) != (head.first_seq, head.last_seq) {
             let message = format!("it is no commit from {} to {}", head.first_seq, head.last_seq);

@@ -29,8 +29,9 @@ const COMMITS_MAX: usize = 1_000;
 /// the others gather more meanwhile: half the appends, each twice as long, cost nearly half.
 pub(super) const APPENDS_AT_ONCE: usize = 3;
 
-/// An append that takes longer than this holds up nobody.
-const SLOW: Duration = Duration::from_millis(20);
+/// So long an append may hold up others: where appends are slow, as many are on their way as there are
+/// partitions.
+const SLOW: Duration = Duration::from_millis(4);
 
 /// What a frame will say of a commit, as far as the one who made it knows.
 #[derive(Debug)]

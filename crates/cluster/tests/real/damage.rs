@@ -12,7 +12,7 @@ use tenure_ports::Journal;
 use tenure_ports::conformance::History;
 use tenure_ports::journal::ReadError;
 use tenure_wire::stored::encode_packed;
-use tenure_wire::stored::frame::{CommitHead, Header, encode_header};
+use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_header};
 
 use crate::journal::{connect, create, owner, settings};
 use crate::servers::nats;
@@ -33,7 +33,7 @@ fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
         ended: None,
         archived: false,
     };
-    let header = Header::Commits { version: 1, epoch: 1, commits: vec![head] };
+    let header = Header::Commits { version: FRAME_VERSION, epoch: 1, commits: vec![head] };
     let mut frame = encode_header(&header).unwrap();
     frame.extend_from_slice(&lines);
     frame

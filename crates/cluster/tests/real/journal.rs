@@ -12,6 +12,7 @@ use tenure_core::Commit;
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, journal_suite, read_all};
 use tenure_ports::journal::{AppendError, ReadError};
+use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_header};
 
 use crate::servers::{Server, nats, nats_with};
 
@@ -237,6 +238,75 @@ async fn the_number_of_partitions_is_fixed() {
     assert!(matches!(refused, OpenError::Partitions { given: 3, .. }), "{refused}");
 }
 
+/// A frame with one commit of a Task, as a node of that version writes it.
+fn frame_of(
+    version: u32,
+    of: &History,
+    after: u64,
+    commit: &Commit,
+    body: &[u8],
+    prev: u64,
+) -> Vec<u8> {
+    let head = CommitHead {
+        session_id: of.key.session_id.clone(),
+        task_id: of.key.task_id.clone(),
+        first_seq: after + 1,
+        last_seq: commit.last_seq(),
+        created_at: commit.created_at,
+        prev,
+        len: u32::try_from(body.len()).unwrap(),
+        named: None,
+        ended: None,
+        archived: false,
+    };
+    let header = Header::Commits { version, epoch: 1, commits: vec![head] };
+    let mut frame = encode_header(&header).unwrap();
+    frame.extend_from_slice(body);
+    frame
+}
+
+/// RECOVER-05: frames of the first version, with commits as the lines of a log, are read for ever; and
+/// what a frame says of its version is what it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_of_the_first_version_are_read() {
+    let server = nats();
+    let one = Settings { partitions: 1, ..settings("one") };
+    let journal = owner(&server, one.clone()).await;
+    let mut old = History::of("s", "old");
+    create(&journal, &mut old).await;
+    drop(journal);
+    let context = async_nats::jetstream::new(connect(&server).await);
+    let after = old.last_seq();
+    let next = old.work(2);
+    let mut lines = Vec::new();
+    tenure_wire::stored::encode(&next, &old.key.session_id, &old.key.task_id, &mut lines).unwrap();
+    let frame = frame_of(1, &old, after, &next, &lines, 2);
+    context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
+    let journal = owner(&server, one.clone()).await;
+    assert_holds(&journal, &old).await;
+    work(&journal, &mut old, 1).await.unwrap();
+    assert_holds(&journal, &old).await;
+
+    let mut wrong = History::of("s", "wrong");
+    create(&journal, &mut wrong).await;
+    let after = wrong.last_seq();
+    let prev = journal_end(&context).await;
+    drop(journal);
+    let next = wrong.work(1);
+    let mut packed = Vec::new();
+    tenure_wire::stored::encode_packed(&next, &mut packed).unwrap();
+    let frame = frame_of(1, &wrong, after, &next, &packed, prev);
+    context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
+    let journal = owner(&server, one).await;
+    let read = journal.read(&wrong.key, 0, |_| ControlFlow::Continue(())).await;
+    assert!(matches!(read, Err(ReadError::Damaged { .. })), "{read:?}");
+}
+
+async fn journal_end(context: &async_nats::jetstream::Context) -> u64 {
+    let stream = context.get_stream("TENURE_WAL_0").await.unwrap();
+    stream.get_info().await.unwrap().state.last_sequence
+}
+
 /// RECOVER-04: a flipped byte in a commit makes its own Task unreadable, and no other; the Task is
 /// named, with its place.
 #[tokio::test(flavor = "multi_thread")]
@@ -256,22 +326,7 @@ async fn damage_is_of_one_task() {
     let mut lines = Vec::new();
     tenure_wire::stored::encode_packed(&next, &mut lines).unwrap();
     lines[40] ^= 1;
-    let head = tenure_wire::stored::frame::CommitHead {
-        session_id: bad.key.session_id.clone(),
-        task_id: bad.key.task_id.clone(),
-        first_seq: after + 1,
-        last_seq: next.last_seq(),
-        created_at: next.created_at,
-        prev: 2,
-        len: u32::try_from(lines.len()).unwrap(),
-        named: None,
-        ended: None,
-        archived: false,
-    };
-    let header =
-        tenure_wire::stored::frame::Header::Commits { version: 1, epoch: 1, commits: vec![head] };
-    let mut frame = tenure_wire::stored::frame::encode_header(&header).unwrap();
-    frame.extend_from_slice(&lines);
+    let frame = frame_of(FRAME_VERSION, &bad, after, &next, &lines, 2);
     context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
     let at = stream.get_info().await.unwrap().state.last_sequence;
     let journal = owner(&server, one).await;

@@ -8,7 +8,7 @@ use tenure_cluster::Settings;
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, read_all};
 use tenure_ports::journal::AppendError;
-use tenure_wire::stored::frame::{Header, encode_header};
+use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
 
 use crate::journal::{connect, create, owner, settings};
 use crate::servers::nats;
@@ -71,7 +71,9 @@ async fn an_owner_can_ask_whether_it_is_one() {
 
     // As an append of its own that is stored and not acknowledged yet.
     let epoch = new.owned().epoch(0).unwrap();
-    let frame = encode_header(&Header::Commits { version: 1, epoch, commits: Vec::new() }).unwrap();
+    let frame =
+        encode_header(&Header::Commits { version: FRAME_VERSION, epoch, commits: Vec::new() })
+            .unwrap();
     let context = async_nats::jetstream::new(connect(&server).await);
     context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();
     assert_eq!(new.confirm(0).await, Ok(true));

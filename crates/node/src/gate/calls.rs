@@ -57,7 +57,8 @@ impl Gate {
             let link = gate.scheduler.client(name.role, agent, name.session.clone());
             let is_node = name.role == Role::System;
             let client = if is_node { &gate.control } else { &gate.intake };
-            let call = Call { gate: &gate, client, link, partition, reply: &reply };
+            let reply = &reply;
+            let call = Call { gate: &gate, client, link, partition, is_of_node: is_node, reply };
             call.run(request).await;
         });
     }
@@ -69,6 +70,8 @@ struct Call<'a> {
     client: &'a Client,
     link: Link,
     partition: u32,
+    /// Whether another node asks.
+    is_of_node: bool,
     reply: &'a str,
 }
 
@@ -76,8 +79,9 @@ impl Call<'_> {
     /// Whatever is asked is boxed: the future of every request would be as large as the largest.
     async fn run(self, request: Request) {
         let Request { head, ask } = request;
-        let is_read = !matches!(ask, Ask::Create(_) | Ask::Command(_));
-        let leave = is_read.then(|| self.gate.leave_to_read()).transpose();
+        let is_write = matches!(ask, Ask::Create(_) | Ask::Command(_));
+        let needs_leave = !is_write && !self.is_of_node;
+        let leave = needs_leave.then(|| self.gate.leave_to_read()).transpose();
         let _leave = match leave {
             Ok(leave) => leave,
             // It says nothing of any Task.

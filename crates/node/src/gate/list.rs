@@ -21,8 +21,11 @@ use super::calls::Link;
 /// Tasks in an answer.
 const ENTRIES_MAX: usize = 1_000;
 
-/// How long a list is kept for its next page, and how many are.
-const KEPT: (Duration, usize) = (Duration::from_secs(30), 8);
+/// How long a list is kept for its next pages.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Tasks that all lists together may keep.
+const KEPT_MAX: usize = 1 << 20;
 
 /// Lists whose next page may be asked for.
 #[derive(Debug, Default)]
@@ -33,27 +36,44 @@ pub(crate) struct Lists(Mutex<VecDeque<Kept>>);
 struct Kept {
     session: SessionId,
     partition: u32,
-    used: Instant,
+    /// In which the partition was read.
+    epoch: u64,
+    read: Instant,
     found: Arc<Vec<Found>>,
 }
 
 impl Lists {
-    fn get(&self, session: &SessionId, partition: u32) -> Option<Arc<Vec<Found>>> {
-        let mut all = self.0.lock();
-        all.retain(|kept| kept.used.elapsed() < KEPT.0);
-        let kept = all.iter_mut().find(|k| k.session == *session && k.partition == partition)?;
-        kept.used = Instant::now();
-        Some(Arc::clone(&kept.found))
+    fn get(&self, session: &SessionId, partition: u32, epoch: u64) -> Option<Arc<Vec<Found>>> {
+        self.sweep();
+        let all = self.0.lock();
+        let is_it = |kept: &&Kept| {
+            (&kept.session, kept.partition, kept.epoch) == (session, partition, epoch)
+        };
+        all.iter().find(is_it).map(|kept| Arc::clone(&kept.found))
     }
 
-    fn keep(&self, session: &SessionId, partition: u32, found: &Arc<Vec<Found>>) {
+    /// The oldest go where there are too many Tasks in all.
+    fn keep(&self, session: &SessionId, partition: u32, epoch: u64, found: &Arc<Vec<Found>>) {
+        self.sweep();
+        self.forget(session, partition);
         let mut all = self.0.lock();
-        all.retain(|kept| kept.session != *session || kept.partition != partition);
-        if all.len() == KEPT.1 {
-            all.pop_front();
+        let (session, found, read) = (session.clone(), Arc::clone(found), Instant::now());
+        all.push_back(Kept { session, partition, epoch, read, found });
+        let mut count: usize = all.iter().map(|kept| kept.found.len()).sum();
+        while count > KEPT_MAX
+            && let Some(oldest) = all.pop_front()
+        {
+            count -= oldest.found.len();
         }
-        let (session, found) = (session.clone(), Arc::clone(found));
-        all.push_back(Kept { session, partition, used: Instant::now(), found });
+    }
+
+    fn forget(&self, session: &SessionId, partition: u32) {
+        self.0.lock().retain(|kept| kept.session != *session || kept.partition != partition);
+    }
+
+    /// Gives up those that nobody has read to their end.
+    pub(crate) fn sweep(&self) {
+        self.0.lock().retain(|kept| kept.read.elapsed() < KEPT);
     }
 }
 
@@ -79,7 +99,11 @@ impl Gate {
         let rest = &found[found.partition_point(is_before)..];
         let page = &rest[..rest.len().min(ENTRIES_MAX)];
         let entries = page.iter().cloned().map(entry).collect();
-        Ok(Entries { entries, more: page.len() < rest.len() })
+        let more = page.len() < rest.len();
+        if !more && which.include_terminal {
+            self.lists.forget(link.session(), partition);
+        }
+        Ok(Entries { entries, more })
     }
 
     async fn with_ended(
@@ -88,8 +112,9 @@ impl Gate {
         partition: u32,
         after: Option<&TaskId>,
     ) -> Result<Arc<Vec<Found>>, Rejection> {
+        let epoch = self.fence.journal.owned().epoch(partition).unwrap_or_default();
         if after.is_some()
-            && let Some(kept) = self.lists.get(session, partition)
+            && let Some(kept) = self.lists.get(session, partition, epoch)
         {
             return Ok(kept);
         }
@@ -98,7 +123,7 @@ impl Gate {
         found.sort_by(|a, b| a.key.cmp(&b.key));
         let found = Arc::new(found);
         if found.len() > ENTRIES_MAX {
-            self.lists.keep(session, partition, &found);
+            self.lists.keep(session, partition, epoch, &found);
         }
         Ok(found)
     }
@@ -123,32 +148,45 @@ fn entry(found: Found) -> Entry {
 mod tests {
     use super::*;
 
-    fn list() -> Arc<Vec<Found>> {
-        Arc::new(Vec::new())
+    fn list(count: usize) -> Arc<Vec<Found>> {
+        let key = TaskKey { session_id: "s".parse().unwrap(), task_id: "t".parse().unwrap() };
+        let found = Found {
+            key,
+            wal_name: "t".parse().unwrap(),
+            title: String::new(),
+            created_at: 0,
+            updated_at: 0,
+            ended: None,
+            archived: false,
+            damaged: false,
+        };
+        Arc::new(vec![found; count])
     }
 
-    /// The oldest goes where there are too many; one of the same partition takes the other's place.
+    /// The oldest goes where they hold too much; one of the same partition takes the other's place.
     #[test]
-    fn so_many_lists_are_kept() {
+    fn lists_of_so_many_tasks_are_kept() {
         let (lists, session) = (Lists::default(), SessionId::new("s").unwrap());
-        let most = u32::try_from(KEPT.1).unwrap();
-        for partition in 0..most {
-            lists.keep(&session, partition, &list());
-        }
-        lists.keep(&session, 1, &list());
-        assert!((0..most).all(|partition| lists.get(&session, partition).is_some()));
-        lists.keep(&session, most, &list());
-        assert_eq!(lists.0.lock().len(), KEPT.1);
-        assert!(lists.get(&session, 0).is_none() && lists.get(&session, most).is_some());
-        assert!(lists.get(&SessionId::new("another").unwrap(), 1).is_none());
+        lists.keep(&session, 0, 7, &list(KEPT_MAX / 2));
+        lists.keep(&session, 1, 7, &list(KEPT_MAX / 2));
+        lists.keep(&session, 1, 8, &list(KEPT_MAX / 2));
+        assert!(lists.get(&session, 0, 7).is_some() && lists.get(&session, 1, 8).is_some());
+        assert!(lists.get(&session, 1, 7).is_none(), "of another owner");
+        assert!(lists.get(&SessionId::new("another").unwrap(), 1, 8).is_none());
+        lists.keep(&session, 2, 7, &list(1));
+        assert!(lists.get(&session, 0, 7).is_none() && lists.get(&session, 2, 7).is_some());
+        lists.forget(&session, 2);
+        assert!(lists.get(&session, 2, 7).is_none());
     }
 
+    /// However often it is asked for.
     #[tokio::test]
-    async fn a_list_that_nobody_reads_on_is_dropped() {
+    async fn a_list_is_kept_for_a_time() {
         let (lists, session) = (Lists::default(), SessionId::new("s").unwrap());
-        lists.keep(&session, 0, &list());
-        lists.0.lock()[0].used -= KEPT.0;
-        assert!(lists.get(&session, 0).is_none());
+        lists.keep(&session, 0, 7, &list(1));
+        assert!(lists.get(&session, 0, 7).is_some());
+        lists.0.lock()[0].read -= KEPT;
+        lists.sweep();
         assert!(lists.0.lock().is_empty());
     }
 }

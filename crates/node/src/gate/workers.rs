@@ -70,7 +70,8 @@ impl Gate {
             return self.links.note_heard(name); // Others answer for theirs.
         }
         // One that is not answered comes again.
-        let (Ok(link), Ok(leave)) = (self.links.of(name), self.leave_to_read()) else { return };
+        let leave = Arc::clone(&self.heartbeats).try_acquire_owned();
+        let (Ok(link), Ok(leave)) = (self.links.of(name), leave) else { return };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let _leave = leave;

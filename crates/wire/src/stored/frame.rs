@@ -7,7 +7,8 @@
 //! length            4 bytes, little endian: of the header
 //! checksum          4 bytes, little endian: CRC-32 (IEEE) of the header
 //! header            MessagePack map (see Header)
-//! body              all commits, one behind the other, each a line (see `encode_packed`)
+//! body              all commits, one behind the other, each a line (see `encode_packed`); in
+//!                   version 1 the lines of a log
 //! ```
 //!
 //! The header says whose the commits are and what a node must know of a Task without reading them.
@@ -28,7 +29,10 @@ use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::status::TaskStatus;
 
 /// Version of the form. A reader refuses a later one.
-pub const FRAME_VERSION: u32 = 1;
+pub const FRAME_VERSION: u32 = 2;
+
+/// Up to this version a commit in a frame is the lines of a log; from the next on it is packed.
+pub const LAST_OF_LINES: u32 = 1;
 
 const FRAME: &[u8; 4] = b"TNF1";
 const CHUNK: &[u8; 4] = b"TNC1";
@@ -190,6 +194,13 @@ fn decode_header(bytes: &[u8]) -> Result<Header, FrameError> {
 }
 
 impl<'a> Frame<'a> {
+    /// Of the writer.
+    pub fn version(&self) -> u32 {
+        match &self.header {
+            Header::Commits { version, .. } | Header::Owner { version, .. } => *version,
+        }
+    }
+
     /// The commits of the frame, each with its lines.
     pub fn commits(&self) -> impl Iterator<Item = (&CommitHead, &'a [u8])> {
         let commits = match &self.header {
