@@ -18,8 +18,8 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Mutex, Notify};
 use uuid::Uuid;
 
 use super::crowd::Crowd;
@@ -129,7 +129,7 @@ pub(crate) struct Load {
     client: Client<NatsClient>,
     /// A worker in this process, whose handler says when it starts: one clock measures both ends.
     worker: WorkerPool<NatsWorker>,
-    starts: RefCell<UnboundedReceiver<Instant>>,
+    starts: Mutex<UnboundedReceiver<Instant>>,
     ends: Rc<RefCell<Ends>>,
     news: Rc<Notify>,
 }
@@ -148,7 +148,7 @@ impl Load {
         let client = Client::new(NatsClient::join(connection, &name).await?);
         let (ends, news): (Rc<RefCell<Ends>>, Rc<Notify>) = Default::default();
         let (worker, starts) = timed_worker(url).await?;
-        Ok(Self { client, worker, starts: RefCell::new(starts), ends, news })
+        Ok(Self { client, worker, starts: Mutex::new(starts), ends, news })
     }
 
     /// Leaves the cluster.
@@ -342,7 +342,7 @@ impl Load {
             }
             let before = self.ends.borrow().0.len();
             let begun = Instant::now();
-            let mut starts = self.starts.borrow_mut();
+            let mut starts = self.starts.lock().await;
             let (created, started, ended) =
                 futures::future::join3(self.create(input), starts.recv(), self.ended(before, 1))
                     .await;
