@@ -176,7 +176,6 @@ impl Writing {
             }
             if let Err(stopped) = in_turn(turn, self.append(gathered)).await {
                 tracing::error!(stream = %self.name, %stopped, "the partition is not written any more");
-                self.owned.lose(self.partition, self.epoch);
                 requests.close();
                 while let Some(request) = requests.recv().await {
                     waiting.push_back(request);
@@ -257,24 +256,31 @@ impl Writing {
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Ok(())
             }
-            Fate::Unknown(why) => {
-                answer_all(replies, || AppendError::Unknown(why.clone()));
-                Err(why)
-            }
+            Fate::Unknown(why) => self.stop(replies, &why, || AppendError::Unknown(why.clone())),
             Fate::Never => {
-                let why = "another node has taken the partition".to_owned();
-                answer_all(replies, || AppendError::NotOwner);
-                Err(why)
+                let why = "another node has taken the partition";
+                self.stop(replies, why, || AppendError::NotOwner)
             }
             Fate::Lost { last } => {
                 let why = format!(
                     "the stream ends at {last}, and {last_seq} was acknowledged: \
                      the store has lost data"
                 );
-                answer_all(replies, || AppendError::Unknown(why.clone()));
-                Err(why)
+                self.stop(replies, &why, || AppendError::Unknown(why.clone()))
             }
         }
+    }
+
+    /// Writes no more: whoever is answered finds that the partition is not owned here.
+    fn stop(
+        &self,
+        replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
+        why: &str,
+        error: impl Fn() -> AppendError,
+    ) -> Result<(), String> {
+        self.owned.lose(self.partition, self.epoch);
+        answer_all(replies, error);
+        Err(why.to_owned())
     }
 }
 

@@ -35,7 +35,7 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     all: HashMap<Seat, Member>,
-    /// Those that had room when last looked at, in the order of their turns.
+    /// Those that had room when last looked at, in the order of their turns; who gets some is first.
     with_room: VecDeque<Seat>,
     /// The room of all.
     free: u128,
@@ -65,7 +65,8 @@ impl Members {
         let left = member.left();
         self.free = self.free - u128::from(before) + u128::from(left);
         if left > 0 && !std::mem::replace(&mut member.is_queued, true) {
-            self.with_room.push_back(seat);
+            // Who was just heard of is there; who said it long ago may not be.
+            self.with_room.push_front(seat);
         }
     }
 
@@ -181,10 +182,10 @@ mod tests {
         members.note(&a, says(2, 0, 1));
         members.note(&b, says(2, 0, 1));
         check(&members);
-        assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
         assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
         assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
-        assert_eq!(taken(members.take(9, &[])), [("b".into(), 1)]);
+        assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
+        assert_eq!(taken(members.take(9, &[])), [("a".into(), 1)]);
         assert_eq!((members.free(), members.with_room.len()), (0, 0));
         members.give_back(&b, 1);
         check(&members);
