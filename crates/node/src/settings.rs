@@ -99,7 +99,7 @@ pub struct Settings {
     pub max_bytes: Option<u64>,
     /// How long a partition stays with a node that says nothing.
     pub ownership: Duration,
-    /// Workers that may have a link at a time: one that is not there costs no more than its Hello.
+    /// Workers that may have a link at a time; one more gets none.
     pub links_max: usize,
     /// Reads of workers and clients that may be under way at a time; more are told to come again.
     /// Those of other nodes are needed for what is being written, and are few.

@@ -26,7 +26,7 @@ use crate::owned::Owned;
 const COMMITS_MAX: usize = 1_000;
 
 /// Appends of a node that are on their way at a time. Where many partitions have something to write,
-/// the others gather more meanwhile: half the appends, each twice as long, cost nearly half.
+/// the others gather more meanwhile: fewer appends, each longer, cost less.
 pub(super) const APPENDS_AT_ONCE: usize = 3;
 
 /// So long an append may hold up others: where appends are slow, as many are on their way as there are

@@ -1,6 +1,7 @@
 //! A commit as one line: the form of commits in frames, where the name of the Task stands in the head.
 //!
-//! It says once what the lines of a log say with each event, and takes a third of their room:
+//! It says once what the lines of a log say with each event, and takes less room: a fifth of theirs
+//! where events are many and short.
 //!
 //! ```text
 //! {"schema":1,"first_seq":2,"commit_id":"<uuid>","created_at":1,"epoch":3,"command_id":null,
