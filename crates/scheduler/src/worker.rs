@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::join_all;
+use tenure_core::command::run_end::nothing_held;
 use tenure_core::command::{EndRun, RunAndWhy, RunOutcome, StepReport};
 use tenure_core::id::{
     AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId,
@@ -271,12 +272,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let mut leases = Vec::new();
         let asked = by_task.into_iter().map(async |(task, places)| {
             let asked: Vec<_> = places.iter().map(|&at| holdings[at].clone()).collect();
-            let judged = self.scheduler.read(task, move |task| judge(task, &asked));
             // A Task that cannot be asked now must not cost the others their leases.
-            (places, tokio::time::timeout(PULSE, judged).await)
+            let judged = tokio::time::timeout(PULSE, self.judged(task, asked)).await;
+            (places, judged.ok().flatten())
         });
         for (places, judged) in join_all(asked).await {
-            let Ok(Ok(judged)) = judged else { continue };
+            let Some(judged) = judged else { continue };
             for (at, (pulse, duration_ms)) in places.into_iter().zip(judged) {
                 if matches!(pulse, Pulse::Renewed { .. }) {
                     let held = &holdings[at];
@@ -295,6 +296,19 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// What a Task says of Attempts; none if it cannot be asked. The log of one that has ended is not
+    /// read for it: workers renew what they have just reported, too.
+    async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
+        let node = &self.scheduler.node;
+        if node.directory.get(task).is_none()
+            && let Some(status) = node.journal.entry(task).await.ok()??.ended
+        {
+            let lost = |_| (Pulse::Lost(nothing_held(status)), 0);
+            return Some(asked.iter().map(lost).collect());
+        }
+        self.scheduler.read(task, move |task| judge(task, &asked)).await.ok()
+    }
+
     /// Leaves the pool: nothing more is meant for this worker.
     pub fn part(&self) {
         self.scheduler.node.leave(&self.worker);

@@ -11,7 +11,7 @@ use crate::event::{Body, LeaseEnd, RunEnded, StepFailed, StepLeaseExpired};
 use crate::id::{AttemptId, RunId};
 use crate::record::Reason;
 use crate::reject::{Code, Rejection};
-use crate::status::{EndReason, Outcome, Role, RunState};
+use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::{Stopping, Task};
@@ -235,8 +235,7 @@ impl Task {
         token: u64,
     ) -> Result<(), Rejection> {
         if self.is_terminal() {
-            let message = format!("the task is {}", self.head.status);
-            return Err(Rejection::new(Code::TaskTerminal, message));
+            return Err(nothing_held(self.head.status));
         }
         let attempt = self.attempts.by_key(&attempt_id).ok_or_else(stale)?;
         self.check_current(attempt.step, Some(attempt_id), Some(token))
@@ -246,4 +245,9 @@ impl Task {
     pub fn is_asked_to_stop(&self, attempt: Pos) -> bool {
         self.is_closing() || self.volatile.stopping.contains_key(&self.attempts[attempt].run)
     }
+}
+
+/// `task_terminal`: nobody holds anything of a Task that has ended so.
+pub fn nothing_held(status: TaskStatus) -> Rejection {
+    Rejection::new(Code::TaskTerminal, format!("the task is {status}"))
 }

@@ -16,12 +16,9 @@ const INTERVALS: u64 = 3;
 /// While heartbeats are not answered they go at least so often.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
-/// New Attempts that are renewed at once wait so long for others.
-const GATHER: Duration = Duration::from_millis(10);
-
-/// Attempts are renewed at once no more often than this, or this part of the shortest lease: most
-/// of many short ones end without it.
-const SPACED: (Duration, u64) = (Duration::from_millis(200), 30);
+/// A new Attempt is renewed when it has run for so long, or for this part of the shortest lease:
+/// short ones end without it.
+const EARLY: (Duration, u64) = (Duration::from_millis(200), 30);
 
 /// How often leases are looked at: within a small part of the shortest one, by which a worker
 /// stops too late at worst.
@@ -30,7 +27,6 @@ const LOOKS: u64 = 60;
 /// CTX-11: renews leases at a third of their duration, whatever handlers do.
 pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
     let mut last = None;
-    let mut at_once: Option<Instant> = None;
     let mut is_answered = true;
     loop {
         let due = match shared.plan() {
@@ -55,10 +51,11 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
                 last = Some(Instant::now());
             }
             () = shared.fresh.notified() => {
-                let since = at_once.map_or(Duration::MAX, |last| last.elapsed());
-                sleep(shared.spacing().saturating_sub(since).max(GATHER)).await;
-                at_once = Some(Instant::now());
-                is_answered &= shared.renew(|open| !open.heard).await;
+                let early = shared.early_after();
+                sleep(early).await;
+                let now = Moment::now();
+                let is_due = |open: &Open| !open.heard && now.since(&open.renewed) >= early;
+                is_answered &= shared.renew(is_due).await;
             }
             () = shared.sooner.notified() => {}
         }
@@ -90,10 +87,10 @@ impl<P: WorkerPort> Shared<P> {
         shortest.map(|lease_ms| Duration::from_millis((lease_ms / INTERVALS).max(1)))
     }
 
-    /// The least time between renewals of new Attempts.
-    fn spacing(&self) -> Duration {
+    /// How long a new Attempt runs before it is renewed for the first time.
+    fn early_after(&self) -> Duration {
         let shortest = self.shortest.load(Ordering::Acquire);
-        SPACED.0.min(Duration::from_millis(shortest / SPACED.1))
+        EARLY.0.min(Duration::from_millis(shortest / EARLY.1))
     }
 
     /// Renews some of what is in hand, and answers whether something was said of all of it.
