@@ -28,7 +28,7 @@ impl<T> Rows<T> {
     pub(crate) fn push(&mut self, row: T) {
         if self.len.is_multiple_of(BLOCK) {
             // A Task with few records has one small block; in a large one all are made whole.
-            let room = if self.len == 0 { 0 } else { BLOCK };
+            let room = if self.len == 0 { 1 } else { BLOCK };
             self.blocks.push(Vec::with_capacity(room));
         }
         if let Some(block) = self.blocks.last_mut() {

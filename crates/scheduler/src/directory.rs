@@ -1,21 +1,21 @@
-//! Which actor is a Task's: looked up by everybody, changed by those who start and end actors.
+//! Where each Task is reached: looked up by everybody, changed by those who begin and end a stay.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
-use ractor::{ActorId, ActorRef};
+use ractor::ActorId;
 use tenure_ports::journal::TaskKey;
 
-use crate::task::Msg;
+use crate::task::address::Address;
 
 /// Shards: enough that two threads seldom meet.
 const SHARDS: usize = 64;
 
-/// Actors of Tasks by key.
+/// Addresses of Tasks by key.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    shards: Vec<Mutex<HashMap<TaskKey, ActorRef<Msg>>>>,
+    shards: Vec<Mutex<HashMap<TaskKey, Address>>>,
     hash: RandomState,
 }
 
@@ -25,54 +25,59 @@ impl Directory {
         Self { shards, hash: RandomState::new() }
     }
 
-    fn shard(&self, key: &TaskKey) -> &Mutex<HashMap<TaskKey, ActorRef<Msg>>> {
+    fn shard(&self, key: &TaskKey) -> &Mutex<HashMap<TaskKey, Address>> {
         let hashed = usize::try_from(self.hash.hash_one(key) % SHARDS as u64).unwrap_or(0);
         &self.shards[hashed]
     }
 
-    /// The Task's actor; `start` makes it if there is none. At most one exists at a time.
+    /// The Task's address; `start` makes it if there is none. At most one holds at a time.
     pub(crate) fn get_or<E>(
         &self,
         key: &TaskKey,
-        start: impl FnOnce() -> Result<ActorRef<Msg>, E>,
-    ) -> Result<ActorRef<Msg>, E> {
+        start: impl FnOnce() -> Result<Address, E>,
+    ) -> Result<Address, E> {
         let mut shard = self.shard(key).lock();
-        if let Some(actor) = shard.get(key) {
-            return Ok(actor.clone());
+        if let Some(address) = shard.get(key) {
+            return Ok(address.clone());
         }
-        let actor = start()?;
-        shard.insert(key.clone(), actor.clone());
-        Ok(actor)
+        let address = start()?;
+        shard.insert(key.clone(), address.clone());
+        Ok(address)
     }
 
-    /// The Task's actor, if there is one.
-    pub(crate) fn get(&self, key: &TaskKey) -> Option<ActorRef<Msg>> {
+    /// The Task's address, if it is on this node.
+    pub(crate) fn get(&self, key: &TaskKey) -> Option<Address> {
         self.shard(key).lock().get(key).cloned()
     }
 
-    /// Forgets this actor, so that whoever asks next starts another.
-    pub(crate) fn remove(&self, key: &TaskKey, actor: &ActorRef<Msg>) -> bool {
+    /// Forgets this address, so that whoever asks next begins anew.
+    pub(crate) fn remove(&self, key: &TaskKey, address: &Address) -> bool {
         let mut shard = self.shard(key).lock();
-        let is_it = shard.get(key).is_some_and(|a| a.get_id() == actor.get_id());
+        let is_it = shard.get(key).is_some_and(|a| a.is(address));
         if is_it {
             shard.remove(key);
         }
         is_it
     }
 
-    /// All actors.
-    pub(crate) fn all(&self) -> Vec<(TaskKey, ActorRef<Msg>)> {
-        let copy = |(key, actor): (&TaskKey, &ActorRef<Msg>)| (key.clone(), actor.clone());
+    /// All Tasks.
+    pub(crate) fn all(&self) -> Vec<(TaskKey, Address)> {
+        let copy = |(key, address): (&TaskKey, &Address)| (key.clone(), address.clone());
         self.shards.iter().flat_map(|s| s.lock().iter().map(copy).collect::<Vec<_>>()).collect()
     }
 
-    /// Forgets a failed actor, and answers whose it was.
+    /// Forgets the Task that a failed actor was busy with, and answers which it was.
     pub(crate) fn remove_id(&self, id: ActorId) -> Option<TaskKey> {
-        self.shards.iter().find_map(|shard| {
-            let mut shard = shard.lock();
-            let key = shard.iter().find(|(_, a)| a.get_id() == id).map(|(key, _)| key.clone())?;
-            shard.remove(&key);
-            Some(key)
-        })
+        let (key, address) = self.all().into_iter().find(|(_, address)| address.is_with(id))?;
+        address.close();
+        self.remove(&key, &address).then_some(key)
+    }
+
+    /// Forgets all: Tasks that rest hold on to the node.
+    pub(crate) fn clear(&self) {
+        for (key, address) in self.all() {
+            address.close();
+            self.remove(&key, &address);
+        }
     }
 }

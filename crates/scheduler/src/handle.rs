@@ -20,7 +20,7 @@ use crate::node::{Appended, Node, stopped};
 use crate::partition::{NodeActor, Nothing, PartitionActor};
 use crate::pool::Worker;
 use crate::task::open::unreadable;
-use crate::task::{Begin, Msg, Reader};
+use crate::task::{Begin, Msg, Reader, State};
 
 /// A running node.
 pub struct Scheduler<J: Journal, L: Leases> {
@@ -180,8 +180,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         for _ in 0..RESENDS {
             match actor.cast(msg) {
                 Ok(()) => return Ok(()),
-                Err(ractor::MessagingErr::SendErr(back)) => msg = back,
-                Err(_) => return Err(stopped("the task")),
+                Err(back) => msg = back,
             }
             self.node.directory.remove(key, &actor);
             actor = self.node.task(key, Begin::Open)?;
@@ -272,9 +271,16 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// A partition is another node's now, or was taken anew: its Tasks are left, once their appends
     /// have returned. `of` is the epoch that is over; none: whatever it is.
     pub fn leave(&self, partition: u32, of: Option<u64>) {
-        for (key, actor) in self.node.directory.all() {
-            if key.partition(self.node.config.partitions) == partition {
-                let _ = actor.cast(Msg::Leave(of)); // It may have ended.
+        for (key, task) in self.node.directory.all() {
+            if key.partition(self.node.config.partitions) != partition {
+                continue;
+            }
+            let leave = |state: &mut State<J, L>| {
+                state.leave_epoch(&task, of);
+                !state.is_left()
+            };
+            if !task.at_rest(leave) {
+                let _ = task.cast(Msg::Leave(of)); // It may be over.
             }
         }
     }
@@ -340,6 +346,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// Stops the node: appends in flight finish, then everything ends.
     pub async fn stop(&self) {
         let _ = self.root.stop_and_wait(None, None).await; // It may have stopped by itself.
+        self.node.directory.clear();
     }
 
     /// Reads a Task's log directly, commit by commit.

@@ -19,7 +19,9 @@ use crate::config::{Config, EVENTS_KEPT};
 use crate::directory::Directory;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
-use crate::task::{Arguments, Begin, Msg as TaskMsg, TaskActor};
+use crate::task::Begin;
+use crate::task::address::{Address, Letter};
+use crate::task::host::TaskActor;
 
 /// A commit that is durable, for whoever watches.
 #[derive(Debug, Clone)]
@@ -29,6 +31,17 @@ pub struct Appended {
     /// The commit.
     pub commit: Arc<Commit>,
 }
+
+/// A partition's actors.
+#[derive(Debug)]
+struct Partition {
+    supervisor: ActorCell,
+    /// Actors of Tasks that are busy with none.
+    free: Vec<ActorRef<Letter>>,
+}
+
+/// Actors that a partition keeps though they are busy with no Task: some 6 KB each.
+const FREE_MAX: usize = 64;
 
 /// The shared parts of a node.
 #[derive(Debug)]
@@ -40,7 +53,7 @@ pub(crate) struct Node<J, L> {
     pub(crate) directory: Directory,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
-    partitions: Mutex<Vec<ActorCell>>,
+    partitions: Mutex<Vec<Partition>>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
     peers: OnceLock<Box<dyn Peers>>,
@@ -75,31 +88,58 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Names the actors under which Tasks and pools are started.
     pub(crate) fn supervise(&self, supervisor: ActorCell, partitions: Vec<ActorCell>) {
         *self.supervisor.lock() = Some(supervisor);
-        *self.partitions.lock() = partitions;
+        let partition = |supervisor| Partition { supervisor, free: Vec::new() };
+        *self.partitions.lock() = partitions.into_iter().map(partition).collect();
     }
 
-    /// The Task's actor, started if need be.
+    /// Where the Task is reached; it is read, or made, if it is not here yet.
     pub(crate) fn task(
         self: &Arc<Self>,
         key: &TaskKey,
         begin: Begin,
-    ) -> Result<ActorRef<TaskMsg>, Rejection> {
+    ) -> Result<Address, Rejection> {
         if self.journal.epoch(key).is_none() {
             return Err(not_owner(key));
         }
         self.directory.get_or(key, || {
-            let partitions = self.partitions.lock();
-            let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
-            let supervisor = partitions
-                .get(key.partition(count) as usize)
-                .cloned()
-                .ok_or_else(|| stopped("the node"))?;
-            drop(partitions);
-            let arguments = Arguments { key: key.clone(), node: Arc::clone(self), begin };
-            ActorRuntime::spawn_linked_instant(None, TaskActor::new(), arguments, supervisor)
-                .map(|(actor, _)| actor)
-                .map_err(|error| stopped(&error.to_string()))
+            loop {
+                // A free one may have ended just now: there are others.
+                let address = Address::begin(self.lend(key)?, key.clone(), begin);
+                if let Some(address) = address {
+                    return Ok(address);
+                }
+            }
         })
+    }
+
+    /// An actor for a Task: one that is free, or a new one.
+    pub(crate) fn lend(self: &Arc<Self>, key: &TaskKey) -> Result<ActorRef<Letter>, Rejection> {
+        let mut partitions = self.partitions.lock();
+        let at = place(key, &partitions);
+        let partition = partitions.get_mut(at).ok_or_else(|| stopped("the node"))?;
+        if let Some(free) = partition.free.pop() {
+            return Ok(free);
+        }
+        let supervisor = partition.supervisor.clone();
+        drop(partitions);
+        let node = Arc::clone(self);
+        ActorRuntime::spawn_linked_instant(None, TaskActor::new(), node, supervisor)
+            .map(|(actor, _)| actor)
+            .map_err(|error| stopped(&error.to_string()))
+    }
+
+    /// An actor that was busy with this Task is free.
+    pub(crate) fn take_back(&self, key: &TaskKey, actor: &ActorRef<Letter>) {
+        let mut partitions = self.partitions.lock();
+        let at = place(key, &partitions);
+        match partitions.get_mut(at) {
+            Some(partition) if partition.free.len() < FREE_MAX => {
+                partition.free.push(actor.clone());
+            }
+            _ => {
+                let _ = actor.drain(); // Never `stop`, which would drop what is queued.
+            }
+        }
     }
 
     pub(crate) fn pool_if_open(&self, id: &PoolId) -> Option<Arc<Pool>> {
@@ -244,6 +284,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.trouble.subscribe()
     }
+}
+
+/// Where a Task's partition is in the list.
+fn place(key: &TaskKey, partitions: &[Partition]) -> usize {
+    key.partition(u32::try_from(partitions.len()).unwrap_or(u32::MAX)) as usize
 }
 
 /// `task_not_found`, to callers who may know.

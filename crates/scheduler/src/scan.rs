@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::node::Node;
-use crate::task::Msg;
+use crate::task::{Msg, State};
 
 /// How late a tick may be before leases are not judged by it.
 const SLACK: Duration = Duration::from_secs(2);
@@ -58,8 +58,14 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
 
 /// Has every Task make sure of its leases.
 fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
-    for (_, actor) in node.directory.all() {
-        let _ = actor.cast(Msg::Raise); // It may have ended.
+    for (_, task) in node.directory.all() {
+        let raise = |state: &mut State<J, L>| {
+            state.raise_leases();
+            true
+        };
+        if !task.at_rest(raise) {
+            let _ = task.cast(Msg::Raise); // It may be over.
+        }
     }
 }
 

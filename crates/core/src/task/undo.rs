@@ -60,6 +60,9 @@ pub(crate) enum Note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(usize);
 
+/// Room for notes that is worth keeping: what little a small Task needs is soon had again.
+const NOTES_KEPT: usize = 64;
+
 impl Task {
     /// Starts noting changes, and answers where it started.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
@@ -101,8 +104,11 @@ impl Task {
 
     /// Everything decided so far is durable: nothing of it can be taken back any more.
     pub fn settle(&mut self) {
-        self.undo.notes.clear();
         self.undo.recording = false;
+        self.undo.notes.clear();
+        if self.undo.notes.capacity() < NOTES_KEPT {
+            self.undo.notes = Vec::new();
+        }
     }
 
     /// Nothing decided since the last [`settle`](Self::settle) is in the log: back to that state,

@@ -23,6 +23,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use self::members::Members;
 use self::turns::{Turns, Waiting};
 use crate::task::Msg as TaskMsg;
+use crate::task::address::Address;
 
 /// A worker as the scheduler knows it.
 #[derive(Debug)]
@@ -189,9 +190,9 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) enum Msg {
     /// A Task has so many ready Steps for this pool that it has no credit for.
-    Ready { key: TaskKey, task: ActorRef<TaskMsg>, priority: i32, ready: usize },
+    Ready { key: TaskKey, task: Address, priority: i32, ready: usize },
     /// None of a Task's ready Steps fits the worker of a loan; `ready` are left for others.
-    Unfit { key: TaskKey, task: ActorRef<TaskMsg>, priority: i32, ready: usize, loan: Loan },
+    Unfit { key: TaskKey, task: Address, priority: i32, ready: usize, loan: Loan },
     /// Somebody has room.
     Match,
 }

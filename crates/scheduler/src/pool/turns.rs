@@ -8,12 +8,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use ractor::ActorRef;
 use tenure_core::id::AgentId;
 use tenure_ports::journal::TaskKey;
 use tokio::time::Instant;
 
-use crate::task::Msg as TaskMsg;
+use crate::task::address::Address;
 
 /// The moment that a turn lasts where Steps are short.
 const MOMENT: Duration = Duration::from_millis(5);
@@ -21,7 +20,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// A Task with ready Steps.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) task: ActorRef<TaskMsg>,
+    pub(super) task: Address,
     pub(super) priority: i32,
     pub(super) ready: usize,
     /// Workers that none of its ready Steps fits; forgotten when it has new ones.
@@ -127,7 +126,7 @@ impl Turns {
         &mut self,
         free: usize,
         mut take: impl FnMut(usize, &[AgentId]) -> (usize, T),
-    ) -> Option<(TaskKey, ActorRef<TaskMsg>, T)> {
+    ) -> Option<(TaskKey, Address, T)> {
         if free == 0 {
             return None;
         }
@@ -140,7 +139,7 @@ impl Turns {
         lane: Reverse<i32>,
         free: usize,
         take: &mut impl FnMut(usize, &[AgentId]) -> (usize, T),
-    ) -> Option<(TaskKey, ActorRef<TaskMsg>, T)> {
+    ) -> Option<(TaskKey, Address, T)> {
         let in_lane = self.lanes.get(&lane).map_or(0, VecDeque::len);
         for _ in 0..in_lane {
             let key = self.lanes.get_mut(&lane)?.pop_front()?;

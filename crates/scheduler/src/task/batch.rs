@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
 use tenure_core::command::{Cx, Grant as GrantCommand};
 use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, PoolId};
@@ -11,6 +10,7 @@ use tenure_core::{Command, Outcome, Rejection, Task};
 use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
+use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held, What};
 use crate::config::{BATCH_MAX, BATCH_SOON};
@@ -35,7 +35,7 @@ impl Flight {
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Decides everything that waits, in turn, and appends it together.
-    pub(super) fn flush(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) fn flush(&mut self, myself: &Address) {
         if self.flight.is_some() {
             return;
         }
@@ -256,7 +256,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Nothing was written: refusals, replays and no-ops are answered.
-    fn answer_refusals(&mut self, myself: &ActorRef<Msg>, flight: Flight) {
+    fn answer_refusals(&mut self, myself: &Address, flight: Flight) {
         self.node.drop_leases(flight.ended);
         self.return_credits(myself, flight.unused);
         for held in flight.answers {
@@ -267,7 +267,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Sends the commits to the log, and takes the leases of new Attempts beside it.
-    fn append(&mut self, myself: &ActorRef<Msg>, flight: Flight, after: u64) {
+    fn append(&mut self, myself: &Address, flight: Flight, after: u64) {
         let node = Arc::clone(&self.node);
         let (key, actor) = (self.key.clone(), myself.clone());
         let leases = self.new_leases(&flight);
@@ -313,7 +313,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Offers Runs for credits that found no Step, and gives back what is left: the pool does not
     /// send it here again before there are new ready Steps.
-    pub(super) fn return_credits(&mut self, myself: &ActorRef<Msg>, unused: Credits) {
+    pub(super) fn return_credits(&mut self, myself: &Address, unused: Credits) {
         if !unused.is_empty() && !self.node.keeps_leases() {
             self.rest(myself); // Then it asks again.
         }

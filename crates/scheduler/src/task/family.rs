@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::ActorRef;
 use tenure_core::Task;
 use tenure_core::id::TaskId;
 use tenure_core::status::Intent;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
+use super::address::Address;
 use super::{Begin, Life, Msg, State};
 use crate::node::Node;
 use crate::peers::Kin;
@@ -24,7 +24,7 @@ const ASK: Duration = Duration::from_secs(30);
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Asks the parent now and from time to time, as long as this actor is there.
-    pub(super) fn watch_parent(&self, myself: &ActorRef<Msg>) {
+    pub(super) fn watch_parent(&self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         if task.is_terminal() {
             return;
@@ -44,7 +44,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         });
     }
 
-    pub(super) fn ask_parent(&self, myself: &ActorRef<Msg>) {
+    pub(super) fn ask_parent(&self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         let Some(parent) = &task.head().spec.parent_task_id else { return };
         let key = self.key_of(parent);
@@ -90,7 +90,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 async fn ask_elsewhere<J: Journal, L: Leases>(
     node: Arc<Node<J, L>>,
     parent: TaskKey,
-    child: ActorRef<Msg>,
+    child: Address,
     id: TaskId,
 ) {
     let Some(peers) = node.is_elsewhere(&parent) else { return };

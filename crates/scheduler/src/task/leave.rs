@@ -1,11 +1,11 @@
 //! Leaving a Task to another node, and making sure of leases after a change of owners.
 
-use ractor::ActorRef;
 use tenure_core::{Code, Rejection};
 use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
-use super::{Begin, Life, Msg, State, Waiting};
+use super::address::Address;
+use super::{Begin, Life, State, Waiting};
 use crate::node::not_owner;
 
 impl<J: Journal, L: Leases> State<J, L> {
@@ -13,15 +13,20 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// is offered here is offered no more.
     ///
     /// `of` is the epoch that is over; an actor of a newer one stays.
-    pub(super) fn leave_epoch(&mut self, myself: &ActorRef<Msg>, of: Option<u64>) {
+    pub(crate) fn leave_epoch(&mut self, myself: &Address, of: Option<u64>) {
         if of.is_none_or(|epoch| epoch >= self.epoch) {
             self.leave(myself);
         }
     }
 
+    /// Whether it was left.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left
+    }
+
     /// The same, whatever the epoch.
-    pub(super) fn leave(&mut self, myself: &ActorRef<Msg>) {
-        if self.flight.is_some() || self.retired {
+    pub(super) fn leave(&mut self, myself: &Address) {
+        if self.flight.is_some() || self.is_left {
             return; // The append is fenced or goes through; this is looked at again when it lands.
         }
         for waiting in std::mem::take(&mut self.waiting) {
@@ -36,13 +41,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.rests = true;
         self.offer(myself);
         self.life = Life::New;
-        self.retired = true;
+        self.is_left = true;
         self.node.directory.remove(&self.key, myself);
         self.node.journal.release(&self.key);
         if let Some((_, timer)) = self.timer.take() {
             timer.abort();
         }
-        let _ = myself.drain(); // It is ending anyway.
         // Owned again meanwhile, in another epoch: whoever resumed the partition found this actor.
         if self.node.journal.epoch(&self.key).is_some_and(|epoch| epoch != self.epoch) {
             let _ = self.node.task(&self.key, Begin::Open); // The node may be stopping.
@@ -50,7 +54,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Makes sure that every open Attempt has a lease (LEASE-15).
-    pub(super) fn raise_leases(&self) {
+    pub(crate) fn raise_leases(&self) {
         let leases = self.open_leases();
         if leases.is_empty() {
             return;

@@ -6,8 +6,10 @@
 //! durable state. A domain "no" is a reply. The actor stops only when it no longer knows its state;
 //! its supervisor then replays the log.
 
+pub(crate) mod address;
 mod batch;
 mod family;
+pub(crate) mod host;
 mod leave;
 mod offers;
 pub(crate) mod open;
@@ -17,7 +19,6 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
@@ -32,6 +33,7 @@ use tokio::task::JoinHandle;
 use crate::ask::{Answer, Ask, Held};
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
+use address::Address;
 
 /// What is done with the last durable state of a Task.
 pub(crate) type Reader = Box<dyn FnOnce(Result<&Task, &Rejection>) + Send>;
@@ -124,17 +126,12 @@ pub(crate) enum Life {
 }
 
 /// How an actor begins.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Begin {
     /// The Task may not exist; if it does, it is read.
     Create,
     /// The Task is read from its log.
     Open,
-}
-
-pub(crate) struct Arguments<J, L> {
-    pub(crate) key: TaskKey,
-    pub(crate) node: Arc<Node<J, L>>,
-    pub(crate) begin: Begin,
 }
 
 pub(crate) struct State<J, L> {
@@ -172,8 +169,8 @@ pub(crate) struct State<J, L> {
     listens: bool,
     /// How often the log could not be read.
     unread: u32,
-    /// No longer in the directory: what still arrives goes to the actor that is.
-    retired: bool,
+    /// Left to another node.
+    is_left: bool,
 }
 
 /// An append in flight, and what is to be done when it returns.
@@ -195,95 +192,6 @@ pub(crate) struct Flight {
     unused: Credits,
     /// The append itself.
     append: Option<JoinHandle<()>>,
-}
-
-pub(crate) struct TaskActor<J, L>(std::marker::PhantomData<fn() -> (J, L)>);
-
-impl<J, L> TaskActor<J, L> {
-    pub(crate) fn new() -> Self {
-        Self(std::marker::PhantomData)
-    }
-}
-
-impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
-    type Msg = Msg;
-    type State = State<J, L>;
-    type Arguments = Arguments<J, L>;
-
-    async fn pre_start(
-        &self,
-        myself: ActorRef<Msg>,
-        args: Arguments<J, L>,
-    ) -> Result<State<J, L>, ActorProcessingErr> {
-        let mut state = State::new(args.key, args.node);
-        if matches!(args.begin, Begin::Open) {
-            Box::pin(state.open(&myself)).await;
-        }
-        Ok(state)
-    }
-
-    async fn handle(
-        &self,
-        myself: ActorRef<Msg>,
-        msg: Msg,
-        state: &mut State<J, L>,
-    ) -> Result<(), ActorProcessingErr> {
-        if state.retired {
-            state.forward(msg);
-            return Ok(());
-        }
-        match msg {
-            Msg::Ask(ask) => state.gather(&myself, Waiting::Ask(ask)),
-            Msg::Credits(credits) => state.gather(&myself, Waiting::Credits(credits)),
-            Msg::Expired(mut attempts, why) => {
-                attempts.retain(|id| why != LeaseEnd::Released || !state.told_again.contains(id));
-                if !attempts.is_empty() {
-                    state.gather(&myself, Waiting::Expired(attempts, why));
-                }
-            }
-            Msg::Flush => {
-                state.flush_is_due = false;
-                state.flush(&myself);
-            }
-            Msg::Landed(landed) => state.land(&myself, landed).await?,
-            Msg::Timer(generation) => state.wake(&myself, generation),
-            // What is rare is kept apart: it would make every message's future large.
-            Msg::Again => Box::pin(state.try_again(&myself)).await,
-            Msg::AskParent => state.ask_parent(&myself),
-            Msg::ParentCloses(intent) => state.gather(&myself, Waiting::ParentCloses(intent)),
-            Msg::Adopt(child) => state.gather(&myself, Waiting::Adopt(child)),
-            Msg::Read(reader) => state.read(reader),
-            Msg::Asked(run, worker) => state.note_asked(&myself, run, &worker),
-            Msg::Silence => state.end_silence(&myself),
-            Msg::WaitForEnd(watcher) => state.watch(watcher),
-            Msg::Raise => state.raise_leases(),
-            Msg::Leave(of) => state.leave_epoch(&myself, of),
-        }
-        state.retire(&myself);
-        Ok(())
-    }
-
-    /// A node that stops has its appends finish. Who waits for one is told that its fate is not
-    /// known: the same command again, with the same id, says it.
-    async fn post_stop(
-        &self,
-        _: ActorRef<Msg>,
-        state: &mut State<J, L>,
-    ) -> Result<(), ActorProcessingErr> {
-        if let Some(append) = state.flight.take().and_then(|flight| flight.append) {
-            let _ = append.await; // Its panics were told.
-        }
-        Ok(())
-    }
-
-    async fn handle_supervisor_evt(
-        &self,
-        _: ActorRef<Msg>,
-        _: SupervisionEvent,
-        _: &mut State<J, L>,
-    ) -> Result<(), ActorProcessingErr> {
-        Ok(()) // A Task has no children; the default would stop it.
-    }
 }
 
 impl<J: Journal, L: Leases> State<J, L> {
@@ -311,43 +219,18 @@ impl<J: Journal, L: Leases> State<J, L> {
             rests: false,
             listens: false,
             unread: 0,
-            retired: false,
-        }
-    }
-
-    /// Hands a message that crossed this actor's retirement to its successor.
-    fn forward(&self, msg: Msg) {
-        match msg {
-            Msg::Ask(_) | Msg::Read(_) | Msg::WaitForEnd(_) => {
-                if let Ok(successor) = self.node.task(&self.key, Begin::Open) {
-                    let _ = successor.cast(msg); // If it is gone too, the caller is told.
-                }
-            }
-            // Credits go back to their pool by themselves.
-            Msg::Credits(_)
-            | Msg::Expired(..)
-            | Msg::Landed(_)
-            | Msg::Flush
-            | Msg::Timer(_)
-            | Msg::Again
-            | Msg::AskParent
-            | Msg::ParentCloses(_)
-            | Msg::Asked(..)
-            | Msg::Silence
-            | Msg::Raise
-            | Msg::Leave(_)
-            | Msg::Adopt(_) => {}
+            is_left: false,
         }
     }
 
     /// Queues something to decide. What is in the mailbox behind it comes along: the flush is a
     /// message of its own.
-    fn gather(&mut self, myself: &ActorRef<Msg>, waiting: Waiting) {
+    fn gather(&mut self, myself: &Address, waiting: Waiting) {
         self.waiting.push_back(waiting);
         self.flush_soon(myself);
     }
 
-    fn flush_soon(&mut self, myself: &ActorRef<Msg>) {
+    fn flush_soon(&mut self, myself: &Address) {
         if self.flight.is_none() && !self.flush_is_due && !self.waiting.is_empty() {
             self.flush_is_due = myself.cast(Msg::Flush).is_ok();
         }
@@ -381,7 +264,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.node.journal.epoch(&self.key) == Some(self.epoch)
     }
 
-    fn wake(&mut self, myself: &ActorRef<Msg>, generation: u64) {
+    fn wake(&mut self, myself: &Address, generation: u64) {
         if generation == self.timer_generation {
             self.timer = None;
             self.gather(myself, Waiting::Due);
@@ -389,7 +272,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Sets the one timer to the next moment at which something is due.
-    fn set_timer(&mut self, myself: &ActorRef<Msg>) {
+    fn set_timer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         let due = task.next_due().filter(|_| !self.rests);
         if self.timer.as_ref().map(|(at, _)| *at) == due {
@@ -409,21 +292,31 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.timer = Some((at, sleeper));
     }
 
-    /// An actor is needed while its Task is live or somebody waits; after that it lets its queue
-    /// run empty (`drain`, never `stop`, which would drop what is queued).
-    fn retire(&mut self, myself: &ActorRef<Msg>) {
+    /// Whether nothing happens with the Task that needs an actor: a message will tell of the next.
+    fn may_rest(&self) -> bool {
+        matches!(self.life, Life::Known(_)) && self.flight.is_none() && self.waiting.is_empty()
+    }
+
+    /// Ends the stay of a Task that was left, or is over and nobody waits or has just asked. Answers
+    /// whether it has ended.
+    fn retire(&mut self, myself: &Address) -> bool {
+        if self.is_left {
+            myself.close();
+            return true;
+        }
         let idle = self.flight.is_none() && self.waiting.is_empty() && self.late.is_empty();
         let over = match &self.life {
             Life::Known(task) => task.is_terminal(),
             Life::Unreadable(_) | Life::New => !self.rests,
         };
-        if idle && over && !self.retired && self.node.directory.remove(&self.key, myself) {
-            self.retired = true;
+        let ends = idle && over && myself.end();
+        if ends {
+            self.node.directory.remove(&self.key, myself);
             self.node.journal.release(&self.key);
             if let Some((_, timer)) = self.timer.take() {
                 timer.abort();
             }
-            let _ = myself.drain();
         }
+        ends
     }
 }

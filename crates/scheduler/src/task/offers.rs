@@ -4,18 +4,18 @@
 //! like any other. A worker that says nothing for one lease duration has lost the Run to whoever
 //! has room next.
 
-use ractor::ActorRef;
 use tenure_core::id::{Millis, RunId};
 use tenure_core::view::RunOffer;
 use tenure_ports::bus::Delivery;
 use tenure_ports::{Journal, Leases};
 
+use super::address::Address;
 use super::{Life, Msg, State};
 use crate::pool::{Loan, Worker};
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Offers Runs to a worker as long as it has room, the oldest first.
-    pub(super) fn offer_runs(&mut self, myself: &ActorRef<Msg>, loan: &mut Loan) {
+    pub(super) fn offer_runs(&mut self, myself: &Address, loan: &mut Loan) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
         while !self.rests && loan.credits() > 0 {
@@ -41,7 +41,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// A worker that asks under its Run keeps it; one that asks under a Run of nobody takes it.
-    pub(super) fn note_asked(&mut self, myself: &ActorRef<Msg>, run: RunId, worker: &Worker) {
+    pub(super) fn note_asked(&mut self, myself: &Address, run: RunId, worker: &Worker) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
         if task.take_run(run, (&worker.id, &worker.pool), until) && !self.listens {
@@ -50,7 +50,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Offers again what silent workers took.
-    pub(super) fn end_silence(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) fn end_silence(&mut self, myself: &Address) {
         self.listens = false;
         let Life::Known(task) = &mut self.life else { return };
         if let Some(next) = task.give_runs_back(self.node.clock.now()) {
@@ -63,7 +63,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 }
 
 /// Has the actor look for silent workers at a moment.
-fn listen_again(actor: &ActorRef<Msg>, at: tokio::time::Instant) -> bool {
+fn listen_again(actor: &Address, at: tokio::time::Instant) -> bool {
     let actor = actor.clone();
     tokio::spawn(async move {
         tokio::time::sleep_until(at).await;

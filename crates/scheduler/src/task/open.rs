@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ractor::ActorRef;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::task::apply::Illegal;
@@ -14,7 +13,8 @@ use tenure_ports::bus::Delivery;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 
-use super::{Life, Msg, State, Waiting};
+use super::address::Address;
+use super::{Life, State, Waiting};
 
 /// How often a log is read again that could not be read, though it is not known to be damaged.
 const UNREAD_MAX: u32 = 5;
@@ -22,7 +22,7 @@ const UNREAD_MAX: u32 = 5;
 impl<J: Journal, L: Leases> State<J, L> {
     /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
     /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09).
-    pub(super) async fn open(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) async fn open(&mut self, myself: &Address) {
         self.life = match load(&*self.node.journal, &self.key).await {
             Ok(task) => Life::Known(Box::new(task)),
             Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorProcessingErr, ActorRef};
+use ractor::ActorProcessingErr;
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, PoolId};
@@ -15,6 +15,7 @@ use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
 use tenure_ports::{Journal, Leases};
 
+use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
 use crate::node::{not_owner, stopped};
@@ -26,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 impl<J: Journal, L: Leases> State<J, L> {
     pub(super) async fn land(
         &mut self,
-        myself: &ActorRef<Msg>,
+        myself: &Address,
         landed: Landed,
     ) -> Result<(), ActorProcessingErr> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
@@ -81,7 +82,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Those who asked may ask again. What the scheduler begins by itself it begins again, but not
     /// at once: a disk that is full stays so for a while.
-    pub(super) fn rest(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) fn rest(&mut self, myself: &Address) {
         if std::mem::replace(&mut self.rests, true) {
             return;
         }
@@ -93,7 +94,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         });
     }
 
-    pub(super) async fn try_again(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) async fn try_again(&mut self, myself: &Address) {
         self.rests = false;
         if let Life::Unreadable(_) = self.life {
             return self.open(myself).await;
@@ -106,7 +107,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// The commits are durable: now, and not before, others learn of them.
-    fn settle(&mut self, myself: &ActorRef<Msg>, mut flight: Flight, leased: bool) {
+    fn settle(&mut self, myself: &Address, mut flight: Flight, leased: bool) {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
         for commit in &flight.commits {
@@ -267,7 +268,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Tells pools how many ready Steps and Runs wait for a worker: absolute numbers, so that repeating does
     /// no harm. Those that were told of some and have none now are told so.
-    pub(super) fn offer(&mut self, myself: &ActorRef<Msg>) {
+    pub(super) fn offer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         let ready = task.open_pools().filter(|_| !self.rests);
         let ready: Vec<(PoolId, usize)> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
@@ -281,7 +282,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    async fn not_created(&mut self, myself: &ActorRef<Msg>, flight: Flight, error: AppendError) {
+    async fn not_created(&mut self, myself: &Address, flight: Flight, error: AppendError) {
         self.life = Life::New;
         let rejection = match error {
             AppendError::TaskExists => return self.created_before(myself, flight).await,
@@ -297,7 +298,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// The id exists: the Task is read, and judges whether this is a repeat or a conflict.
-    async fn created_before(&mut self, myself: &ActorRef<Msg>, mut flight: Flight) {
+    async fn created_before(&mut self, myself: &Address, mut flight: Flight) {
         let again = flight.creation.take().map(|creation| creation.0);
         let conflict = tenure_core::command::create::task_id_conflict(&self.key.task_id);
         self.refuse_all(flight, &conflict);

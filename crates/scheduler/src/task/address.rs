@@ -1,0 +1,174 @@
+//! Where a Task is reached, whether an actor is busy with it or not.
+
+use std::any::Any;
+use std::fmt;
+use std::mem::replace;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ractor::{ActorId, ActorRef, MessagingErr};
+use tenure_ports::journal::TaskKey;
+
+use super::{Begin, Msg};
+
+/// A Task on this node, from when it is read or made until it is over or left.
+///
+/// Only a Task that is busy has an actor: one with which nothing happens rests, and the first message
+/// lends it an actor that is free. An actor and its mailboxes take as much memory as a small Task.
+#[derive(Clone)]
+pub(crate) struct Address(Arc<Stay>);
+
+struct Stay {
+    key: TaskKey,
+    place: Mutex<Place>,
+}
+
+enum Place {
+    /// With an actor, which has so many messages of it before it.
+    Busy { actor: ActorRef<Letter>, unread: u64 },
+    /// Here.
+    Resting(Box<dyn Resting>),
+    /// No longer on this node, or with another address.
+    Over,
+}
+
+/// A Task without an actor.
+pub(crate) trait Resting: Any + Send {
+    /// An actor for it. None if the node is stopping.
+    fn lend(&self) -> Option<ActorRef<Letter>>;
+}
+
+/// What an actor of Tasks is sent.
+pub(crate) enum Letter {
+    /// Serve a Task that this node does not have yet.
+    Begin(Address, Begin),
+    /// Serve a Task that rested.
+    Resume(Address, Box<dyn Resting>),
+    /// For a Task that is served.
+    For(Address, Msg),
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({})", self.0.key)
+    }
+}
+
+impl fmt::Debug for Letter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin(to, _) => write!(f, "Begin({})", to.key()),
+            Self::Resume(to, _) => write!(f, "Resume({})", to.key()),
+            Self::For(to, msg) => write!(f, "For({}, {msg:?})", to.key()),
+        }
+    }
+}
+
+impl Address {
+    /// Has a free actor serve a Task. None if the actor has ended.
+    pub(crate) fn begin(actor: ActorRef<Letter>, key: TaskKey, begin: Begin) -> Option<Self> {
+        let place = Mutex::new(Place::Busy { actor: actor.clone(), unread: 0 });
+        let address = Self(Arc::new(Stay { key, place }));
+        actor.cast(Letter::Begin(address.clone(), begin)).ok()?;
+        Some(address)
+    }
+
+    pub(crate) fn key(&self) -> &TaskKey {
+        &self.0.key
+    }
+
+    /// Whether this is the same stay.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Tells the Task.
+    ///
+    /// # Errors
+    /// The message, if the Task is not reached here any more.
+    pub(crate) fn cast(&self, msg: Msg) -> Result<(), Msg> {
+        let place = &mut *self.0.place.lock();
+        if let Place::Resting(_) = place {
+            *place = self.wake(replace(place, Place::Over));
+        }
+        let Place::Busy { actor, unread } = place else { return Err(msg) };
+        match actor.cast(Letter::For(self.clone(), msg)) {
+            Ok(()) => {
+                *unread += 1;
+                Ok(())
+            }
+            Err(MessagingErr::SendErr(Letter::For(_, msg))) => Err(msg),
+            Err(_) => Ok(()), // An actor that has ended is all that can be met.
+        }
+    }
+
+    /// Gives a Task that rests an actor.
+    fn wake(&self, place: Place) -> Place {
+        let Place::Resting(mut state) = place else { return place };
+        while let Some(actor) = state.lend() {
+            match actor.cast(Letter::Resume(self.clone(), state)) {
+                Ok(()) => return Place::Busy { actor, unread: 0 },
+                // It has ended; there are others.
+                Err(MessagingErr::SendErr(Letter::Resume(_, back))) => state = back,
+                Err(_) => return Place::Over,
+            }
+        }
+        Place::Resting(state)
+    }
+
+    /// A message was handled. Answers whether there is no other.
+    pub(super) fn note_read(&self) -> bool {
+        match &mut *self.0.place.lock() {
+            Place::Busy { unread, .. } => {
+                *unread = unread.saturating_sub(1);
+                *unread == 0
+            }
+            Place::Resting(_) | Place::Over => false,
+        }
+    }
+
+    /// Has the Task rest, unless there is a message for it: then it is given back.
+    pub(super) fn rest<S: Resting>(&self, state: Box<S>) -> Result<(), Box<S>> {
+        let place = &mut *self.0.place.lock();
+        match place {
+            Place::Busy { unread: 0, .. } => {
+                *place = Place::Resting(state);
+                Ok(())
+            }
+            _ => Err(state),
+        }
+    }
+
+    /// The Task is over, unless there is a message for it.
+    pub(super) fn end(&self) -> bool {
+        let place = &mut *self.0.place.lock();
+        let is_unread = matches!(place, Place::Busy { unread, .. } if *unread > 0);
+        if !is_unread {
+            *place = Place::Over;
+        }
+        !is_unread
+    }
+
+    /// The Task is not on this node any more, whatever messages there are.
+    pub(crate) fn close(&self) {
+        *self.0.place.lock() = Place::Over;
+    }
+
+    /// Does something with a Task that rests, which goes on resting if `look` says so. Answers
+    /// whether it rested.
+    pub(crate) fn at_rest<S: Resting>(&self, look: impl FnOnce(&mut S) -> bool) -> bool {
+        let place = &mut *self.0.place.lock();
+        let Place::Resting(state) = place else { return false };
+        let state: &mut dyn Any = &mut **state;
+        let Some(state) = state.downcast_mut::<S>() else { return false };
+        if !look(state) {
+            *place = Place::Over;
+        }
+        true
+    }
+
+    /// Whether this actor is busy with the Task.
+    pub(crate) fn is_with(&self, id: ActorId) -> bool {
+        matches!(&*self.0.place.lock(), Place::Busy { actor, .. } if actor.get_id() == id)
+    }
+}

@@ -1,0 +1,187 @@
+//! The actor that serves Tasks, one after another.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tenure_core::event::LeaseEnd;
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Journal, Leases};
+
+use super::address::{Address, Letter, Resting};
+use super::{Begin, Msg, State, Waiting};
+use crate::node::Node;
+
+/// The actor of a Task.
+pub(crate) struct TaskActor<J, L>(std::marker::PhantomData<fn() -> (J, L)>);
+
+impl<J, L> TaskActor<J, L> {
+    pub(crate) fn new() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+/// What it keeps.
+pub(crate) struct Host<J, L> {
+    node: Arc<Node<J, L>>,
+    serves: Option<(Address, Box<State<J, L>>)>,
+}
+
+impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
+    type Msg = Letter;
+    type State = Host<J, L>;
+    type Arguments = Arc<Node<J, L>>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Letter>,
+        node: Arc<Node<J, L>>,
+    ) -> Result<Host<J, L>, ActorProcessingErr> {
+        Ok(Host { node, serves: None })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Letter>,
+        letter: Letter,
+        host: &mut Host<J, L>,
+    ) -> Result<(), ActorProcessingErr> {
+        match letter {
+            Letter::For(address, msg) => match &mut host.serves {
+                Some((own, state)) if own.is(&address) => {
+                    state.handle(own, msg).await?;
+                    if own.note_read() || state.is_left {
+                        host.retire(&myself);
+                        host.rest(&myself);
+                    }
+                }
+                _ => host.forward(address.key(), msg),
+            },
+            Letter::Resume(address, state) => {
+                let state: Box<dyn Any> = state;
+                host.serves = state.downcast().ok().map(|state| (address, state));
+            }
+            Letter::Begin(address, begin) => {
+                Box::pin(host.begin(address, begin)).await;
+                host.rest(&myself);
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that stops has its appends finish. Who waits for one is told that its fate is not
+    /// known: the same command again, with the same id, says it.
+    async fn post_stop(
+        &self,
+        _: ActorRef<Letter>,
+        host: &mut Host<J, L>,
+    ) -> Result<(), ActorProcessingErr> {
+        let flight = host.serves.as_mut().and_then(|(_, state)| state.flight.take());
+        if let Some(append) = flight.and_then(|flight| flight.append) {
+            let _ = append.await; // Its panics were told.
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Letter>,
+        _: SupervisionEvent,
+        _: &mut Host<J, L>,
+    ) -> Result<(), ActorProcessingErr> {
+        Ok(()) // A Task has no children; the default would stop it.
+    }
+}
+
+impl<J: Journal, L: Leases> Host<J, L> {
+    async fn begin(&mut self, address: Address, begin: Begin) {
+        let mut state = Box::new(State::new(address.key().clone(), Arc::clone(&self.node)));
+        if matches!(begin, Begin::Open) {
+            state.open(&address).await;
+        }
+        self.serves = Some((address, state));
+    }
+
+    /// Lets go of a Task that is over.
+    fn retire(&mut self, myself: &ActorRef<Letter>) {
+        if let Some((_, state)) = self.serves.take_if(|(address, state)| state.retire(address)) {
+            self.node.take_back(&state.key, myself);
+        }
+    }
+
+    /// Is free for others where nothing happens with the Task.
+    fn rest(&mut self, myself: &ActorRef<Letter>) {
+        let Some((address, state)) = self.serves.take_if(|(_, state)| state.may_rest()) else {
+            return;
+        };
+        let key = state.key.clone();
+        match address.rest(state) {
+            Ok(()) => self.node.take_back(&key, myself),
+            Err(state) => self.serves = Some((address, state)),
+        }
+    }
+
+    /// Hands a message for a Task that was left to its next address.
+    fn forward(&self, key: &TaskKey, msg: Msg) {
+        match msg {
+            Msg::Ask(_) | Msg::Read(_) | Msg::WaitForEnd(_) => {
+                if let Ok(successor) = self.node.task(key, Begin::Open) {
+                    let _ = successor.cast(msg); // If it is gone too, the caller is told.
+                }
+            }
+            // Credits go back to their pool by themselves.
+            Msg::Credits(_)
+            | Msg::Expired(..)
+            | Msg::Landed(_)
+            | Msg::Flush
+            | Msg::Timer(_)
+            | Msg::Again
+            | Msg::AskParent
+            | Msg::ParentCloses(_)
+            | Msg::Asked(..)
+            | Msg::Silence
+            | Msg::Raise
+            | Msg::Leave(_)
+            | Msg::Adopt(_) => {}
+        }
+    }
+}
+
+impl<J: Journal, L: Leases> State<J, L> {
+    async fn handle(&mut self, myself: &Address, msg: Msg) -> Result<(), ActorProcessingErr> {
+        match msg {
+            Msg::Ask(ask) => self.gather(myself, Waiting::Ask(ask)),
+            Msg::Credits(credits) => self.gather(myself, Waiting::Credits(credits)),
+            Msg::Expired(mut attempts, why) => {
+                attempts.retain(|id| why != LeaseEnd::Released || !self.told_again.contains(id));
+                if !attempts.is_empty() {
+                    self.gather(myself, Waiting::Expired(attempts, why));
+                }
+            }
+            Msg::Flush => {
+                self.flush_is_due = false;
+                self.flush(myself);
+            }
+            Msg::Landed(landed) => self.land(myself, landed).await?,
+            Msg::Timer(generation) => self.wake(myself, generation),
+            // What is rare is kept apart: it would make every message's future large.
+            Msg::Again => Box::pin(self.try_again(myself)).await,
+            Msg::AskParent => self.ask_parent(myself),
+            Msg::ParentCloses(intent) => self.gather(myself, Waiting::ParentCloses(intent)),
+            Msg::Adopt(child) => self.gather(myself, Waiting::Adopt(child)),
+            Msg::Read(reader) => self.read(reader),
+            Msg::Asked(run, worker) => self.note_asked(myself, run, &worker),
+            Msg::Silence => self.end_silence(myself),
+            Msg::WaitForEnd(watcher) => self.watch(watcher),
+            Msg::Raise => self.raise_leases(),
+            Msg::Leave(of) => self.leave_epoch(myself, of),
+        }
+        Ok(())
+    }
+}
+
+impl<J: Journal, L: Leases> Resting for State<J, L> {
+    fn lend(&self) -> Option<ActorRef<Letter>> {
+        self.node.lend(&self.key).ok()
+    }
+}
