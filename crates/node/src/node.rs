@@ -178,7 +178,7 @@ impl Node {
     pub async fn stop(self) {
         let Self { gate, keeper, ends, loops } = self;
         for partition in 0..gate.partitions {
-            gate.scheduler.leave(partition, None);
+            gate.scheduler.leave(partition, None).await;
         }
         keeper.hand_over().await;
         ends.cancel();

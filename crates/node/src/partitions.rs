@@ -38,7 +38,7 @@ impl Partitions {
         for (partition, epoch) in over {
             self.served.remove(&partition);
             self.gate.served.lock().remove(&partition);
-            self.gate.scheduler.leave(partition, Some(epoch));
+            self.gate.scheduler.leave(partition, Some(epoch)).await;
             tracing::info!(partition, "partition left");
         }
         for (partition, epoch) in owned {

@@ -103,10 +103,10 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// Waits for the answer to a call.
     type Answer: Future<Output = Result<Recorded, Rejection>> + Send + 'static;
 
-    /// Whether leases are kept elsewhere, beyond what may break. Then a new Attempt is renewed at
-    /// once, its lease counts as one heartbeat interval until that is answered, and a worker stops
+    /// Whether leases are kept elsewhere, beyond what may break. Then a new Attempt is renewed
+    /// early, its lease counts as one heartbeat interval until that is answered, and a worker stops
     /// by itself in time (mechanisms 7).
-    const HEARTBEATS_AT_ONCE: bool = false;
+    const HEARTBEATS_EARLY: bool = false;
 
     /// The worker's principal, unique to this boot of it.
     fn id(&self) -> &AgentId;

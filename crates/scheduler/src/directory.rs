@@ -12,7 +12,8 @@ use crate::task::address::Address;
 /// Shards: enough that two threads seldom meet.
 const SHARDS: usize = 64;
 
-/// Addresses of Tasks by key.
+/// Addresses of Tasks by key. Nobody who holds a shard looks into an address: the locks are taken in
+/// the other order.
 #[derive(Debug)]
 pub(crate) struct Directory {
     shards: Vec<Mutex<HashMap<TaskKey, Address>>>,
@@ -61,23 +62,30 @@ impl Directory {
     }
 
     /// All Tasks.
-    pub(crate) fn all(&self) -> Vec<(TaskKey, Address)> {
-        let copy = |(key, address): (&TaskKey, &Address)| (key.clone(), address.clone());
-        self.shards.iter().flat_map(|s| s.lock().iter().map(copy).collect::<Vec<_>>()).collect()
+    pub(crate) fn all(&self) -> Vec<Address> {
+        self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Forgets the Task that a failed actor was busy with, and answers which it was.
-    pub(crate) fn remove_id(&self, id: ActorId) -> Option<TaskKey> {
-        let (key, address) = self.all().into_iter().find(|(_, address)| address.is_with(id))?;
+    /// Forgets a Task whose actor has failed. Answers whether that actor was busy with it.
+    pub(crate) fn remove_failed(&self, key: &TaskKey, actor: ActorId) -> bool {
+        let Some(address) = self.get(key).filter(|address| address.is_with(actor)) else {
+            return false;
+        };
         address.close();
-        self.remove(&key, &address).then_some(key)
+        self.remove(key, &address)
+    }
+
+    /// The Task that an actor is busy with, among all of them.
+    pub(crate) fn of_actor(&self, id: ActorId) -> Option<TaskKey> {
+        let found = self.all().into_iter().find(|address| address.is_with(id))?;
+        Some(found.key().clone())
     }
 
     /// Forgets all: Tasks that rest hold on to the node.
     pub(crate) fn clear(&self) {
-        for (key, address) in self.all() {
+        for address in self.all() {
             address.close();
-            self.remove(&key, &address);
+            self.remove(address.key(), &address);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
 use crate::node::{Appended, Node, stopped};
 use crate::partition::{NodeActor, Nothing, PartitionActor};
 use crate::pool::Worker;
+use crate::task::address::Address;
 use crate::task::open::unreadable;
 use crate::task::{Begin, Msg, Reader, State};
 
@@ -54,7 +55,10 @@ pub(crate) enum Lane {
     Reports,
 }
 
-/// How often a request that crossed an actor's retirement is sent again.
+/// Tasks that are left without letting others in between.
+const LEFT_AT_ONCE: usize = 256;
+
+/// How often a request that crossed the end of its Task's stay is sent again.
 const RESENDS: usize = 8;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
@@ -173,7 +177,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Ok(answer)
     }
 
-    /// Sends to the Task's actor; one that retires just now is replaced.
+    /// Sends to the Task, which is read again where its stay has just ended.
     fn cast(&self, key: &TaskKey, begin: Begin, msg: Msg) -> Result<(), Rejection> {
         let mut actor = self.node.task(key, begin)?;
         let mut msg = msg;
@@ -270,10 +274,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 
     /// A partition is another node's now, or was taken anew: its Tasks are left, once their appends
     /// have returned. `of` is the epoch that is over; none: whatever it is.
-    pub fn leave(&self, partition: u32, of: Option<u64>) {
-        for (key, task) in self.node.directory.all() {
-            if key.partition(self.node.config.partitions) != partition {
-                continue;
+    pub async fn leave(&self, partition: u32, of: Option<u64>) {
+        let is_of_it =
+            |task: &Address| task.key().partition(self.node.config.partitions) == partition;
+        let tasks = self.node.directory.all().into_iter().filter(is_of_it);
+        for (count, task) in tasks.enumerate() {
+            if count % LEFT_AT_ONCE == LEFT_AT_ONCE - 1 {
+                tokio::task::yield_now().await; // Other partitions go on.
             }
             let leave = |state: &mut State<J, L>| {
                 state.leave_epoch(&task, of);
@@ -346,7 +353,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// Stops the node: appends in flight finish, then everything ends.
     pub async fn stop(&self) {
         let _ = self.root.stop_and_wait(None, None).await; // It may have stopped by itself.
-        self.node.directory.clear();
     }
 
     /// Reads a Task's log directly, commit by commit.

@@ -12,6 +12,7 @@ use tenure_core::view::LeaseFact;
 use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
+use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
 use crate::clock::Clock;
@@ -59,6 +60,8 @@ pub(crate) struct Node<J, L> {
     peers: OnceLock<Box<dyn Peers>>,
     /// Why the last append failed, until one succeeds.
     trouble: watch::Sender<Option<Arc<str>>>,
+    /// Where it was started: actors run there, whoever has them started.
+    runtime: Handle,
     /// The store of leases answered when it was last asked.
     keeps_leases: AtomicBool,
     /// Leases of open Attempts could not be made sure of: it is tried again.
@@ -80,6 +83,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             events: broadcast::Sender::new(EVENTS_KEPT),
             peers: OnceLock::new(),
             trouble: watch::Sender::new(None),
+            runtime: Handle::current(),
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
         }
@@ -122,6 +126,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         }
         let supervisor = partition.supervisor.clone();
         drop(partitions);
+        let _runtime = self.runtime.enter();
         let node = Arc::clone(self);
         ActorRuntime::spawn_linked_instant(None, TaskActor::new(), node, supervisor)
             .map(|(actor, _)| actor)
@@ -156,6 +161,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             return Ok(Arc::clone(pool));
         }
         let supervisor = self.supervisor.lock().clone().ok_or_else(|| stopped("the node"))?;
+        let _runtime = self.runtime.enter();
         let pool = Arc::new(Pool::new(id.clone()));
         let (actor, _) =
             ActorRuntime::spawn_linked_instant(None, PoolActor, Arc::clone(&pool), supervisor)

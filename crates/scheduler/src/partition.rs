@@ -1,6 +1,6 @@
 //! Supervision: partitions hold Tasks, the node holds partitions and pools.
 //!
-//! A Task's actor stops only when it no longer knows its state, or because of a defect; either way
+//! A Task's actor fails only when it no longer knows its state, or because of a defect; either way
 //! the log knows, and the Task is read again.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tenure_ports::{Journal, Leases};
 
 use crate::node::Node;
+use crate::task::host::Failed;
 use crate::task::{Begin, Msg as TaskMsg};
 
 /// What a supervisor is told: nothing but what happens to its children.
@@ -18,23 +19,33 @@ pub(crate) enum Nothing {}
 /// Supervises Tasks of one partition, and reads those again whose actor failed.
 pub(crate) struct PartitionActor<J, L>(pub(crate) std::marker::PhantomData<fn() -> (J, L)>);
 
+/// What is left of a node's Tasks goes with its partitions, however those end: Tasks that rest hold on
+/// to the node.
+pub(crate) struct Partition<J: Journal, L: Leases>(Arc<Node<J, L>>);
+
+impl<J: Journal, L: Leases> Drop for Partition<J, L> {
+    fn drop(&mut self) {
+        self.0.directory.clear();
+    }
+}
+
 impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
     type Msg = Nothing;
-    type State = Arc<Node<J, L>>;
+    type State = Partition<J, L>;
     type Arguments = Arc<Node<J, L>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Nothing>,
         node: Arc<Node<J, L>>,
-    ) -> Result<Arc<Node<J, L>>, ActorProcessingErr> {
-        Ok(node)
+    ) -> Result<Partition<J, L>, ActorProcessingErr> {
+        Ok(Partition(node))
     }
 
     async fn post_stop(
         &self,
         myself: ActorRef<Nothing>,
-        _: &mut Arc<Node<J, L>>,
+        _: &mut Partition<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         // Without this a stopping supervisor kills its children in the middle of an append.
         myself.drain_children_and_wait(None).await;
@@ -45,10 +56,14 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
         &self,
         _: ActorRef<Nothing>,
         event: SupervisionEvent,
-        node: &mut Arc<Node<J, L>>,
+        Partition(node): &mut Partition<J, L>,
     ) -> Result<(), ActorProcessingErr> {
-        if let SupervisionEvent::ActorFailed(who, error) = event
-            && let Some(key) = node.directory.remove_id(who.get_id())
+        let SupervisionEvent::ActorFailed(who, error) = event else { return Ok(()) };
+        // One that failed by a defect could not say with what.
+        let failed = error.downcast_ref::<Failed>().map(|failed| failed.task.clone());
+        let key = failed.or_else(|| node.directory.of_actor(who.get_id()));
+        if let Some(key) = key
+            && node.directory.remove_failed(&key, who.get_id())
         {
             tracing::error!(task = %key, %error, "the task's actor failed; its log is read again");
             node.journal.release(&key);

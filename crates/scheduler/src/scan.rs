@@ -58,7 +58,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
 
 /// Has every Task make sure of its leases.
 fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
-    for (_, task) in node.directory.all() {
+    for task in node.directory.all() {
         let raise = |state: &mut State<J, L>| {
             state.raise_leases();
             true

@@ -301,7 +301,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     async fn judged(&self, task: &TaskKey, asked: Vec<Holding>) -> Option<Vec<(Pulse, u64)>> {
         let node = &self.scheduler.node;
         if node.directory.get(task).is_none()
-            && let Some(status) = node.journal.entry(task).await.ok()??.ended
+            && let Ok(Some(entry)) = node.journal.entry(task).await
+            && let Some(status) = entry.ended
         {
             let lost = |_| (Pulse::Lost(nothing_held(status)), 0);
             return Some(asked.iter().map(lost).collect());

@@ -19,7 +19,7 @@ async fn tasks_of_another_node_are_refused() {
     let node = node_on(Arc::clone(&journal)).await;
     create(&node, dag("t", "a")).await.unwrap();
     journal.set_epoch(None);
-    node.leave(key("t").partition(8), Some(0));
+    node.leave(key("t").partition(8), Some(0)).await;
     let not_owner = |code: Code| assert_eq!(code, Code::NotOwner);
     not_owner(node.read(&key("t"), |_| ()).await.unwrap_err().code);
     not_owner(cancel(&node, &key("t")).await.unwrap_err().code);
@@ -41,7 +41,7 @@ async fn a_task_that_was_left_and_taken_again_goes_on() {
     let _workers = completing(&node, 1);
     wait(async || journal.is_spent()).await;
     journal.set_epoch(None);
-    node.leave(partition, Some(0));
+    node.leave(partition, Some(0)).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     journal.set_epoch(Some(7));
     assert_eq!(node.resume(partition).await.unwrap(), 1);
@@ -60,7 +60,7 @@ async fn a_late_word_to_leave_ends_nothing_newer() {
     journal.set_epoch(Some(3));
     let node = node_on(Arc::clone(&journal)).await;
     create(&node, dag("t", "a")).await.unwrap();
-    node.leave(key("t").partition(8), Some(2));
+    node.leave(key("t").partition(8), Some(2)).await;
     let _workers = completing(&node, 1);
     wait(async || journal_status(&journal).await == Some(TaskStatus::Completed)).await;
 }

@@ -103,3 +103,46 @@ async fn nothing_is_left_of_a_node_that_stopped() {
     tokio::time::sleep(Duration::from_secs(5)).await; // The loops of the node notice.
     assert_eq!(Arc::strong_count(&journal), 1);
 }
+
+/// The same where nobody stopped it, and its runtime is no more.
+#[test]
+fn nothing_is_left_of_a_node_whose_runtime_has_gone() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let node = runtime.block_on(async {
+        let node = node_on(Arc::clone(&journal)).await;
+        create(&node, dag("t", "a")).await.unwrap();
+        node
+    });
+    drop(runtime);
+    drop(node);
+    assert_eq!(Arc::strong_count(&journal), 1);
+}
+
+/// A Task at rest is told something by a thread that knows no runtime: its actor runs where the node
+/// was started.
+#[tokio::test]
+async fn any_thread_may_tell_a_task_at_rest() {
+    let node = node().await;
+    let partition = common::key("t").partition(8);
+    let mut names = (0..).map(|n| format!("u{n}"));
+    let other = names.find(|name| common::key(name).partition(8) == partition).unwrap();
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let other = create(&node, dag(&other, "a")).await.unwrap();
+    let gate = node.journal().hold_next();
+    let cancelled = tokio::spawn({
+        let (node, other) = (node.clone(), other.clone());
+        async move { common::cancel(&node, &other).await }
+    });
+    while !node.journal().is_spent() {
+        tokio::task::yield_now().await; // It has the one actor that was free.
+    }
+    let teller = std::thread::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        move || futures::executor::block_on(common::cancel(&node, &key))
+    });
+    tokio::task::spawn_blocking(move || teller.join().unwrap().unwrap()).await.unwrap();
+    gate.open();
+    cancelled.await.unwrap().unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Cancelled);
+}

@@ -85,12 +85,10 @@ impl Address {
     /// Tells the Task.
     ///
     /// # Errors
-    /// The message, if the Task is not reached here any more.
+    /// The message, if the Task is not reached here any more, or the node is stopping.
     pub(crate) fn cast(&self, msg: Msg) -> Result<(), Msg> {
         let place = &mut *self.0.place.lock();
-        if let Place::Resting(_) = place {
-            *place = self.wake(replace(place, Place::Over));
-        }
+        self.wake(place);
         let Place::Busy { actor, unread } = place else { return Err(msg) };
         match actor.cast(Letter::For(self.clone(), msg)) {
             Ok(()) => {
@@ -102,18 +100,19 @@ impl Address {
         }
     }
 
-    /// Gives a Task that rests an actor.
-    fn wake(&self, place: Place) -> Place {
-        let Place::Resting(mut state) = place else { return place };
-        while let Some(actor) = state.lend() {
-            match actor.cast(Letter::Resume(self.clone(), state)) {
-                Ok(()) => return Place::Busy { actor, unread: 0 },
+    /// Gives a Task that rests an actor, unless the node is stopping.
+    fn wake(&self, place: &mut Place) {
+        while let Place::Resting(state) = place
+            && let Some(actor) = state.lend()
+        {
+            let Place::Resting(state) = replace(place, Place::Over) else { return };
+            *place = match actor.cast(Letter::Resume(self.clone(), state)) {
+                Ok(()) => Place::Busy { actor, unread: 0 },
                 // It has ended; there are others.
-                Err(MessagingErr::SendErr(Letter::Resume(_, back))) => state = back,
-                Err(_) => return Place::Over,
-            }
+                Err(MessagingErr::SendErr(Letter::Resume(_, state))) => Place::Resting(state),
+                Err(_) => return,
+            };
         }
-        Place::Resting(state)
     }
 
     /// A message was handled. Answers whether there is no other.

@@ -209,7 +209,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Whether the scheduler claims by itself just now: not after an append that failed, and not while
     /// nobody keeps leases.
     fn may_claim(&self) -> bool {
-        !self.rests && self.node.keeps_leases()
+        !self.pauses && self.node.keeps_leases()
     }
 
     /// Attempts that are not open: those that never came to be, and those renewed once too often.
@@ -315,7 +315,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// send it here again before there are new ready Steps.
     pub(super) fn return_credits(&mut self, myself: &Address, unused: Credits) {
         if !unused.is_empty() && !self.node.keeps_leases() {
-            self.rest(myself); // Then it asks again.
+            self.pause(myself); // Then it asks again.
         }
         for mut loan in unused {
             self.offer_runs(myself, &mut loan);
@@ -324,7 +324,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             }
             let pool = loan.worker.pool.clone();
             let (priority, ready) = match &self.life {
-                Life::Known(task) if !self.rests => {
+                Life::Known(task) if !self.pauses => {
                     (task.head().spec.priority, Self::ready_for(task, &pool))
                 }
                 _ => (0, 0),

@@ -23,7 +23,7 @@ use crate::peers::Kin;
 const ASK: Duration = Duration::from_secs(30);
 
 impl<J: Journal, L: Leases> State<J, L> {
-    /// Asks the parent now and from time to time, as long as this actor is there.
+    /// Asks the parent now and from time to time, as long as the Task is here.
     pub(super) fn watch_parent(&self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         if task.is_terminal() {

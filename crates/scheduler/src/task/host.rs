@@ -21,6 +21,14 @@ impl<J, L> TaskActor<J, L> {
     }
 }
 
+/// An actor that no longer knows the state of its Task.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct Failed {
+    pub(crate) task: TaskKey,
+    why: ActorProcessingErr,
+}
+
 /// What it keeps.
 pub(crate) struct Host<J, L> {
     node: Arc<Node<J, L>>,
@@ -49,7 +57,8 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         match letter {
             Letter::For(address, msg) => match &mut host.serves {
                 Some((own, state)) if own.is(&address) => {
-                    state.handle(own, msg).await?;
+                    let done = state.handle(own, msg).await;
+                    done.map_err(|why| Failed { task: own.key().clone(), why })?;
                     if own.note_read() || state.is_left {
                         host.retire(&myself);
                         host.rest(&myself);

@@ -9,10 +9,10 @@ use super::{Begin, Life, State, Waiting};
 use crate::node::not_owner;
 
 impl<J: Journal, L: Leases> State<J, L> {
-    /// Ends the actor once nothing of it is in flight. Who waits is told to ask the next owner; what
+    /// Ends the Task's stay once nothing of it is in flight. Who waits is told to ask the next owner; what
     /// is offered here is offered no more.
     ///
-    /// `of` is the epoch that is over; an actor of a newer one stays.
+    /// `of` is the epoch that is over; a Task of a newer one stays.
     pub(crate) fn leave_epoch(&mut self, myself: &Address, of: Option<u64>) {
         if of.is_none_or(|epoch| epoch >= self.epoch) {
             self.leave(myself);
@@ -38,7 +38,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let _ = held.reply_to.send(Err(moved())); // As above.
         }
         self.watchers.clear();
-        self.rests = true;
+        self.pauses = true;
         self.offer(myself);
         self.life = Life::New;
         self.is_left = true;

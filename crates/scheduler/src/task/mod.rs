@@ -3,7 +3,7 @@
 //! The actor is a thin shell around the pure Task. Its handler waits for nothing but the reading of
 //! its log: while an append is in flight, commands gather in a queue and are then decided together
 //! and appended together (group commit without speculation, mechanisms 2), and reads find the last
-//! durable state. A domain "no" is a reply. The actor stops only when it no longer knows its state;
+//! durable state. A domain "no" is a reply. The actor fails only when it no longer knows its state;
 //! its supervisor then replays the log.
 
 pub(crate) mod address;
@@ -164,11 +164,11 @@ pub(crate) struct State<J, L> {
     undone: Vec<(Vec<AttemptId>, LeaseEnd)>,
     /// The log could not be written just now. Until it is tried again nothing is begun here but what
     /// somebody asks for.
-    rests: bool,
+    pauses: bool,
     /// A look at who took a Run and is silent is under way.
     listens: bool,
     /// How often the log could not be read.
-    unread: u32,
+    failed_reads: u32,
     /// Left to another node.
     is_left: bool,
 }
@@ -216,9 +216,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             timer: None,
             timer_generation: 0,
             undone: Vec::new(),
-            rests: false,
+            pauses: false,
             listens: false,
-            unread: 0,
+            failed_reads: 0,
             is_left: false,
         }
     }
@@ -274,7 +274,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Sets the one timer to the next moment at which something is due.
     fn set_timer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
-        let due = task.next_due().filter(|_| !self.rests);
+        let due = task.next_due().filter(|_| !self.pauses);
         if self.timer.as_ref().map(|(at, _)| *at) == due {
             return;
         }
@@ -307,7 +307,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let idle = self.flight.is_none() && self.waiting.is_empty() && self.late.is_empty();
         let over = match &self.life {
             Life::Known(task) => task.is_terminal(),
-            Life::Unreadable(_) | Life::New => !self.rests,
+            Life::Unreadable(_) | Life::New => !self.pauses,
         };
         let ends = idle && over && myself.end();
         if ends {

@@ -18,7 +18,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     pub(super) fn offer_runs(&mut self, myself: &Address, loan: &mut Loan) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
-        while !self.rests && loan.credits() > 0 {
+        while !self.pauses && loan.credits() > 0 {
             let now = self.node.clock.now();
             let worker = &loan.worker;
             let next = task.run_for((&worker.id, &worker.pool), worker.handlers.as_deref(), now);

@@ -1,8 +1,10 @@
 //! Reading a Task from its log (RECOVER).
 
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
@@ -23,20 +25,22 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
     /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09).
     pub(super) async fn open(&mut self, myself: &Address) {
-        self.life = match load(&*self.node.journal, &self.key).await {
+        // One that panics would be read again at once, and again.
+        let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
+        self.life = match read.unwrap_or_else(|_| Err(ReadError::Failed("a defect".into()))) {
             Ok(task) => Life::Known(Box::new(task)),
             Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,
             Err(error) => {
                 tracing::error!(task = %self.key, %error, "the task's log cannot be read");
-                if !matches!(error, ReadError::Damaged { .. }) && self.unread < UNREAD_MAX {
-                    self.unread += 1; // It may pass.
-                    self.rest(myself);
+                if !matches!(error, ReadError::Damaged { .. }) && self.failed_reads < UNREAD_MAX {
+                    self.failed_reads += 1; // It may pass.
+                    self.pause(myself);
                 }
                 Life::Unreadable(unreadable(&error))
             }
         };
         let Life::Known(task) = &self.life else { return };
-        self.unread = 0;
+        self.failed_reads = 0;
         if task.is_terminal() {
             return;
         }

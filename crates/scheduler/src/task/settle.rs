@@ -64,7 +64,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 }
                 let mut flight = flight;
                 self.undone.append(&mut flight.expired);
-                self.rest(myself);
+                self.pause(myself);
                 self.refuse_all(flight, &storage_error("append_failed", &error.to_string()));
                 if let AppendError::Fenced { .. } = error {
                     return Err(error.to_string().into());
@@ -82,20 +82,20 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Those who asked may ask again. What the scheduler begins by itself it begins again, but not
     /// at once: a disk that is full stays so for a while.
-    pub(super) fn rest(&mut self, myself: &Address) {
-        if std::mem::replace(&mut self.rests, true) {
+    pub(super) fn pause(&mut self, myself: &Address) {
+        if std::mem::replace(&mut self.pauses, true) {
             return;
         }
         self.offer(myself);
-        let (actor, pause) = (myself.clone(), AGAIN * 2_u32.pow(self.unread));
+        let (actor, after) = (myself.clone(), AGAIN * 2_u32.pow(self.failed_reads));
         tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(after).await;
             let _ = actor.cast(Msg::Again); // The Task may have gone.
         });
     }
 
     pub(super) async fn try_again(&mut self, myself: &Address) {
-        self.rests = false;
+        self.pauses = false;
         if let Life::Unreadable(_) = self.life {
             return self.open(myself).await;
         }
@@ -270,7 +270,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// no harm. Those that were told of some and have none now are told so.
     pub(super) fn offer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
-        let ready = task.open_pools().filter(|_| !self.rests);
+        let ready = task.open_pools().filter(|_| !self.pauses);
         let ready: Vec<(PoolId, usize)> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
         let priority = task.head().spec.priority;
         let told = ready.iter().map(|(pool, _)| pool.clone()).collect();

@@ -75,7 +75,7 @@ pub(super) struct Shared<P> {
     pub(super) sooner: Notify,
     /// The same, for the watch over leases.
     pub(super) shorter: Notify,
-    /// An Attempt came that is to be renewed at once.
+    /// An Attempt came that is to be renewed early.
     pub(super) fresh: Notify,
     running: TaskTracker,
     /// An operator wants the worker to leave.
@@ -234,7 +234,7 @@ impl<P: WorkerPort> Shared<P> {
             self.sooner.notify_one();
             self.shorter.notify_one();
         }
-        if P::HEARTBEATS_AT_ONCE {
+        if P::HEARTBEATS_EARLY {
             self.fresh.notify_one();
         }
         if !self.room.lock().accepting {

@@ -46,6 +46,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
             }
         };
         tokio::select! {
+            biased; // However many new ones come, the others have their turn.
             () = pause => {
                 is_answered = shared.renew(|_| true).await;
                 last = Some(Instant::now());
@@ -64,7 +65,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
 
 /// Stops what can no longer be shown to be this worker's, though nobody answers.
 pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<Shared<P>>) {
-    if !P::HEARTBEATS_AT_ONCE {
+    if !P::HEARTBEATS_EARLY {
         return;
     }
     loop {
@@ -150,7 +151,7 @@ impl<P: WorkerPort> Shared<P> {
 /// running for a while when its grant came.
 fn limit<P: WorkerPort>(open: &Open) -> Duration {
     let lease_ms = open.holding.lease_ms;
-    let is_sure = open.heard || !P::HEARTBEATS_AT_ONCE;
+    let is_sure = open.heard || !P::HEARTBEATS_EARLY;
     let counted = if is_sure { lease_ms } else { lease_ms / INTERVALS };
     Duration::from_millis(counted * 9 / 10)
 }

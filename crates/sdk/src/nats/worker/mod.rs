@@ -233,7 +233,7 @@ impl Future for Answering {
 impl WorkerPort for NatsWorker {
     type Answer = Answering;
 
-    const HEARTBEATS_AT_ONCE: bool = true;
+    const HEARTBEATS_EARLY: bool = true;
 
     fn id(&self) -> &AgentId {
         &self.inner.agent
