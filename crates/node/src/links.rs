@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
+use futures::StreamExt as _;
+use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
@@ -24,9 +26,8 @@ use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Delivery, Room};
 use tenure_wire::bus::{V, encode};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
@@ -76,7 +77,8 @@ pub(crate) struct Link {
     state: Mutex<State>,
     /// One message after another.
     sending: tokio::sync::Mutex<()>,
-    over: CancellationToken,
+    /// It has ended.
+    over: Notify,
 }
 
 struct State {
@@ -156,7 +158,7 @@ impl Links {
                 is_draining: false,
             }),
             sending: tokio::sync::Mutex::default(),
-            over: CancellationToken::new(),
+            over: Notify::new(),
         });
         tokio::spawn(deliver(Arc::clone(self), Arc::clone(&link), inbox));
         place.insert_entry(Arc::clone(&link));
@@ -199,7 +201,7 @@ impl Links {
     /// Ends a link: what its worker has not got goes back at once (S26).
     fn end(link: &Link) {
         link.port.part();
-        link.over.cancel(); // What has not been heard of is given back where it is sent.
+        link.over.notify_one(); // What has not been heard of is given back where it is sent.
     }
 
     /// What is known of each worker, in the order of their names.
@@ -374,17 +376,20 @@ async fn deliver(links: Arc<Links>, link: Arc<Link>, mut inbox: UnboundedReceive
     loop {
         tokio::select! {
             biased;
-            () = link.over.cancelled() => break,
-            _ = inbox.recv_many(&mut batch, BATCH_MAX) => {}
+            () = link.over.notified() => break,
+            first = inbox.next() => batch.extend(first),
+        }
+        while batch.len() < BATCH_MAX
+            && let Ok(next) = inbox.try_recv()
+        {
+            batch.push(next);
         }
         link.state.lock().window.push(batch.drain(..).map(on_wire));
-        link.flush(&links).await;
+        Box::pin(link.flush(&links)).await; // Kept while it runs: most links are idle.
     }
     // From here on whoever sends is told that nobody is there.
     inbox.close();
-    while let Ok(late) = inbox.try_recv() {
-        batch.push(late);
-    }
+    batch.extend(inbox.collect::<Vec<_>>().await);
     let unheard = link.state.lock().window.take_all();
     for delivery in unheard.into_iter().chain(batch.into_iter().map(on_wire)) {
         link.give_back(delivery);

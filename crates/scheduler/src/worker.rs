@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::future::join_all;
 use tenure_core::command::run_end::nothing_held;
 use tenure_core::command::{EndRun, RunAndWhy, RunOutcome, StepReport};
@@ -22,7 +23,6 @@ use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::ask::{Answer, Envelope};
@@ -50,7 +50,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         if id == tenure_core::id::system_agent() {
             return Err(Rejection::new(Code::PermissionDenied, "this name is the scheduler's own"));
         }
-        let (inbox, deliveries) = unbounded_channel();
+        let (inbox, deliveries) = unbounded();
         let worker = Arc::new(Worker { id, pool, handlers, inbox });
         self.node.join(Arc::clone(&worker))?;
         Ok((WorkerLink { scheduler: self.clone(), worker }, deliveries))

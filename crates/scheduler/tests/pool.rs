@@ -3,6 +3,7 @@
 
 mod common;
 
+use futures::StreamExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,13 +61,13 @@ async fn credits_are_absolute() {
     let key = create(&node, dag("t", "a b c d")).await.unwrap();
     let mut grants = Vec::new();
     for _ in 0..2 {
-        let Some(Delivery::Grant(grant)) = inbox.recv().await else { panic!("a grant") };
+        let Some(Delivery::Grant(grant)) = inbox.next().await else { panic!("a grant") };
         grants.push(grant);
     }
     assert_eq!(node.read(&key, |t| t.tally().held()).await.unwrap(), 2);
     link.credit(Credit { free: 1, seen: 2, number: 2 });
     link.credit(Credit { free: 2, seen: 0, number: 1 }); // Late: it was said before.
-    let Some(Delivery::Grant(_)) = inbox.recv().await else { panic!("a grant") };
+    let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
     until(&node, &key, |t| t.tally().held() == 3).await;
     assert!(inbox.try_recv().is_err());
 }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use futures::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ async fn what_is_said_to_a_task_arrives_in_order() {
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
-    let Some(Delivery::Grant(claim)) = inbox.recv().await else { panic!("a grant comes") };
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let held = Holding::of(&claim);
     let mut answers = Vec::new();
     for n in 0..500_i32 {
@@ -79,7 +80,7 @@ async fn a_heartbeat_reads_no_log_of_what_has_ended() {
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
-    let Some(Delivery::Grant(claim)) = inbox.recv().await else { panic!("a grant comes") };
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let held = Holding::of(&claim);
     common::cancel(&node, &key).await.unwrap();
     tokio::time::sleep(Duration::from_secs(120)).await; // Its lease is over, and so it is.

@@ -3,11 +3,13 @@
 
 mod common;
 
+use futures::StreamExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::*;
+use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{AgentId, CommandId, PoolId, RunId};
 use tenure_core::status::{EndReason, Policy, RunState, StepStatus, TaskStatus};
@@ -16,7 +18,6 @@ use tenure_core::{Code, Command};
 use tenure_ports::bus::{Credit, Delivery, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::WorkerLink;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 type Link =
     WorkerLink<tenure_ports::Faulty<tenure_ports::MemoryJournal>, tenure_local::MemoryLeases>;
@@ -49,7 +50,7 @@ fn command_id(id: &str) -> CommandId {
 }
 
 async fn offer(inbox: &mut UnboundedReceiver<Delivery>) -> RunOffer {
-    let delivery = tokio::time::timeout(Duration::from_secs(300), inbox.recv());
+    let delivery = tokio::time::timeout(Duration::from_secs(300), inbox.next());
     match delivery.await.expect("something comes") {
         Some(Delivery::Run(run)) => *run,
         other => panic!("not an offer: {other:?}"),
@@ -168,12 +169,12 @@ async fn who_claimed_under_a_run_is_told_to_stop() {
     let cancel = Command::CancelRun(RunAndWhy { reason: None, run_id });
     let (other, task) = (node.clone(), key.clone());
     let cancelled = tokio::spawn(async move { other.command(&task, envelope(), cancel).await });
-    match to_ant.recv().await {
+    match to_ant.next().await {
         Some(Delivery::CancelRequested(attempt)) => assert_eq!(attempt, claim.attempt_id),
         other => panic!("not told to stop: {other:?}"),
     }
     cancelled.await.unwrap().unwrap();
-    match to_ant.recv().await {
+    match to_ant.next().await {
         Some(Delivery::Lost(attempt)) => assert_eq!(attempt, claim.attempt_id),
         other => panic!("not told that it is over: {other:?}"),
     }

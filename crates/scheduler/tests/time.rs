@@ -3,6 +3,7 @@
 
 mod common;
 
+use futures::StreamExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,13 +30,13 @@ async fn a_silent_worker_loses_its_step_within_lease_and_tick() {
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
-    assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     let started = Instant::now();
     until(&node, &key, |task| task.tally().held() == 0).await;
     let took = started.elapsed();
     assert!(took >= Duration::from_secs(30), "lost after {took:?}");
     assert!(took <= Duration::from_millis(31_100), "lost after {took:?}");
-    assert!(matches!(inbox.recv().await, Some(Delivery::Lost(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::Lost(_))));
     let _workers = completing(&node, 1);
     node.wait_for_end(&key).await.unwrap();
     assert_eq!(status(&node, &key).await, TaskStatus::Completed);
@@ -186,13 +187,13 @@ async fn a_holder_that_does_not_stop_delays_the_end_by_the_wait_limit() {
         node.join(AgentId::new("deaf").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
-    assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     let started = Instant::now();
     cancel(&node, &key).await.unwrap();
     assert!(started.elapsed() >= Duration::from_secs(10), "{:?}", started.elapsed());
     assert!(started.elapsed() <= Duration::from_secs(11), "{:?}", started.elapsed());
-    assert!(matches!(inbox.recv().await, Some(Delivery::CancelRequested(_))));
-    assert!(matches!(inbox.recv().await, Some(Delivery::Lost(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::Lost(_))));
 }
 
 /// RUN-02, RUN-05, CANCEL-08: cancelling one run fails its Step with `worker_cancelled`, which the
@@ -254,7 +255,7 @@ async fn a_standstill_costs_no_living_worker_its_lease() {
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&node, dag("u", "a")).await.unwrap();
-    assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+    assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     tokio::time::advance(Duration::from_secs(60)).await;
     let stood_still = Instant::now();
     until(&node, &key, |task| task.tally().held() == 0).await;
@@ -273,7 +274,7 @@ async fn a_heartbeat_waits_for_no_single_task() {
     let mut held = Vec::new();
     for task in ["slow", "fast"] {
         create(&node, dag(task, "a")).await.unwrap();
-        let Some(Delivery::Grant(claim)) = inbox.recv().await else { panic!("a grant comes") };
+        let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
         held.push(Holding::of(&claim));
     }
     let gate = node.journal().hold_reads();
@@ -307,7 +308,7 @@ async fn what_falls_due_at_once_is_written_in_bounded_appends() {
     input.completion = Some(Policy::Manual);
     let key = create(&node, input).await.unwrap();
     for _ in 0..steps {
-        assert!(matches!(inbox.recv().await, Some(Delivery::Grant(_))));
+        assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     }
     let before = node.journal().writes();
     until(&node, &key, |task| task.tally().of(StepStatus::Failed) == 1_500).await;

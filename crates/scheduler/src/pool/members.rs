@@ -139,12 +139,12 @@ impl Members {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::unbounded_channel;
+    use futures::channel::mpsc::unbounded;
 
     use super::*;
 
     fn worker(id: &str) -> Arc<Worker> {
-        let (inbox, _) = unbounded_channel();
+        let (inbox, _) = unbounded();
         let (id, pool) = (AgentId::new(id).unwrap(), "p".parse().unwrap());
         Arc::new(Worker { id, pool, handlers: None, inbox })
     }

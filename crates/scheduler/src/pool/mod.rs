@@ -12,13 +12,13 @@ mod turns;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::{AgentId, HandlerName, PoolId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
-use tokio::sync::mpsc::UnboundedSender;
 
 use self::members::Members;
 use self::turns::{Turns, Waiting};

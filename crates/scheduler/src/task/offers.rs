@@ -25,7 +25,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let Some(offer) = next.map(|run| RunOffer::of(task, run)) else { break };
             let run_id = offer.run_id;
             let inbox = &loan.worker.inbox;
-            if inbox.send(Delivery::Run(Box::new(offer))).is_err() {
+            if inbox.unbounded_send(Delivery::Run(Box::new(offer))).is_err() {
                 return; // It has left; the Run waits for another.
             }
             task.take_run(run_id, (&loan.worker.id, &loan.worker.pool), until);

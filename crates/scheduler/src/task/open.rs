@@ -74,7 +74,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker);
             }
-            let _ = worker.inbox.send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
+            let _ = worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
             self.told_again.push(attempt.attempt_id);
             self.holders.insert(attempt.attempt_id, worker);
         }

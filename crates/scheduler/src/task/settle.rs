@@ -147,7 +147,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let Some(claim) = claim_result(&view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
             loan.spend(); // Also where nobody is there: no further Step goes there.
-            if worker.inbox.send(Delivery::Grant(Box::new(claim))).is_ok() {
+            if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
                 self.holders.insert(attempt_id, worker);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
@@ -189,7 +189,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 .and_then(|a| task.run(a.run_id))
                 .is_some_and(|run| run.end_reason == Some(EndReason::Completed));
             if !by_itself {
-                let _ = worker.inbox.send(Delivery::Lost(*id)); // It may have left.
+                let _ = worker.inbox.unbounded_send(Delivery::Lost(*id)); // It may have left.
             }
         }
         self.node.drop_leases(flight.ended.clone());
@@ -206,7 +206,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             if task.must_stop(attempt.attempt_id) && !self.told.contains(&attempt.attempt_id) {
                 self.told.push(attempt.attempt_id);
                 if let Some(worker) = self.holders.get(&attempt.attempt_id) {
-                    let _ = worker.inbox.send(Delivery::CancelRequested(attempt.attempt_id));
+                    let _ =
+                        worker.inbox.unbounded_send(Delivery::CancelRequested(attempt.attempt_id));
                 }
             }
         }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::StreamExt as _;
+use futures::channel::mpsc::UnboundedReceiver;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::{RunOutcome, StepReport};
@@ -17,7 +19,6 @@ use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -184,7 +185,7 @@ async fn take_deliveries<P: WorkerPort>(
     shared: Arc<Shared<P>>,
     mut deliveries: UnboundedReceiver<Delivery>,
 ) {
-    while let Some(delivery) = deliveries.recv().await {
+    while let Some(delivery) = deliveries.next().await {
         match delivery {
             Delivery::Grant(claim) => {
                 shared.room.lock().take();

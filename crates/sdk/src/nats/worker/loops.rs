@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_nats::Subscriber;
 use futures::StreamExt as _;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::select;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
@@ -14,7 +15,6 @@ use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::subject::{ROOT, WorkerName};
 use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
 use tenure_wire::bus::{V, decode, encode};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
@@ -39,7 +39,7 @@ pub(super) async fn start(
     let sent = connection.subscribe(format!("{}.d.*", connection.inbox())).await?;
     let alive = connection.subscribe(format!("{ROOT}.node.*.alive")).await?;
     let hungry = connection.subscribe(format!("{ROOT}.node.*.hungry")).await?;
-    let (to_pool, deliveries) = unbounded_channel();
+    let (to_pool, deliveries) = unbounded();
     let mut loops = JoinSet::new();
     loops.spawn(take_deliveries(Arc::clone(inner), sent, to_pool));
     loops.spawn(take_news(Arc::clone(inner), alive, hungry, name.pool.clone()));
@@ -70,7 +70,7 @@ async fn take_deliveries(
             }
         };
         for one in inner.desk.lock().take(Moment::now(), batch) {
-            drop(to_pool.send(one)); // The pool may have gone: then nodes soon hear that.
+            drop(to_pool.unbounded_send(one)); // The pool may have gone: then nodes soon hear that.
         }
         inner.room.notify_one();
     }

@@ -27,6 +27,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
@@ -39,7 +40,6 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{Bye, Claim, Query, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
