@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{ErrorKind, RedisError, Script};
 use tenure_core::id::{AttemptId, SessionId, TaskId};
 use tenure_ports::Leases;
@@ -22,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::owned::Owned;
+use crate::redis_at::{Connection, RedisAt};
 
 static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leases.lua")));
 static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
@@ -59,7 +59,7 @@ pub enum OpenError {
 /// A store of leases in Redis.
 #[derive(Debug)]
 pub struct RedisLeases {
-    redis: ConnectionManager,
+    redis: Connection,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
     /// The leases that were set here: releases and questions name the Attempt alone.
@@ -143,20 +143,10 @@ impl RedisLeases {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub async fn open(url: &str, name: &str, owned: Arc<Owned>) -> Result<Self, OpenError> {
+    pub async fn open(at: &RedisAt, name: &str, owned: Arc<Owned>) -> Result<Self, OpenError> {
         let unavailable = |error: RedisError| OpenError::Unavailable(error.to_string());
-        let client = redis::Client::open(url).map_err(unavailable)?;
-        // Few and short: who waits for a lease asks again, and the library's own patience of
-        // several seconds would outlast a heartbeat.
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(1)
-            .set_max_delay(Duration::from_millis(200))
-            .set_connection_timeout(Some(TIMEOUT))
-            .set_response_timeout(Some(TIMEOUT));
-        let connected = timeout(3 * TIMEOUT, ConnectionManager::new_with_config(client, config));
-        let connected = connected.await;
-        let no_answer = |_| OpenError::Unavailable("it does not answer".into());
-        let mut redis = connected.map_err(no_answer)?.map_err(unavailable)?;
+        let client = at.client(TIMEOUT).map_err(unavailable)?;
+        let mut redis = client.connect().await.map_err(unavailable)?;
         refuse_eviction(&mut redis).await?;
         let keys: Arc<[Keys]> = (0..owned.partitions()).map(|at| Keys::of(name, at)).collect();
         let writer = |partition: u32| {
@@ -341,27 +331,35 @@ async fn answered<T>(call: impl Future<Output = Result<T, RedisError>>) -> Resul
     }
 }
 
-async fn refuse_eviction(redis: &mut ConnectionManager) -> Result<(), OpenError> {
+async fn refuse_eviction(redis: &mut Connection) -> Result<(), OpenError> {
     let mut ask = redis::cmd("INFO");
     ask.arg("memory");
-    let info: Result<String, RedisError> = timeout(TIMEOUT, ask.query_async(redis))
+    let of_each = async {
+        match redis {
+            Connection::One(one) => Ok(vec![ask.query_async::<String>(one).await?]),
+            Connection::Cluster(all) => {
+                let by_server: HashMap<String, String> = ask.query_async(all).await?;
+                Ok(by_server.into_values().collect())
+            }
+        }
+    };
+    let of_each: Result<Vec<String>, RedisError> = timeout(TIMEOUT, of_each)
         .await
         .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
-    let info = info.map_err(|error| OpenError::Unavailable(error.to_string()))?;
-    let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
-    match policy.map(str::trim) {
-        Some("noeviction") => Ok(()),
-        Some(other) => Err(OpenError::Evicts(other.to_owned())),
-        None => {
-            tracing::warn!("redis does not say whether it evicts keys; it must not");
-            Ok(())
+    for info in of_each.map_err(|error| OpenError::Unavailable(error.to_string()))? {
+        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        match policy.map(str::trim) {
+            Some("noeviction") => {}
+            Some(other) => return Err(OpenError::Evicts(other.to_owned())),
+            None => tracing::warn!("redis does not say whether it evicts keys; it must not"),
         }
     }
+    Ok(())
 }
 
 /// Changes the leases of a partition, one call at a time.
 struct Writing {
-    redis: ConnectionManager,
+    redis: Connection,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
     partition: u32,

@@ -6,6 +6,7 @@
 //! | [`leases`] | who is alive, in Redis: one script call for all that waits |
 //! | [`owned`] | which partitions this node owns, and in which epoch |
 //! | [`ownership`] | how it comes to own them: leases of nodes on partitions, in Redis |
+//! | [`redis_at`] | where Redis is: one server or a Redis Cluster |
 //!
 //! An append names the last sequence of its stream, so a partition has one writer whatever anybody
 //! believes (law 4); Redis says who is alive and never what happened (law 5). Every call to a server
@@ -17,9 +18,11 @@ pub mod journal;
 pub mod leases;
 pub mod owned;
 pub mod ownership;
+pub mod redis_at;
 mod supervise;
 
 pub use journal::{JetStreamJournal, Leaving, OpenError, Settings, TakeError};
 
 pub use leases::RedisLeases;
 pub use owned::Owned;
+pub use redis_at::RedisAt;

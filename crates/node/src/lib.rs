@@ -28,6 +28,7 @@ mod window;
 
 pub use node::{Node, StartError};
 pub use settings::{Login, Nats, Settings};
+pub use tenure_cluster::RedisAt;
 
 /// The scheduler of a node.
 pub type ClusterScheduler =

@@ -102,8 +102,8 @@ impl Node {
             ..tenure_cluster::Settings::default()
         };
         let journal = Arc::new(JetStreamJournal::open(log, journal).await?);
-        let (url, name) = (&settings.redis, settings.name.to_lowercase());
-        let leases = RedisLeases::open(url, &name, Arc::clone(journal.owned())).await?;
+        let (redis, name) = (&settings.redis, settings.name.to_lowercase());
+        let leases = RedisLeases::open(redis, &name, Arc::clone(journal.owned())).await?;
         let config = Config { partitions: settings.partitions, ..settings.scheduler };
         let scheduler: ClusterScheduler =
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure_cluster::RedisAt;
 use tenure_core::id::PoolId;
 use tenure_scheduler::Config;
 use tenure_wire::bus::subject::Token;
@@ -86,7 +87,7 @@ pub struct Settings {
     /// Where NATS is.
     pub nats: Nats,
     /// Where Redis is.
-    pub redis: String,
+    pub redis: RedisAt,
     /// This boot of this node: no other has the same.
     pub node: Token,
     /// What names of streams and keys begin with: clusters on the same servers differ in it.
@@ -111,14 +112,14 @@ pub struct Settings {
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut all = f.debug_struct("Settings");
-        all.field("nats", &self.nats).field("redis", &without_secrets(&self.redis));
+        all.field("nats", &self.nats).field("redis", &self.redis);
         all.field("node", &self.node).field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Settings {
     /// A node of a cluster of 8 partitions, leases of 30 s.
-    pub fn new(nats: Nats, redis: impl Into<String>, node: Token, default_pool: PoolId) -> Self {
+    pub fn new(nats: Nats, redis: impl Into<RedisAt>, node: Token, default_pool: PoolId) -> Self {
         let scheduler = Config { embedded: false, ..Config::embedded(default_pool) };
         Self {
             nats,
@@ -143,7 +144,6 @@ mod tests {
     #[test]
     fn secrets_of_an_address_are_not_shown() {
         assert_eq!(without_secrets("nats://user:pass@host:1,tls://u:p@b"), "nats://host:1,tls://b");
-        assert_eq!(without_secrets("redis://:p@ss@host:6379/0"), "redis://host:6379/0");
         assert_eq!(without_secrets("nats://host:4222"), "nats://host:4222");
     }
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Script;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -15,6 +14,7 @@ use super::takings::Takings;
 use super::{Options, Shared};
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
+use crate::redis_at::{Client, Connection};
 
 /// Polls in which a lease must be seen to have ended before the first in order takes it.
 const ENDED_POLLS: usize = 2;
@@ -33,7 +33,7 @@ pub(super) struct Keeping {
     journal: Arc<JetStreamJournal>,
     shared: Arc<Shared>,
     script: Script,
-    redis: Option<ConnectionManager>,
+    redis: Option<Connection>,
     partitions: u32,
     /// Partitions whose lease is this node's, as of the last answer.
     mine: BTreeSet<u32>,
@@ -106,7 +106,7 @@ impl Keeping {
         }
     }
 
-    pub(super) async fn run(mut self, client: redis::Client) {
+    pub(super) async fn run(mut self, client: Client) {
         let mut ticks = interval(self.options.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut changes, mut failed) = (Vec::new(), 0);
@@ -153,20 +153,11 @@ impl Keeping {
         }
     }
 
-    async fn poll(&mut self, client: &redis::Client, changes: &[Change]) -> Result<Polled, String> {
+    async fn poll(&mut self, client: &Client, changes: &[Change]) -> Result<Polled, String> {
         let wait = self.options.every;
         let connection = match &mut self.redis {
             Some(connection) => connection,
-            none => {
-                let config = ConnectionManagerConfig::new()
-                    .set_number_of_retries(1)
-                    .set_max_delay(Duration::from_millis(100))
-                    .set_connection_timeout(Some(wait))
-                    .set_response_timeout(Some(wait));
-                let connected = ConnectionManager::new_with_config(client.clone(), config);
-                let connected = timeout(3 * wait, connected).await.map_err(|_| "no answer")?;
-                none.insert(connected.map_err(|error| error.to_string())?)
-            }
+            none => none.insert(client.connect().await.map_err(|error| error.to_string())?),
         };
         let key = |what: &str| format!("{}:{{own}}:{what}", self.options.name);
         let mut call = self.script.prepare_invoke();

@@ -31,6 +31,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::keeping::Keeping;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
+use crate::redis_at::RedisAt;
 
 /// What is called with the name of a node that was given partitions.
 pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
@@ -38,8 +39,8 @@ pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
 /// How a node keeps its partitions.
 #[derive(Clone)]
 pub struct Options {
-    /// Address of Redis.
-    pub redis: String,
+    /// Where Redis is.
+    pub redis: RedisAt,
     /// What begins all keys.
     pub name: String,
     /// This boot of this node: no other has the same.
@@ -55,7 +56,7 @@ pub struct Options {
 
 impl Options {
     /// A lease of 1.5 s, renewed every 400 ms.
-    pub fn new(redis: impl Into<String>, node: impl Into<String>) -> Self {
+    pub fn new(redis: impl Into<RedisAt>, node: impl Into<String>) -> Self {
         Self {
             redis: redis.into(),
             name: "tenure".into(),
@@ -69,10 +70,10 @@ impl Options {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { redis: _, name, node, lease, every, given: _ } = self;
+        let Self { redis, name, node, lease, every, given: _ } = self;
         let mut all = f.debug_struct("Options");
-        all.field("name", name).field("node", node).field("lease", lease).field("every", every);
-        all.finish_non_exhaustive() // An address may hold a password.
+        all.field("redis", redis).field("name", name).field("node", node);
+        all.field("lease", lease).field("every", every).finish_non_exhaustive()
     }
 }
 
@@ -120,7 +121,7 @@ impl Keeper {
     /// # Errors
     /// The address of Redis is none, or there is no thread to be had.
     pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, String> {
-        let client = redis::Client::open(options.redis.as_str()).map_err(|e| e.to_string())?;
+        let client = options.redis.client(options.every).map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared::default());
         tokio::spawn(confirm(Arc::clone(&journal), Arc::clone(&shared)));
         let node = options.node.clone();

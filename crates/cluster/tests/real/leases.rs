@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use redis::Commands as _;
 use tenure_cluster::leases::OpenError;
-use tenure_cluster::{Owned, RedisLeases};
+use tenure_cluster::{Owned, RedisAt, RedisLeases};
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
 use tenure_ports::conformance::leases_suite;
@@ -18,11 +18,11 @@ use crate::servers::{Server, redis};
 
 const PARTITIONS: u32 = 8;
 
-fn url(server: &Server) -> String {
-    format!("redis://127.0.0.1:{}", server.port)
+fn url(server: &Server) -> RedisAt {
+    RedisAt::from(format!("redis://127.0.0.1:{}", server.port))
 }
 
-fn owning(epoch: u64) -> Arc<Owned> {
+pub(crate) fn owning(epoch: u64) -> Arc<Owned> {
     let owned = Arc::new(Owned::none(PARTITIONS));
     (0..PARTITIONS).for_each(|partition| owned.set(partition, Some(epoch)));
     owned
@@ -32,7 +32,7 @@ async fn leases(server: &Server, epoch: u64) -> RedisLeases {
     RedisLeases::open(&url(server), "tenure", owning(epoch)).await.unwrap()
 }
 
-fn lease(number: u128, duration_ms: u64) -> Lease {
+pub(crate) fn lease(number: u128, duration_ms: u64) -> Lease {
     let task = TaskKey {
         session_id: "s".parse().unwrap(),
         task_id: format!("t{number}").parse().unwrap(),
@@ -113,7 +113,7 @@ async fn forgotten_scripts_are_loaded_again() {
     let server = redis(&[]);
     let leases = leases(&server, 1).await;
     leases.acquire(vec![lease(1, 60_000)]).await.unwrap();
-    let mut plain = redis::Client::open(url(&server)).unwrap().get_connection().unwrap();
+    let mut plain = redis::Client::open(url(&server).url).unwrap().get_connection().unwrap();
     let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut plain).unwrap();
     leases.renew(vec![lease(1, 60_000)]).await.unwrap();
     assert_eq!(leases.expired().await.unwrap().ended, []);
@@ -145,7 +145,7 @@ async fn many_leases_at_once() {
     assert_eq!(ended, 3_000);
 }
 
-async fn wait(mut works: impl AsyncFnMut() -> bool) {
+pub(crate) async fn wait(mut works: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !works().await {
         assert!(begun.elapsed() < Duration::from_secs(20), "it does not come back");

@@ -7,5 +7,6 @@ mod journal;
 mod leases;
 mod leaving;
 mod ownership;
+mod redis_at;
 mod scheduler;
 mod servers;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tenure_cluster::owned::Epochs;
 use tenure_cluster::ownership::{Keeper, Options};
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, read_all};
 
@@ -14,13 +14,13 @@ use crate::servers::{Server, nats, redis};
 
 const PARTITIONS: u32 = 8;
 
-struct Node {
+pub(crate) struct Node {
     journal: Arc<JetStreamJournal>,
-    keeper: Keeper,
+    pub(crate) keeper: Keeper,
 }
 
 impl Node {
-    fn owns(&self) -> usize {
+    pub(crate) fn owns(&self) -> usize {
         self.journal.owned().all().len()
     }
 }
@@ -35,20 +35,29 @@ async fn node_with(
     name: &str,
     with: impl FnOnce(Options) -> Options,
 ) -> Node {
+    let redis = RedisAt::from(format!("redis://127.0.0.1:{}", redis.port));
+    start(nats, with(Options::new(redis, name))).await
+}
+
+/// A node that keeps its partitions there.
+pub(crate) async fn node_at(nats: &Server, redis: RedisAt, name: &str) -> Node {
+    start(nats, Options::new(redis, name)).await
+}
+
+async fn start(nats: &Server, options: Options) -> Node {
     let client = async_nats::connect(format!("127.0.0.1:{}", nats.port)).await.unwrap();
     let settings = Settings {
-        node: name.into(),
+        node: options.node.clone(),
         partitions: PARTITIONS,
         timeout: Duration::from_secs(1),
         ..Settings::default()
     };
     let journal = Arc::new(JetStreamJournal::open(client, settings).await.unwrap());
-    let options = with(Options::new(format!("redis://127.0.0.1:{}", redis.port), name));
     let keeper = Keeper::start(options, Arc::clone(&journal)).unwrap();
     Node { journal, keeper }
 }
 
-async fn until(limit: Duration, what: &str, holds: impl Fn() -> bool) -> Duration {
+pub(crate) async fn until(limit: Duration, what: &str, holds: impl Fn() -> bool) -> Duration {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < limit, "{what}: not within {limit:?}");

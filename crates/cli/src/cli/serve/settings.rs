@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Deserialize;
 use tenure::embedded::DEFAULT_POOL;
 use tenure_core::id::PoolId;
-use tenure_node::{Login, Nats, Settings};
+use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_wire::bus::subject::Token;
 use uuid::Uuid;
 
@@ -72,9 +72,14 @@ struct Given {
     #[arg(long, value_name = "FILE", env = "TENURE_INTAKE_CREDS")]
     intake_creds: Option<PathBuf>,
 
-    /// Where Redis is [default: redis://127.0.0.1:6379]
+    /// Where Redis is: redis, or rediss with TLS; redis-cluster or rediss-cluster and some of its
+    /// servers where it is a Redis Cluster [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", env = "TENURE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
+
+    /// The certificate of the authority that signed Redis' own, if this machine does not know it
+    #[arg(long, value_name = "FILE", env = "TENURE_REDIS_CA")]
+    redis_ca: Option<PathBuf>,
 
     /// Name of this node; what makes it unique to this start is added [default: node]
     #[arg(long, value_name = "NAME", env = "TENURE_NODE")]
@@ -151,6 +156,7 @@ impl Given {
             intake_password: self.intake_password.or(other.intake_password),
             intake_creds: self.intake_creds.or(other.intake_creds),
             redis: self.redis.or(other.redis),
+            redis_ca: self.redis_ca.or(other.redis_ca),
             node: self.node.or(other.node),
             cluster: self.cluster.or(other.cluster),
             partitions: self.partitions.or(other.partitions),
@@ -182,7 +188,10 @@ impl Given {
             )?,
             intake: login("intake", self.intake_user, self.intake_password, self.intake_creds)?,
         };
-        let redis = self.redis.unwrap_or_else(|| "redis://127.0.0.1:6379".into());
+        let redis = RedisAt {
+            url: self.redis.unwrap_or_else(|| "redis://127.0.0.1:6379".into()),
+            ca: self.redis_ca.as_deref().map(certificate).transpose()?,
+        };
         let node = boot_name(&self.node.unwrap_or_else(|| "node".into()))?;
         let mut settings = Settings::new(nats, redis, node, pool);
         if let Some(cluster) = self.cluster {
@@ -206,6 +215,11 @@ impl Given {
         }
         Ok(settings)
     }
+}
+
+fn certificate(file: &Path) -> Result<Vec<u8>, Failure> {
+    let named = |error| Failure::new(Exit::Usage, format!("{}: {error}", file.display()));
+    std::fs::read(file).map_err(named)
 }
 
 /// A name that no other start of this or another node has.

@@ -1,0 +1,179 @@
+//! Redis, wherever it is: one server or a Redis Cluster, with TLS or without.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, TlsCertificates, Value};
+use tokio::time::timeout;
+
+/// Where Redis is, and whose word is taken for it.
+#[derive(Clone)]
+pub struct RedisAt {
+    /// `redis://[user:password@]host:port[/database]`. With `rediss` the connection has TLS; with
+    /// `redis-cluster` or `rediss-cluster` it is a Redis Cluster, of which some servers are named,
+    /// separated by commas.
+    pub url: String,
+    /// The certificate of the authority that signed the servers' own, in PEM, if the machine does not
+    /// know it. It needs an address with TLS.
+    pub ca: Option<Vec<u8>>,
+}
+
+impl From<String> for RedisAt {
+    fn from(url: String) -> Self {
+        Self { url, ca: None }
+    }
+}
+
+impl std::fmt::Debug for RedisAt {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
+        let servers = rest.rsplit_once('@').map_or(rest, |(_, servers)| servers);
+        write!(f, "{scheme}://{servers}")
+    }
+}
+
+impl RedisAt {
+    /// Reads the address. An answer, or a connection, may take `patience`.
+    pub(crate) fn client(&self, patience: Duration) -> Result<Client, RedisError> {
+        let certificates = || TlsCertificates { client_tls: None, root_cert: self.ca.clone() };
+        let which = match (self.servers(), &self.ca) {
+            (Some(servers), ca) => {
+                let builder = ClusterClient::builder(servers)
+                    .connection_timeout(patience)
+                    .response_timeout(patience)
+                    .overall_response_timeout(Some(patience))
+                    .retries(2)
+                    .min_retry_wait(10)
+                    .max_retry_wait(100);
+                Which::Cluster(match ca {
+                    Some(_) => builder.certs(certificates()).build()?,
+                    None => builder.build()?,
+                })
+            }
+            (None, Some(_)) => {
+                Which::One(redis::Client::build_with_tls(self.url.as_str(), certificates())?)
+            }
+            (None, None) => Which::One(redis::Client::open(self.url.as_str())?),
+        };
+        Ok(Client { which, patience })
+    }
+
+    /// The servers of a Redis Cluster that are named, each as an address of its own.
+    fn servers(&self) -> Option<Vec<String>> {
+        let (scheme, rest) = self.url.split_once("-cluster://")?;
+        let (login, servers) = rest.rsplit_once('@').unwrap_or_default();
+        let (login, servers) = match servers {
+            "" => (String::new(), rest),
+            _ => (format!("{login}@"), servers),
+        };
+        Some(servers.split(',').map(|at| format!("{scheme}://{login}{}", at.trim())).collect())
+    }
+}
+
+/// Opens connections.
+#[derive(Debug)]
+pub(crate) struct Client {
+    which: Which,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+enum Which {
+    One(redis::Client),
+    Cluster(ClusterClient),
+}
+
+impl Client {
+    /// A connection, which mends itself when it breaks. Few tries, soon after one another: who waits
+    /// for a lease asks again, and the library's own patience would outlast a heartbeat.
+    pub(crate) async fn connect(&self) -> Result<Connection, RedisError> {
+        let connecting = async {
+            match &self.which {
+                Which::One(client) => {
+                    let config = ConnectionManagerConfig::new()
+                        .set_number_of_retries(1)
+                        .set_max_delay(self.patience / 5)
+                        .set_connection_timeout(Some(self.patience))
+                        .set_response_timeout(Some(self.patience));
+                    let connection = ConnectionManager::new_with_config(client.clone(), config);
+                    connection.await.map(Connection::One)
+                }
+                Which::Cluster(client) => {
+                    client.get_async_connection().await.map(Connection::Cluster)
+                }
+            }
+        };
+        let no_answer = |_| Err((redis::ErrorKind::Io, "it does not answer").into());
+        timeout(3 * self.patience, connecting).await.unwrap_or_else(no_answer)
+    }
+}
+
+/// A connection. Clones share it.
+#[derive(Clone)]
+pub(crate) enum Connection {
+    One(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::One(_) => "One",
+            Self::Cluster(_) => "Cluster",
+        })
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::One(one) => one.req_packed_command(cmd),
+            Self::Cluster(cluster) => cluster.req_packed_command(cmd),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::One(one) => one.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(cluster) => cluster.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::One(one) => one.get_db(),
+            Self::Cluster(cluster) => cluster.get_db(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(url: &str) -> RedisAt {
+        RedisAt::from(url.to_owned())
+    }
+
+    #[test]
+    fn some_servers_of_a_cluster_are_named() {
+        assert_eq!(at("redis://a:1").servers(), None);
+        let named = at("rediss-cluster://u:p@ss@a:1, b:2").servers().unwrap();
+        assert_eq!(named, ["rediss://u:p@ss@a:1", "rediss://u:p@ss@b:2"]);
+        assert_eq!(at("redis-cluster://a:1").servers().unwrap(), ["redis://a:1"]);
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        assert_eq!(format!("{:?}", at("redis://u:p@ss@host:6379/0")), "redis://host:6379/0");
+        assert_eq!(format!("{:?}", at("redis-cluster://:p@a:1,b:2")), "redis-cluster://a:1,b:2");
+    }
+}
