@@ -21,6 +21,8 @@ pub struct Limits {
     pub run_ttl_ms: u64,
     /// Largest `limit` of a page.
     pub page_max: usize,
+    /// Tokens of a board summary (`context.task_board_token_budget`).
+    pub board_tokens: usize,
 }
 
 impl Default for Limits {
@@ -35,6 +37,7 @@ impl Default for Limits {
             cancel_wait_ms: 10_000,
             run_ttl_ms: 300_000,
             page_max: 500,
+            board_tokens: 2_000,
         }
     }
 }

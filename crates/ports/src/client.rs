@@ -8,7 +8,9 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
 use tenure_core::status::TaskStatus;
-use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::view::{
+    BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+};
 use tenure_core::{Command, Commit, Rejection};
 
 use crate::journal::Entry;
@@ -122,6 +124,20 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         task: &TaskId,
         input: QueryInput,
     ) -> impl Future<Output = Result<StepPage, Rejection>> + Send;
+
+    /// `task_board_summary` of one Task, in lines.
+    fn board(
+        &self,
+        task: &TaskId,
+        input: BoardInput,
+    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send;
+
+    /// `task_views`: these views, or all, of the live Tasks of the session, with the partitions that
+    /// did not answer.
+    fn views(
+        &self,
+        views: Vec<ViewName>,
+    ) -> impl Future<Output = Result<(Snapshot, Vec<u32>), Rejection>> + Send;
 
     /// Commits behind event `after`, which is 0 or the last of a commit.
     fn log(

@@ -11,8 +11,12 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role};
+use tenure_core::view::board::{task_lines, template};
 use tenure_core::view::query::{QueryInput, query_steps};
-use tenure_core::view::{Known, StepPage, TaskRead, TaskView, WriteSummary, get_task};
+use tenure_core::view::{
+    Board, BoardInput, Known, Snapshot, StepPage, TaskLines, TaskRead, TaskView, ViewName,
+    WriteSummary, get_task,
+};
 use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::TaskKey;
@@ -61,12 +65,63 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         Envelope { caller, command_id: Some(command_id), expected_version, trace }
     }
 
+    /// CTRL-10: how to write a Task.
+    ///
+    /// # Errors
+    /// `tool_not_available`.
+    pub fn template(&self) -> Result<Board, Rejection> {
+        check_tool(&self.caller, Operator::TaskTemplate)?;
+        Ok(template())
+    }
+
     /// Whether this caller may list Tasks.
     ///
     /// # Errors
     /// `permission_denied`.
     pub fn may_list(&self) -> Result<(), Rejection> {
         check_tool(&self.caller, Operator::TaskList)
+    }
+
+    /// Views of live Tasks of the session: of those of one partition, if one is named, behind this one
+    /// in the order of their ids, `most` at a time. Answers the last of them if there are more.
+    ///
+    /// # Errors
+    /// Not for this caller, or the log cannot be read.
+    pub async fn views_page(
+        &self,
+        views: &[ViewName],
+        partition: Option<u32>,
+        after: Option<&TaskId>,
+        most: usize,
+    ) -> Result<(Snapshot, Option<TaskId>), Rejection> {
+        check_tool(&self.caller, Operator::TaskViews)?;
+        let partitions = self.scheduler.node.config.partitions;
+        let live = self.scheduler.journal().live().await.map_err(|error| unreadable(&error))?;
+        let is_asked_for = |key: &TaskKey| {
+            key.session_id == self.caller.session_id
+                && partition.is_none_or(|at| key.partition(partitions) == at)
+                && after.is_none_or(|after| key.task_id > *after)
+        };
+        let mut live: Vec<TaskId> =
+            live.into_iter().filter(is_asked_for).map(|key| key.task_id).collect();
+        live.sort_unstable();
+        let has_more = live.len() > most;
+        live.truncate(most);
+        let mut all = Snapshot::asking(views);
+        for task in &live {
+            let names = views.to_vec();
+            let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
+                let mut one = Snapshot::asking(&names);
+                one.add(&task.durable(), known);
+                one
+            };
+            match self.look(task, look).await {
+                Ok(one) => all.merge(one),
+                Err(gone) if gone.code == Code::TaskNotFound => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok((all, live.pop().filter(|_| has_more)))
     }
 
     /// Looks at a Task together with what is known of its leases.
@@ -128,6 +183,20 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
             query_steps(&task.durable(), caller, &input, known, &limits)
         };
         self.look(task, look).await?
+    }
+
+    async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
+        check_tool(&self.caller, Operator::TaskBoardSummary)?;
+        let tokens = input.budget(&self.scheduler.node.config.limits)?;
+        let look = move |task: &Task, caller: &Caller, known: &Known<'_>| {
+            task_lines(&task.durable(), caller, known).map(|lines| lines.within(tokens))
+        };
+        self.look(task, look).await?
+    }
+
+    async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        let (all, _) = self.views_page(&views, None, None, usize::MAX).await?;
+        Ok((all.finish(), Vec::new()))
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {

@@ -74,7 +74,7 @@ async fn workers_use_dispatched_runs_within_their_scope() {
     let told = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&told);
     let pool = workers(&node, 2, move |ctx| {
-        let instructions = ctx.claim().instructions.clone();
+        let instructions = ctx.instructions().map(str::to_owned);
         heard
             .fetch_add(usize::from(instructions.as_deref() == Some("with care")), Ordering::SeqCst);
         async move { Ok(ctx.complete(None)?) }

@@ -7,6 +7,7 @@
 //!
 //! [`nats`] has both ports over a network; the scheduler itself has them in process.
 
+mod answer;
 pub mod client;
 mod clock;
 pub mod nats;

@@ -60,7 +60,7 @@ pub(crate) async fn assert_holds(journal: &JetStreamJournal, history: &History) 
     assert!(read.iter().eq(history.commits.iter().map(|commit| &**commit)), "{read:#?}");
 }
 
-/// What every journal does.
+/// STORE-06: what every journal does: a Task is one history, read as it was written.
 #[tokio::test(flavor = "multi_thread")]
 async fn jetstream_is_a_journal() {
     let server = Arc::new(nats());

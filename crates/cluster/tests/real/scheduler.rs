@@ -41,7 +41,8 @@ async fn journal(server: &Server) -> Arc<JetStreamJournal> {
 async fn node(nats: &Server, redis: &Server) -> Node {
     let journal = journal(nats).await;
     let url = format!("redis://127.0.0.1:{}", redis.port);
-    let leases = RedisLeases::open(&url.into(), "tenure", Arc::clone(journal.owned())).await.unwrap();
+    let leases =
+        RedisLeases::open(&url.into(), "tenure", Arc::clone(journal.owned())).await.unwrap();
     let config = Config::embedded(PoolId::new("default").unwrap());
     Scheduler::start(journal, Arc::new(leases), config).await.unwrap()
 }

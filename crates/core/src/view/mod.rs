@@ -18,6 +18,7 @@
 //! | normalized status | [`Facts::of`], [`Facts::status`] |
 //! | A2A state, MACP phase, gateway codes | [`gateway`] |
 //! | the snapshot of many Tasks (`task_views`) | [`snapshot::Snapshot`] |
+//! | `task_board_summary`, `task_template` | [`board`] |
 //! | `inspect_task` | [`timeline()`], [`inspect`] |
 //! | the DAG as a picture | [`graph()`] |
 //! | an answer within a budget | [`first_that_fits`] |
@@ -31,6 +32,7 @@
 //! [`Task::replay_traced`]: crate::Task::replay_traced
 
 pub mod artifact;
+pub mod board;
 pub mod budget;
 pub mod claim;
 pub mod explain;
@@ -50,6 +52,7 @@ pub mod task;
 pub mod timeline;
 pub mod write;
 
+pub use board::{Board, BoardInput, TaskLines};
 pub use budget::{Reference, first_that_fits};
 pub use claim::{ClaimResult, claim_result};
 pub use explain::{Explanation, explain};
@@ -61,6 +64,7 @@ pub use query::{QueryInput, StepPage, query_steps};
 pub use read::{StepRef, View};
 pub use run::{AttemptView, RunOffer, RunView};
 pub use scope::Scope;
+pub use snapshot::{Snapshot, ViewName};
 pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};
 pub use task::{TaskRead, TaskView, WorkerTask, get_task};

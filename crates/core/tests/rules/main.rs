@@ -12,6 +12,7 @@ mod random_commands;
 mod rules_answers;
 mod rules_artifacts;
 mod rules_attempt;
+mod rules_board;
 mod rules_cancel;
 mod rules_claim;
 mod rules_dag;

@@ -11,7 +11,8 @@ use tenure_core::{Code, Cx, Limits};
 const BAD: [&str; 14] =
     ["", " ", "A", "a b", "a.b", "a/b", "..", ".", "ä", "a\n", "a:b", "a\\b", "a\0", "CON "];
 
-/// ID-02, ID-05, ID-08: one form for every name that people choose, without path meaning.
+/// ID-02, ID-05, ID-08, STORE-12, STORE-13: one form and length for every name that people choose,
+/// without path meaning.
 #[test]
 fn names_are_lower_case_letters_digits_hyphen_and_underscore() {
     for good in ["a", "0", "-", "_", "a-b_c9", &"x".repeat(64)] {

@@ -251,3 +251,20 @@ fn a_key_is_compared_with_the_create_alone() {
     let no = recreate(&mut t, &boss, &given, ("other", 7)).unwrap_err();
     assert_eq!(no.code, Code::IdempotencyConflict);
 }
+
+/// CTRL-07: what a caller believes counts for nothing: a Step that it saw as ready a moment ago is
+/// judged as it is now, and so is everything else it says.
+#[test]
+fn what_a_caller_believes_counts_for_nothing() {
+    let mut t = Fixture::manual("a b");
+    let believed = t.task.clone();
+    let run = t.dispatch("main");
+    t.claim_by("bee", "a");
+    assert_eq!(believed.durable().step(&id("a")).unwrap().status(), StepStatus::Ready);
+    let late = claim_command(run, "a");
+    t.refuse_as(&worker("ant", "main", Some(run)), late, Code::StepAlreadyClaimed);
+    t.refuse(write_command("a", StepStatus::Cancelled), Code::StepInProgress);
+    t.refuse(patch(json!([{"op": "delete_step", "step_id": "a"}])), Code::StepInProgress);
+    t.ok(cancel_task());
+    t.refuse(title("it goes on"), Code::TaskCancelling);
+}

@@ -11,17 +11,20 @@ use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::ClientLink;
 use tenure_wire::bus::request::{
-    Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, Welcome,
+    Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, ViewPage, Views, Welcome,
 };
 use tenure_wire::bus::subject::ClientName;
-use tenure_wire::bus::{Answer, decode};
+use tenure_wire::bus::{Answer, decode, encode};
 use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
 use super::{Gate, say_answer};
 
-/// Bytes of commits in an answer.
+/// Bytes of commits, or of views, in an answer.
 const LOG_BYTES: usize = 512 << 10;
+
+/// Tasks of which an answer has views.
+const VIEWED_MAX: usize = 256;
 
 pub(super) type Link = ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
@@ -121,6 +124,21 @@ impl Call<'_> {
                 };
                 self.answer(false, page).await;
             }
+            Ask::Board(input) => {
+                let lines = match self.task(&head) {
+                    Ok(task) => Box::pin(self.link.board(&task, input)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, lines).await;
+            }
+            Ask::Template => {
+                let guide = self.link.template();
+                self.answer(false, guide).await;
+            }
+            Ask::Views(which) => {
+                let page = Box::pin(self.views(which)).await;
+                self.answer(false, page).await;
+            }
             Ask::ReadLog(which) => {
                 let page = match self.task(&head) {
                     Ok(task) => Box::pin(self.log(&task, which)).await,
@@ -156,6 +174,22 @@ impl Call<'_> {
 
     async fn answer<T: Serialize>(&self, is_written: bool, result: Result<T, Rejection>) {
         self.gate.answer(self.client, self.reply, self.partition, is_written, result).await;
+    }
+
+    /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
+    async fn views(&self, which: Views) -> Result<ViewPage, Rejection> {
+        let mut most = VIEWED_MAX;
+        loop {
+            let (after, partition) = (which.after.as_ref(), Some(self.partition));
+            let page = self.link.views_page(&which.views, partition, after, most).await;
+            let (snapshot, next) = page?;
+            let page = ViewPage { snapshot, next };
+            let is_small = encode(&page).is_ok_and(|bytes| bytes.len() <= LOG_BYTES);
+            if is_small || most == 1 {
+                return Ok(page);
+            }
+            most /= 2;
+        }
     }
 
     /// As much of a log as an answer holds.

@@ -7,4 +7,5 @@ mod limits;
 #[path = "../../../cluster/tests/real/servers.rs"]
 #[allow(dead_code)] // Other tests use more of it.
 mod servers;
+mod verbs;
 mod workers;

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod steer;
 mod task;
 mod watch;
 
@@ -27,6 +28,7 @@ use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing};
 use uuid::Uuid;
 
+pub use self::steer::answering;
 pub use self::task::{Step, Task};
 pub use self::watch::Ended;
 

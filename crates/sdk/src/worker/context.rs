@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smol_str::SmolStr;
 use tenure_core::command::StepReport;
-use tenure_core::id::{ArtifactId, StepId};
+use tenure_core::event::Bindings;
+use tenure_core::id::{ArtifactId, Ref, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Object, Progress, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, ReplyKind, StepStatus, WaitKind};
@@ -88,9 +89,39 @@ impl StepContext {
         self.shared.claim.ordinal
     }
 
-    /// The claim as it came: texts, refs, bindings and all (CLAIM-14).
-    pub fn claim(&self) -> &ClaimResult {
+    /// The claim as it came. Its token is nothing for handlers (CTX-13).
+    pub(crate) fn claim(&self) -> &ClaimResult {
         &self.shared.claim
+    }
+
+    /// What the Step is called.
+    pub fn title(&self) -> &str {
+        &self.shared.claim.step.title
+    }
+
+    /// What is to be done.
+    pub fn summary(&self) -> &str {
+        &self.shared.claim.step.summary
+    }
+
+    /// What the Run's orchestrator wants the worker to know.
+    pub fn instructions(&self) -> Option<&str> {
+        self.shared.claim.instructions.as_deref()
+    }
+
+    /// The conversation and environment of the Run.
+    pub fn bindings(&self) -> Option<&Bindings> {
+        self.shared.claim.bindings.as_deref()
+    }
+
+    /// Everything that was given by reference: with the input, by dependencies, with reopenings.
+    pub fn input_refs(&self) -> &[Ref] {
+        &self.shared.claim.input_refs
+    }
+
+    /// Where an earlier Attempt has left off.
+    pub fn checkpoint_refs(&self) -> &[Ref] {
+        &self.shared.claim.checkpoint_refs
     }
 
     /// What the Step was given.
@@ -105,6 +136,12 @@ impl StepContext {
     pub fn input_json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         let data = self.input().and_then(Value::data).unwrap_or(b"null");
         serde_json::from_slice(data)
+    }
+
+    /// What people have answered since the Step was made, oldest first
+    /// ([`Client::answer`](crate::client::Client::answer)).
+    pub fn answers(&self) -> Vec<String> {
+        self.shared.claim.input_refs.iter().filter_map(crate::answer::of_ref).collect()
     }
 
     /// What the direct dependencies handed on, in the order the Step names them.

@@ -105,6 +105,7 @@ async fn a_long_task_is_created_in_parts_and_submitted() {
     assert_eq!(ids[1..], [format!("{first}/1"), format!("{first}/2"), format!("{first}/3")]);
 }
 
+/// OWN-08: a list is gathered from all partitions, and says which did not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_names_the_partitions_that_did_not_answer() {
     let server = Server::start();

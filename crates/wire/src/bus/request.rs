@@ -6,7 +6,7 @@ use tenure_core::command::Operator;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::status::TaskStatus;
-use tenure_core::view::QueryInput;
+use tenure_core::view::{BoardInput, QueryInput, Snapshot, ViewName};
 use tenure_core::{Command, Rejection};
 
 use super::operate::ListLeases;
@@ -69,6 +69,12 @@ pub enum Ask {
     Get,
     /// `task_query_steps`. Asks for a `StepPage`.
     Query(QueryInput),
+    /// `task_board_summary`. Asks for `TaskLines`.
+    Board(BoardInput),
+    /// `task_template`. Asks for a `Board`.
+    Template,
+    /// `task_views`. Asks for a [`ViewPage`] of one partition.
+    Views(Views),
     /// `read_log`. Asks for a [`LogPage`].
     ReadLog(ReadLog),
     /// `list_index`. Asks for [`Entries`] of one partition.
@@ -155,6 +161,28 @@ pub struct List {
     pub after: Option<TaskId>,
     /// Ended Tasks too.
     pub include_terminal: bool,
+}
+
+/// Which views of the live Tasks of a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Views {
+    /// Only of those behind this one, in the order of their ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<TaskId>,
+    /// Names of views; none: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewName>,
+}
+
+/// Views of some Tasks of a session in one partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ViewPage {
+    /// Of those Tasks.
+    pub snapshot: Snapshot,
+    /// The last of them, if there are more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TaskId>,
 }
 
 /// Tasks of a session in one partition, in the order of their ids.
@@ -246,6 +274,11 @@ impl Request {
                 Some(Operator::TaskQuerySteps) => {
                     Ask::Query(decode::<MaybeInput<QueryInput>>(bytes)?.input)
                 }
+                Some(Operator::TaskBoardSummary) => {
+                    Ask::Board(decode::<MaybeInput<BoardInput>>(bytes)?.input)
+                }
+                Some(Operator::TaskTemplate) => Ask::Template,
+                Some(Operator::TaskViews) => Ask::Views(decode::<MaybeInput<Views>>(bytes)?.input),
                 Some(Operator::TaskCreate) => {
                     Ask::Create(Box::new(decode::<Input<CreateTask>>(bytes)?.input))
                 }
@@ -292,8 +325,10 @@ impl Request {
                 expected_version: head.expected_version,
                 trace: head.trace.as_ref(),
             }),
-            Ask::Get => super::encode(head),
+            Ask::Get | Ask::Template => super::encode(head),
             Ask::Query(input) => super::encode(&With { head, input }),
+            Ask::Board(input) => super::encode(&With { head, input }),
+            Ask::Views(input) => super::encode(&With { head, input }),
             Ask::ReadLog(input) => super::encode(&With { head, input }),
             Ask::List(input) => super::encode(&With { head, input }),
             Ask::Leases(input) => super::encode(&With { head, input }),
@@ -308,6 +343,9 @@ impl Ask {
             Self::Create(_) => Operator::TaskCreate.as_str(),
             Self::Command(command) => command.operation().as_str(),
             Self::Get => Operator::TaskGet.as_str(),
+            Self::Board(_) => Operator::TaskBoardSummary.as_str(),
+            Self::Template => Operator::TaskTemplate.as_str(),
+            Self::Views(_) => Operator::TaskViews.as_str(),
             Self::Query(_) => Operator::TaskQuerySteps.as_str(),
             Self::ReadLog(_) => READ_LOG,
             Self::List(_) => LIST_INDEX,

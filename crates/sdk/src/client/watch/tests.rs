@@ -5,7 +5,9 @@ use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
 use tenure_core::event::{Body, Moved};
 use tenure_core::id::{CommitId, SessionId, system_agent};
-use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::view::{
+    BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+};
 use tenure_core::{Code, Event};
 use tenure_ports::client::{Around, Listing, LogPage};
 use uuid::Uuid;
@@ -89,6 +91,14 @@ impl ClientPort for Fake {
     }
 
     async fn query(&self, _: &TaskId, _: QueryInput) -> Result<StepPage, Rejection> {
+        no_such()
+    }
+
+    async fn board(&self, _: &TaskId, _: BoardInput) -> Result<TaskLines, Rejection> {
+        no_such()
+    }
+
+    async fn views(&self, _: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
         no_such()
     }
 

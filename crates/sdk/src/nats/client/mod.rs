@@ -19,13 +19,16 @@ use tenure_core::command::Why;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::status::Role;
-use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::view::{
+    BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+};
 use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::bus::request::{
-    Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, Welcome,
+    Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
+    Welcome,
 };
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of};
 use tenure_wire::bus::{V, encode};
@@ -198,6 +201,21 @@ impl Shared {
             }
         }
     }
+
+    async fn views_of(&self, partition: u32, views: &[ViewName]) -> Result<Snapshot, Rejection> {
+        let (mut all, mut after) = (Snapshot::asking(views), None);
+        loop {
+            let request =
+                Request::new(None, None, Ask::Views(Views { after, views: views.to_vec() }));
+            let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
+            let page: ViewPage = self.ask(verb, body, self.connection.request_timeout()).await?;
+            all.merge(page.snapshot);
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
 }
 
 fn request(task: &TaskId, around: Around, ask: Ask) -> Request {
@@ -253,6 +271,26 @@ impl ClientPort for NatsClient {
 
     async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
         self.0.ask_on(task, Ask::Query(input)).await
+    }
+
+    async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
+        self.0.ask_on(task, Ask::Board(input)).await
+    }
+
+    async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        let asked = stream::iter(0..self.0.partitions)
+            .map(async |partition| (partition, self.0.views_of(partition, &views).await));
+        let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
+        let (mut all, mut missing) = (Snapshot::asking(&views), Vec::new());
+        while let Some((partition, answer)) = asked.next().await {
+            match answer {
+                Ok(part) => all.merge(part),
+                Err(refused) if refused.code.is_retryable() => missing.push(partition),
+                Err(refused) => return Err(refused),
+            }
+        }
+        missing.sort_unstable();
+        Ok((all.finish(), missing))
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {

@@ -1,0 +1,295 @@
+//! What handlers may say, and what an orchestrator may do: one suite, in one process and in a cluster.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_core::Code;
+use tenure_core::command::{Complete, Dispatch};
+use tenure_core::id::{StepId, TaskId};
+use tenure_core::patch::Operation;
+use tenure_core::record::{Backoff, Progress, RetryPolicy};
+use tenure_core::status::{EndReason, Policy, ReplyKind, Role, RunState, StepStatus, WaitKind};
+use tenure_core::task::StepFacts;
+use tenure_core::view::{BoardInput, StepView, TaskView, ViewName};
+use tenure_ports::ClientPort;
+use tenure_sdk::client::{Client, Step, Task};
+use tenure_sdk::nats::{Connection, NatsClient, NatsWorker};
+use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
+use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
+use tokio::sync::Notify;
+
+use crate::common::{Servers, until};
+
+/// Every word that a handler may end with or say on its way.
+fn handlers(go: &Arc<Notify>) -> Handlers {
+    let go = Arc::clone(go);
+    let says = |name: &'static str, say: fn(&StepContext)| {
+        (name, move |ctx: StepContext| {
+            say(&ctx);
+            std::future::ready(Ok(()))
+        })
+    };
+    let mut all = Handlers::new();
+    for (name, handler) in [
+        says("complete", |ctx| ctx.complete_json(&42).unwrap()),
+        says("respond", |ctx| ctx.respond(None, "here you are").unwrap()),
+        says("direct", |ctx| ctx.reply_directly("hello").unwrap()),
+        says("fail", |ctx| ctx.fail("no_luck", "it rained", None).unwrap()),
+        says("reject", |ctx| ctx.reject("not my kind of work").unwrap()),
+        says("panic", |_| panic!("oh no")),
+        says("silent", |_| {}),
+        says("auth", |ctx| {
+            let details = [("scope".to_owned(), json!("repo"))].into_iter().collect();
+            ctx.request_auth("may I?", details).unwrap();
+        }),
+        says("ask", |ctx| match &ctx.answers()[..] {
+            [] => ctx.request_input("which colour?").unwrap(),
+            [answer, ..] => ctx.complete_json(answer).unwrap(),
+        }),
+        says("twice", |ctx| {
+            ctx.complete_json(&1).unwrap();
+            assert_eq!(ctx.fail("late", "", None).unwrap_err().code, Code::StaleAttempt);
+            assert_eq!(ctx.complete_json(&2).unwrap_err().code, Code::StaleAttempt);
+        }),
+    ] {
+        all = all.on(name, handler).unwrap();
+    }
+    let told = move |ctx: StepContext| {
+        let go = Arc::clone(&go);
+        async move {
+            let progress = Progress { percent: Some(50.0), ..Progress::default() };
+            ctx.send_status(progress).await?;
+            ctx.emit_text_artifact("notes", "half done").await?;
+            ctx.emit_data_artifact("facts", &json!({"n": 1})).await?;
+            go.notified().await;
+            ctx.complete(None)?;
+            Ok(())
+        }
+    };
+    let until_told = |ctx: StepContext| async move {
+        assert!(!ctx.is_cancelled());
+        ctx.cancellation().cancelled().await;
+        assert!(ctx.is_cancelled());
+        ctx.fail("stopped", "as I was told", None)?;
+        Ok(())
+    };
+    all.on("told", told).unwrap().on("until_told", until_told).unwrap()
+}
+
+fn step_of<'v>(view: &'v TaskView, step: &str) -> &'v StepView {
+    view.steps.iter().find(|it| it.spec.step_id.as_str() == step).unwrap()
+}
+
+async fn step<P: ClientPort>(client: &Client<P>, task: &TaskId, step: &str) -> StepView {
+    step_of(&client.get(task).await.unwrap(), step).clone()
+}
+
+async fn until_step<P: ClientPort>(
+    client: &Client<P>,
+    task: &TaskId,
+    id: &str,
+    status: StepStatus,
+) {
+    until(async || step(client, task, id).await.status == status).await;
+}
+
+/// What was reported of a Step.
+fn facts(view: &TaskView, step: &str) -> StepFacts {
+    step_of(view, step).facts.as_deref().cloned().unwrap_or_default()
+}
+
+/// Once, so that no failure is tried again.
+fn once() -> RetryPolicy {
+    let backoff = Backoff { initial_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0 };
+    RetryPolicy { max_attempts: Some(1), backoff, ..RetryPolicy::default() }
+}
+
+fn id(step: &str) -> StepId {
+    step.parse().unwrap()
+}
+
+async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
+    let all = ["complete", "respond", "direct", "fail", "reject", "panic", "silent", "auth", "ask"];
+    let mut task = Task::new("words").id("words").retry(once());
+    for name in all.into_iter().chain(["twice", "told"]) {
+        task = task.step(Step::new(name).handler(name).optional());
+    }
+    // It waits for the rest, so that failures do not end the Task.
+    task = task.step(Step::new("last").handler("complete").after("told"));
+    let task = client.create(task).await.unwrap();
+
+    until(async || {
+        let view = client.get(&task).await.unwrap();
+        facts(&view, "told").artifact_ids.len() == 2
+    })
+    .await;
+    let view = client.get(&task).await.unwrap();
+    assert_eq!(step_of(&view, "told").status, StepStatus::Running);
+    assert_eq!(facts(&view, "told").progress.unwrap().percent, Some(50.0));
+    for (name, status) in [
+        ("complete", StepStatus::Completed),
+        ("respond", StepStatus::Completed),
+        ("direct", StepStatus::Completed),
+        ("twice", StepStatus::Completed),
+        ("fail", StepStatus::Failed),
+        ("reject", StepStatus::Failed),
+        ("panic", StepStatus::Failed),
+        ("silent", StepStatus::Failed),
+        ("auth", StepStatus::Blocked),
+        ("ask", StepStatus::Blocked),
+    ] {
+        until_step(client, &task, name, status).await;
+    }
+    let view = client.get(&task).await.unwrap();
+    let output = |name| facts(&view, name).output.unwrap().data().unwrap().to_vec();
+    assert_eq!(output("complete"), b"42");
+    assert_eq!(output("twice"), b"1");
+    assert_eq!(facts(&view, "respond").reply, Some(ReplyKind::Message));
+    assert_eq!(facts(&view, "direct").reply, Some(ReplyKind::Direct));
+    let why = |name| facts(&view, name).status_reason.unwrap();
+    assert_eq!((why("fail").code.as_str(), why("fail").message.as_str()), ("no_luck", "it rained"));
+    assert_eq!(why("reject").code, "rejected");
+    assert_eq!(why("panic").code, "unhandled_exception");
+    assert_eq!(why("silent").code, "worker_finished_without_terminal_step_status");
+    assert_eq!(step_of(&view, "auth").wait_kind, Some(WaitKind::Permission));
+    assert_eq!(why("auth").details.unwrap()["scope"], "repo");
+    assert_eq!(step_of(&view, "ask").wait_kind, Some(WaitKind::Input));
+    assert_eq!(why("ask").message, "which colour?");
+
+    let (views, missing) = client.views(&[ViewName::BlockedTasks]).await.unwrap();
+    assert!(missing.is_empty());
+    let blocked = views.blocked_tasks.unwrap();
+    assert_eq!(blocked.len(), 1);
+    let waits: Vec<&str> = blocked[0].blockers.iter().map(|one| one.step_id.as_str()).collect();
+    assert!(waits.contains(&"ask") && waits.contains(&"auth"), "{waits:?}");
+
+    client.answer(&task, id("ask"), "blue, über alles").await.unwrap();
+    until_step(client, &task, "ask", StepStatus::Completed).await;
+    let answered = facts(&client.get(&task).await.unwrap(), "ask").output.unwrap();
+    assert_eq!(answered.data(), Some("\"blue, über alles\"".as_bytes()));
+    let again = client.answer(&task, id("ask"), "red").await.unwrap_err();
+    assert_eq!(again.code, Code::InvalidTransition, "it has its answer");
+
+    let blocked = client.cancel_step(&task, id("auth"), "never").await.unwrap_err();
+    assert_eq!(blocked.code, Code::InvalidTransition);
+    let (reason, step_id, input_refs) = (None, id("auth"), Vec::new());
+    let reopen = Operation::ReopenStep { reason: None, step_id: step_id.clone(), input_refs };
+    client.update(&task, vec![reopen, Operation::CancelStep { reason, step_id }]).await.unwrap();
+    go.notify_one();
+    assert_eq!(client.wait_for_end(&task).await.unwrap().status.as_str(), "completed");
+}
+
+async fn stops<P: ClientPort>(client: &Client<P>) {
+    let task = Task::new("stops").id("stops").step(Step::new("a").handler("until_told"));
+    let task = client.create(task).await.unwrap();
+    until(async || step(client, &task, "a").await.holder.is_some()).await;
+    client.cancel(&task, "enough").await.unwrap();
+    let ended = client.wait_for_end(&task).await.unwrap();
+    assert_eq!(ended.status.as_str(), "cancelled");
+    client.archive(&task).await.unwrap();
+}
+
+/// An orchestrator that gives out Steps one by one, and changes what is left.
+async fn steers<P: ClientPort>(client: &Client<P>) {
+    let task = Task::new("steers").id("steers").with(|input| {
+        (input.dispatch, input.completion) = (Some(Policy::Manual), Some(Policy::Manual));
+    });
+    let steps = ["a", "b"].map(|name| Step::new(name).handler("complete"));
+    let task = client.create(task.steps(steps)).await.unwrap();
+    let dispatch = |steps: &[&str], wait| Dispatch {
+        allowed_step_ids: Some(steps.iter().map(|step| id(step)).collect()),
+        bindings: None,
+        instructions: Some("with care".into()),
+        wait: Some(wait),
+        worker_pool_id: "default".parse().unwrap(),
+    };
+    let done = client.dispatch(&task, dispatch(&["a"], true)).await.unwrap();
+    assert!(done.run_id.is_some());
+    let view = client.get(&task).await.unwrap();
+    assert_eq!(step_of(&view, "a").status, StepStatus::Completed);
+    assert_eq!(step_of(&view, "b").status, StepStatus::Ready, "out of the scope");
+
+    client.pause(&task, "lunch").await.unwrap();
+    let refused = client.dispatch(&task, dispatch(&["b"], false)).await.unwrap_err();
+    assert_eq!(refused.code, Code::TaskNotDispatchable);
+    client.resume(&task, "").await.unwrap();
+    client.block(&task, "which branch?").await.unwrap();
+    client.reopen(&task, "main").await.unwrap();
+
+    let patch: Vec<Operation> = serde_json::from_value(json!([
+        {"op": "update_step", "step_id": "b", "fields": {"required": false}},
+        {"op": "cancel_step", "step_id": "b"},
+        {"op": "add_step", "step": {"step_id": "c", "title": "c", "summary": "", "handler": "complete",
+         "depends_on_step_ids": ["a"]}},
+    ]))
+    .unwrap();
+    client.update(&task, patch).await.unwrap();
+    let nowhere = client.dispatch(&task, dispatch(&["nothing"], false)).await.unwrap_err();
+    assert_eq!(nowhere.code, Code::StepNotFound);
+    let idle = client.dispatch(&task, dispatch(&["a"], true)).await.unwrap().run_id.unwrap();
+    let view = client.get(&task).await.unwrap();
+    let idle = view.runs.iter().find(|run| run.run_id == idle).unwrap();
+    assert_eq!((idle.state, idle.end_reason), (RunState::Ended, Some(EndReason::NoStepClaimed)));
+
+    let board = client.board(std::slice::from_ref(&task), BoardInput::default()).await.unwrap();
+    assert!(board.text.contains("ready: c (c)"), "{}", board.text);
+    assert!(Client::<P>::template().text.contains("agent.task_create"));
+
+    let early = client.complete(&task, Complete::default()).await.unwrap_err();
+    assert_eq!(early.code, Code::RequiredStepsIncomplete);
+    client.dispatch(&task, dispatch(&["c"], true)).await.unwrap();
+    let result = Complete { result_summary: Some("done".into()), ..Complete::default() };
+    client.complete(&task, result).await.unwrap();
+    assert_eq!(client.wait_for_end(&task).await.unwrap().status.as_str(), "completed");
+    let late = client.pause(&task, "").await.unwrap_err();
+    assert_eq!(late.code, Code::TaskTerminal);
+}
+
+async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
+    tokio::time::timeout(Duration::from_secs(120), async {
+        words(&client, &go).await;
+        stops(&client).await;
+        steers(&client).await;
+    })
+    .await
+    .expect("in time");
+}
+
+/// CTX-01 to CTX-13, CTRL-01, CTRL-08: in one process.
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_and_orchestrators_say_everything_in_one_process() {
+    let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
+    let journal = Arc::new(tenure_ports::MemoryJournal::default());
+    let leases = Arc::new(tenure_local::MemoryLeases::default());
+    let node = tenure_scheduler::Scheduler::start(journal, leases, config).await.unwrap();
+    let go = Arc::new(Notify::new());
+    let pool = "default".parse().unwrap();
+    let (link, deliveries) = node.join("ant".parse().unwrap(), pool, None).unwrap();
+    let options = Options::new(NonZeroUsize::new(16).unwrap());
+    let _workers = WorkerPool::start(link, deliveries, handlers(&go), options);
+    let port = node.client(Role::Orchestrator, "boss".parse().unwrap(), "s1".parse().unwrap());
+    suite(Client::new(port), go).await;
+}
+
+/// CTX-01 to CTX-13, CTRL-01, CTRL-08: over NATS, with the same answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_and_orchestrators_say_everything_over_nats() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let settings = tenure_sdk::nats::Settings::new(servers.url());
+    let token = |text| Token::new(text).unwrap();
+    let name =
+        WorkerName { pool: "default".parse().unwrap(), principal: token("ant"), boot: token("b1") };
+    let connection = Connection::open(&settings, name.inbox()).await.unwrap();
+    let (worker, deliveries) = NatsWorker::join(connection, &name, None).await.unwrap();
+    let options = Options::new(NonZeroUsize::new(16).unwrap());
+    let go = Arc::new(Notify::new());
+    let _workers = WorkerPool::start(worker, deliveries, handlers(&go), options);
+    let (role, session) = (Role::Orchestrator, "s1".parse().unwrap());
+    let client = ClientName { role, session, principal: token("boss") };
+    let at = inbox(role, &client.principal, &token("b2"));
+    let connection = Connection::open(&settings, at).await.unwrap();
+    suite(Client::new(NatsClient::join(connection, &client).await.unwrap()), go).await;
+}

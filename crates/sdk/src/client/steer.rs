@@ -1,0 +1,242 @@
+//! Steering: one method for each command of an orchestrator.
+
+use tenure_core::command::{
+    AppendProgress, Dispatch, Link, RetrySteps, RunAndWhy, StepReport, Unlink, Why,
+};
+use tenure_core::id::{EdgeId, Ref, RunId, StepId, TaskId};
+use tenure_core::patch::{Operation, ReasonInput};
+use tenure_core::status::EdgeKind;
+use tenure_core::view::board::{compose, template};
+use tenure_core::view::{Board, BoardInput, Snapshot, ViewName, WriteSummary};
+use tenure_core::{Command, Limits, Rejection};
+use tenure_ports::ClientPort;
+
+use super::Client;
+use crate::answer;
+
+/// The code of a reopening that brings an answer (A2A-10).
+const INPUT_RECEIVED: &str = "input_received";
+
+impl<P: ClientPort> Client<P> {
+    /// Gives out no more Steps; those at work go on.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn pause(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::PauseTask(because(why))).await
+    }
+
+    /// Goes on with a paused Task.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn resume(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::ResumeTask(because(why))).await
+    }
+
+    /// Says that a Task waits for something: nothing is dispatched until it is reopened.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn block(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::BlockTask(because(why))).await
+    }
+
+    /// Goes on with a blocked Task.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn reopen(&self, task: &TaskId, why: &str) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::ReopenTask(because(why))).await
+    }
+
+    /// Puts an ended Task away.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn archive(&self, task: &TaskId) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::ArchiveTask(Why::default())).await
+    }
+
+    /// Tries failed Steps of a live Task again: those that are named, or all.
+    ///
+    /// # Errors
+    /// Why not: none of them has failed, for one.
+    pub async fn retry(
+        &self,
+        task: &TaskId,
+        steps: &[StepId],
+        why: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        let step_ids = (!steps.is_empty()).then(|| steps.to_vec());
+        let retry = RetrySteps { reason: reason(why), step_ids };
+        self.command(task, Command::RetryTask(retry)).await
+    }
+
+    /// Relates a Task to another of its session, or to something elsewhere.
+    ///
+    /// # Errors
+    /// Why not: there is no such Task, or it would close a circle.
+    pub async fn link(
+        &self,
+        task: &TaskId,
+        kind: EdgeKind,
+        to: Ref,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::LinkTasks(Link { kind, reason: None, to })).await
+    }
+
+    /// Takes a relation back.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn unlink(&self, task: &TaskId, edge_id: EdgeId) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::UnlinkTasks(Unlink { edge_id, reason: None })).await
+    }
+
+    /// Dispatches a Run: a licence for one worker of a pool to claim one Step, of those in
+    /// `allowed_step_ids` if there are any. The answer names it in `run_id`; with `wait` it comes when
+    /// the Run has ended.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn dispatch(
+        &self,
+        task: &TaskId,
+        dispatch: Dispatch,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::DispatchWorker(dispatch)).await
+    }
+
+    /// Takes a Run back, and stops its worker if it has one.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn cancel_run(
+        &self,
+        task: &TaskId,
+        run_id: RunId,
+        why: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        let because = RunAndWhy { reason: some(why), run_id };
+        self.command(task, Command::CancelRun(because)).await
+    }
+
+    /// Cancels a Step that nobody is at work on.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn cancel_step(
+        &self,
+        task: &TaskId,
+        step_id: StepId,
+        why: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        let cancel = Operation::CancelStep { reason: some(why), step_id };
+        self.update(task, vec![cancel]).await
+    }
+
+    /// Goes on with a blocked or failed Step.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn reopen_step(
+        &self,
+        task: &TaskId,
+        step_id: StepId,
+        why: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        let input_refs = Vec::new();
+        let reopen = Operation::ReopenStep { input_refs, reason: some(why), step_id };
+        self.update(task, vec![reopen]).await
+    }
+
+    /// Answers a Step that asked for input: it goes on, and its next Attempt finds the answer in
+    /// [`StepContext::answers`](crate::worker::StepContext::answers).
+    ///
+    /// # Errors
+    /// Why not: the Step is not blocked or failed, or the answer is longer than a reference may be (some
+    /// 3 KB). Put a longer one somewhere, and answer with its address.
+    pub async fn answer(
+        &self,
+        task: &TaskId,
+        step_id: StepId,
+        text: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        self.update(task, vec![answering(step_id, text)?]).await
+    }
+
+    /// Writes on a Step as the orchestrator: its status, results, progress (3.2).
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn report(
+        &self,
+        task: &TaskId,
+        report: StepReport,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::TaskUpdateStep(report)).await
+    }
+
+    /// Adds progress, artifacts, evidence, late input or the state of delivery to a Task.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn note(
+        &self,
+        task: &TaskId,
+        facts: AppendProgress,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::AppendTaskProgress(facts)).await
+    }
+
+    /// Views of all live Tasks of the session; none named: all views. Partitions that did not answer
+    /// come with them.
+    ///
+    /// # Errors
+    /// Not for this caller.
+    pub async fn views(&self, views: &[ViewName]) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        self.port.views(views.to_vec()).await
+    }
+
+    /// These Tasks in few words, for the context of a model (PROMPT).
+    ///
+    /// # Errors
+    /// One of them is not there, or the budget is above the configured one.
+    pub async fn board(&self, tasks: &[TaskId], input: BoardInput) -> Result<Board, Rejection> {
+        let mut lines = Vec::new();
+        for task in tasks {
+            lines.push(self.port.board(task, input).await?);
+        }
+        let tokens = input.token_budget.unwrap_or(Limits::default().board_tokens);
+        Ok(compose(&lines, tokens))
+    }
+
+    /// CTRL-10: how to write a Task, for the context of a model. It is the same everywhere, and asks
+    /// nobody.
+    pub fn template() -> Board {
+        template()
+    }
+}
+
+/// The operation of [`Client::answer`], for a patch with others.
+///
+/// # Errors
+/// The answer is longer than a reference may be.
+pub fn answering(step_id: StepId, text: &str) -> Result<Operation, Rejection> {
+    let received = ReasonInput { code: Some(INPUT_RECEIVED.into()), ..reason("") };
+    let input_refs = vec![answer::to_ref(text)?];
+    Ok(Operation::ReopenStep { input_refs, reason: Some(received), step_id })
+}
+
+fn because(why: &str) -> Why {
+    Why { reason: some(why) }
+}
+
+fn some(why: &str) -> Option<ReasonInput> {
+    (!why.is_empty()).then(|| reason(why))
+}
+
+fn reason(why: &str) -> ReasonInput {
+    ReasonInput { code: None, details: None, message: why.to_owned(), retryable: None }
+}
