@@ -39,6 +39,9 @@ pub const DEFAULT_POOL: &str = "default";
 /// The scheduler of an embedded node.
 pub type LocalScheduler = Scheduler<JsonlJournal, MemoryLeases>;
 
+/// The end of an orchestrator in the process of an embedded node.
+pub type LocalClient = tenure_scheduler::ClientLink<JsonlJournal, MemoryLeases>;
+
 /// The workers of an embedded node.
 pub type LocalWorkers = WorkerPool<WorkerLink<JsonlJournal, MemoryLeases>>;
 

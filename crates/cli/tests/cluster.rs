@@ -292,3 +292,102 @@ impl Cluster {
         lines.collect::<Vec<_>>().join("\n")
     }
 }
+
+/// A Task whose Steps are given out one by one.
+const BY_HAND: &str = "dispatch: manual
+completion: manual
+steps: {a: {noop: true}, b: {noop: true, needs: a}}";
+
+const PATCH: &str = "
+- op: add_step
+  step: {step_id: c, title: Look at it, summary: '', depends_on_step_ids: [], required: false}
+- op: update_step
+  step_id: b
+  fields: {title: The second}
+";
+
+#[test]
+fn an_orchestrator_steers_a_task_from_the_command_line() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    let json = |args: &[&str]| cluster.tenure(&[args, &["-o", "json"]].concat()).with(0).json();
+    cluster.submit("steer", BY_HAND, &[]).with(0);
+
+    // A scope is hard: the Run takes `a` and leaves the rest.
+    let scope = ["dispatch", "steer", "--step", "a", "--instructions", "with care", "--wait"];
+    let run = json(&scope)["run_id"].as_str().unwrap().to_owned();
+    let steps = json(&["step", "list", "steer", "--all"]);
+    assert_eq!(steps["steps"][0]["status"], "completed", "{steps:#}");
+    assert_eq!(steps["steps"][1]["status"], "ready");
+    assert_eq!(json(&["runs", "list", "steer"])["runs"].as_array().unwrap().len(), 0);
+    let runs = json(&["runs", "list", "steer", "--all"]);
+    assert_eq!(runs["runs"][0]["run_id"], *run);
+    let told = json(&["runs", "get", "steer", &run]);
+    assert_eq!((&told["claimed_step_id"], &told["state"]), (&"a".into(), &"ended".into()));
+    let shown = cluster.tenure(&["runs", "get", "steer", &run]).with(0).stdout;
+    assert!(shown.contains("with care"), "{shown}");
+    let nobody = "00000000-0000-0000-0000-000000000000";
+    cluster.tenure(&["runs", "get", "steer", nobody]).with(3).saying("no run");
+    cluster.tenure(&["runs", "cancel", "steer", nobody]).with(3);
+    cluster.tenure(&["dispatch", "steer", "--step", "nothing"]).with(3);
+
+    // A plan changes nothing, and says what it was judged at.
+    cluster.place.file("patch.yaml", PATCH);
+    let plan = json(&["task", "patch", "steer", "patch.yaml", "--plan"]);
+    assert_eq!((&plan["added"], &plan["ready"]), (&["c"][..].into(), &["c"][..].into()));
+    let shown = cluster.tenure(&["task", "patch", "steer", "patch.yaml", "--plan"]).with(0);
+    assert!(shown.stdout.contains("would become ready: c"), "{shown:#?}");
+    let version = plan["version"].to_string();
+    assert_eq!(json(&["task", "get", "steer"])["version"].to_string(), version);
+    let patch = ["task", "patch", "steer", "patch.yaml", "--expected-version", &version];
+    json(&patch);
+    cluster.tenure(&patch).with(4).saying("version_conflict");
+    cluster.tenure(&["task", "patch", "steer", "patch.yaml", "--plan"]).with(2).saying("c");
+    cluster.place.file("bad.json", r#"{"operations": [{"op": "fly"}]}"#);
+    let bad = cluster.tenure(&["task", "patch", "steer", "bad.json"]).with(2);
+    assert!(bad.stderr.contains("bad.json: operations[0]"), "{bad:#?}");
+
+    // What waits for somebody is in the inbox, with what to type.
+    cluster.tenure(&["task", "block", "steer", "--reason", "which branch?"]).with(0);
+    cluster.tenure(&["dispatch", "steer"]).with(4).saying("task_not_dispatchable");
+    let inbox = json(&["inbox"]);
+    let waiting = inbox["waiting"].as_array().unwrap();
+    assert_eq!(waiting.len(), 1, "{inbox:#}");
+    assert_eq!(waiting[0]["reason"]["message"], "which branch?");
+    let answer: Vec<&str> = waiting[0]["answer"].as_str().unwrap().split(' ').skip(1).collect();
+    cluster.tenure(&answer).with(0);
+    cluster.tenure(&["inbox"]).with(0).saying("nothing in session default waits");
+    cluster.tenure(&["step", "answer", "steer", "b", "yes"]).with(4).saying("invalid_transition");
+
+    cluster.tenure(&["task", "complete", "steer"]).with(4).saying("required_steps_incomplete");
+    cluster.tenure(&["step", "cancel", "steer", "c", "--reason", "not now"]).with(0);
+    cluster.tenure(&["dispatch", "steer", "--step", "b", "--wait"]).with(0);
+    let done = ["task", "complete", "steer", "--result", "shipped", "--command-id", "once"];
+    let first = json(&done);
+    assert_eq!(json(&done)["event_ids"], first["event_ids"], "the same command, the same answer");
+    cluster
+        .tenure(&["task", "link", "steer", "blocks", "https://example.org/1"])
+        .with(4)
+        .saying("task_terminal");
+    cluster.tenure(&["task", "archive", "steer"]).with(0);
+    let got = json(&["task", "get", "steer"]);
+    assert_eq!((&got["native_status"], &got["archived"]), (&"completed".into(), &true.into()));
+    assert_eq!(got["result_summary"], "shipped");
+}
+
+#[test]
+fn tasks_are_related_and_drafts_submitted_from_the_command_line() {
+    let cluster = Cluster::start();
+    let json = |args: &[&str]| cluster.tenure(&[args, &["-o", "json"]].concat()).with(0).json();
+    cluster.submit("one", BY_HAND, &[]).with(0);
+    cluster.submit("two", BY_HAND, &[]).with(0);
+    cluster.tenure(&["task", "link", "one", "likes", "two"]).with(2).saying("one of:");
+    json(&["task", "link", "one", "blocks", "two"]);
+    let view = json(&["task", "get", "one"]);
+    let edge = view["relationships"][0]["edge_id"].as_str().unwrap_or_else(|| panic!("{view:#}"));
+    json(&["task", "unlink", "one", edge]);
+    let view = json(&["task", "get", "one"]);
+    assert_eq!(view["relationships"][0]["status"], "removed");
+    cluster.tenure(&["task", "submit", "one"]).with(4).saying("invalid_transition");
+    cluster.tenure(&["task", "cancel", "one", "--wait"]).with(0);
+}

@@ -1,16 +1,18 @@
-//! Answers of people as references: a short text goes inside, as `data:` (RFC 2397).
+//! Answers of people as references: a short text goes inside, as `data:` (RFC 2397) with a parameter that
+//! makes each answer one of its own, as references are kept once.
 
 use tenure_core::Rejection;
 use tenure_core::id::Ref;
+use uuid::Uuid;
 
-const PREFIX: &str = "data:text/plain;charset=utf-8,";
+const PREFIX: &str = "data:text/plain;charset=utf-8;answer=";
 
 /// A text as a reference.
 ///
 /// # Errors
 /// `validation_error`: it is longer than a reference may be.
 pub(crate) fn to_ref(text: &str) -> Result<Ref, Rejection> {
-    let mut uri = String::from(PREFIX);
+    let mut uri = format!("{PREFIX}{},", Uuid::now_v7().simple());
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
@@ -29,7 +31,8 @@ pub(crate) fn to_ref(text: &str) -> Result<Ref, Rejection> {
 
 /// The text of a reference that has one inside.
 pub(crate) fn of_ref(reference: &Ref) -> Option<String> {
-    let encoded = reference.as_str().strip_prefix(PREFIX)?.as_bytes();
+    let (_, encoded) = reference.as_str().strip_prefix(PREFIX)?.split_once(',')?;
+    let encoded = encoded.as_bytes();
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
     while let Some((&first, after)) = rest.split_first() {
@@ -62,8 +65,13 @@ mod tests {
     }
 
     #[test]
+    fn the_same_answer_again_is_another_one() {
+        assert_ne!(to_ref("yes").unwrap(), to_ref("yes").unwrap());
+    }
+
+    #[test]
     fn what_is_too_long_is_refused_at_the_limit() {
-        let room = 4096 - PREFIX.len();
+        let room = 4096 - PREFIX.len() - 33;
         assert!(to_ref(&"a".repeat(room)).is_ok());
         assert!(to_ref(&"a".repeat(room + 1)).unwrap_err().message.contains("too long"));
     }
@@ -73,8 +81,8 @@ mod tests {
         for other in [
             "artifact-1",
             "https://example.org",
-            "data:text/plain;charset=utf-8,%F",
-            "data:text/plain;charset=utf-8,%FF",
+            "data:text/plain,yes",
+            "data:text/plain;charset=utf-8;answer=1,%F",
         ] {
             assert_eq!(of_ref(&Ref::new(other).unwrap()), None, "{other}");
         }

@@ -12,14 +12,14 @@ use serde::de::DeserializeOwned;
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus};
-use tenure_core::view::{ClaimResult, QueryInput, RunOffer};
+use tenure_core::view::{BoardInput, ClaimResult, QueryInput, RunOffer, ViewName};
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
     OpenAttempt, PoolFacts, WorkerFacts,
 };
-use tenure_wire::bus::request::{Ask, Committed, Lines, List, ReadLog, Request, Welcome};
+use tenure_wire::bus::request::{Ask, Committed, Lines, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
 };
@@ -223,12 +223,16 @@ fn requests() -> Vec<(&'static str, Request)> {
         "operation": "task_cancel",
         "input": {"reason": {"message": "no longer wanted"}, "wait": false},
     }));
+    let views = Views { after: None, views: vec![ViewName::BlockedTasks] };
     let on = |ask| Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
     vec![
         ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
         ("request-cancel", on(Ask::Command(Box::new(cancel.unwrap())))),
         ("request-get", on(Ask::Get)),
         ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
+        ("request-board", on(Ask::Board(BoardInput { token_budget: Some(500) }))),
+        ("request-template", on(Ask::Template)),
+        ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
         ("request-list-leases", on(Ask::Leases(ListLeases { after: Some(attempt()) }))),
         ("request-list", on(Ask::List(List { after: None, include_terminal: true }))),

@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod alike;
 mod common;
 mod disk;
 mod network;

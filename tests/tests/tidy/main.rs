@@ -8,6 +8,7 @@
 
 mod arrows;
 mod licences;
+mod rules;
 mod sources;
 
 use std::path::{Path, PathBuf};

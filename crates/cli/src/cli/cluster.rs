@@ -43,11 +43,6 @@ impl NatsArgs {
     }
 }
 
-fn settings(url: &str, creds: Option<&PathBuf>, name: &str) -> Settings {
-    let (credentials, name) = (creds.cloned(), name.to_owned());
-    Settings { credentials, name, ..Settings::new(url) }
-}
-
 /// A session of a cluster, and who commands there.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClusterArgs {
@@ -96,6 +91,10 @@ pub(crate) struct LookArgs {
     #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
     creds: Option<PathBuf>,
 
+    /// The certificate of the authority that signed its own, in PEM
+    #[arg(long = "nats-ca", value_name = "FILE", env = "TENURE_NATS_CA")]
+    ca: Option<PathBuf>,
+
     /// Who asks the cluster: what the server lets this in as
     #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
     name: Token,
@@ -120,7 +119,9 @@ impl LookArgs {
     /// Connects, to the cluster that is named or to that of this machine.
     pub(crate) async fn caller(&self) -> Result<Caller, Failure> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
-        let settings = settings(url, self.creds.as_ref(), &format!("tenure-{}", self.name));
+        let (credentials, ca) = (self.creds.clone(), self.ca.clone());
+        let name = format!("tenure-{}", self.name);
+        let settings = Settings { credentials, ca, name, ..Settings::new(url) };
         let role = match self.role {
             Looker::Orchestrator => Role::Orchestrator,
             Looker::Observer => Role::Observer,

@@ -6,6 +6,7 @@
 //! terminal.
 
 mod cluster;
+mod command;
 pub(crate) mod exit;
 mod inspect;
 pub(crate) mod output;
@@ -14,10 +15,11 @@ mod serve;
 mod stop;
 mod worker;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 
 use self::exit::{Exit, Failure};
 
@@ -46,10 +48,19 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run steps of a pool for a cluster, list workers, or tell some to leave
     Worker(worker::WorkerArgs),
+    /// Dispatch a run: a licence for one worker to claim one step
+    Dispatch(command::dispatch::DispatchArgs),
     #[command(flatten)]
     Inspect(inspect::InspectCommand),
     /// Print the JSON Schema of task files, for editors
     Schema,
+    /// Print the completions for a shell
+    Completions { shell: Shell },
+    /// Write the manual, a page for each command
+    Man {
+        /// Directory for the pages; it is made if need be
+        dir: PathBuf,
+    },
 }
 
 /// Where Tasks are kept.
@@ -66,15 +77,24 @@ pub(crate) fn main() -> ExitCode {
     start_log(match &cli.command {
         Command::Serve(_) => Some("info"),
         Command::Worker(_) => Some("warn"),
-        Command::Run(_) | Command::Submit(_) | Command::Inspect(_) | Command::Schema => None,
+        Command::Run(_)
+        | Command::Submit(_)
+        | Command::Dispatch(_)
+        | Command::Inspect(_)
+        | Command::Schema
+        | Command::Completions { .. }
+        | Command::Man { .. } => None,
     });
     let ended = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Submit(args) => run::submit(args),
         Command::Serve(args) => serve::run(*args),
         Command::Worker(args) => worker::run(args),
+        Command::Dispatch(args) => command::dispatch::dispatch(&args),
         Command::Inspect(command) => inspect::run(command),
         Command::Schema => print_schema(),
+        Command::Completions { shell } => print_completions(shell),
+        Command::Man { dir } => write_manual(&dir),
     };
     match ended {
         Ok(exit) => exit.into(),
@@ -87,6 +107,19 @@ pub(crate) fn main() -> ExitCode {
 
 fn print_schema() -> Result<Exit, Failure> {
     output::print_json(&tenure::taskfile::schema())?;
+    Ok(Exit::Ok)
+}
+
+fn print_completions(shell: Shell) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut script);
+    output::print(String::from_utf8_lossy(&script))?;
+    Ok(Exit::Ok)
+}
+
+fn write_manual(dir: &Path) -> Result<Exit, Failure> {
+    std::fs::create_dir_all(dir)?;
+    clap_mangen::generate_to(Cli::command(), dir)?;
     Ok(Exit::Ok)
 }
 

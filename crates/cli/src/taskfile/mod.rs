@@ -33,6 +33,7 @@ mod schema;
 mod source;
 mod step;
 mod syntax;
+mod value;
 mod vars;
 mod wfformat;
 
@@ -48,6 +49,7 @@ pub use self::plan::{
     RetryPlan,
 };
 pub use self::schema::schema;
+pub use self::value::value;
 
 use self::limits::FILE_BYTES_MAX;
 use self::report::{Finding, Report};

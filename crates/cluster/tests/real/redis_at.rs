@@ -21,18 +21,41 @@ const SERVERS: usize = 3;
 /// Three servers that share all keys.
 struct RedisCluster {
     servers: Vec<Server>,
+    /// Their ports with TLS, if they have some.
+    tls: Vec<String>,
 }
 
 impl RedisCluster {
     async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// With TLS for clients too, if there are certificates; the servers are known by name then.
+    async fn start_with(certificates: Option<&Certificates>) -> Self {
         let one = |_| {
-            let bus = free_port().to_string();
+            let (bus, tls) = (free_port().to_string(), free_port().to_string());
             let more = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-            let server = redis(&[&more[..], &["--cluster-node-timeout", "1000"]].concat());
-            (server, bus)
+            let mut more = [&more[..], &["--cluster-node-timeout", "1000"]].concat();
+            let paths = certificates.map(|it| it.paths());
+            if let Some([ca, cert, key]) = &paths {
+                more.extend([
+                    "--tls-port",
+                    &tls,
+                    "--tls-cluster",
+                    "yes",
+                    "--tls-auth-clients",
+                    "no",
+                ]);
+                more.extend(["--tls-ca-cert-file", ca, "--tls-cert-file", cert]);
+                more.extend(["--tls-key-file", key, "--cluster-announce-hostname", "localhost"]);
+                more.extend(["--cluster-preferred-endpoint-type", "hostname"]);
+            }
+            (redis(&more), (bus, certificates.map(|_| tls)))
         };
-        let (servers, buses): (Vec<Server>, Vec<String>) = (0..SERVERS).map(one).unzip();
-        let cluster = Self { servers };
+        type Ports = (String, Option<String>);
+        let (servers, ports): (Vec<Server>, Vec<Ports>) = (0..SERVERS).map(one).unzip();
+        let tls = ports.iter().filter_map(|(_, tls)| tls.clone()).collect();
+        let cluster = Self { servers, tls };
         let slots = 16_384 / SERVERS;
         for at in 0..SERVERS {
             let last = if at + 1 == SERVERS { 16_383 } else { (at + 1) * slots - 1 };
@@ -40,9 +63,10 @@ impl RedisCluster {
             add.arg("ADDSLOTSRANGE").arg(at * slots).arg(last);
             let () = add.query(&mut cluster.plain(at)).unwrap();
         }
-        for (server, bus) in cluster.servers.iter().zip(&buses).skip(1) {
+        for (server, (bus, tls)) in cluster.servers.iter().zip(&ports).skip(1) {
             let mut meet = cmd("CLUSTER");
-            meet.arg("MEET").arg("127.0.0.1").arg(server.port).arg(bus);
+            let port = tls.clone().unwrap_or_else(|| server.port.to_string());
+            meet.arg("MEET").arg("127.0.0.1").arg(port).arg(bus);
             let () = meet.query(&mut cluster.plain(0)).unwrap();
         }
         wait(async || (0..SERVERS).all(|at| cluster.is_whole(at))).await;
@@ -93,7 +117,7 @@ async fn a_redis_cluster_keeps_leases() {
     assert!(spread.iter().filter(|keys| **keys > 0).count() > 1, "{spread:?}");
 }
 
-/// Each server of a Redis Cluster is asked whether it evicts keys.
+/// Each master of a Redis Cluster is asked whether it evicts keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_cluster_of_which_one_evicts_is_refused() {
     let cluster = RedisCluster::start().await;
@@ -104,8 +128,8 @@ async fn a_redis_cluster_of_which_one_evicts_is_refused() {
     assert!(matches!(&refused, OpenError::Evicts(policy) if policy == "allkeys-lfu"), "{refused}");
 }
 
-/// Mechanisms 6: a server that is away takes the leases of its partitions with it and no others, and
-/// they are there again when it is.
+/// Mechanisms 6: while a server is away the leases on the others are renewed, nothing is said to have
+/// ended, and all is well again when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_a_redis_cluster_may_be_killed() {
     let mut cluster = RedisCluster::start().await;
@@ -126,6 +150,7 @@ async fn a_server_of_a_redis_cluster_may_be_killed() {
         assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
     }
     assert!((1..40).contains(&reached), "{reached}");
+    assert!(leases.expired().await.is_err(), "what is not seen is not judged");
     cluster.servers[2].restart();
     wait(async || {
         let mut all = true;
@@ -173,17 +198,37 @@ impl Certificates {
         Self { dir }
     }
 
+    /// Of the authority, the server's certificate, and its key.
+    fn paths(&self) -> [String; 3] {
+        ["ca.pem", "cert.pem", "key.pem"].map(|name| self.path(name))
+    }
+
     fn path(&self, name: &str) -> String {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
+}
+
+/// A Redis Cluster with TLS is reached by the names that its servers announce.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_cluster_is_reached_over_tls() {
+    let certificates = Certificates::new();
+    let cluster = RedisCluster::start_with(Some(&certificates)).await;
+    let ca = std::fs::read(certificates.path("ca.pem")).ok();
+    let url = format!("rediss-cluster://localhost:{},localhost:{}", cluster.tls[0], cluster.tls[1]);
+    let at = RedisAt { url: url.clone(), ca };
+    let leases = RedisLeases::open(&at, "tenure", owning(1)).await.unwrap();
+    leases.acquire((1..=40).map(|n| lease(n, 60_000)).collect()).await.unwrap();
+    let spread = (0..SERVERS).filter(|at| cluster.keys_at(*at) > 0).count();
+    assert_eq!(spread, SERVERS);
+    let strange = RedisAt::from(url);
+    assert!(RedisLeases::open(&strange, "tenure", owning(1)).await.is_err());
 }
 
 /// Redis with TLS is reached by who knows its authority, and by nobody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_reached_over_tls() {
     let (certificates, port) = (Certificates::new(), free_port());
-    let (ca, cert, key) =
-        (certificates.path("ca.pem"), certificates.path("cert.pem"), certificates.path("key.pem"));
+    let [ca, cert, key] = certificates.paths();
     let tls_port = port.to_string();
     let _server = redis(&[
         "--tls-port",

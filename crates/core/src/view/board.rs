@@ -46,14 +46,14 @@ impl BoardInput {
     /// PROMPT-03: the budget, in tokens.
     ///
     /// # Errors
-    /// `validation_error` for none and for more than the configured one.
+    /// `validation_error` for too few to say anything, and for more than the configured one.
     pub fn budget(self, limits: &Limits) -> Result<usize, Rejection> {
         let most = limits.board_tokens;
         match self.token_budget {
             None => Ok(most),
-            Some(tokens) if (1..=most).contains(&tokens) => Ok(tokens),
+            Some(tokens) if (TOKENS_MIN..=most).contains(&tokens) => Ok(tokens),
             Some(tokens) => {
-                let message = format!("token_budget is 1 to {most}, not {tokens}");
+                let message = format!("token_budget is {TOKENS_MIN} to {most}, not {tokens}");
                 Err(Rejection::new(Code::ValidationError, message).with("field", "token_budget"))
             }
         }
@@ -210,6 +210,9 @@ pub fn compose(tasks: &[TaskLines], tokens: usize) -> Board {
 
 /// Room for the line that says how many are missing.
 const MORE_BYTES: usize = 56;
+
+/// The smallest budget: that line alone.
+const TOKENS_MIN: usize = MORE_BYTES / TOKEN_BYTES;
 
 /// What a line has beside its text and heading.
 const LINE_BYTES: usize = "- : \n".len();

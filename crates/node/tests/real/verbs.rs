@@ -75,7 +75,9 @@ fn handlers(go: &Arc<Notify>) -> Handlers {
         ctx.fail("stopped", "as I was told", None)?;
         Ok(())
     };
-    all.on("told", told).unwrap().on("until_told", until_told).unwrap()
+    let deaf = |_| std::future::pending();
+    let all = all.on("told", told).unwrap().on("until_told", until_told).unwrap();
+    all.on("deaf", deaf).unwrap()
 }
 
 fn step_of<'v>(view: &'v TaskView, step: &str) -> &'v StepView {
@@ -114,7 +116,9 @@ async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
     let all = ["complete", "respond", "direct", "fail", "reject", "panic", "silent", "auth", "ask"];
     let mut task = Task::new("words").id("words").retry(once());
     for name in all.into_iter().chain(["twice", "told"]) {
-        task = task.step(Step::new(name).handler(name).optional());
+        let step = Step::new(name).handler(name).optional();
+        // A rejection is none to be tried again, whatever the policy says.
+        task = task.step(if name == "reject" { step.retry(RetryPolicy::default()) } else { step });
     }
     // It waits for the rest, so that failures do not end the Task.
     task = task.step(Step::new("last").handler("complete").after("told"));
@@ -150,7 +154,8 @@ async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
     assert_eq!(facts(&view, "direct").reply, Some(ReplyKind::Direct));
     let why = |name| facts(&view, name).status_reason.unwrap();
     assert_eq!((why("fail").code.as_str(), why("fail").message.as_str()), ("no_luck", "it rained"));
-    assert_eq!(why("reject").code, "rejected");
+    assert_eq!((why("reject").code.as_str(), why("reject").retryable), ("rejected", Some(false)));
+    assert_eq!(step_of(&view, "reject").attempt_count, 1);
     assert_eq!(why("panic").code, "unhandled_exception");
     assert_eq!(why("silent").code, "worker_finished_without_terminal_step_status");
     assert_eq!(step_of(&view, "auth").wait_kind, Some(WaitKind::Permission));
@@ -182,9 +187,11 @@ async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
 }
 
 async fn stops<P: ClientPort>(client: &Client<P>) {
-    let task = Task::new("stops").id("stops").step(Step::new("a").handler("until_told"));
-    let task = client.create(task).await.unwrap();
-    until(async || step(client, &task, "a").await.holder.is_some()).await;
+    let steps = ["until_told", "deaf"].map(|name| Step::new(name).handler(name));
+    let task = client.create(Task::new("stops").id("stops").steps(steps)).await.unwrap();
+    for name in ["until_told", "deaf"] {
+        until(async || step(client, &task, name).await.holder.is_some()).await;
+    }
     client.cancel(&task, "enough").await.unwrap();
     let ended = client.wait_for_end(&task).await.unwrap();
     assert_eq!(ended.status.as_str(), "cancelled");
@@ -247,6 +254,13 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
     assert_eq!(late.code, Code::TaskTerminal);
 }
 
+/// Room for all, and little patience with handlers that do not stop.
+fn options() -> Options {
+    let mut options = Options::new(NonZeroUsize::new(16).unwrap());
+    options.grace = Duration::from_millis(300);
+    options
+}
+
 async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
     tokio::time::timeout(Duration::from_secs(120), async {
         words(&client, &go).await;
@@ -257,7 +271,7 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
     .expect("in time");
 }
 
-/// CTX-01 to CTX-13, CTRL-01, CTRL-08: in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08: in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -267,13 +281,13 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let go = Arc::new(Notify::new());
     let pool = "default".parse().unwrap();
     let (link, deliveries) = node.join("ant".parse().unwrap(), pool, None).unwrap();
-    let options = Options::new(NonZeroUsize::new(16).unwrap());
+    let options = options();
     let _workers = WorkerPool::start(link, deliveries, handlers(&go), options);
     let port = node.client(Role::Orchestrator, "boss".parse().unwrap(), "s1".parse().unwrap());
     suite(Client::new(port), go).await;
 }
 
-/// CTX-01 to CTX-13, CTRL-01, CTRL-08: over NATS, with the same answers.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08: over NATS, with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();
@@ -284,7 +298,7 @@ async fn handlers_and_orchestrators_say_everything_over_nats() {
         WorkerName { pool: "default".parse().unwrap(), principal: token("ant"), boot: token("b1") };
     let connection = Connection::open(&settings, name.inbox()).await.unwrap();
     let (worker, deliveries) = NatsWorker::join(connection, &name, None).await.unwrap();
-    let options = Options::new(NonZeroUsize::new(16).unwrap());
+    let options = options();
     let go = Arc::new(Notify::new());
     let _workers = WorkerPool::start(worker, deliveries, handlers(&go), options);
     let (role, session) = (Role::Orchestrator, "s1".parse().unwrap());

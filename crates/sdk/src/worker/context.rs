@@ -12,7 +12,7 @@ use tenure_core::command::StepReport;
 use tenure_core::event::Bindings;
 use tenure_core::id::{ArtifactId, Ref, StepId};
 use tenure_core::patch::ReasonInput;
-use tenure_core::record::{ArtifactInput, Object, Progress, Value};
+use tenure_core::record::{ArtifactInput, Body, Object, Progress, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, ReplyKind, StepStatus, WaitKind};
 use tenure_core::view::ClaimResult;
 use tenure_core::view::claim::DependencyResult;
@@ -139,9 +139,17 @@ impl StepContext {
     }
 
     /// What people have answered since the Step was made, oldest first
-    /// ([`Client::answer`](crate::client::Client::answer)).
+    /// ([`Client::answer`](crate::client::Client::answer)). What other Steps hand on is no answer.
     pub fn answers(&self) -> Vec<String> {
-        self.shared.claim.input_refs.iter().filter_map(crate::answer::of_ref).collect()
+        let claim = &self.shared.claim;
+        let outputs = claim.dependencies.iter().filter_map(|it| it.output.as_ref());
+        let handed_on = outputs.chain(&claim.step.input).filter_map(|value| match &value.body {
+            Body::Ref(reference) => Some(reference),
+            Body::Data(_) => None,
+        });
+        let handed_on: Vec<&Ref> = handed_on.collect();
+        let refs = claim.input_refs.iter().filter(|it| !handed_on.contains(it));
+        refs.filter_map(crate::answer::of_ref).collect()
     }
 
     /// What the direct dependencies handed on, in the order the Step names them.

@@ -26,10 +26,10 @@ pub(crate) enum Format {
 pub(crate) struct Place {
     /// Directory that keeps the tasks [default: .tenure, unless --nats names a cluster]
     #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
-    pub(super) data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) cluster: LookArgs,
+    pub(crate) cluster: LookArgs,
 
     /// Session to look in
     #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
@@ -45,10 +45,10 @@ pub(crate) struct Place {
 pub(crate) struct OfTask {
     /// Id of the task, or SESSION/ID
     #[arg(value_name = "TASK_ID")]
-    pub(super) task: String,
+    pub(crate) task: String,
 
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(crate) place: Place,
 }
 
 /// One Task of a cluster, which somebody acts on.
@@ -126,17 +126,17 @@ impl Place {
     }
 
     /// A cluster is to be looked into: it is named, and no directory is.
-    pub(super) const fn is_cluster(&self) -> bool {
+    pub(crate) const fn is_cluster(&self) -> bool {
         self.data.is_none() && self.cluster.is_given()
     }
 
-    pub(super) fn is_json(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.output == Format::Json
     }
 }
 
 impl OfTask {
-    pub(super) fn key(&self) -> Result<TaskKey, Failure> {
+    pub(crate) fn key(&self) -> Result<TaskKey, Failure> {
         self.place.key(&self.task)
     }
 }

@@ -15,6 +15,7 @@ use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, TaskKey};
 use tokio::runtime::Runtime;
 
+use super::DEFAULT;
 use super::args::Place;
 use super::cluster::{Cluster, Stand};
 use super::host::Host;
@@ -22,11 +23,8 @@ use super::nearest::did_you_mean;
 use super::wal::scan::{self, Broken, Log};
 use crate::cli::exit::{Exit, Failure};
 
-/// Where Tasks are looked for if nothing is said.
-const DEFAULT: &str = ".tenure";
-
 /// Tasks as somebody sees them who only looks.
-pub(super) struct Data {
+pub(crate) struct Data {
     path: PathBuf,
     reader: JsonlReader,
     /// The logs are those of a cluster, fetched as they are asked for.
@@ -35,13 +33,13 @@ pub(super) struct Data {
     /// Who runs Tasks here.
     pub(super) host: Host,
     /// When the question was asked.
-    pub(super) now: Millis,
+    pub(crate) now: Millis,
 }
 
 /// A Task that was folded from its log.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     pub(super) key: TaskKey,
-    pub(super) task: Task,
+    pub(crate) task: Task,
     /// Its file; none of a log that was fetched.
     pub(super) wal: Option<PathBuf>,
 }
@@ -56,7 +54,7 @@ pub(super) struct Indexed {
 
 impl Data {
     /// Opens a directory if one is named, else a cluster if one is named, else `.tenure`.
-    pub(super) fn open(place: &Place) -> Result<Self, Failure> {
+    pub(crate) fn open(place: &Place) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Self::open_on(runtime, place, place.is_cluster())
     }
@@ -163,7 +161,7 @@ impl Data {
     }
 
     /// Finds a Task and folds its log.
-    pub(super) fn load(&self, key: &TaskKey) -> Result<Loaded, Failure> {
+    pub(crate) fn load(&self, key: &TaskKey) -> Result<Loaded, Failure> {
         Ok(self.fold(self.find(key)?)?)
     }
 
@@ -188,7 +186,7 @@ impl Data {
     }
 
     /// Looks at a Task as it stands now.
-    pub(super) fn look<T>(
+    pub(crate) fn look<T>(
         &self,
         loaded: &Loaded,
         look: impl FnOnce(&View<'_>, &Known<'_>) -> T,

@@ -15,16 +15,18 @@
 //! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
 //! rest is one module per noun.
 
-mod args;
+pub(crate) mod args;
 mod attempt;
 mod cluster;
-mod data;
-mod graph;
+pub(crate) mod data;
+pub(crate) mod graph;
 mod host;
 mod human;
+mod inbox;
 mod lease;
 mod nearest;
 mod pool;
+mod runs;
 mod sheet;
 mod status;
 mod step;
@@ -39,6 +41,9 @@ use clap::Subcommand;
 use super::exit::{Exit, Failure};
 use super::output;
 
+/// Where Tasks are looked for if nothing is said.
+pub(crate) const DEFAULT: &str = ".tenure";
+
 /// What can be looked at.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InspectCommand {
@@ -51,6 +56,11 @@ pub(crate) enum InspectCommand {
     /// Look at the attempts of a task
     #[command(subcommand)]
     Attempt(attempt::AttemptCommand),
+    /// Look at runs, the licences to claim a step, or cancel one
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
+    /// Show what waits for somebody, with the command that answers it
+    Inbox(inbox::InboxArgs),
     /// Look into the logs, the only truth
     #[command(subcommand)]
     Wal(wal::WalCommand),
@@ -68,6 +78,8 @@ pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
         InspectCommand::Task(command) => task::run(command),
         InspectCommand::Step(command) => step::run(command),
         InspectCommand::Attempt(command) => attempt::run(command),
+        InspectCommand::Runs(command) => runs::run(command),
+        InspectCommand::Inbox(args) => inbox::run(&args),
         InspectCommand::Wal(command) => wal::run(command),
         InspectCommand::Pool(command) => pool::run(command),
         InspectCommand::Lease(command) => lease::run(command),

@@ -20,6 +20,7 @@ use super::data::Data;
 use super::human;
 use super::sheet::{Sheet, number, text, toned};
 use super::status;
+use crate::cli::command::step as command;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Paint, Stream, Tone};
 
@@ -34,6 +35,12 @@ pub(crate) enum StepCommand {
     List(ListArgs),
     /// Show a step with its attempts, its input and what came of it
     Get(GetArgs),
+    /// Cancel a step that nobody is at work on
+    Cancel(command::StepArgs),
+    /// Go on with a blocked or failed step
+    Reopen(command::StepArgs),
+    /// Answer a step that asked for input, and go on with it
+    Answer(command::AnswerArgs),
 }
 
 /// List the steps of a task.
@@ -77,6 +84,9 @@ pub(super) fn run(command: StepCommand) -> Result<Exit, Failure> {
     match command {
         StepCommand::List(args) => list(&args),
         StepCommand::Get(args) => get(&args),
+        StepCommand::Cancel(args) => command::cancel(&args),
+        StepCommand::Reopen(args) => command::reopen(&args),
+        StepCommand::Answer(args) => command::answer(&args),
     }
 }
 

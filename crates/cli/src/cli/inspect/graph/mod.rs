@@ -6,7 +6,7 @@ mod mermaid;
 mod text;
 
 use clap::Args;
-use tenure_core::view::graph;
+use tenure_core::view::{Graph, graph};
 
 use super::args::OfTask;
 use super::data::Data;
@@ -45,8 +45,13 @@ pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
     } else if args.of.place.is_json() {
         output::print_json(&drawn)?;
     } else {
-        let layers = layers::Layers::of(&drawn);
-        stream(|out| text::write(out, &drawn, &layers, args.full))?;
+        print(&drawn, args.full)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Draws the DAG for people; every Step, if it is to be full.
+pub(crate) fn print(drawn: &Graph, full: bool) -> std::io::Result<()> {
+    let layers = layers::Layers::of(drawn);
+    stream(|out| text::write(out, drawn, &layers, full))
 }

@@ -1,6 +1,5 @@
 //! `tenure task …`
 
-mod command;
 mod explain;
 mod frontier;
 mod get;
@@ -14,6 +13,7 @@ use tenure_core::Command;
 
 use super::args::OfTask;
 use super::graph::{self, GraphArgs};
+use crate::cli::command::{life, patch, relate};
 use crate::cli::exit::{Exit, Failure};
 
 /// Tasks.
@@ -31,16 +31,32 @@ pub(crate) enum TaskCommand {
     Watch(watch::WatchArgs),
     /// Wait until a task of a cluster has ended
     Wait(watch::WaitArgs),
-    /// Cancel a task of a cluster: steps at work are asked to stop
-    Cancel(command::CloseArgs),
-    /// End a task of a cluster as failed: steps at work are asked to stop
-    Fail(command::CloseArgs),
-    /// Give out no more steps of a task of a cluster
-    Pause(command::WhyArgs),
-    /// Go on with a paused task of a cluster
-    Resume(command::WhyArgs),
-    /// Try the failed steps of a task of a cluster again, in a task that has ended too
-    Retry(command::RetryArgs),
+    /// Change a task while it runs, all operations of a file or none; or show what they would do
+    Patch(patch::PatchArgs),
+    /// Let a draft begin
+    Submit(life::WhyArgs),
+    /// Give out no more steps
+    Pause(life::WhyArgs),
+    /// Go on with a paused task
+    Resume(life::WhyArgs),
+    /// Say that a task waits for something: nothing is given out until it is reopened
+    Block(life::WhyArgs),
+    /// Go on with a blocked task
+    Reopen(life::WhyArgs),
+    /// End a task well
+    Complete(life::CompleteArgs),
+    /// Cancel a task: steps at work are asked to stop
+    Cancel(life::CloseArgs),
+    /// End a task as failed: steps at work are asked to stop
+    Fail(life::CloseArgs),
+    /// Try failed steps again
+    Retry(life::RetryArgs),
+    /// Put an ended task away: lists leave it out
+    Archive(life::WhyArgs),
+    /// Relate a task to another
+    Link(relate::LinkArgs),
+    /// Take a relation back
+    Unlink(relate::UnlinkArgs),
 }
 
 pub(super) fn run(command: TaskCommand) -> Result<Exit, Failure> {
@@ -51,10 +67,18 @@ pub(super) fn run(command: TaskCommand) -> Result<Exit, Failure> {
         TaskCommand::Graph(args) => graph::run(&args),
         TaskCommand::Watch(args) => watch::watch(&args),
         TaskCommand::Wait(args) => watch::wait(&args),
-        TaskCommand::Cancel(args) => command::close(&args, Command::TaskCancel),
-        TaskCommand::Fail(args) => command::close(&args, Command::TaskFail),
-        TaskCommand::Pause(args) => command::why(&args, Command::PauseTask),
-        TaskCommand::Resume(args) => command::why(&args, Command::ResumeTask),
-        TaskCommand::Retry(args) => command::retry(&args),
+        TaskCommand::Patch(args) => patch::run(&args),
+        TaskCommand::Submit(args) => life::why(&args, Command::SubmitTask),
+        TaskCommand::Pause(args) => life::why(&args, Command::PauseTask),
+        TaskCommand::Resume(args) => life::why(&args, Command::ResumeTask),
+        TaskCommand::Block(args) => life::why(&args, Command::BlockTask),
+        TaskCommand::Reopen(args) => life::why(&args, Command::ReopenTask),
+        TaskCommand::Complete(args) => life::complete(&args),
+        TaskCommand::Cancel(args) => life::close(&args, Command::TaskCancel),
+        TaskCommand::Fail(args) => life::close(&args, Command::TaskFail),
+        TaskCommand::Retry(args) => life::retry(&args),
+        TaskCommand::Archive(args) => life::why(&args, Command::ArchiveTask),
+        TaskCommand::Link(args) => relate::link(&args),
+        TaskCommand::Unlink(args) => relate::unlink(&args),
     }
 }

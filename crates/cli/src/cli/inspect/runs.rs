@@ -1,0 +1,134 @@
+//! `tenure runs …`: licences to claim a Step, and what became of them.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tenure_core::id::{Millis, RunId};
+use tenure_core::status::RunState;
+use tenure_core::view::RunView;
+
+use super::args::OfTask;
+use super::data::Data;
+use super::human;
+use super::sheet::{Sheet, text, toned};
+use crate::cli::command::dispatch;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Tone};
+
+/// Runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// List the runs of a task, oldest first: dispatched and active ones
+    List(ListArgs),
+    /// Show a run
+    Get(GetArgs),
+    /// Take a run back, and stop its worker if it has one
+    Cancel(dispatch::CancelArgs),
+}
+
+/// List runs.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// Ended runs too
+    #[arg(long)]
+    all: bool,
+}
+
+/// Show a run.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// Id of the run
+    #[arg(value_name = "RUN_ID")]
+    run: RunId,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    runs: Vec<RunView>,
+    version: u64,
+}
+
+pub(super) fn run(command: RunsCommand) -> Result<Exit, Failure> {
+    match command {
+        RunsCommand::List(args) => list(&args),
+        RunsCommand::Get(args) => get(&args),
+        RunsCommand::Cancel(args) => dispatch::cancel(&args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.of.place)?;
+    let loaded = data.load(&args.of.key()?)?;
+    data.look(&loaded, |view, known| {
+        let runs = view.runs().filter(|(_, run)| args.all || run.state != RunState::Ended);
+        let runs = runs.map(|(pos, _)| RunView::of(view, pos)).collect();
+        let listing = Listing { runs, version: view.version() };
+        if args.of.place.is_json() {
+            return output::print_json(&listing);
+        }
+        if listing.runs.is_empty() {
+            output::say("no run; ended ones are shown with --all");
+            return Ok(());
+        }
+        rows(&listing.runs, known.now).print()
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn get(args: &GetArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.of.place)?;
+    let loaded = data.load(&args.of.key()?)?;
+    data.look(&loaded, |view, known| {
+        let Some(pos) = view.find_run(args.run) else {
+            let message = format!("no run `{}` in task {}", args.run, loaded.key);
+            let help = format!("`tenure runs list {} --all` shows its runs", loaded.key);
+            return Err(Failure::new(Exit::NotFound, message).help(help));
+        };
+        let run = RunView::of(view, pos);
+        match args.of.place.is_json() {
+            true => output::print_json(&run)?,
+            false => {
+                rows(std::slice::from_ref(&run), known.now).print()?;
+                if let Some(instructions) = &run.instructions {
+                    output::print(format_args!("\n{instructions}\n"))?;
+                }
+            }
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+/// Runs as a table.
+fn rows(runs: &[RunView], now: Millis) -> Sheet {
+    let mut sheet = Sheet::new(&["RUN", "STATE", "POOL", "SCOPE", "STEP", "WORKER", "WHY"]);
+    for run in runs {
+        let state = match run.end_reason {
+            Some(end) => format!("{}: {end}", run.state),
+            None if run.state == RunState::Dispatched => match run.expires_at {
+                Some(at) => format!("{}, for {} more", run.state, human::between(now, at)),
+                None => run.state.to_string(),
+            },
+            None => run.state.to_string(),
+        };
+        let scope = run.allowed_step_ids.as_ref().map_or_else(
+            || "any".to_owned(),
+            |steps| steps.iter().map(|step| step.as_str()).collect::<Vec<_>>().join(","),
+        );
+        let why = run.reason.as_ref().map(|reason| human::one_line(&reason.message));
+        sheet.row([
+            toned(run.run_id, Tone::Strong),
+            text(state),
+            text(&run.worker_pool_id),
+            text(human::cut(&scope, 40)),
+            text(run.claimed_step_id.as_ref().map_or("", |step| step.as_str())),
+            text(run.worker_id.as_ref().map(human::worker).unwrap_or_default()),
+            text(human::cut(&why.unwrap_or_default(), 60)),
+        ]);
+    }
+    sheet
+}

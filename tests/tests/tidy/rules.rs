@@ -1,0 +1,153 @@
+//! Every rule of the contract is named by a test that fails when the rule is broken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{assert_none, files, root};
+
+/// The groups of the contract, and how many rules each has.
+const GROUPS: &[(&str, u32)] = &[
+    ("STORE", 16),
+    ("ID", 8),
+    ("DAG", 15),
+    ("TASK", 21),
+    ("READY", 8),
+    ("STEP", 33),
+    ("PATCH", 23),
+    ("DISP", 17),
+    ("CLAIM", 15),
+    ("REPORT", 18),
+    ("LEASE", 16),
+    ("RUN", 12),
+    ("TERM", 25),
+    ("CANCEL", 8),
+    ("POL", 10),
+    ("ATT", 11),
+    ("RETRY", 12),
+    ("OCC", 6),
+    ("IDEM", 6),
+    ("WAL", 15),
+    ("RECOVER", 10),
+    ("QUERY", 15),
+    ("GET", 5),
+    ("LIST", 9),
+    ("PERM", 17),
+    ("CTRL", 10),
+    ("PROG", 9),
+    ("REL", 8),
+    ("ART", 7),
+    ("VIEW", 14),
+    ("EVENT", 9),
+    ("OWN", 8),
+    ("CTX", 13),
+    ("PROMPT", 6),
+];
+
+/// Groups whose subject is not built, and why.
+const ABSENT: &[(&str, u32, &str)] = &[
+    ("A2A", 21, "the gateway for agents of the A2A protocol is not part of this version"),
+    ("MACP", 16, "nor is that of the MACP protocol"),
+];
+
+/// The rules that the comments of tests name: `CLAIM-08`, or `CLAIM-01 to CLAIM-04`.
+fn named() -> BTreeMap<String, BTreeSet<u32>> {
+    let mut named: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for path in files(&["crates", "tests"], &[".rs"]) {
+        let text = std::fs::read_to_string(root().join(path)).unwrap();
+        let (mut comment, mut is_open) = (String::new(), false);
+        for line in text.lines().map(str::trim) {
+            if let Some(words) = line.strip_prefix("///") {
+                if !std::mem::replace(&mut is_open, true) {
+                    comment.clear();
+                }
+                comment.push_str(words);
+            } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+                note(&comment, &mut named);
+            } else if !line.starts_with("#[") {
+                comment.clear();
+                is_open = false;
+            }
+        }
+    }
+    named
+}
+
+fn note(comment: &str, named: &mut BTreeMap<String, BTreeSet<u32>>) {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut before: Option<(&str, u32)> = None;
+    let mut is_range = false;
+    for word in comment.split(|c: char| !is_part(c)).filter(|word| !word.is_empty()) {
+        let rule = word.rsplit_once('-').and_then(|(group, n)| Some((group, n.parse().ok()?)));
+        match rule {
+            Some((group, number)) => {
+                let first = match before {
+                    Some((of, first)) if is_range && of == group => first,
+                    _ => number,
+                };
+                named.entry(group.to_owned()).or_default().extend(first..=number);
+                (before, is_range) = (Some((group, number)), false);
+            }
+            None => is_range = word == "to",
+        }
+    }
+}
+
+#[test]
+fn every_rule_is_named_by_a_test() {
+    let named = named();
+    let has = |group: &str, number| named.get(group).is_some_and(|all| all.contains(&number));
+    let mut missing = Vec::new();
+    for &(group, count) in GROUPS {
+        let of_group = (1..=count).filter(|&number| !has(group, number));
+        missing.extend(of_group.map(|number| format!("{group}-{number:02}")));
+    }
+    assert_none(&missing, "each rule has a test whose comment names it");
+}
+
+#[test]
+fn no_rule_is_named_that_does_not_exist() {
+    let known =
+        GROUPS.iter().copied().chain(ABSENT.iter().map(|(group, count, _)| (*group, *count)));
+    let known: BTreeMap<&str, u32> = known.collect();
+    let mut wrong = Vec::new();
+    for (group, numbers) in named() {
+        let Some(&count) = known.get(group.as_str()) else { continue }; // Another word with a number.
+        let beyond = numbers.into_iter().filter(|n| !(1..=count).contains(n));
+        wrong.extend(beyond.map(|number| format!("{group}-{number:02}")));
+    }
+    assert_none(&wrong, "the contract has no such rule");
+}
+
+#[test]
+fn comments_are_read_as_they_are_meant() {
+    let mut named = BTreeMap::new();
+    note("CLAIM-08, OWN-02 to OWN-04, mechanisms 3: 7.1 to 7.2, GET-01 and GET-03.", &mut named);
+    let numbers = |group: &str| named[group].iter().copied().collect::<Vec<u32>>();
+    assert_eq!(numbers("CLAIM"), [8]);
+    assert_eq!(numbers("OWN"), [2, 3, 4]);
+    assert_eq!(numbers("GET"), [1, 3]);
+}
+
+/// CTX-13: nothing that a handler is given has a version or a token in it.
+#[test]
+fn handlers_see_neither_versions_nor_tokens() {
+    let path = root().join("crates/sdk/src/worker/context.rs");
+    let context = std::fs::read_to_string(path).unwrap();
+    let shown = context.lines().filter(|line| line.trim_start().starts_with("pub fn "));
+    let shown: Vec<&str> = shown.collect();
+    assert!(shown.len() > 10, "{shown:?}");
+    for word in ["ClaimResult", "Recorded", "token", "version", "AttemptId", "RunId"] {
+        assert!(!shown.iter().any(|line| line.contains(word)), "{word}: {shown:?}");
+    }
+}
+
+/// PERM-11: what decides commands has no way to files, so no command can ask for leave to use some.
+#[test]
+fn the_core_knows_no_files() {
+    let core = std::fs::read_to_string(root().join("crates/core/src/lib.rs")).unwrap();
+    assert!(core.lines().any(|line| line == "#![no_std]"));
+    for path in files(&["crates/core/src"], &[".rs"]) {
+        let text = std::fs::read_to_string(root().join(&path)).unwrap();
+        let uses = text.lines().find(|line| line.trim_start().starts_with("use std::"));
+        assert_eq!(uses, None, "{}", path.display());
+    }
+}
