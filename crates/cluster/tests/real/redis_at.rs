@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redis::{Connection, cmd};
 use tempfile::TempDir;
 use tenure_cluster::leases::OpenError;
@@ -185,6 +185,8 @@ impl Certificates {
     fn new() -> Self {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Two of the same name are taken for one that has signed itself.
+        authority.distinguished_name.push(DnType::CommonName, "authority");
         let authority =
             CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
