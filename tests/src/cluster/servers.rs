@@ -107,17 +107,23 @@ impl Server {
         Ok(())
     }
 
-    /// Whether it has everything that the others have.
+    /// Whether it knows who leads, and has everything that the others have.
     fn is_well(&self) -> bool {
         let Some(port) = self.health else { return true };
+        let ok = |said: &str| said.lines().next().is_some_and(|line| line.contains(" 200 "));
+        let leads = |said: &str| said.contains("\"leader\": \"") || said.contains("\"leader\":\"");
+        Self::hears(port, "/healthz", ok) && Self::hears(port, "/jsz", leads)
+    }
+
+    fn hears(port: u16, path: &str, is_good: impl Fn(&str) -> bool) -> bool {
         let asked = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut way| {
             way.set_read_timeout(Some(Duration::from_secs(2)))?;
-            way.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
+            way.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
             let mut said = String::new();
             way.read_to_string(&mut said)?;
             Ok(said)
         });
-        asked.is_ok_and(|said| said.lines().next().is_some_and(|line| line.contains(" 200 ")))
+        asked.is_ok_and(|said| is_good(&said))
     }
 }
 
