@@ -5,7 +5,6 @@
 
 #![allow(clippy::print_stdout)]
 
-mod alike;
 mod common;
 mod disk;
 mod network;
