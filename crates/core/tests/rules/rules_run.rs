@@ -11,8 +11,8 @@ use tenure_core::{Code, Command};
 
 const SILENT: &str = "worker_finished_without_terminal_step_status";
 
-/// RUN-03 to RUN-07, S13, A08 to A10, R07 to R09: a Run that ends holding its Step fails
-/// it, by the scheduler, with the code of how it ended.
+/// RUN-03, RUN-04, RUN-05, RUN-06, RUN-07, S13, A08 to A10, R07 to R09: a Run that ends holding its Step
+/// fails it, and no other, by the scheduler, with the code of how it ended.
 #[test]
 fn a_run_that_ends_without_a_word_fails_its_step() {
     let cases = [

@@ -1,6 +1,7 @@
 //! Looking at a data directory or a cluster: Tasks, Steps, Attempts, logs.
 //!
-//! Everything here only reads. It takes no lock, so it works beside a process that is running
+//! Everything here only reads; what changes a Task is in [`command`](super::command), though some of it
+//! stands under the same nouns on the command line. It takes no lock, so it works beside a process that is running
 //! Tasks on the same directory; it cuts nothing off and repairs nothing; and it starts no
 //! scheduler, so looking never moves a Task. What it shows is the log (law 1), folded by the same
 //! reducer that the scheduler runs.
