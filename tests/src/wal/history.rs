@@ -39,6 +39,8 @@ pub(super) struct History {
     commits: BTreeSet<String>,
     name: Option<(String, String)>,
     steps: BTreeMap<String, Step>,
+    /// Ids of Steps that were deleted.
+    gone: BTreeSet<String>,
     token: u64,
     summary: Summary,
     faults: Vec<String>,
@@ -121,6 +123,7 @@ impl History {
     fn see_event(&mut self, line: &Line) {
         match line.event_type.as_str() {
             "task_created" => self.see_created(line),
+            "task_updated" => self.see_patch(line),
             "task_step_claimed" => self.see_claim(line),
             "task_step_completed" => self.see_end(line, true),
             "task_step_failed" | "task_step_cancelled" | "task_step_blocked" => {
@@ -147,13 +150,62 @@ impl History {
         }
         let steps = line.payload.get("task").and_then(|task| task.get("steps")?.as_array());
         for step in steps.into_iter().flatten() {
-            let id = step.get("step_id").and_then(Value::as_str).unwrap_or_default();
-            let parents = step.get("depends_on_step_ids").and_then(Value::as_array);
-            let parents =
-                parents.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-            self.steps
-                .insert(id.to_owned(), Step { parents: parents.collect(), ..Step::default() });
+            self.add_step(line, step);
         }
+    }
+
+    fn add_step(&mut self, line: &Line, step: &Value) {
+        let id = step.get("step_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let parents = ids(step.get("depends_on_step_ids"));
+        let is_old = self.gone.contains(&id);
+        if is_old || self.steps.insert(id, Step { parents, ..Step::default() }).is_some() {
+            self.wrong(line, "takes the id of another step");
+        }
+    }
+
+    /// What a patch makes of the Steps and of what they wait for.
+    fn see_patch(&mut self, line: &Line) {
+        let operations = line.payload.get("operations").and_then(Value::as_array);
+        for operation in operations.into_iter().flatten() {
+            let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or_default();
+            let (op, on) = (text("op"), text("depends_on_step_id"));
+            if let Some(step) = operation.get("step").filter(|_| op == "add_step") {
+                self.add_step(line, step);
+                continue;
+            }
+            let Some(step) = self.steps.get_mut(text("step_id")) else {
+                if op != "update_task" && op != "block_task" && op != "reopen_task" {
+                    self.wrong(line, "names no step");
+                }
+                continue;
+            };
+            let before = step.parents.clone();
+            match op {
+                "add_dependency" if !before.iter().any(|id| id == on) => {
+                    step.parents.push(on.to_owned());
+                }
+                "remove_dependency" => step.parents.retain(|id| id != on),
+                "update_step" => {
+                    let fields = operation.get("fields");
+                    let parents = fields.and_then(|fields| fields.get("depends_on_step_ids"));
+                    step.parents = parents.map_or(before.clone(), |new| ids(Some(new)));
+                }
+                "delete_step" => self.delete_step(line, text("step_id")),
+                _ => {}
+            }
+            let is_fixed = self.summary.completed.contains(text("step_id"));
+            let after = self.steps.get(text("step_id")).map(|step| &step.parents);
+            if is_fixed && after != Some(&before) {
+                self.wrong(line, "changes what a completed step waited for");
+            }
+        }
+    }
+
+    fn delete_step(&mut self, line: &Line, id: &str) {
+        if self.steps.remove(id).is_some_and(|step| step.attempt.is_some()) {
+            self.wrong(line, "deletes a step that is held");
+        }
+        self.gone.insert(id.to_owned());
     }
 
     /// The named Step, and whether all before it have completed.
@@ -245,4 +297,9 @@ impl History {
         let shown = self.faults.len().min(FAULTS_SHOWN);
         bail!("{} faults:\n{}", self.faults.len(), self.faults[..shown].join("\n"))
     }
+}
+
+fn ids(list: Option<&Value>) -> Vec<String> {
+    let ids = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    ids.map(str::to_owned).collect()
 }
