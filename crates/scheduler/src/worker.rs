@@ -17,6 +17,7 @@ use tenure_core::id::{
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::query::{QueryInput, query_steps};
+use tenure_core::view::scope::not_its_runs;
 use tenure_core::view::{ClaimResult, Known, RunOffer, StepPage, claim_result};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
@@ -199,7 +200,7 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
                 let known = Known::new(now, &|_| None);
                 query_steps(&task.durable(), &caller, &input, &known, &limits)
             };
-            scheduler.read(&task, look).await?
+            scheduler.read(&task, look).await.map_err(no_task_shows)?
         }
     }
 
@@ -307,7 +308,8 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             let lost = |_| (Pulse::Lost(nothing_held(status)), 0);
             return Some(asked.iter().map(lost).collect());
         }
-        self.scheduler.read(task, move |task| judge(task, &asked)).await.ok()
+        let who = self.worker.id.clone();
+        self.scheduler.read(task, move |task| judge(task, &who, &asked)).await.ok()
     }
 
     /// Leaves the pool: nothing more is meant for this worker.
@@ -326,16 +328,21 @@ fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
 
+/// PERM-16: a worker is not told which Tasks there are.
+fn no_task_shows(refused: Rejection) -> Rejection {
+    if refused.code == Code::TaskNotFound { not_its_runs() } else { refused }
+}
+
 /// How long a heartbeat waits for one Task.
 const PULSE: Duration = Duration::from_secs(2);
 
-fn judge(task: &Task, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
+fn judge(task: &Task, who: &AgentId, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
     let lease_ms = |held: &Holding| task.attempt(held.attempt_id).map_or(0, |a| a.lease_ms);
-    holdings.iter().map(|held| (pulse(task, held), lease_ms(held))).collect()
+    holdings.iter().map(|held| (pulse(task, who, held), lease_ms(held))).collect()
 }
 
-fn pulse(task: &Task, held: &Holding) -> Pulse {
-    match task.check_holder(held.attempt_id, held.fencing_token) {
+fn pulse(task: &Task, who: &AgentId, held: &Holding) -> Pulse {
+    match task.check_holder(who, held.attempt_id, held.fencing_token) {
         Ok(()) => Pulse::Renewed { cancel_requested: task.must_stop(held.attempt_id) },
         // What ended it may not reach the log: only what is there ends anything.
         Err(_) if task.is_ahead() => Pulse::Unknown,

@@ -115,6 +115,14 @@ impl Tx<'_, '_> {
     }
 }
 
+/// PERM-02: the Run is the one of the envelope.
+pub(super) fn check_envelope(caller: &Caller, run_id: RunId) -> Result<(), Rejection> {
+    if caller.run_id.is_some_and(|own| own != run_id) {
+        return Err(Rejection::new(Code::PermissionDenied, "you act under another run"));
+    }
+    Ok(())
+}
+
 /// The obstacles of a claim as errors, in the order of 5.2.
 fn refuse(found: Obstacles, step: &Step) -> Result<(), Rejection> {
     if found.is_empty() {
@@ -137,9 +145,7 @@ impl Task {
     /// K4 with state: the Run is known, it is the one of the envelope, and the asker is a member
     /// of its pool (PERM-02).
     pub(super) fn check_claimer(&self, caller: &Caller, run_id: RunId) -> Result<(), Rejection> {
-        if caller.run_id.is_some_and(|own| own != run_id) {
-            return Err(Rejection::new(Code::PermissionDenied, "you act under another run"));
-        }
+        check_envelope(caller, run_id)?;
         let pos = self.run_or_reject(run_id)?;
         if caller.worker_pool_id.as_ref() != Some(&self.runs[pos].worker_pool_id) {
             return Err(Rejection::new(Code::PermissionDenied, "the run is for another pool"));

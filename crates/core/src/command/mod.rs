@@ -3,6 +3,7 @@
 //! [`Task::decide`] runs a command against the state: it answers with a commit, which the state
 //! already contains, or refuses and has changed nothing. One command, one file.
 
+mod absent;
 pub mod claim;
 pub mod close;
 pub mod create;
@@ -310,7 +311,7 @@ impl Task {
         check_tool(cx.caller, command.operation())?;
         command.validate(cx)?;
         self.check_session(cx.caller)?;
-        self.check_content_fields(cx, command)?;
+        report::check_content_fields(cx, command)?;
         if let Some(mut reply) = self.replayed(cx)? {
             reply.waits = self.waits_again(command, reply.made);
             return Ok(Outcome::unchanged(reply));
@@ -402,11 +403,13 @@ impl Task {
     }
 
     pub(crate) fn run_or_reject(&self, id: RunId) -> Result<Pos, Rejection> {
-        self.runs.find(&id).ok_or_else(|| {
-            Rejection::new(Code::RunNotFound, format!("run {id} does not exist"))
-                .with("run_id", id.to_string())
-        })
+        self.runs.find(&id).ok_or_else(|| no_such_run(id))
     }
+}
+
+fn no_such_run(id: RunId) -> Rejection {
+    Rejection::new(Code::RunNotFound, format!("run {id} does not exist"))
+        .with("run_id", id.to_string())
 }
 
 /// A move that section 3 does not have.

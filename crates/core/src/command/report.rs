@@ -278,19 +278,8 @@ impl Task {
     }
 
     fn check_worker_report(&self, cx: &Cx<'_>, report: &StepReport) -> Result<(), Rejection> {
-        if matches!(report.status, Some(StepStatus::Pending | StepStatus::Ready)) {
-            let message = "only the orchestrator reopens a step";
-            return Err(Rejection::new(Code::PermissionDenied, message));
-        }
-        if report.status == Some(StepStatus::Claimed) {
-            return Err(invalid_transition("claimed", "claimed"));
-        }
-        if self.claimed_by_run(cx, report).is_none() {
-            let message = "your run did not claim this step";
-            return Err(Rejection::new(Code::PermissionDenied, message)
-                .with("step_id", report.step_id.as_str()));
-        }
-        Ok(())
+        check_workers_status(report)?;
+        self.claimed_by_run(cx, report).map(drop).ok_or_else(|| not_claimed(report))
     }
 
     /// The Attempt that the caller's Run made on the reported Step.
@@ -346,21 +335,33 @@ impl Task {
             && attempt.completion_summary.as_deref() == report.result_summary.as_deref()
             && (outcome != Outcome::Completed || output == report.output.as_ref())
     }
+}
 
-    /// K4: content fields in a report (REPORT-04).
-    #[allow(clippy::unused_self)]
-    pub(super) fn check_content_fields(
-        &self,
-        cx: &Cx<'_>,
-        command: &Command,
-    ) -> Result<(), Rejection> {
-        let Command::TaskUpdateStep(report) = command else { return Ok(()) };
-        let Some(field) = report.content_fields.first() else { return Ok(()) };
-        let message = format!("{field} is content: agent.task_update changes it");
-        let code = match cx.caller.role {
-            Role::Worker => Code::PermissionDenied,
-            _ => Code::ValidationError,
-        };
-        Err(Rejection::new(code, message).with("field", field.as_str()))
+/// K4: content fields in a report (REPORT-04).
+pub(super) fn check_content_fields(cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
+    let Command::TaskUpdateStep(report) = command else { return Ok(()) };
+    let Some(field) = report.content_fields.first() else { return Ok(()) };
+    let message = format!("{field} is content: agent.task_update changes it");
+    let code = match cx.caller.role {
+        Role::Worker => Code::PermissionDenied,
+        _ => Code::ValidationError,
+    };
+    Err(Rejection::new(code, message).with("field", field.as_str()))
+}
+
+/// Statuses that no worker writes, whatever the Step (3.2).
+pub(super) fn check_workers_status(report: &StepReport) -> Result<(), Rejection> {
+    match report.status {
+        Some(StepStatus::Pending | StepStatus::Ready) => {
+            let message = "only the orchestrator reopens a step";
+            Err(Rejection::new(Code::PermissionDenied, message))
+        }
+        Some(StepStatus::Claimed) => Err(invalid_transition("claimed", "claimed")),
+        _ => Ok(()),
     }
+}
+
+pub(super) fn not_claimed(report: &StepReport) -> Rejection {
+    let message = "your run did not claim this step";
+    Rejection::new(Code::PermissionDenied, message).with("step_id", report.step_id.as_str())
 }

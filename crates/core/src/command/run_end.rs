@@ -8,7 +8,7 @@ use super::report::stale;
 use super::tx::{By, Did};
 use super::{Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
 use crate::event::{Body, LeaseEnd, RunEnded, StepFailed, StepLeaseExpired};
-use crate::id::{AttemptId, RunId};
+use crate::id::{AgentId, AttemptId, RunId};
 use crate::record::Reason;
 use crate::reject::{Code, Rejection};
 use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
@@ -199,14 +199,14 @@ impl Task {
         attempt.outcome.is_none().then_some(attempt.step)
     }
 
-    /// K4 with state: the Attempt is the caller's own. An unknown one is left to K12.
+    /// K4 with state: the Attempt is the caller's own. Who names one that there is not learns nothing of
+    /// the Task by it.
     pub(super) fn check_own_attempt(&self, cx: &Cx<'_>, id: AttemptId) -> Result<(), Rejection> {
-        match self.attempts.by_key(&id) {
-            Some(attempt) if attempt.worker_id != cx.caller.agent => {
-                Err(Rejection::new(Code::PermissionDenied, "the attempt is another worker's"))
-            }
-            _ => Ok(()),
+        let attempt = self.attempts.by_key(&id).ok_or_else(stale)?;
+        if attempt.worker_id == cx.caller.agent {
+            return Ok(());
         }
+        Err(Rejection::new(Code::PermissionDenied, "the attempt is another worker's"))
     }
 
     /// K4 with state: the Run is the caller's own.
@@ -225,19 +225,22 @@ impl Task {
         Err(Rejection::new(Code::PermissionDenied, format!("run {run_id} is not yours")))
     }
 
-    /// What a heartbeat is judged by: the Task is live and the Attempt its Step's current one.
+    /// What a heartbeat is judged by: the Task is live and the Attempt its Step's current one, and the
+    /// worker's own (PERM-13: nobody keeps a Step for another).
     ///
     /// # Errors
     /// `task_terminal`, `stale_attempt`.
     pub fn check_holder(
         &self,
-        attempt_id: crate::id::AttemptId,
+        who: &AgentId,
+        attempt_id: AttemptId,
         token: u64,
     ) -> Result<(), Rejection> {
         if self.is_terminal() {
             return Err(nothing_held(self.head.status));
         }
-        let attempt = self.attempts.by_key(&attempt_id).ok_or_else(stale)?;
+        let attempt = self.attempts.by_key(&attempt_id).filter(|a| a.worker_id == *who);
+        let attempt = attempt.ok_or_else(stale)?;
         self.check_current(attempt.step, Some(attempt_id), Some(token))
     }
 

@@ -37,9 +37,7 @@ impl<'a> Scope<'a> {
         if caller.role != Role::Worker {
             return Ok(Self::Whole);
         }
-        Self::of_worker(view, caller).ok_or_else(|| {
-            Rejection::new(Code::PermissionDenied, "your run is not a run of this task")
-        })
+        Self::of_worker(view, caller).ok_or_else(not_its_runs)
     }
 
     fn of_worker(view: &View<'a>, caller: &Caller) -> Option<Self> {
@@ -61,4 +59,9 @@ impl<'a> Scope<'a> {
             }
         }
     }
+}
+
+/// What a worker is told of a Task that is not its Run's, or that there is not.
+pub fn not_its_runs() -> Rejection {
+    Rejection::new(Code::PermissionDenied, "your run is not a run of this task")
 }

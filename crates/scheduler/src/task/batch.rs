@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tenure_core::command::{Cx, Grant as GrantCommand};
 use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::status::Role;
 use tenure_core::task::Made;
 use tenure_core::{Command, Outcome, Rejection, Task};
 use tenure_ports::leases::Lease;
@@ -130,7 +131,10 @@ impl<J: Journal, L: Leases> State<J, L> {
                 task.recreated(&cx, &create.0).map(Outcome::unchanged)
             }
             (Life::Unreadable(rejection), _) => Err(rejection.clone()),
-            (Life::New, What::Command(_)) => Err(crate::node::not_found(&self.key)),
+            (Life::New, What::Command(command)) => Err(match cx.caller.role {
+                Role::Worker => command.refused_without_task(&cx),
+                _ => crate::node::not_found(&self.key),
+            }),
             (life @ Life::New, What::Create(create)) => {
                 let (input, defaults, parent) = &**create;
                 Task::create(&cx, input, defaults, parent.as_ref()).map(|(task, outcome)| {

@@ -1,0 +1,117 @@
+//! What a worker learns of Tasks and Attempts that are not its own: nothing, whatever it says.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use futures::StreamExt as _;
+use futures::channel::mpsc::UnboundedReceiver;
+use tenure_core::command::StepReport;
+use tenure_core::id::{AgentId, AttemptId, CommandId, PoolId, RunId};
+use tenure_core::record::RetryPolicy;
+use tenure_core::status::{Policy, StepStatus};
+use tenure_core::view::RunOffer;
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Faulty, MemoryJournal};
+use tenure_scheduler::WorkerLink;
+use uuid::Uuid;
+
+type Link = WorkerLink<Faulty<MemoryJournal>, tenure_local::MemoryLeases>;
+
+fn join(node: &Node, who: &str) -> (Link, UnboundedReceiver<Delivery>) {
+    let (link, inbox) =
+        node.join(AgentId::new(who).unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    (link, inbox)
+}
+
+/// A Run of another Task, as if it were of this one.
+fn offer_of(task: &TaskKey, run_id: RunId) -> RunOffer {
+    RunOffer {
+        session_id: task.session_id.clone(),
+        task_id: task.task_id.clone(),
+        run_id,
+        worker_pool_id: PoolId::new(POOL).unwrap(),
+        allowed_step_ids: None,
+        instructions: None,
+        bindings: None,
+        expires_at: None,
+    }
+}
+
+/// Everything that a worker can say of a Task by its name, under a Run and an Attempt that are not of it.
+async fn says_everything(link: &Link, task: &TaskKey, run_id: RunId) -> Vec<Rejection> {
+    let offer = offer_of(task, run_id);
+    let attempt_id = AttemptId(Uuid::from_u128(9));
+    let held = Holding { task: task.clone(), run_id, attempt_id, fencing_token: 4, lease_ms: 0 };
+    let why = || serde_json::from_str(r#"{"message": "no time"}"#).ok();
+    let mut said = vec![
+        link.query(&offer, 0).await.map(drop),
+        link.claim(&offer, &step_id("a"), &CommandId::new("c").unwrap()).await.map(drop),
+        link.leave(&offer, None, None).await.map(drop),
+        link.leave(&offer, why(), None).await.map(drop),
+        link.release(&held, None).await.map(drop),
+        link.end_run(&held, FINISHED, None).await.map(drop),
+    ];
+    for status in StepStatus::ALL.iter().copied().map(Some).chain([None]) {
+        let report = StepReport {
+            status,
+            attempt_id: Some(attempt_id),
+            fencing_token: Some(4),
+            ..StepReport::on(step_id("a"))
+        };
+        said.push(link.report(&held, report, None).await.map(drop));
+    }
+    let long = StepReport {
+        result_summary: Some("long".repeat(1_000_000)),
+        ..StepReport::on(step_id("a"))
+    };
+    said.push(link.report(&held, long, None).await.map(drop));
+    said.into_iter().map(|answer| answer.expect_err("it is not the worker's")).collect()
+}
+
+/// PERM-16, CLAIM-02, QUERY-05: whether a Task is at work, has ended or never was is all the same to a
+/// worker whose Run is of another; and nothing of it has changed.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_not_the_runs_sounds_like_none() {
+    let node = node().await;
+    let (thief, mut inbox) = join(&node, "thief");
+    create(&node, dag("own", "a")).await.unwrap();
+    let Some(Delivery::Grant(own)) = inbox.next().await else { panic!("a grant comes") };
+    let live = create(&node, dag("live", "a b<-a")).await.unwrap();
+    let ended = create(&node, dag("ended", "a")).await.unwrap();
+    cancel(&node, &ended).await.unwrap();
+    let before = events(&node, &live).await;
+
+    let absent = says_everything(&thief, &key("nowhere"), own.run_id).await;
+    assert!(absent.iter().all(|no| no.code != Code::TaskNotFound), "{absent:?}");
+    assert_eq!(says_everything(&thief, &live, own.run_id).await, absent);
+    assert_eq!(says_everything(&thief, &ended, own.run_id).await, absent);
+    assert_eq!(events(&node, &live).await, before);
+}
+
+/// PERM-13, LEASE-04, 5.4 `heartbeat`: who knows an Attempt by name keeps it alive for nobody: its worker
+/// is silent, and loses it in time.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_for_another_renews_nothing() {
+    let node = node().await;
+    let (_silent, mut inbox) = join(&node, "silent");
+    let lease = RetryPolicy { heartbeat_ms: Some(10_000), ..RetryPolicy::default() };
+    let mut input = with_policy(dag("t", "a"), lease);
+    input.completion = Some(Policy::Manual);
+    let key = create(&node, input).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let (thief, _) = join(&node, "thief");
+    let held = Holding::of(&claim);
+    for _ in 0..4 {
+        let pulses = thief.heartbeat(std::slice::from_ref(&held)).await;
+        assert!(matches!(&pulses[..], [Pulse::Lost(no)] if no.code == Code::StaleAttempt));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    let expired = events(&node, &key).await;
+    assert!(expired.contains(&"task_step_lease_expired"), "{expired:?}");
+}
