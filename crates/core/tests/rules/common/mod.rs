@@ -18,16 +18,19 @@
 
 //!
 //! `input` holds what a test says (the notation, ids, callers, commands), `moves` what it does
-//! often, `ends` how Runs, leases and Tasks end, `look` how it reads the outcome.
+//! often, `ends` how Runs, leases and Tasks end, `look` how it reads the outcome; `dice` are random
+//! choices for tests that shrink nothing.
 
 #![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used, clippy::expect_used)]
 
+mod dice;
 mod ends;
 mod input;
 mod look;
 mod moves;
 pub mod ops;
 
+pub use dice::*;
 pub use ends::*;
 pub use input::*;
 pub use look::names;
