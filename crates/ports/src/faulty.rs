@@ -27,6 +27,8 @@ pub enum Fault {
     Delay(Duration),
     /// It waits until the gate opens.
     Hold(Gate),
+    /// It waits until the gate opens, and then nothing is written.
+    HoldToFail(Gate),
 }
 
 /// Holds writes back until it is opened, once and for all.
@@ -99,6 +101,13 @@ impl<J> Faulty<J> {
         gate
     }
 
+    /// Holds the next write until the gate is opened; it fails then.
+    pub fn hold_next_to_fail(&self) -> Gate {
+        let gate = Gate::default();
+        self.next(Fault::HoldToFail(gate.clone()));
+        gate
+    }
+
     /// While the disk is full every write fails, definitely.
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
@@ -154,7 +163,7 @@ impl<J> Faulty<J> {
         }
         match self.take(key) {
             None => write.await,
-            Some(Fault::Fail) => Err(AppendError::Failed("injected: not written".into())),
+            Some(Fault::Fail) => Err(not_written()),
             Some(Fault::UnknownLost) => Err(AppendError::Unknown("injected: lost".into())),
             Some(Fault::UnknownKept) => {
                 write.await?;
@@ -168,6 +177,10 @@ impl<J> Faulty<J> {
                 gate.pass().await;
                 write.await
             }
+            Some(Fault::HoldToFail(gate)) => {
+                gate.pass().await;
+                Err(not_written())
+            }
         }
     }
 
@@ -175,6 +188,10 @@ impl<J> Faulty<J> {
         let less = |left: u64| left.checked_sub(1);
         self.reads_to_fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
     }
+}
+
+fn not_written() -> AppendError {
+    AppendError::Failed("injected: not written".into())
 }
 
 impl<J: Journal> Journal for Faulty<J> {
