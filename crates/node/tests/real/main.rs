@@ -4,6 +4,8 @@
 mod calls;
 mod common;
 mod limits;
+mod random;
+mod scope;
 #[path = "../../../cluster/tests/real/servers.rs"]
 #[allow(dead_code)] // Other tests use more of it.
 mod servers;
