@@ -28,7 +28,7 @@ fn steps() -> Json {
     json!({"task_id": "t", "title": "t", "summary": "", "dispatch": "manual", "completion": "manual",
            "objective": SECRET, "metadata": {"why": SECRET},
            "steps": [step("dep", SECRET, &[]), step("seen", "open", &["dep"]),
-                     step("hidden", SECRET, &[])]})
+                     step("hidden", SECRET, &[]), step("spare", SECRET, &[])]})
 }
 
 async fn command(bob: &Caller, id: &str, operation: &str, input: Json) -> WriteSummary {

@@ -22,7 +22,7 @@ impl Dice {
         Self { seed, state: seed }
     }
 
-    pub fn next(&mut self) -> u64 {
+    fn roll(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +32,7 @@ impl Dice {
 
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).expect("below n")
+        usize::try_from(self.roll() % n as u64).expect("below n")
     }
 
     pub fn one_in(&mut self, n: usize) -> bool {

@@ -164,7 +164,8 @@ impl<C: ClientPort> Program<C> {
     /// Asks, at the version it knows or at any, and sometimes once more.
     async fn ask(&mut self, ask: Ask, command: Command) {
         let from = self.notes.seen();
-        let expected = self.dice.one_in(6).then_some(from);
+        // At the version that it knows, or at the one before.
+        let expected = self.dice.one_in(6).then(|| from.saturating_sub(self.dice.below(2) as u64));
         let name = Uuid::now_v7().to_string();
         let around = Around {
             expected_version: expected,
