@@ -11,6 +11,7 @@ mod crowd;
 #[allow(dead_code)] // The embedded scheduler is measured with more of them.
 mod dags;
 mod processes;
+mod steering;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -76,7 +77,8 @@ fn main() -> Result<()> {
     for _ in 0..args.reps {
         let cluster = Cluster::start(&args, room.path())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, async {
             let load = Load::connect(&cluster.nats_url()).await?;
             load.warm_up().await?;
             load.fill(args.ended).await?;

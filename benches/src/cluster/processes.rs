@@ -59,7 +59,9 @@ impl Cluster {
             command.args(["serve", "--node", &format!("n{number}")]);
             command.args(["--partitions", &args.partitions.to_string()]);
             command.args(["--nats", &cluster.nats_url(), "--redis", &redis_url]);
-            cluster.launch("scheduler", command.env("TENURE_LOG", "warn"))?;
+            // As deploy/systemd has it.
+            command.env("TENURE_LOG", "warn").env("MIMALLOC_PURGE_DELAY", "10000");
+            cluster.launch("scheduler", &mut command)?;
         }
         for _ in 0..args.workers {
             let mut command = Command::new(&tenure);

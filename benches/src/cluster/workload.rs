@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::crowd::Crowd;
 use super::dags;
 use super::processes::Cluster;
+use super::steering;
 
 /// Submits that are unanswered at a time, where many Tasks are made.
 const SUBMITS: usize = 256;
@@ -55,6 +56,12 @@ pub(crate) enum Workload {
     Chain,
     /// `task get` of Tasks that ended before.
     Get,
+    /// One Step by a dispatched Run: dispatch, query, claim, report.
+    Manual,
+    /// A command on a Task of 10,000 Steps, as a multiple of one on a Task of 100.
+    Size,
+    /// What 1,000 onlookers add to the processor time of a command.
+    Watched,
     /// Memory of the node for each of 10,000 Tasks that wait for a worker.
     Live,
     /// Memory of the node for each of 10,000 idle workers.
@@ -76,6 +83,9 @@ impl Workload {
             Self::Idle => "idle",
             Self::Chain => "chain",
             Self::Get => "get",
+            Self::Manual => "manual",
+            Self::Size => "size",
+            Self::Watched => "watched",
             Self::Live => "live",
             Self::Crowd => "crowd",
             Self::Pulse => "pulse",
@@ -88,7 +98,8 @@ impl Workload {
         match self {
             Self::Flat | Self::Tasks => 20_000.0,
             Self::Graphs => 10_400.0,
-            Self::Lone => 500.0,
+            Self::Lone | Self::Manual => 500.0,
+            Self::Size | Self::Watched => 3_000.0,
             Self::Idle => 100.0,
             Self::Chain | Self::Get => 1_000.0,
             Self::Live | Self::Crowd | Self::Pulse => MANY as f64,
@@ -105,6 +116,9 @@ impl Workload {
             Self::Idle => ("ms (p50)", "<= 2.0", "1.4"),
             Self::Chain => ("ms/step", "<= 1.0", "0.7"),
             Self::Get => ("ms (p50)", "<= 20", "-"),
+            Self::Manual => ("ms (p50)", "<= 4.0", "-"),
+            Self::Size => ("times", "<= 1.3", "-"),
+            Self::Watched => ("% more", "<= 10", "-"),
             Self::Live => ("KB/task", "<= 10", "-"),
             Self::Crowd => ("KB/worker", "<= 2", "-"),
             Self::Pulse => ("% of a core", "<= 10", "-"),
@@ -113,7 +127,7 @@ impl Workload {
 }
 
 /// The pool of the worker in this process.
-const TIMED: &str = "timed";
+pub(super) const TIMED: &str = "timed";
 
 /// What a repetition of a workload gave.
 #[derive(Debug, Default, Clone, Copy)]
@@ -244,6 +258,9 @@ impl Load {
                     Ok(of(took * 1e3 / workload.steps()))
                 }
                 Workload::Get => self.get(1_000).await,
+                Workload::Manual => steering::manual(&self.client, 500).await,
+                Workload::Size => steering::size(&self.client, cluster).await,
+                Workload::Watched => steering::watched(&self.client, cluster).await,
                 Workload::Live => self.live(cluster).await,
                 Workload::Crowd => {
                     let before = cluster.settled_kb("scheduler").await?;
@@ -354,12 +371,12 @@ impl Load {
     }
 }
 
-fn of(value: f64) -> Measured {
+pub(super) fn of(value: f64) -> Measured {
     Measured { value, p99: None }
 }
 
 /// In milliseconds.
-fn median(mut times: Vec<Duration>) -> Measured {
+pub(super) fn median(mut times: Vec<Duration>) -> Measured {
     times.sort();
     let at = |place: usize| times[place.min(times.len() - 1)].as_secs_f64() * 1e3;
     Measured { value: at(times.len() / 2), p99: Some(at(times.len() * 99 / 100)) }

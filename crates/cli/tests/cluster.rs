@@ -146,6 +146,12 @@ fn a_task_is_watched_waited_for_and_stopped() {
     cluster.tenure(&["task", "cancel", "long", "--reason", "enough", "--wait"]).with(0);
     let watched = watching.end().with(1).lines();
     assert_eq!(watched.last().unwrap()["event"], "task.cancelled");
+    let events = cluster.tenure(&["task", "events", "last"]).with(0).lines();
+    assert_eq!(events.first().unwrap()["event"], "task.created");
+    assert_eq!(events.last().unwrap()["event"], "task.cancelled");
+    let after = events[2]["wal_seq"].to_string();
+    let rest = cluster.tenure(&["task", "events", "long", "--after", &after]).with(0).lines();
+    assert!(rest.len() < events.len() && events.ends_with(&rest), "{rest:#?}");
     let ended = cluster.tenure(&["task", "wait", "long", "-o", "json"]).with(1).json();
     assert_eq!(ended["native_status"], "cancelled");
     cluster.tenure(&["task", "cancel", "long"]).with(4).saying("task_terminal");

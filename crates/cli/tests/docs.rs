@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use tenure_core::Code;
+use tenure_core::command::Operator;
+use tenure_core::view::ViewName;
+use tenure_core::view::public::EventName;
 
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -39,6 +42,21 @@ fn errors_md_says_which_errors_are_retryable() {
         let Some(code) = Code::from_name(line.split('`').next().unwrap()) else { continue };
         assert_eq!(line.contains("Retryable."), code.is_retryable(), "{code}");
     }
+}
+
+/// What only the scheduler itself does, or is said in another way on the bus.
+const NOT_SENT: [Operator; 4] =
+    [Operator::GrantStep, Operator::ExpireLeases, Operator::Due, Operator::InspectTask];
+
+#[test]
+fn protocol_md_names_every_operation_event_and_view() {
+    let text = read("docs/protocol.md");
+    let operations = Operator::ALL.iter().filter(|op| !NOT_SENT.contains(op)).map(|op| op.as_str());
+    let events = EventName::ALL.iter().map(|name| name.as_str());
+    let views = ViewName::ALL.iter().map(|name| name.as_str());
+    let missing = |name: &&str| !text.contains(&format!("`{name}`"));
+    let missing: Vec<&str> = operations.chain(events).chain(views).filter(missing).collect();
+    assert_eq!(missing, [""; 0], "docs/protocol.md does not name them");
 }
 
 #[test]

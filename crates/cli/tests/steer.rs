@@ -80,3 +80,69 @@ fn shells_and_manuals_know_every_command() {
     let page = std::fs::read_to_string(place.path("pages/tenure-task-patch.1")).unwrap();
     assert!(page.contains("Change nothing"), "{page}");
 }
+
+#[test]
+fn answers_come_as_tables_json_lines_or_ids() {
+    let place = killed();
+    let said = |args: &[&str]| place.tenure(args).with(0).stdout;
+    assert_eq!(said(&["task", "list", "-o", "quiet"]), "long\n");
+    assert_eq!(said(&["step", "list", "long", "-o", "quiet"]), "a\nb\n");
+    let lines = said(&["step", "list", "long", "-o", "jsonl"]);
+    let steps: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((steps[0]["step_id"].as_str(), steps.len()), (Some("a"), 2));
+    let page = place.tenure(&["step", "list", "long", "--limit", "1", "-o", "quiet"]).with(0);
+    assert_eq!(page.stdout, "a\n");
+    page.saying("there are more: --offset 1");
+    assert_eq!(said(&["task", "pause", "long", "-o", "quiet"]), "long\n");
+    assert_eq!(said(&["step", "get", "long", "b", "-o", "quiet"]), "b\n");
+}
+
+#[test]
+fn tasks_and_attempts_have_short_names() {
+    let place = killed();
+    let got = |task: &str| {
+        place.tenure(&["task", "get", task, "-o", "json"]).with(0).json()["task_id"].clone()
+    };
+    assert_eq!(got("last"), "long");
+    place.tenure(&["task", "get", "lon"]).with(3).saying("did you mean `long`?");
+    let paused = place.tenure(&["task", "pause", "last", "-o", "json"]).with(0).json();
+    assert_eq!(paused["task_id"], "long");
+    place.tenure(&["task", "pause", "nothing"]).with(3);
+
+    let list = place.tenure(&["attempt", "list", "long", "-o", "quiet"]).with(0).stdout;
+    let id = list.trim();
+    for name in ["a", "a/1", id, &id[..id.len() - 2]] {
+        let shown = place.tenure(&["attempt", "get", "last", name, "-o", "json"]).with(0).json();
+        assert_eq!(shown["attempt_id"], id, "{name}");
+    }
+    let shown = place.tenure(&["attempt", "show", "last", "a"]).with(0);
+    assert!(shown.stdout.contains("host_restarted"), "{shown:#?}");
+    place.tenure(&["attempt", "get", "long", "a/2"]).with(3);
+    place.tenure(&["attempt", "get", "long", "b"]).with(3);
+}
+
+/// PROMPT-01, VIEW-01 to VIEW-06: a directory in few words, and as a whole.
+#[test]
+fn tasks_are_shown_in_few_words_and_all_at_once() {
+    let place = killed();
+    let board = place.tenure(&["task", "board", "long"]).with(0).stdout;
+    assert!(board.contains("long") && board.contains("at work: a"), "{board}");
+    let short = place.tenure(&["task", "board", "long", "--tokens", "60", "-o", "json"]).with(0);
+    assert!(short.json()["text"].as_str().unwrap().len() <= 240, "{short:#?}");
+    place.tenure(&["task", "board", "long", "--tokens", "2001"]).with(2).saying("2000");
+    let guide = place.tenure(&["task", "board", "--template"]).with(0).stdout;
+    assert!(guide.contains("agent.task_create"), "{guide}");
+
+    let all = place.tenure(&["task", "views", "-o", "json"]).with(0).json();
+    assert_eq!(
+        (&all["task_summary"]["active"], &all["tasks"][0]["task_id"]),
+        (&1.into(), &"long".into())
+    );
+    assert_eq!(all["attempts"]["active"][0]["step_id"], "a");
+    let one = place.tenure(&["task", "views", "tasks", "-o", "json"]).with(0).json();
+    assert_eq!(one.as_object().unwrap().keys().collect::<Vec<_>>(), ["tasks"]);
+    let shown = place.tenure(&["task", "views"]).with(0).stdout;
+    assert!(shown.contains("task_summary") && shown.contains("long"), "{shown}");
+    place.tenure(&["task", "views", "nonsense"]).with(2).saying("blocked_tasks");
+}

@@ -28,6 +28,7 @@ pub(crate) use self::import::Imports;
 pub(crate) use self::list::Lists;
 use crate::ClusterScheduler;
 use crate::bus::send;
+use crate::events::Followed;
 use crate::fence::Fence;
 use crate::links::Links;
 
@@ -46,6 +47,8 @@ pub(crate) struct Gate {
     pub(crate) imports: Imports,
     /// Lists that are read on.
     pub(crate) lists: Lists,
+    /// Tasks whose public events are published.
+    pub(crate) followed: Followed,
     /// What may be read at a time. Commands and reports have permits of their own.
     pub(crate) reads: Arc<Semaphore>,
     /// Heartbeats at a time: whoever reads must not cost workers their leases (mechanisms 16).

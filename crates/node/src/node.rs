@@ -21,6 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::bus::{connect, listen, say};
+use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists};
 use crate::links::Links;
@@ -128,6 +129,7 @@ impl Node {
             served: Mutex::default(),
             imports: Imports::default(),
             lists: Lists::default(),
+            followed: Followed::default(),
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),
@@ -154,7 +156,7 @@ impl Node {
             spawn(&ends, follow(Arc::clone(&gate))),
             spawn(&ends, announce(Arc::clone(&gate))),
             spawn(&ends, sweep(Arc::clone(&gate))),
-            spawn(&ends, events::publish(gate.intake.clone(), gate.scheduler.subscribe())),
+            spawn(&ends, events::publish(Arc::clone(&gate))),
         ];
         Ok(Self { gate, keeper, ends, loops: loops.into() })
     }

@@ -1,6 +1,7 @@
 //! What orchestrators and observers ask of a scheduler, in process or over a network: one API.
 
 use std::future::Future;
+use std::time::Duration;
 
 use futures::Stream;
 use smol_str::SmolStr;
@@ -12,8 +13,15 @@ use tenure_core::view::{
     BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
 };
 use tenure_core::{Command, Commit, Rejection};
+use tenure_wire::bus::event::{EventPage, Published};
 
 use crate::journal::Entry;
+
+/// How long a Task is followed after somebody has asked for its events.
+pub const FOLLOWED: Duration = Duration::from_secs(15);
+
+/// How many live Tasks may be asked for at a time, the oldest first.
+pub const OLDEST_MAX: usize = 1_000;
 
 /// What goes with a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +105,9 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
     /// Hints of changes.
     type Changes: Stream<Item = Changed> + Send + Unpin + 'static;
 
+    /// Public events as they happen.
+    type Events: Stream<Item = Published> + Send + Unpin + 'static;
+
     /// The session it acts in.
     fn session(&self) -> &SessionId;
 
@@ -146,11 +157,30 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         after: u64,
     ) -> impl Future<Output = Result<LogPage, Rejection>> + Send;
 
+    /// Public events of a Task behind event `after` of its log: some of them, from the first on. Whoever
+    /// asks follows the Task for [`FOLLOWED`].
+    fn events(
+        &self,
+        task: &TaskId,
+        after: u64,
+    ) -> impl Future<Output = Result<EventPage, Rejection>> + Send;
+
+    /// Public events of a Task that is followed, from when this has returned. Some may get lost:
+    /// whoever needs all of them reads those that are missing.
+    fn published(
+        &self,
+        task: &TaskId,
+    ) -> impl Future<Output = Result<Self::Events, Rejection>> + Send;
+
     /// Tasks of the session, live ones and, if asked for, ended ones.
     fn list(
         &self,
         include_terminal: bool,
     ) -> impl Future<Output = Result<Listing, Rejection>> + Send;
+
+    /// The oldest live Tasks of the session, in the order of lists (LIST-06), at most so many, and
+    /// at most [`OLDEST_MAX`].
+    fn oldest(&self, most: usize) -> impl Future<Output = Result<Listing, Rejection>> + Send;
 
     /// Hints of changes of one Task, or of all of the session, from when this has returned. Whoever
     /// waits for something reads once after it, and again from time to time (mechanisms 11).

@@ -21,9 +21,11 @@ use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::event::{EventPage, Published};
 use tokio::sync::mpsc;
 
 use crate::ask::Envelope;
+use crate::follow::{self, Follower};
 use crate::handle::{Scheduler, ambiguous};
 use crate::task::open::unreadable;
 
@@ -142,6 +144,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
 
 impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     type Changes = Changes;
+    type Events = Events;
 
     fn session(&self) -> &SessionId {
         &self.caller.session_id
@@ -215,6 +218,19 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Ok(LogPage { commits, more, version, status, now, leases })
     }
 
+    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
+        Ok(self.follow(task, after, true).await?.0)
+    }
+
+    async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {
+        check_tool(&self.caller, Operator::InspectTask)?;
+        let (to, published) = mpsc::channel(HINTS_MAX);
+        let commits = self.scheduler.subscribe();
+        let (journal, key) = (Arc::clone(self.scheduler.journal()), self.key(task));
+        tokio::spawn(follow::publish_to(to, journal, key, commits));
+        Ok(Events(published))
+    }
+
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.may_list()?;
         let journal = self.scheduler.journal();
@@ -235,6 +251,13 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         };
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Listing { entries, missing_partitions: Vec::new() })
+    }
+
+    async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
+        let mut listing = self.list(false).await?;
+        listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
+        listing.entries.truncate(most);
+        Ok(listing)
     }
 
     async fn changes(&self, task: Option<&TaskId>) -> Result<Changes, Rejection> {
@@ -263,6 +286,32 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
+    /// Public events of a Task behind event `after`, and the Task as it was read from its log for
+    /// them, if they are all: whoever has it can tell what comes. Its log is not read for that alone
+    /// if it `is_known` already.
+    ///
+    /// # Errors
+    /// Not for this caller, there is no such Task, or its log cannot be read.
+    pub async fn follow(
+        &self,
+        task: &TaskId,
+        after: u64,
+        is_known: bool,
+    ) -> Result<(EventPage, Option<Follower>), Rejection> {
+        check_tool(&self.caller, Operator::InspectTask)?;
+        let key = self.key(task);
+        let stands = |task: &Task| (task.durable().version(), task.durable().status());
+        let (version, status) = self.scheduler.read(&key, stands).await?;
+        if is_known && after >= version {
+            let page = EventPage { events: Vec::new(), through: after, version, status };
+            return Ok((page, None));
+        }
+        let (events, follower) = follow::read(self.scheduler.journal(), &key, after).await?;
+        let (read, version) = (follower.version(), version.max(follower.version()));
+        let page = EventPage { events, through: read.max(after), version, status };
+        Ok((page, (read >= version).then_some(follower)))
+    }
+
     async fn commits_after(&self, key: &TaskKey, after: u64) -> Result<Vec<Commit>, Rejection> {
         let read: Arc<Mutex<(Vec<Commit>, usize)>> = Arc::default();
         let into = Arc::clone(&read);
@@ -276,6 +325,18 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         journal.read(key, after, each).await.map_err(|error| unreadable(&error))?;
         let (commits, _) = std::mem::take(&mut *read.lock());
         Ok(commits)
+    }
+}
+
+/// Public events in this process.
+#[derive(Debug)]
+pub struct Events(mpsc::Receiver<Published>);
+
+impl Stream for Events {
+    type Item = Published;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Published>> {
+        self.0.poll_recv(cx)
     }
 }
 

@@ -11,9 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, RunId};
-use tenure_core::status::{Role, StepStatus};
-use tenure_core::view::{BoardInput, ClaimResult, QueryInput, RunOffer, ViewName};
+use tenure_core::status::{Role, StepStatus, TaskStatus};
+use tenure_core::view::public::EventName;
+use tenure_core::view::{BoardInput, ClaimResult, Normal, QueryInput, RunOffer, ViewName};
 use tenure_core::{Code, Rejection};
+use tenure_wire::bus::event::{EventPage, Published, ReadEvents, TaskEvent};
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
@@ -151,6 +153,49 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         golden_bytes(name, &request);
     }
     golden("committed", &Committed { v: V, version: 9, ended: None });
+    golden("events", &Answer::from(Ok(event_page())));
+    golden("published", &Published { v: V, after: 8, page: event_page() });
+}
+
+fn event_page() -> EventPage {
+    let event = TaskEvent {
+        event_id: "c.0.0".into(),
+        event: EventName::AttemptStarted,
+        native_event: "task_step_claimed".into(),
+        session_id: "s".parse().unwrap(),
+        task_id: "t".parse().unwrap(),
+        step_id: Some("a".parse().unwrap()),
+        run_id: Some(run()),
+        attempt_id: Some(attempt()),
+        wal_seq: 9,
+        status: Normal::Running,
+        native_status: TaskStatus::Running,
+        terminal: false,
+        actor: "alice".parse().unwrap(),
+        created_at: 1_700_000_000_000,
+        data: serde_json::json!({"ordinal": 1, "worker_pool_id": "default"}),
+    };
+    EventPage { events: vec![event], through: 9, version: 9, status: TaskStatus::Running }
+}
+
+/// A page leaves its last events out until it fits, and never parts those of one place.
+#[test]
+fn a_page_of_events_is_cut_between_places_in_the_log() {
+    let mut page = event_page();
+    let one = page.events[0].clone();
+    let at = |wal_seq| TaskEvent { wal_seq, ..one.clone() };
+    page.events = [1, 2, 2, 3, 3, 3, 4].map(at).to_vec();
+    (page.through, page.version) = (4, 4);
+    let whole = encode(&page).unwrap().len();
+    assert_eq!(page.clone().within(whole).unwrap(), page);
+    for most in (encode(&event_page()).unwrap().len()..whole).rev() {
+        let cut = page.clone().within(most).unwrap();
+        assert!(encode(&cut).unwrap().len() <= most);
+        assert!(cut.through < 4 && cut.through == cut.events.last().unwrap().wal_seq);
+        let kept = page.events.iter().filter(|event| event.wal_seq <= cut.through).count();
+        assert_eq!(cut.events[..], page.events[..kept], "{most}");
+    }
+    assert!(page.within(10).is_err());
 }
 
 /// What operators ask, and what they are answered, as bytes.
@@ -234,8 +279,9 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-template", on(Ask::Template)),
         ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
+        ("request-read-events", on(Ask::ReadEvents(ReadEvents { after: 7 }))),
         ("request-list-leases", on(Ask::Leases(ListLeases { after: Some(attempt()) }))),
-        ("request-list", on(Ask::List(List { after: None, include_terminal: true }))),
+        ("request-list", on(Ask::List(List { include_terminal: true, ..List::default() }))),
     ]
 }
 

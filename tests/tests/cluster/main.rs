@@ -5,9 +5,11 @@
 
 #![allow(clippy::print_stdout)]
 
+mod alike;
 mod common;
 mod disk;
 mod network;
+mod programs;
 mod python;
 mod redis;
 mod replicas;

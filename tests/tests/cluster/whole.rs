@@ -9,12 +9,12 @@ use tenure_tests::dag::{Mix, draw};
 use tenure_tests::random::Random;
 
 /// The task files that users see first.
-fn examples() -> Result<Vec<PathBuf>> {
+pub(crate) fn examples() -> Result<Vec<PathBuf>> {
     files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples"))
 }
 
 /// Recorded workflows in the folder that `TENURE_WORKFLOWS` names, if it names one.
-fn workflows() -> Result<Vec<PathBuf>> {
+pub(crate) fn workflows() -> Result<Vec<PathBuf>> {
     std::env::var_os("TENURE_WORKFLOWS").map_or(Ok(Vec::new()), |folder| files_of(folder.as_ref()))
 }
 

@@ -8,7 +8,7 @@ use super::{assert_none, metadata, text};
 const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-core", &[]),
     ("tenure-wire", &["tenure-core"]),
-    ("tenure-ports", &["tenure-core"]),
+    ("tenure-ports", &["tenure-core", "tenure-wire"]),
     ("tenure-local", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-cluster", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-scheduler", &["tenure-core", "tenure-wire", "tenure-ports"]),

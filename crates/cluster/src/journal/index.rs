@@ -223,6 +223,24 @@ impl Index {
         of_session.map(|(key, row)| row.entry(key)).collect()
     }
 
+    /// The oldest Tasks of a session that have not ended, in the order of lists (LIST-06), and whether
+    /// there are more.
+    pub(super) fn oldest(&self, session: &SessionId, most: usize) -> (Vec<Entry>, bool) {
+        let is_live =
+            |(key, row): &(&TaskKey, &Row)| row.ended.is_none() && key.session_id == *session;
+        let mut live: Vec<(&TaskKey, &Row)> = self.rows.iter().filter(is_live).collect();
+        let age = |(key, row): &(&TaskKey, &Row)| (row.created_at, (*key).clone());
+        let has_more = live.len() > most;
+        if has_more {
+            live.select_nth_unstable_by(most, |a, b| {
+                (a.1.created_at, a.0).cmp(&(b.1.created_at, b.0))
+            });
+            live.truncate(most);
+        }
+        live.sort_by_cached_key(age);
+        (live.into_iter().map(|(key, row)| row.entry(key)).collect(), has_more)
+    }
+
     /// The Tasks that have not ended.
     pub(super) fn live(&self) -> Vec<TaskKey> {
         let live = self.rows.iter().filter(|(_, row)| row.ended.is_none());

@@ -227,6 +227,21 @@ impl JetStreamJournal {
         self.entries_of(at, &found, Some(session)).await
     }
 
+    /// The oldest live Tasks of a session in one partition, and whether there are more.
+    ///
+    /// # Errors
+    /// This node does not own the partition.
+    pub fn oldest_in(
+        &self,
+        partition: u32,
+        session: &SessionId,
+        most: usize,
+    ) -> Result<(Vec<Entry>, bool), ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (_, found) = found.ok_or(ReadError::NotOwner)?;
+        Ok(found.index.read().oldest(session, most))
+    }
+
     /// The Tasks of a partition. Where some ended Tasks are known by their places alone, its stream is
     /// read once: that is slow, and faster than to read them one by one.
     async fn entries_of(

@@ -10,6 +10,7 @@ use tenure_core::status::Role;
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::ClientLink;
+use tenure_wire::bus::event::EventPage;
 use tenure_wire::bus::request::{
     Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, ViewPage, Views, Welcome,
 };
@@ -19,6 +20,7 @@ use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
 use super::{Gate, say_answer};
+use crate::events;
 
 /// Bytes of commits, or of views, in an answer.
 const LOG_BYTES: usize = 512 << 10;
@@ -146,6 +148,13 @@ impl Call<'_> {
                 };
                 self.answer(false, page).await;
             }
+            Ask::ReadEvents(which) => {
+                let page = match self.task(&head) {
+                    Ok(task) => Box::pin(self.events(&task, which.after)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, page).await;
+            }
             Ask::Leases(which) => {
                 let session = self.link.session().clone();
                 let leases = Box::pin(self.gate.leases(&session, self.partition, which)).await;
@@ -190,6 +199,20 @@ impl Call<'_> {
             }
             most /= 2;
         }
+    }
+
+    /// As many public events as an answer holds. Those to come are published for a while.
+    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
+        let session_id = self.link.session().clone();
+        let key = TaskKey { session_id, task_id: task.clone() };
+        let is_known = self.gate.followed.ask(&key);
+        let (page, follower) = self.link.follow(task, after, is_known).await?;
+        if let Some(follower) = follower {
+            for published in self.gate.followed.know(&key, follower) {
+                events::tell(&self.gate.intake, &key, published).await;
+            }
+        }
+        page.within(LOG_BYTES)
     }
 
     /// As much of a log as an answer holds.

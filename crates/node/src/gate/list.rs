@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tenure_core::Rejection;
 use tenure_core::id::{SessionId, TaskId};
-use tenure_ports::client::ClientPort as _;
+use tenure_ports::client::{ClientPort as _, OLDEST_MAX};
 use tenure_ports::journal::{Entry as Found, TaskKey};
 use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
@@ -86,6 +86,12 @@ impl Gate {
         which: List,
     ) -> Result<Entries, Rejection> {
         link.may_list()?;
+        if let Some(most) = which.oldest {
+            let most = most.min(OLDEST_MAX);
+            let found = self.fence.journal.oldest_in(partition, link.session(), most);
+            let (found, more) = found.map_err(|error| tenure_scheduler::unreadable(&error))?;
+            return Ok(Entries { entries: found.into_iter().map(entry).collect(), more });
+        }
         let found = match which.include_terminal {
             true => self.with_ended(link.session(), partition, which.after.as_ref()).await?,
             false => {

@@ -51,7 +51,7 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
         .await
         .unwrap();
     assert_eq!((page.steps.len(), page.next_offset), (1, Some(1)));
-    let list = Ask::List(List { after: None, include_terminal: false });
+    let list = Ask::List(List::default());
     let entries: Entries = bob.ask("t1", "x", list.clone()).await.unwrap();
     assert_eq!(entries.entries.len(), 1);
 

@@ -67,12 +67,22 @@ async fn a_list_of_many_comes_in_pages() {
     for some in ids.chunks(100) {
         futures::future::join_all(some.iter().map(|id| bob.create(id, &["a"]))).await;
     }
+    let oldest = async |most: usize| -> Entries {
+        let list = Ask::List(List { oldest: Some(most), ..List::default() });
+        bob.raw(0, Request::new(None, None, list).write().unwrap()).await.unwrap()
+    };
+    for (most, count) in [(1, 1), (3, 3), (1_000, 1_000), (5_000, 1_000)] {
+        let Entries { entries, more } = oldest(most).await;
+        assert_eq!((entries.len(), more), (count, true), "{most}");
+        assert!(entries.is_sorted_by_key(|entry| (entry.created_at, entry.task_id.clone())));
+        assert!(ids[..100].contains(&entries[0].task_id.to_string()), "of those made first");
+    }
     ids.sort();
     for include_terminal in [false, true] {
         let (mut found, mut pages) = (Vec::new(), 0);
         loop {
             let after = found.last().map(|id: &String| id.parse().unwrap());
-            let list = Ask::List(List { after, include_terminal });
+            let list = Ask::List(List { after, include_terminal, oldest: None });
             let request = Request::new(None, None, list).write().unwrap();
             let page: Entries = bob.raw(0, request).await.unwrap();
             found.extend(page.entries.into_iter().map(|entry| entry.task_id.to_string()));

@@ -1,9 +1,11 @@
 //! What handlers may say, and what an orchestrator may do: one suite, in one process and in a cluster.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
 use tenure_core::command::{Complete, Dispatch};
@@ -17,6 +19,7 @@ use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
+use tenure_wire::bus::event::TaskEvent;
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Notify;
 
@@ -254,6 +257,39 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
     assert_eq!(late.code, Code::TaskTerminal);
 }
 
+/// Public events: those that were read at once, those that came while somebody looked on, and those
+/// behind an event are the same.
+async fn follows<P: ClientPort>(client: &Client<P>) {
+    let steps = ["a", "b"].map(|name| Step::new(name).handler("complete"));
+    let task = Task::new("follows").id("follows").with(|input| input.draft = Some(true));
+    let task = client.create(task.steps(steps)).await.unwrap();
+    let mut live = client.port().published(&task).await.unwrap();
+    let known = client.port().events(&task, 0).await.unwrap();
+    let following = client.events(&task, 0).map(Result::unwrap).collect::<Vec<_>>();
+    let following = tokio::spawn(following);
+    client.submit(&task).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(4), live.next()).await;
+    assert_eq!(told.expect("as it happens").unwrap().after, known.through);
+    client.wait_for_end(&task).await.unwrap();
+    let all = following.await.unwrap();
+
+    let read: Vec<TaskEvent> = client.events(&task, 0).map(Result::unwrap).collect().await;
+    assert_eq!(all, read);
+    let behind: Vec<TaskEvent> = client.events(&task, 3).map(Result::unwrap).collect().await;
+    assert_eq!(behind[..], read[read.iter().position(|it| it.wal_seq > 3).unwrap()..]);
+    assert!(read.is_sorted_by_key(|event| event.wal_seq));
+    let ids: BTreeSet<_> = read.iter().map(|event| &event.event_id).collect();
+    assert_eq!(ids.len(), read.len());
+    let count = |name: &str| read.iter().filter(|event| event.event.as_str() == name).count();
+    assert_eq!((count("task.created"), count("task.started")), (1, 1));
+    assert_eq!((count("task.attempt.started"), count("task.attempt.completed")), (2, 2));
+    assert_eq!(read.iter().filter(|event| event.terminal).count(), 1);
+    let last = read.last().unwrap();
+    assert_eq!((last.event.as_str(), last.native_status.as_str()), ("task.completed", "completed"));
+    let behind_all = client.port().events(&task, last.wal_seq).await.unwrap();
+    assert_eq!((behind_all.events, behind_all.through), (vec![], last.wal_seq));
+}
+
 /// Room for all, and little patience with handlers that do not stop.
 fn options() -> Options {
     let mut options = Options::new(NonZeroUsize::new(16).unwrap());
@@ -266,12 +302,13 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
         words(&client, &go).await;
         stops(&client).await;
         steers(&client).await;
+        follows(&client).await;
     })
     .await
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08: in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06: in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -287,7 +324,7 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     suite(Client::new(port), go).await;
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08: over NATS, with the same answers.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06: over NATS, with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();

@@ -14,6 +14,9 @@
 //! # }
 //! ```
 
+mod events;
+#[cfg(test)]
+mod fake;
 mod steer;
 mod task;
 mod watch;
@@ -95,6 +98,15 @@ impl<P: ClientPort> Client<P> {
     /// The caller may not list. Partitions that do not answer are named in the listing.
     pub async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.port.list(include_terminal).await
+    }
+
+    /// The oldest live Tasks of the session, at most so many: a page costs little however many Tasks
+    /// there are.
+    ///
+    /// # Errors
+    /// The caller may not list. Partitions that do not answer are named in the listing.
+    pub async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
+        self.port.oldest(most).await
     }
 
     /// Changes a Task, all operations or none.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::Client;
 
 /// A hint may get lost: without one the log is looked at so often (mechanisms 11).
-const LOOK: Duration = Duration::from_secs(5);
+pub(super) const LOOK: Duration = Duration::from_secs(5);
 
 /// Asks for no commits: only how the Task stands.
 const NO_COMMITS: u64 = u64::MAX;

@@ -9,6 +9,7 @@ use tenure_core::status::TaskStatus;
 use tenure_core::view::{BoardInput, QueryInput, Snapshot, ViewName};
 use tenure_core::{Command, Rejection};
 
+use super::event::ReadEvents;
 use super::operate::ListLeases;
 use super::{BadMessage, V, decode};
 
@@ -77,6 +78,8 @@ pub enum Ask {
     Views(Views),
     /// `read_log`. Asks for a [`LogPage`].
     ReadLog(ReadLog),
+    /// `read_events`. Asks for an [`EventPage`](super::event::EventPage), and has the Task followed.
+    ReadEvents(ReadEvents),
     /// `list_index`. Asks for [`Entries`] of one partition.
     List(List),
     /// `list_leases`. Asks for a [`LeasePage`](super::operate::LeasePage) of one partition.
@@ -161,6 +164,9 @@ pub struct List {
     pub after: Option<TaskId>,
     /// Ended Tasks too.
     pub include_terminal: bool,
+    /// Instead of that, so many of the live ones, the oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<usize>,
 }
 
 /// Which views of the live Tasks of a partition.
@@ -235,6 +241,7 @@ pub struct Committed {
 
 /// Names of what is asked beside the commands.
 const READ_LOG: &str = "read_log";
+const READ_EVENTS: &str = "read_events";
 const LIST_INDEX: &str = "list_index";
 const LIST_LEASES: &str = "list_leases";
 
@@ -267,6 +274,7 @@ impl Request {
         let head: Head = decode(bytes)?;
         let ask = match head.operation.as_str() {
             READ_LOG => Ask::ReadLog(decode::<MaybeInput<ReadLog>>(bytes)?.input),
+            READ_EVENTS => Ask::ReadEvents(decode::<MaybeInput<ReadEvents>>(bytes)?.input),
             LIST_INDEX => Ask::List(decode::<MaybeInput<List>>(bytes)?.input),
             LIST_LEASES => Ask::Leases(decode::<MaybeInput<ListLeases>>(bytes)?.input),
             other => match Operator::from_name(other) {
@@ -330,6 +338,7 @@ impl Request {
             Ask::Board(input) => super::encode(&With { head, input }),
             Ask::Views(input) => super::encode(&With { head, input }),
             Ask::ReadLog(input) => super::encode(&With { head, input }),
+            Ask::ReadEvents(input) => super::encode(&With { head, input }),
             Ask::List(input) => super::encode(&With { head, input }),
             Ask::Leases(input) => super::encode(&With { head, input }),
         }
@@ -348,6 +357,7 @@ impl Ask {
             Self::Views(_) => Operator::TaskViews.as_str(),
             Self::Query(_) => Operator::TaskQuerySteps.as_str(),
             Self::ReadLog(_) => READ_LOG,
+            Self::ReadEvents(_) => READ_EVENTS,
             Self::List(_) => LIST_INDEX,
             Self::Leases(_) => LIST_LEASES,
         }

@@ -140,9 +140,14 @@ impl ClientName {
     }
 }
 
-/// Where the public events of a Task go.
+/// Where it is said that a Task has changed.
 pub fn event(session: &SessionId, task: &TaskId) -> String {
     format!("{ROOT}.event.{session}.{task}")
+}
+
+/// Where the public events of a Task go that is followed.
+pub fn public(session: &SessionId, task: &TaskId) -> String {
+    format!("{ROOT}.event.{session}.{task}.public")
 }
 
 /// What a subject says, read by a node.

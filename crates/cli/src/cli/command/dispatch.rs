@@ -5,6 +5,7 @@ use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{PoolId, RunId, StepId};
 
+use super::super::inspect::args::Shape;
 use super::{Done, Key, OnTask, Reason, Told, Until};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -60,14 +61,13 @@ pub(crate) fn dispatch(args: &DispatchArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, message));
     }
     let until = if args.wait { Until::Answered } else { Until::Done };
-    let summary = args.on.send(Command::DispatchWorker(dispatch), until)?;
-    let (key, done) = (args.on.key()?, Done::of(&summary, false));
-    if args.on.of.place.is_json() {
-        output::print_json(&Told { key: Key::of(&key), done })?;
-        return Ok(Exit::Ok);
-    }
+    let (key, summary) = args.on.send(Command::DispatchWorker(dispatch), until)?;
+    let done = Done::of(&summary, false);
     let run = done.run_id.map_or_else(String::new, |run| run.to_string());
-    output::print(format_args!("{key}  run {run}\n"))?;
+    let told = Told { key: Key::of(&key), done };
+    args.on.of.place.output.answer(&told, Shape::one("run_id"), || {
+        output::print(format_args!("{key}  run {run}\n"))
+    })?;
     Ok(Exit::Ok)
 }
 

@@ -33,7 +33,8 @@ use tenure_sdk::nats::NatsClient;
 use uuid::Uuid;
 
 use super::exit::{Exit, Failure};
-use super::inspect::args::{OfTask, Place};
+use super::inspect::args::{OfTask, Place, Shape};
+use super::inspect::select::{self, is_unknown};
 use super::output;
 
 /// A Task, and how to command it.
@@ -114,6 +115,13 @@ impl Desk {
         })
     }
 
+    async fn look_up(&self, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
+        match self {
+            Self::Far(client) => select::look_up(client, name).await,
+            Self::Here { client, .. } => select::look_up(client, name).await,
+        }
+    }
+
     async fn wait_for_end(&self, task: &TaskId) -> Result<(), Failure> {
         match self {
             Self::Far(client) => client.wait_for_end(task).await?,
@@ -124,10 +132,6 @@ impl Desk {
 }
 
 impl OnTask {
-    fn key(&self) -> Result<TaskKey, Failure> {
-        self.of.key()
-    }
-
     fn around(&self) -> Result<Around, Failure> {
         let fresh = || CommandId::new(Uuid::now_v7().to_string());
         let command_id = self.command_id.clone().map_or_else(fresh, Ok);
@@ -135,9 +139,9 @@ impl OnTask {
         Ok(Around { expected_version: self.expected_version, ..Around::new(command_id) })
     }
 
-    /// Sends a command, and waits for what it leads to if asked to.
-    fn send(&self, command: Command, until: Until) -> Result<WriteSummary, Failure> {
-        let (key, around) = (self.key()?, self.around()?);
+    /// Sends a command, and waits for what it leads to if asked to. Answers which Task it was.
+    fn send(&self, command: Command, until: Until) -> Result<(TaskKey, WriteSummary), Failure> {
+        let (mut key, around) = (self.of.key()?, self.around()?);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
@@ -151,27 +155,31 @@ impl OnTask {
                         output::say("no answer yet; it is waited for");
                         tokio::time::sleep(PAUSE).await;
                     }
+                    Err(failure) if is_unknown(&failure) => match desk.look_up(&key).await? {
+                        Some(meant) => key = meant,
+                        None => return Err(failure),
+                    },
                     answer => break answer?,
                 }
             };
             if until == Until::Ended {
                 desk.wait_for_end(&key.task_id).await?;
             }
-            Ok(summary)
+            Ok((key, summary))
         })
     }
 
     /// Sends a command and says what became of the Task.
     fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
         let until = if wait { Until::Ended } else { Until::Done };
-        let summary = self.send(command, until)?;
-        let (key, done) = (self.key()?, Done::of(&summary, wait));
-        if self.of.place.is_json() {
-            output::print_json(&Told { key: Key::of(&key), done })?;
-            return Ok(Exit::Ok);
-        }
+        let (key, summary) = self.send(command, until)?;
+        let done = Done::of(&summary, wait);
         let status = done.status.map_or_else(|| "has ended".into(), |status| status.to_string());
-        output::print(format_args!("{key}  {status}  version {}\n", done.version))?;
+        let version = done.version;
+        let told = Told { key: Key::of(&key), done };
+        self.of.place.output.answer(&told, Shape::one("task_id"), || {
+            output::print(format_args!("{key}  {status}  version {version}\n"))
+        })?;
         Ok(Exit::Ok)
     }
 }

@@ -16,6 +16,7 @@ use tenure_core::view::{Graph, Known, View, graph};
 use tenure_core::{Command, Cx, Limits, Stamp};
 use uuid::Uuid;
 
+use super::super::inspect::args::Shape;
 use super::OnTask;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::inspect::data::Data;
@@ -98,11 +99,11 @@ fn read(file: &Path) -> Result<Vec<Operation>, Failure> {
 }
 
 fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failure> {
-    let (place, key) = (&args.on.of.place, args.on.key()?);
+    let place = &args.on.of.place;
     let data = Data::open(place)?;
-    let mut loaded = data.load(&key)?;
+    let mut loaded = data.load(&args.on.of.key()?)?;
     let before = loaded.task.clone();
-    let caller = tenure::embedded::orchestrator(key.session_id.clone());
+    let caller = tenure::embedded::orchestrator(loaded.key.session_id.clone());
     let caller = caller.map_err(|error| Failure::caused(Exit::Usage, &error))?;
     let nobody = Uuid::nil();
     let cx = Cx {
@@ -124,10 +125,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
     loaded.task.decide(&cx, &Command::TaskUpdate { operations })?;
     let plan =
         data.look(&loaded, |_, known| Plan::of(&before.durable(), &loaded.task.live(), known));
-    match place.is_json() {
-        true => output::print_json(&plan)?,
-        false => plan.print()?,
-    }
+    place.output.answer(&plan, Shape::nameless(), || plan.print())?;
     Ok(Exit::Ok)
 }
 

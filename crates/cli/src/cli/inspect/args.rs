@@ -2,24 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 
+pub(crate) use super::answer::{Format, Shape};
+use super::select;
 use crate::cli::cluster::{ClusterArgs, LookArgs};
 use crate::cli::exit::{Exit, Failure};
-
-/// How an answer is written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people
-    #[default]
-    Table,
-    /// For programs: the field names of the API, times in epoch milliseconds
-    Json,
-}
 
 /// Where to look, and how to answer.
 #[derive(Debug, Clone, Args)]
@@ -37,13 +29,13 @@ pub(crate) struct Place {
 
     /// How to write the answer
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
-    pub(super) output: Format,
+    pub(crate) output: Format,
 }
 
 /// One Task.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfTask {
-    /// Id of the task, or SESSION/ID
+    /// Id of the task or how only it begins, or SESSION/ID, or `last` for the newest
     #[arg(value_name = "TASK_ID")]
     pub(crate) task: String,
 
@@ -63,14 +55,12 @@ pub(crate) struct FarTask {
 }
 
 impl FarTask {
-    pub(super) fn key(&self) -> Result<TaskKey, Failure> {
-        key_in(&self.cluster.session, &self.task)
-    }
-
-    /// Connects to the session of the Task.
-    pub(super) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
-        let session = self.key()?.session_id;
-        self.cluster.caller().await?.client(&session).await
+    /// Connects to the session of the Task, and finds it.
+    pub(super) async fn find(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+        let key = key_in(&self.cluster.session, &self.task)?;
+        let client = self.cluster.caller().await?.client(&key.session_id).await?;
+        let key = select::find(&client, key).await?;
+        Ok((client, key))
     }
 }
 
@@ -86,14 +76,10 @@ pub(crate) struct FleetArgs {
 
     /// How to write the answer
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
-    output: Format,
+    pub(super) output: Format,
 }
 
 impl FleetArgs {
-    pub(super) fn is_json(&self) -> bool {
-        self.output == Format::Json
-    }
-
     /// Connects and asks: the cluster that is named, or that of this machine.
     pub(super) fn ask<T>(
         &self,
@@ -129,10 +115,6 @@ impl Place {
     pub(crate) const fn is_cluster(&self) -> bool {
         self.data.is_none() && self.cluster.is_given()
     }
-
-    pub(crate) fn is_json(&self) -> bool {
-        self.output == Format::Json
-    }
 }
 
 impl OfTask {
@@ -163,6 +145,6 @@ pub(super) fn step_status(text: &str) -> Result<tenure_core::status::StepStatus,
     StepStatus::from_name(text).ok_or_else(|| one_of(StepStatus::ALL.iter().map(|s| s.as_str())))
 }
 
-fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("one of: {}", names.collect::<Vec<_>>().join(", "))
 }

@@ -3,11 +3,12 @@
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tenure_core::Limits;
-use tenure_core::id::{Millis, StepId};
-use tenure_core::view::AttemptView;
-use tenure_core::view::query::PAGE_DEFAULT;
+use tenure_core::id::{Millis, Ref, StepId};
 
-use super::args::{Cut, OfTask};
+use tenure_core::view::query::PAGE_DEFAULT;
+use tenure_core::view::{AttemptView, View};
+
+use super::args::{Cut, OfTask, Shape};
 use super::data::Data;
 use super::human;
 use super::sheet::{Sheet, number, text, toned};
@@ -20,6 +21,20 @@ use crate::cli::output::{self, Tone};
 pub(crate) enum AttemptCommand {
     /// List the attempts of a task, oldest first
     List(ListArgs),
+    /// Show an attempt: what it was given, what came of it
+    #[command(visible_alias = "show")]
+    Get(GetArgs),
+}
+
+/// Show an attempt.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// Id of the attempt or how only it begins, or STEP_ID for its newest, or STEP_ID/N for the Nth
+    #[arg(value_name = "ATTEMPT")]
+    attempt: String,
 }
 
 /// List the attempts of a task.
@@ -47,7 +62,13 @@ struct Page {
 }
 
 pub(super) fn run(command: AttemptCommand) -> Result<Exit, Failure> {
-    let AttemptCommand::List(args) = command;
+    match command {
+        AttemptCommand::List(args) => list(&args),
+        AttemptCommand::Get(args) => get(&args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let max = Limits::default().page_max;
     let limit = args.cut.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=max).contains(&limit) {
@@ -70,15 +91,69 @@ pub(super) fn run(command: AttemptCommand) -> Result<Exit, Failure> {
         let truncated = rest.next().is_some();
         let next_offset = truncated.then_some(args.cut.offset + limit);
         let page = Page { attempts: shown, next_offset, truncated, version: view.version() };
-        print(&page, args.of.place.is_json(), known.now)
+        let shape = Shape::many("attempts", "attempt_id");
+        args.of.place.output.answer(&page, shape, || print(&page, known.now))
     })?;
     Ok(Exit::Ok)
 }
 
-fn print(page: &Page, is_json: bool, now: Millis) -> Result<(), Failure> {
-    if is_json {
-        return Ok(output::print_json(page)?);
+fn get(args: &GetArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.of.place)?;
+    let loaded = data.load(&args.of.key()?)?;
+    data.look(&loaded, |view, known| {
+        let attempt = find(view, &args.attempt).ok_or_else(|| {
+            let message = format!("no attempt `{}` in task {}", args.attempt, loaded.key);
+            let help = format!("`tenure attempt list {}` shows them", loaded.key);
+            Failure::new(Exit::NotFound, message).help(help)
+        })?;
+        let attempt = AttemptView::of(view, attempt, known);
+        let shape = Shape::one("attempt_id");
+        args.of.place.output.answer(&attempt, shape, || fields(&attempt, known.now).print())?;
+        Ok(Exit::Ok)
+    })
+}
+
+/// The Attempt that `name` means: by its id, or by its Step and number.
+fn find<'a>(view: &View<'a>, name: &str) -> Option<&'a tenure_core::task::Attempt> {
+    let (step, ordinal) = match name.rsplit_once('/') {
+        Some((step, ordinal)) => (step, Some(ordinal.parse::<u32>().ok()?)),
+        None => (name, None),
+    };
+    let of_step = view.attempts().filter(|a| a.step_id.as_str() == step);
+    let of_step = of_step.filter(|a| ordinal.is_none_or(|n| n == a.ordinal));
+    if let Some(newest) = of_step.max_by_key(|a| a.ordinal) {
+        return Some(newest);
     }
+    let mut begins = view.attempts().filter(|a| a.attempt_id.to_string().starts_with(name));
+    begins.next().filter(|_| begins.next().is_none())
+}
+
+/// An Attempt in full.
+fn fields(attempt: &AttemptView, now: Millis) -> Sheet {
+    let refs = |refs: &[Ref]| {
+        let names: Vec<String> = refs.iter().map(|one| human::cut(one.as_str(), 200)).collect();
+        names.join("\n")
+    };
+    let why = attempt.error.as_ref().map(|why| format!("{}: {}", why.code, why.message));
+    let mut sheet = Sheet::bare();
+    sheet.field("attempt", attempt.attempt_id);
+    sheet.field("step", format_args!("{}, attempt {}", attempt.step_id, attempt.ordinal));
+    sheet.row([toned("status", Tone::Faint), status::cell(attempt.normalized_status)]);
+    sheet.field("outcome", attempt.outcome.map(|outcome| outcome.to_string()).unwrap_or_default());
+    sheet.field("why", why.unwrap_or_default());
+    sheet.field("worker", &attempt.worker_id);
+    sheet.field("run", attempt.run_id);
+    sheet.field("fencing token", attempt.fencing_token);
+    sheet.field("started", human::local_and_ago(attempt.started_at, now));
+    sheet.field("took", human::between(attempt.started_at, attempt.ended_at.unwrap_or(now)));
+    sheet.field("said", attempt.completion_summary.as_deref().unwrap_or_default());
+    sheet.field("given", refs(&attempt.input_refs));
+    sheet.field("made", refs(&attempt.output_refs));
+    sheet.field("checkpoints", refs(&attempt.checkpoint_refs));
+    sheet
+}
+
+fn print(page: &Page, now: Millis) -> Result<(), Failure> {
     if page.attempts.is_empty() {
         output::say("no attempt was made");
         return Ok(());

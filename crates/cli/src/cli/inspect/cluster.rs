@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
+use futures::{StreamExt as _, stream};
 use tempfile::{NamedTempFile, TempDir};
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
@@ -24,6 +25,9 @@ use super::wal::scan::{Log, SUFFIX};
 use crate::cli::cluster::Caller;
 use crate::cli::exit::{Exit, Failure};
 
+/// Logs that are fetched at a time.
+const FETCHED_AT_ONCE: usize = 16;
+
 /// A cluster as somebody sees it who only looks.
 pub(super) struct Cluster {
     caller: Caller,
@@ -31,6 +35,7 @@ pub(super) struct Cluster {
     dir: TempDir,
     clients: RefCell<HashMap<SessionId, Client<NatsClient>>>,
     stands: RefCell<HashMap<TaskKey, Stand>>,
+    logs: RefCell<HashMap<TaskKey, Log>>,
 }
 
 /// How a Task stood when its log was read.
@@ -63,8 +68,8 @@ impl Cluster {
     /// Of a session, unless another is named with a Task.
     pub(super) fn new(caller: Caller, session: SessionId) -> std::io::Result<Self> {
         let dir = TempDir::with_prefix("tenure-")?;
-        let (clients, stands) = Default::default();
-        Ok(Self { caller, session, dir, clients, stands })
+        let (clients, stands, logs) = Default::default();
+        Ok(Self { caller, session, dir, clients, stands, logs })
     }
 
     /// Where it is, without secrets.
@@ -100,6 +105,29 @@ impl Cluster {
     ) -> Result<Listing, Failure> {
         let client = self.client(session.unwrap_or(&self.session)).await?;
         Ok(client.list(include_terminal).await?)
+    }
+
+    /// The oldest live Tasks of a session, at most so many, with their logs fetched at once.
+    pub(super) async fn oldest(
+        &self,
+        session: &SessionId,
+        most: usize,
+    ) -> Result<Listing, Failure> {
+        let listing = self.client(session).await?.oldest(most).await?;
+        let keys: Vec<TaskKey> = listing.entries.iter().map(|entry| entry.key.clone()).collect();
+        let fetched = stream::iter(keys).map(async |key| self.log(&key).await);
+        let mut fetched = std::pin::pin!(fetched.buffer_unordered(FETCHED_AT_ONCE));
+        while let Some(log) = fetched.next().await {
+            if let Some(log) = log? {
+                self.logs.borrow_mut().insert(log.key.clone(), log);
+            }
+        }
+        Ok(listing)
+    }
+
+    /// A log that was fetched before it was asked for.
+    pub(super) fn take(&self, key: &TaskKey) -> Option<Log> {
+        self.logs.borrow_mut().remove(key)
     }
 
     /// Fetches the log of a Task; none if there is no such Task.

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use tenure_core::Task;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
-use tenure_core::view::{Known, LeaseFact, View};
+use tenure_core::view::{Known, LeaseFact, Snapshot, View, ViewName};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, TaskKey};
@@ -20,8 +20,10 @@ use super::args::Place;
 use super::cluster::{Cluster, Stand};
 use super::host::Host;
 use super::nearest::did_you_mean;
+use super::select;
 use super::wal::scan::{self, Broken, Log};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
 
 /// Tasks as somebody sees them who only looks.
 pub(crate) struct Data {
@@ -38,7 +40,7 @@ pub(crate) struct Data {
 
 /// A Task that was folded from its log.
 pub(crate) struct Loaded {
-    pub(super) key: TaskKey,
+    pub(crate) key: TaskKey,
     pub(crate) task: Task,
     /// Its file; none of a log that was fetched.
     pub(super) wal: Option<PathBuf>,
@@ -136,19 +138,58 @@ impl Data {
         }
     }
 
+    /// The oldest live Tasks of a session, as many as a page needs: of a directory all of them.
+    pub(super) fn oldest(&self, session: &SessionId, most: usize) -> Result<Listing, Failure> {
+        match &self.cluster {
+            Some(cluster) => self.runtime.block_on(cluster.oldest(session, most)),
+            None => self.listing(Some(session), false),
+        }
+    }
+
     /// The log of a Task.
     ///
     /// An unknown Task is answered with the nearest names; one whose log was taken away, with the
     /// file that is missing.
     pub(super) fn find(&self, key: &TaskKey) -> Result<Log, Failure> {
+        if let Some(log) = self.find_exactly(key)? {
+            return Ok(log);
+        }
+        let session = Some(&key.session_id);
+        let meant = select::meant(key, &self.entries(session).unwrap_or_default());
+        let log = meant.map(|key| self.find_exactly(&key)).transpose()?.flatten();
+        log.ok_or_else(|| self.unknown(key))
+    }
+
+    fn find_exactly(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
         if let Some(cluster) = &self.cluster {
-            let log = self.runtime.block_on(cluster.log(key))?;
-            return log.ok_or_else(|| self.unknown(key));
+            let fetched = cluster.take(key);
+            return fetched
+                .map_or_else(|| self.runtime.block_on(cluster.log(key)), |l| Ok(Some(l)));
         }
-        match self.runtime.block_on(self.reader.entry(key))? {
-            Some(entry) => Ok(self.log(&entry)),
-            None => Err(self.unknown(key)),
+        let entry = self.runtime.block_on(self.reader.entry(key))?;
+        Ok(entry.map(|entry| self.log(&entry)))
+    }
+
+    /// These views of the live Tasks of a session, and the partitions that did not answer.
+    pub(super) fn snapshot(
+        &self,
+        session: &SessionId,
+        views: &[ViewName],
+    ) -> Result<(Snapshot, Vec<u32>), Failure> {
+        if let Some(cluster) = &self.cluster {
+            return self
+                .runtime
+                .block_on(async { Ok(cluster.client(session).await?.views(views).await?) });
         }
+        let mut all = Snapshot::asking(views);
+        let live = self.entries(Some(session))?.into_iter().filter(|entry| entry.ended.is_none());
+        for entry in live {
+            match self.fold(self.log(&entry)) {
+                Ok(loaded) => self.look(&loaded, |view, known| all.add(view, known)),
+                Err(broken) => output::warn(Failure::from(broken).message),
+            }
+        }
+        Ok((all.finish(), Vec::new()))
     }
 
     /// The log of an entry: of a cluster, as it was or will be fetched.

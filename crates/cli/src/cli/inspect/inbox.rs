@@ -5,10 +5,10 @@ use serde::Serialize;
 use tenure_core::id::{SessionId, StepId, TaskId};
 use tenure_core::record::Reason;
 use tenure_core::status::WaitKind;
+use tenure_core::view::ViewName;
 use tenure_core::view::snapshot::BlockedTask;
-use tenure_core::view::{Snapshot, ViewName};
 
-use super::args::Place;
+use super::args::{Format, Place, Shape};
 use super::data::Data;
 use super::human;
 use super::sheet::{Sheet, text, toned};
@@ -50,13 +50,15 @@ struct Waiting {
 pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let place = &args.place;
     let data = Data::open(place)?;
-    let (snapshot, missing_partitions) = snapshot(&data, &place.session)?;
+    let (snapshot, missing_partitions) =
+        data.snapshot(&place.session, &[ViewName::BlockedTasks])?;
     warn_of_missing(&missing_partitions);
     let blocked = snapshot.blocked_tasks.unwrap_or_default();
     let waiting = blocked.into_iter().flat_map(|task| waiting(task, place)).collect();
     let inbox = Inbox { waiting, missing_partitions };
-    if place.is_json() {
-        output::print_json(&inbox)?;
+    if place.output != Format::Table {
+        let shape = Shape::many("waiting", "task_id");
+        place.output.answer(&inbox, shape, || Ok::<_, Failure>(()))?;
         return Ok(Exit::Ok);
     }
     if inbox.waiting.is_empty() {
@@ -84,26 +86,6 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     }
     sheet.print()?;
     Ok(Exit::Ok)
-}
-
-/// Blocked Tasks of the session, and the partitions that did not answer.
-fn snapshot(data: &Data, session: &SessionId) -> Result<(Snapshot, Vec<u32>), Failure> {
-    const ASKED: [ViewName; 1] = [ViewName::BlockedTasks];
-    if let Some(cluster) = data.cluster() {
-        return data.runtime.block_on(async {
-            let client = cluster.client(session).await?;
-            Ok(client.views(&ASKED).await?)
-        });
-    }
-    let mut all = Snapshot::asking(&ASKED);
-    let live = data.entries(Some(session))?.into_iter().filter(|entry| entry.ended.is_none());
-    for entry in live {
-        match data.fold(data.log(&entry)) {
-            Ok(loaded) => data.look(&loaded, |view, known| all.add(view, known)),
-            Err(broken) => output::warn(Failure::from(broken).message),
-        }
-    }
-    Ok((all.finish(), Vec::new()))
 }
 
 /// The Task itself, if an operation on it would set it going, and each of its Steps that waits.

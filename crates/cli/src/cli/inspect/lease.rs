@@ -8,7 +8,7 @@ use serde::Serialize;
 use tenure_core::id::AttemptId;
 use tenure_wire::bus::operate::LeaseRow;
 
-use super::args::FleetArgs;
+use super::args::{FleetArgs, Shape};
 use super::human;
 use super::sheet::{Sheet, number, text, toned};
 use crate::cli::exit::{Exit, Failure};
@@ -52,15 +52,14 @@ pub(super) fn run(command: LeaseCommand) -> Result<Exit, Failure> {
 
 fn list(args: &FleetArgs) -> Result<Exit, Failure> {
     let leases = args.ask(async |client| Ok(client.port().leases().await?))?;
-    if args.is_json() {
-        output::print_json(&Listing { leases })?;
-        return Ok(Exit::Ok);
-    }
-    if leases.is_empty() {
-        output::say(format_args!("no lease in session {}: nothing runs", args.session));
-        return Ok(Exit::Ok);
-    }
-    sheet(&leases).print()?;
+    let listing = Listing { leases };
+    args.output.answer(&listing, Shape::many("leases", "attempt_id"), || {
+        if listing.leases.is_empty() {
+            output::say(format_args!("no lease in session {}: nothing runs", args.session));
+            return Ok(());
+        }
+        sheet(&listing.leases).print()
+    })?;
     Ok(Exit::Ok)
 }
 
@@ -73,28 +72,25 @@ fn audit(args: &FleetArgs) -> Result<Exit, Failure> {
         tokio::time::sleep(AGAIN).await;
         Ok(judge(&first, &client.port().leases().await?))
     })?;
-    match args.is_json() {
-        true => output::print_json(&report)?,
-        false => {
-            for (rows, what) in [
-                (&report.without_lease, "open, and without a lease"),
-                (&report.without_attempt, "leased, and not open in the log"),
-            ] {
-                for row in rows {
-                    let (task, attempt) = (&row.task_id, row.attempt_id);
-                    let step = row.open.as_ref().map(|open| format!(" of step {}", open.step_id));
-                    let step = step.unwrap_or_default();
-                    output::print(format_args!("task {task}: attempt {attempt}{step}: {what}\n"))?;
-                }
-            }
-            let bad = report.without_lease.len() + report.without_attempt.len();
-            let checked = human::plural(report.checked, "attempt");
-            match bad {
-                0 => output::print(format_args!("{checked} checked: leases and logs agree\n"))?,
-                bad => output::print(format_args!("{checked} checked: {bad} do not fit\n"))?,
+    args.output.answer(&report, Shape::nameless(), || {
+        for (rows, what) in [
+            (&report.without_lease, "open, and without a lease"),
+            (&report.without_attempt, "leased, and not open in the log"),
+        ] {
+            for row in rows {
+                let (task, attempt) = (&row.task_id, row.attempt_id);
+                let step = row.open.as_ref().map(|open| format!(" of step {}", open.step_id));
+                let step = step.unwrap_or_default();
+                output::print(format_args!("task {task}: attempt {attempt}{step}: {what}\n"))?;
             }
         }
-    }
+        let bad = report.without_lease.len() + report.without_attempt.len();
+        let checked = human::plural(report.checked, "attempt");
+        match bad {
+            0 => output::print(format_args!("{checked} checked: leases and logs agree\n")),
+            bad => output::print(format_args!("{checked} checked: {bad} do not fit\n")),
+        }
+    })?;
     Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
 }
 

@@ -16,6 +16,7 @@
 //! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
 //! rest is one module per noun.
 
+mod answer;
 pub(crate) mod args;
 mod attempt;
 mod cluster;
@@ -28,6 +29,7 @@ mod lease;
 mod nearest;
 mod pool;
 mod runs;
+pub(crate) mod select;
 mod sheet;
 mod status;
 mod step;

@@ -8,7 +8,7 @@ use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::NodeFacts;
 
-use super::args::FleetArgs;
+use super::args::{FleetArgs, Format, Shape};
 use super::sheet::{Sheet, number, toned};
 use super::worker::warn_of_missing;
 use crate::cli::exit::{Exit, Failure};
@@ -49,8 +49,9 @@ pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
     warn_of_missing(&heard.missing_partitions);
     let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
     let listing = Listing { pools, missing_partitions: heard.missing_partitions };
-    if args.is_json() {
-        output::print_json(&listing)?;
+    if args.output != Format::Table {
+        let shape = Shape::many("pools", "pool");
+        args.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
         return Ok(Exit::Ok);
     }
     if listing.pools.is_empty() {

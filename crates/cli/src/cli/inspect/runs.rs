@@ -6,7 +6,7 @@ use tenure_core::id::{Millis, RunId};
 use tenure_core::status::RunState;
 use tenure_core::view::RunView;
 
-use super::args::OfTask;
+use super::args::{OfTask, Shape};
 use super::data::Data;
 use super::human;
 use super::sheet::{Sheet, text, toned};
@@ -68,14 +68,13 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
         let runs = view.runs().filter(|(_, run)| args.all || run.state != RunState::Ended);
         let runs = runs.map(|(pos, _)| RunView::of(view, pos)).collect();
         let listing = Listing { runs, version: view.version() };
-        if args.of.place.is_json() {
-            return output::print_json(&listing);
-        }
-        if listing.runs.is_empty() {
-            output::say("no run; ended ones are shown with --all");
-            return Ok(());
-        }
-        rows(&listing.runs, known.now).print()
+        args.of.place.output.answer(&listing, Shape::many("runs", "run_id"), || {
+            if listing.runs.is_empty() {
+                output::say("no run; ended ones are shown with --all");
+                return Ok(());
+            }
+            rows(&listing.runs, known.now).print()
+        })
     })?;
     Ok(Exit::Ok)
 }
@@ -90,15 +89,13 @@ fn get(args: &GetArgs) -> Result<Exit, Failure> {
             return Err(Failure::new(Exit::NotFound, message).help(help));
         };
         let run = RunView::of(view, pos);
-        match args.of.place.is_json() {
-            true => output::print_json(&run)?,
-            false => {
-                rows(std::slice::from_ref(&run), known.now).print()?;
-                if let Some(instructions) = &run.instructions {
-                    output::print(format_args!("\n{instructions}\n"))?;
-                }
+        args.of.place.output.answer(&run, Shape::one("run_id"), || {
+            rows(std::slice::from_ref(&run), known.now).print()?;
+            match &run.instructions {
+                Some(instructions) => output::print(format_args!("\n{instructions}\n")),
+                None => Ok(()),
             }
-        }
+        })?;
         Ok(Exit::Ok)
     })
 }

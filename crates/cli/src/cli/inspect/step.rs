@@ -14,7 +14,7 @@ use tenure_core::view::claim::DependencyResult;
 use tenure_core::view::query_steps;
 use tenure_core::view::{AttemptView, Known, QueryInput, StepPage, StepRef, StepView, View};
 
-use super::args::{Cut, OfTask, Place, step_status};
+use super::args::{Cut, OfTask, Place, Shape, step_status};
 use super::attempt::attempt_rows;
 use super::data::Data;
 use super::human;
@@ -105,10 +105,8 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
         .map_err(|error| Failure::caused(Exit::Usage, &error))?;
     data.look(&loaded, |view, known| {
         let page = query_steps(view, &who, &input, known, &Limits::default())?;
-        match args.of.place.is_json() {
-            true => output::print_json(&page)?,
-            false => print_page(view, known, &page)?,
-        }
+        let shape = Shape::many("steps", "step_id");
+        args.of.place.output.answer(&page, shape, || print_page(view, known, &page))?;
         if page.steps.is_empty() && !args.all && view.steps().next().is_some() {
             output::say("no such step; completed, failed and cancelled ones are shown with --all");
         }
@@ -208,10 +206,9 @@ fn get(args: &GetArgs) -> Result<Exit, Failure> {
     data.look(&loaded, |view, known| {
         let step = view.step(&id).ok_or_else(unknown)?;
         let dossier = dossier(view, step, known);
-        match args.place.is_json() {
-            true => output::print_json(&dossier)?,
-            false => output::print(render(view, step, &dossier, known))?,
-        }
+        args.place.output.answer(&dossier, Shape::one("step/step_id"), || {
+            output::print(render(view, step, &dossier, known))
+        })?;
         Ok::<_, Failure>(Exit::Ok)
     })
 }

@@ -11,7 +11,7 @@ use tenure_wire::bus::V;
 use tenure_wire::bus::operate::{Drain, Drained, NodeFacts};
 use tenure_wire::bus::subject::Token;
 
-use super::args::FleetArgs;
+use super::args::{FleetArgs, Format, Shape};
 use super::human;
 use super::sheet::{Sheet, number, text, toned};
 use crate::cli::exit::{Exit, Failure};
@@ -97,8 +97,9 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let mut workers = merged(&heard);
     workers.retain(|worker| args.pool.as_ref().is_none_or(|pool| *pool == worker.pool));
     let listing = Listing { workers, missing_partitions: heard.missing_partitions };
-    if args.fleet.is_json() {
-        output::print_json(&listing)?;
+    if args.fleet.output != Format::Table {
+        let shape = Shape::many("workers", "principal");
+        args.fleet.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
         return Ok(Exit::Ok);
     }
     if listing.workers.is_empty() {
@@ -182,16 +183,11 @@ fn drain(args: &DrainArgs) -> Result<Exit, Failure> {
             .help("`tenure worker list` shows those that there are"));
     }
     let told = Told { workers, missing_partitions: heard.missing_partitions };
-    match args.fleet.is_json() {
-        true => output::print_json(&told)?,
-        false => {
-            for worker in &told.workers {
-                output::print(format_args!(
-                    "{worker} takes no more, and leaves when it is done\n"
-                ))?;
-            }
-        }
-    }
+    args.fleet.output.answer(&told, Shape::many("workers", "worker_id"), || {
+        told.workers.iter().try_for_each(|worker| {
+            output::print(format_args!("{worker} takes no more, and leaves when it is done\n"))
+        })
+    })?;
     Ok(Exit::Ok)
 }
 

@@ -111,6 +111,23 @@ struct Given {
     #[arg(long, value_name = "MS", env = "TENURE_OWNERSHIP_MS")]
     ownership_ms: Option<u64>,
 
+    /// How long a task that is being closed waits for its workers to stop, in milliseconds
+    /// [default: 10000]
+    #[arg(long, value_name = "MS", env = "TENURE_CANCEL_WAIT_MS")]
+    cancel_wait_ms: Option<u64>,
+
+    /// How long a dispatched run waits for a worker, in milliseconds [default: 300000]
+    #[arg(long, value_name = "MS", env = "TENURE_RUN_TTL_MS")]
+    run_ttl_ms: Option<u64>,
+
+    /// Steps that a task may have [default: 100000]
+    #[arg(long, value_name = "N", env = "TENURE_STEPS_MAX")]
+    steps_max: Option<usize>,
+
+    /// Tokens that the summary of tasks for a model may have [default: 2000]
+    #[arg(long, value_name = "N", env = "TENURE_BOARD_TOKENS")]
+    board_tokens: Option<usize>,
+
     /// Pool of steps that name none [default: default]
     #[arg(long, value_name = "POOL", env = "TENURE_DEFAULT_POOL")]
     default_pool: Option<String>,
@@ -164,6 +181,10 @@ impl Given {
             max_bytes: self.max_bytes.or(other.max_bytes),
             lease_ms: self.lease_ms.or(other.lease_ms),
             ownership_ms: self.ownership_ms.or(other.ownership_ms),
+            cancel_wait_ms: self.cancel_wait_ms.or(other.cancel_wait_ms),
+            run_ttl_ms: self.run_ttl_ms.or(other.run_ttl_ms),
+            steps_max: self.steps_max.or(other.steps_max),
+            board_tokens: self.board_tokens.or(other.board_tokens),
             default_pool: self.default_pool.or(other.default_pool),
         }
     }
@@ -206,8 +227,23 @@ impl Given {
             settings.replicas = replicas;
         }
         settings.max_bytes = self.max_bytes;
+        let limits = &mut settings.scheduler.limits;
         if let Some(ms) = self.lease_ms {
-            settings.scheduler.limits.lease_ms = within("lease-ms", ms, LEASE_MS_MIN..=86_400_000)?;
+            limits.lease_ms = within("lease-ms", ms, LEASE_MS_MIN..=86_400_000)?;
+        }
+        if let Some(ms) = self.cancel_wait_ms {
+            limits.cancel_wait_ms = within("cancel-wait-ms", ms, 100..=600_000)?;
+        }
+        if let Some(ms) = self.run_ttl_ms {
+            limits.run_ttl_ms = within("run-ttl-ms", ms, 1_000..=604_800_000)?;
+        }
+        if let Some(steps) = self.steps_max {
+            within("steps-max", steps as u64, 1..=100_000)?;
+            limits.steps_max = steps;
+        }
+        if let Some(tokens) = self.board_tokens {
+            within("board-tokens", tokens as u64, 100..=100_000)?;
+            limits.board_tokens = tokens;
         }
         if let Some(ms) = self.ownership_ms {
             let ms = within("ownership-ms", ms, OWNERSHIP_MS_MIN..=60_000)?;
@@ -257,4 +293,46 @@ fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Res
 
 fn usage(option: &str, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Usage, format!("--{option}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Settings, Failure> {
+        toml::from_str::<Given>(line).unwrap().into_settings()
+    }
+
+    #[test]
+    fn numbers_are_taken_at_their_limits_and_refused_over_them() {
+        for (name, least, most) in [
+            ("partitions", 1, 1_024),
+            ("replicas", 1, 5),
+            ("lease_ms", LEASE_MS_MIN, 86_400_000),
+            ("ownership_ms", OWNERSHIP_MS_MIN, 60_000),
+            ("cancel_wait_ms", 100, 600_000),
+            ("run_ttl_ms", 1_000, 604_800_000),
+            ("steps_max", 1, 100_000),
+            ("board_tokens", 100, 100_000),
+        ] {
+            for good in [least, most] {
+                read(&format!("{name} = {good}")).unwrap();
+            }
+            for bad in [least - 1, most + 1] {
+                let refused = read(&format!("{name} = {bad}")).unwrap_err();
+                assert_eq!(refused.exit, Exit::Usage);
+                let option = name.replace('_', "-");
+                assert!(refused.message.contains(&format!("--{option} is {bad}")), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_what_the_scheduler_gets() {
+        let set = "cancel_wait_ms = 200\nrun_ttl_ms = 5000\nsteps_max = 7\nboard_tokens = 300";
+        let limits = read(set).unwrap().scheduler.limits;
+        assert_eq!((limits.cancel_wait_ms, limits.run_ttl_ms), (200, 5_000));
+        assert_eq!((limits.steps_max, limits.board_tokens), (7, 300));
+        assert!(toml::from_str::<Given>("bored_tokens = 1").is_err());
+    }
 }

@@ -26,18 +26,19 @@ use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
+use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::request::{
     Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
     Welcome,
 };
-use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of};
+use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public};
 use tenure_wire::bus::{V, encode};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use self::draft::Parts;
 pub use self::operate::Heard;
-pub use self::read::Changes;
+pub use self::read::{Changes, Events};
 use super::connect::Connection;
 use super::patience::{Patience, unavailable};
 
@@ -191,7 +192,8 @@ impl Shared {
         let mut all: Vec<Entry> = Vec::new();
         loop {
             let after = all.last().map(|entry| entry.key.task_id.clone());
-            let request = Request::new(None, None, Ask::List(List { after, include_terminal }));
+            let request =
+                Request::new(None, None, Ask::List(List { after, include_terminal, oldest: None }));
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
             let is_last = !page.more || page.entries.is_empty();
@@ -200,6 +202,39 @@ impl Shared {
                 return Ok(all);
             }
         }
+    }
+
+    async fn oldest_of(&self, partition: u32, most: usize) -> Result<Vec<Entry>, Rejection> {
+        let list = List { oldest: Some(most), ..List::default() };
+        let body = Request::new(None, None, Ask::List(list)).write()?.into();
+        let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
+        let page: Entries = self.ask(verb, body, patience).await?;
+        Ok(page.entries.into_iter().map(read::entry).collect())
+    }
+
+    /// What all partitions answer, and which of them do not.
+    async fn everywhere<F: Future<Output = Result<Vec<Entry>, Rejection>>>(
+        &self,
+        ask: impl Fn(u32) -> F,
+    ) -> Result<Listing, Rejection> {
+        let asked = (0..self.partitions).map(|partition| {
+            let answer = ask(partition);
+            async move { (partition, answer.await) }
+        });
+        let asked = stream::iter(asked);
+        let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
+        let mut listing = Listing::default();
+        while let Some((partition, answer)) = asked.next().await {
+            match answer {
+                Ok(entries) => listing.entries.extend(entries),
+                Err(refused) if refused.code.is_retryable() => {
+                    listing.missing_partitions.push(partition);
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        listing.missing_partitions.sort_unstable();
+        Ok(listing)
     }
 
     async fn views_of(&self, partition: u32, views: &[ViewName]) -> Result<Snapshot, Rejection> {
@@ -233,6 +268,7 @@ fn part_of(whole: &Around, number: usize) -> Result<Around, Rejection> {
 
 impl ClientPort for NatsClient {
     type Changes = Changes;
+    type Events = Events;
 
     fn session(&self) -> &SessionId {
         &self.0.session
@@ -298,23 +334,26 @@ impl ClientPort for NatsClient {
         read::log_page(&self.0.session, task, after, page)
     }
 
+    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
+        self.0.ask_on(task, Ask::ReadEvents(ReadEvents { after })).await
+    }
+
+    async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {
+        self.0.connection.subscribe(public(&self.0.session, task)).await.map(Events::new)
+    }
+
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
-        let asked = stream::iter(0..self.0.partitions).map(async |partition| {
-            (partition, self.0.list_partition(partition, include_terminal).await)
-        });
-        let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
-        let mut listing = Listing::default();
-        while let Some((partition, answer)) = asked.next().await {
-            match answer {
-                Ok(entries) => listing.entries.extend(entries),
-                Err(refused) if refused.code.is_retryable() => {
-                    listing.missing_partitions.push(partition);
-                }
-                Err(refused) => return Err(refused),
-            }
-        }
+        let ask = |partition| self.0.list_partition(partition, include_terminal);
+        let mut listing = self.0.everywhere(ask).await?;
         listing.entries.sort_by(|a, b| a.key.cmp(&b.key));
-        listing.missing_partitions.sort_unstable();
+        Ok(listing)
+    }
+
+    async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
+        let ask = |partition| self.0.oldest_of(partition, most);
+        let mut listing = self.0.everywhere(ask).await?;
+        listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
+        listing.entries.truncate(most);
         Ok(listing)
     }
 

@@ -10,6 +10,7 @@ use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::client::{Changed, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::bus::decode;
+use tenure_wire::bus::event::Published;
 use tenure_wire::bus::request::{Committed, Entry as SentEntry, Lines, LogPage as SentPage};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 
@@ -46,6 +47,35 @@ fn changed(message: &Message) -> Option<Changed> {
     let task_id = TaskId::new(message.subject.rsplit('.').next()?).ok()?;
     let Committed { version, ended, .. } = decode(&message.payload).ok()?;
     Some(Changed { task_id, version, ended })
+}
+
+/// Public events of a Task, as they come.
+#[derive(Debug)]
+pub struct Events(Subscriber);
+
+impl Events {
+    pub(super) fn new(events: Subscriber) -> Self {
+        Self(events)
+    }
+}
+
+impl Stream for Events {
+    type Item = Published;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Published>> {
+        loop {
+            match self.0.poll_next_unpin(cx) {
+                Poll::Ready(Some(message)) => {
+                    // What cannot be read is missed, and read from the log.
+                    if let Ok(published) = decode(&message.payload) {
+                        return Poll::Ready(Some(published));
+                    }
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
 }
 
 /// A page with its commits decoded, which follow event `after` without a gap.

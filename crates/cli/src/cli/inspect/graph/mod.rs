@@ -8,11 +8,10 @@ mod text;
 use clap::Args;
 use tenure_core::view::{Graph, graph};
 
-use super::args::OfTask;
+use super::args::{OfTask, Shape};
 use super::data::Data;
 use super::stream;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
 
 /// Draw a task.
 #[derive(Debug, Args)]
@@ -42,10 +41,9 @@ pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
     } else if args.mermaid {
         mermaid::warn_if_large(&drawn);
         stream(|out| mermaid::write(out, &drawn))?;
-    } else if args.of.place.is_json() {
-        output::print_json(&drawn)?;
     } else {
-        print(&drawn, args.full)?;
+        let shape = Shape::many("nodes", "step_id");
+        args.of.place.output.answer(&drawn, shape, || print(&drawn, args.full))?;
     }
     Ok(Exit::Ok)
 }

@@ -17,7 +17,7 @@ use tenure_core::view::explain::{Evidence, ForWhom, Remedy, Why};
 use tenure_core::view::summary::Counts;
 use tenure_core::view::{Explanation, Known, Normal, StepRef, TaskSummary, View, explain};
 
-use super::super::args::Place;
+use super::super::args::{Format, Place, Shape};
 use super::super::data::{Data, Loaded};
 use super::super::host::Host;
 use super::super::human;
@@ -65,8 +65,8 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     data.look(&loaded, |view, known| {
         let question = Question { loaded: &loaded, view, whom, known, data: &data };
         match &args.step {
-            Some(step) => question.about_step(step, args.place.is_json()),
-            None => question.about_task(args.place.is_json()),
+            Some(step) => question.about_step(step, args.place.output),
+            None => question.about_task(args.place.output),
         }
     })?;
     Ok(Exit::Ok)
@@ -114,18 +114,16 @@ struct Group {
 }
 
 impl<'a> Question<'_, 'a> {
-    fn about_step(&self, step: &str, is_json: bool) -> Result<(), Failure> {
+    fn about_step(&self, step: &str, format: Format) -> Result<(), Failure> {
         let id = StepId::new(step).ok().filter(|id| self.view.step(id).is_some());
         let id = id.ok_or_else(|| self.loaded.unknown_step(step))?;
         let explanation = explain(self.view, &id, self.whom, self.known)?;
-        match is_json {
-            true => output::print_json(&explanation)?,
-            false => output::print(self.render_step(&explanation))?,
-        }
-        Ok(())
+        format.answer(&explanation, Shape::one("step_id"), || {
+            output::print(self.render_step(&explanation))
+        })
     }
 
-    fn about_task(&self, is_json: bool) -> Result<(), Failure> {
+    fn about_task(&self, format: Format) -> Result<(), Failure> {
         let summary = TaskSummary::of(self.view, self.known);
         let explanation = TaskExplanation {
             task_id: summary.task_id.to_string(),
@@ -137,11 +135,9 @@ impl<'a> Question<'_, 'a> {
             counts: summary.counts,
             groups: self.groups()?,
         };
-        match is_json {
-            true => output::print_json(&explanation)?,
-            false => output::print(self.render_task(&explanation))?,
-        }
-        Ok(())
+        format.answer(&explanation, Shape::one("task_id"), || {
+            output::print(self.render_task(&explanation))
+        })
     }
 
     /// The Steps that somebody may ask about, by reason. In a live Task failed ones are among

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tenure_core::status::StepStatus;
 use tenure_core::view::{Known, StepView, TaskView, View};
 
-use super::super::args::OfTask;
+use super::super::args::{Format, OfTask, Shape};
 use super::super::data::Data;
 use super::super::host::Host;
 use super::super::human;
@@ -24,7 +24,7 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
     data.look(&loaded, |view, known| {
         let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
         let page = Page { host: Some(data.host.clone()), resume, note: None };
-        print_task(view, known, &page, args.place.is_json())
+        print_task(view, known, &page, args.place.output)
     })?;
     Ok(Exit::Ok)
 }
@@ -44,14 +44,10 @@ pub(in crate::cli::inspect) fn print_task(
     view: &View<'_>,
     known: &Known<'_>,
     page: &Page,
-    is_json: bool,
+    format: Format,
 ) -> Result<(), Failure> {
     let task = TaskView::of(view, known);
-    match is_json {
-        true => output::print_json(&task)?,
-        false => output::print(render(&task, known, page))?,
-    }
-    Ok(())
+    format.answer(&task, Shape::one("task_id"), || output::print(render(&task, known, page)))
 }
 
 fn render(task: &TaskView, known: &Known<'_>, page: &Page) -> String {

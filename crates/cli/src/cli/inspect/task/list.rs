@@ -7,10 +7,10 @@ use tenure_core::Limits;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::list::Listed;
 use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
-use tenure_ports::client::Listing as Found;
+use tenure_ports::client::{Listing as Found, OLDEST_MAX};
 use tenure_ports::journal::Entry;
 
-use super::super::args::{Cut, Place, task_status};
+use super::super::args::{Cut, Place, Shape, task_status};
 use super::super::data::Data;
 use super::super::human;
 use super::super::sheet::{Sheet, number, text, toned};
@@ -79,12 +79,17 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         statuses: (!args.status.is_empty()).then(|| args.status.clone()),
         user_facing: false, // Who can read the directory runs its Tasks.
     };
-    let found = data.listing(Some(&args.place.session), input.include_terminal)?;
+    let session = &args.place.session;
+    // One more than is shown, which tells whether there are more.
+    let most = input.limit(&Limits::default())?.saturating_add(input.offset).saturating_add(1);
+    let is_first = !input.include_terminal && input.statuses.is_none() && most <= OLDEST_MAX;
+    let found = match is_first {
+        true => data.oldest(session, most)?,
+        false => data.listing(Some(session), input.include_terminal)?,
+    };
     let listing = list(&data, found, &input)?;
-    match args.place.is_json() {
-        true => output::print_json(&listing)?,
-        false => print(&data, &listing)?,
-    }
+    let shape = Shape::many("tasks", "task_id");
+    args.place.output.answer(&listing, shape, || print(&data, &listing))?;
     if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
         say_what_else(&data, args)?;
     }

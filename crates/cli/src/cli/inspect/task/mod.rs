@@ -1,9 +1,11 @@
 //! `tenure task …`
 
+mod board;
 mod explain;
 mod frontier;
 mod get;
 mod list;
+mod views;
 mod watch;
 
 pub(super) use get::{Page, print_task};
@@ -25,10 +27,16 @@ pub(crate) enum TaskCommand {
     Get(OfTask),
     /// Say why a task, or one of its steps, is not running, and what would change it
     Explain(explain::ExplainArgs),
+    /// Print tasks in few words, for the context of a model
+    Board(board::BoardArgs),
+    /// Show all live tasks of a session at once
+    Views(views::ViewsArgs),
     /// Draw the steps and what they wait for
     Graph(GraphArgs),
     /// Show what happens to a task of a cluster, until it has ended
     Watch(watch::WatchArgs),
+    /// Print the public events of a task of a cluster, a JSON line each, until it has ended
+    Events(watch::EventsArgs),
     /// Wait until a task of a cluster has ended
     Wait(watch::WaitArgs),
     /// Change a task while it runs, all operations of a file or none; or show what they would do
@@ -64,8 +72,11 @@ pub(super) fn run(command: TaskCommand) -> Result<Exit, Failure> {
         TaskCommand::List(args) => list::run(&args),
         TaskCommand::Get(args) => get::run(&args),
         TaskCommand::Explain(args) => explain::run(&args),
+        TaskCommand::Board(args) => board::run(&args),
+        TaskCommand::Views(args) => views::run(&args),
         TaskCommand::Graph(args) => graph::run(&args),
         TaskCommand::Watch(args) => watch::watch(&args),
+        TaskCommand::Events(args) => watch::events(&args),
         TaskCommand::Wait(args) => watch::wait(&args),
         TaskCommand::Patch(args) => patch::run(&args),
         TaskCommand::Submit(args) => life::why(&args, Command::SubmitTask),

@@ -1,13 +1,15 @@
 //! `tenure task watch`, `tenure task wait`: a Task of a cluster, until it has ended.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use futures::StreamExt as _;
 use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::TaskStatus;
 
-use super::super::args::{FarTask, Format};
+use super::super::args::{FarTask, Format, Shape};
 use super::super::human;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -23,6 +25,17 @@ pub(crate) struct WatchArgs {
     /// What to print
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
     output: ShowFormat,
+}
+
+/// Print the events of a task.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    of: FarTask,
+
+    /// Go on behind this event of the log: the `wal_seq` of the last one that was dealt with
+    #[arg(long, value_name = "SEQ", default_value_t)]
+    after: u64,
 }
 
 /// Wait for the end of a task.
@@ -50,33 +63,48 @@ struct End<'a> {
 }
 
 pub(super) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
-    let (key, begun) = (args.of.key()?, Instant::now());
+    let begun = Instant::now();
     until_stopped(async {
-        let client = args.of.connect().await?;
+        let (client, key) = args.of.find().await?;
         show_to_end(args.output, &client, &key.task_id, begun).await
     })
 }
 
+pub(super) fn events(args: &EventsArgs) -> Result<Exit, Failure> {
+    until_stopped(async {
+        let (client, key) = args.of.find().await?;
+        let mut events = std::pin::pin!(client.events(&key.task_id, args.after));
+        while let Some(event) = events.next().await {
+            let line = serde_json::to_string(&event?)
+                .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
+            match output::stdout(|out| writeln!(out, "{line}").and_then(|()| out.flush())) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break, // It was enough.
+                written => written?,
+            }
+        }
+        Ok(Exit::Ok)
+    })
+}
+
 pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
-    let key = args.of.key()?;
     let most = args.timeout.map_or(Duration::MAX, Duration::from_secs);
     until_stopped(async {
-        let client = args.of.connect().await?;
+        let (client, key) = args.of.find().await?;
         let waited = tokio::time::timeout(most, client.wait_for_end(&key.task_id)).await;
         let ended = waited.map_err(|_| {
             let waited = human::duration(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
             Failure::new(Exit::Unavailable, format!("task {key} has not ended within {waited}"))
                 .help(format!("`tenure task explain {key} --nats URL` says what it waits for"))
         })??;
-        match args.output {
-            Format::Table => output::print(format_args!("{key}  {}\n", ended.status))?,
-            Format::Json => output::print_json(&End {
-                task_id: &key.task_id,
-                session_id: &key.session_id,
-                native_status: ended.status,
-                version: ended.version,
-            })?,
-        }
+        let end = End {
+            task_id: &key.task_id,
+            session_id: &key.session_id,
+            native_status: ended.status,
+            version: ended.version,
+        };
+        args.output.answer(&end, Shape::one("task_id"), || {
+            output::print(format_args!("{key}  {}\n", ended.status))
+        })?;
         Ok(match ended.status {
             TaskStatus::Completed => Exit::Ok,
             _ => Exit::TaskFailed,

@@ -15,7 +15,7 @@ use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::TaskKey;
 
-use super::super::args::{Format, Place};
+use super::super::args::{Place, Shape};
 use super::super::cluster::{Fetched, fetch};
 use super::super::data::Data;
 use super::super::host::Host;
@@ -93,10 +93,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         bar.next();
     }
     bar.end();
-    match args.place.output {
-        Format::Json => output::print_json(&report)?,
-        Format::Table => output::print(render(&report))?,
-    }
+    let shape = Shape::many("logs", "task_id");
+    args.place.output.answer(&report, shape, || output::print(render(&report)))?;
     Ok(Exit::Ok)
 }
 

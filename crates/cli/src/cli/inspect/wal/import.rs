@@ -16,7 +16,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 
-use super::super::args::{Format, Place};
+use super::super::args::{Format, Place, Shape};
 use super::super::cluster::{Cluster, fetch};
 use super::super::data::Data;
 use super::super::host::Host;
@@ -98,8 +98,9 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
         report.events += brought.events;
         report.tasks.push(brought);
     }
-    if args.place.output == Format::Json {
-        output::print_json(&report)?;
+    if args.place.output != Format::Table {
+        let shape = Shape::many("tasks", "task_id");
+        args.place.output.answer(&report, shape, || Ok::<_, Failure>(()))?;
     } else if logs.is_empty() {
         output::say(format_args!("no task in session {}", args.place.session));
     }

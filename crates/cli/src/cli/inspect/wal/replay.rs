@@ -4,7 +4,7 @@ use clap::Args;
 use tenure_core::id::AttemptId;
 use tenure_core::view::{Known, LeaseFact};
 
-use super::super::args::OfTask;
+use super::super::args::{Format, OfTask};
 use super::super::data::{Data, Loaded};
 use super::super::task::{Page, print_task};
 use crate::cli::exit::{Exit, Failure};
@@ -30,12 +30,12 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
         let message = format!("task {} has no event {until}: the last is {version}", loaded.key);
         return Err(Failure::new(Exit::NotFound, message));
     }
-    print_as_it_was(&loaded, until, args.of.place.is_json())?;
+    print_as_it_was(&loaded, until, args.of.place.output)?;
     Ok(Exit::Ok)
 }
 
 /// Shows a Task at the time of its last event, when a lease was in force as its log says.
-fn print_as_it_was(loaded: &Loaded, until: u64, is_json: bool) -> Result<(), Failure> {
+fn print_as_it_was(loaded: &Loaded, until: u64, format: Format) -> Result<(), Failure> {
     let view = loaded.task.durable();
     let then = view.updated_at();
     let lease = |id: AttemptId| {
@@ -50,5 +50,5 @@ fn print_as_it_was(loaded: &Loaded, until: u64, is_json: bool) -> Result<(), Fai
         until if until < version => format!(", the end of the commit that event {until} is of"),
         _ => ", as it was then".to_owned(),
     };
-    print_task(&view, &known, &Page { host: None, resume: None, note: Some(note) }, is_json)
+    print_task(&view, &known, &Page { host: None, resume: None, note: Some(note) }, format)
 }

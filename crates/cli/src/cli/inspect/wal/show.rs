@@ -111,7 +111,7 @@ fn events(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> Result<End, Broken
             .zip(placed.lines())
             .filter(|((seq, event), _)| range.contains(seq) && args.wants(event.body.event_type()));
         for ((seq, event), line) in wanted {
-            if args.of.place.is_json() {
+            if args.of.place.output.is_json() {
                 write_line(out, line)?;
                 continue;
             }

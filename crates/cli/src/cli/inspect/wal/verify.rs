@@ -13,7 +13,7 @@ use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId, WalName};
 use tenure_ports::journal::TaskKey;
 
-use super::super::args::Place;
+use super::super::args::{Place, Shape};
 use super::super::data::{Data, Indexed};
 use super::super::human;
 use super::scan::{self, Broken, End, Fault, Log, SUFFIX};
@@ -101,10 +101,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         None => every_log(&data, &mut report)?,
     }
     report.ok = report.damaged + report.missing == 0;
-    match args.place.is_json() {
-        true => output::print_json(&report)?,
-        false => output::print(render(&report))?,
-    }
+    let shape = Shape::nameless();
+    args.place.output.answer(&report, shape, || output::print(render(&report)))?;
     Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
 }
 

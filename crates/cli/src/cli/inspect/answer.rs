@@ -1,0 +1,125 @@
+//! How an answer is written: for people, as JSON, as a line for each item, or as ids alone.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For programs: the field names of the API, times in epoch milliseconds
+    Json,
+    /// The same, a line for each item
+    Jsonl,
+    /// Ids alone, a line for each item
+    Quiet,
+}
+
+/// What an answer is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// The field with its items; none: it is one.
+    items: Option<&'static str>,
+    /// The field that names an item, with a slash between fields of fields; none: nothing does, and
+    /// the exit code tells.
+    id: Option<&'static str>,
+}
+
+impl Shape {
+    /// Items in the field `items`, each named by its field `id`.
+    pub(crate) const fn many(items: &'static str, id: &'static str) -> Self {
+        Self { items: Some(items), id: Some(id) }
+    }
+
+    /// One item, named by its field `id`.
+    pub(crate) const fn one(id: &'static str) -> Self {
+        Self { items: None, id: Some(id) }
+    }
+
+    /// What has no name.
+    pub(crate) const fn nameless() -> Self {
+        Self { items: None, id: None }
+    }
+}
+
+impl Format {
+    /// Writes an answer; `table` writes it for people.
+    pub(crate) fn answer<E>(
+        self,
+        answer: &impl Serialize,
+        shape: Shape,
+        table: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), Failure>
+    where
+        Failure: From<E>,
+    {
+        match self {
+            Self::Table => Ok(table()?),
+            Self::Json => Ok(output::print_json(answer)?),
+            Self::Jsonl | Self::Quiet => {
+                let answer = serde_json::to_value(answer)
+                    .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
+                output::print(self.lines(&answer, shape))?;
+                if let Some(next) = answer.get("next_offset") {
+                    output::say(format_args!("there are more: --offset {next}"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether it is for programs that read JSON.
+    pub(crate) const fn is_json(self) -> bool {
+        matches!(self, Self::Json | Self::Jsonl)
+    }
+
+    fn lines(self, answer: &Value, shape: Shape) -> String {
+        let one = std::slice::from_ref(answer);
+        let items = match shape.items {
+            Some(field) => answer[field].as_array().map_or(&[][..], Vec::as_slice),
+            None => one,
+        };
+        let mut lines = String::new();
+        for item in items {
+            let _ = match (self, shape.id.map(|id| named(item, id))) {
+                (Self::Quiet, None) => Ok(()),
+                (Self::Quiet, Some(Value::String(id))) => writeln!(lines, "{id}"),
+                (Self::Quiet, Some(id)) => writeln!(lines, "{id}"),
+                _ => writeln!(lines, "{item}"),
+            };
+        }
+        lines
+    }
+}
+
+/// The name of an item: that of its field, or the item itself if it is a name.
+fn named<'a>(item: &'a Value, field: &str) -> &'a Value {
+    item.pointer(&format!("/{field}")).unwrap_or(if item.is_string() { item } else { &Value::Null })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn items_are_lines_and_ids_are_names() {
+        let page = json!({"tasks": [{"task_id": "a", "n": 1}, {"task_id": "b"}], "version": 3});
+        let tasks = Shape::many("tasks", "task_id");
+        assert_eq!(Format::Quiet.lines(&page, tasks), "a\nb\n");
+        assert_eq!(Format::Jsonl.lines(&page, tasks).lines().count(), 2);
+        assert_eq!(Format::Quiet.lines(&json!({"tasks": ["a"]}), tasks), "a\n", "an id itself");
+        assert_eq!(Format::Quiet.lines(&page["tasks"][0], Shape::one("task_id")), "a\n");
+        assert_eq!(Format::Quiet.lines(&page, Shape::nameless()), "");
+        assert_eq!(Format::Jsonl.lines(&page, Shape::nameless()), format!("{page}\n"));
+    }
+}

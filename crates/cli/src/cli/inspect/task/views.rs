@@ -1,0 +1,112 @@
+//! `tenure task views`: all live Tasks of a session at once (VIEW-01 to VIEW-06).
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::view::{Snapshot, ViewName};
+
+use super::super::args::{Place, Shape, one_of};
+use super::super::data::Data;
+use super::super::human;
+use super::super::sheet::{Sheet, number, text, toned};
+use super::super::status;
+use super::super::worker::warn_of_missing;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Tone};
+
+/// Show all live tasks of a session.
+#[derive(Debug, Args)]
+pub(crate) struct ViewsArgs {
+    /// Which views: all of them, if none is named
+    #[arg(value_name = "VIEW", value_parser = view_name)]
+    views: Vec<ViewName>,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Serialize)]
+struct Views {
+    #[serde(flatten)]
+    snapshot: Snapshot,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+fn view_name(text: &str) -> Result<ViewName, String> {
+    ViewName::from_name(text).ok_or_else(|| one_of(ViewName::ALL.iter().map(|v| v.as_str())))
+}
+
+pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.place)?;
+    let (snapshot, missing_partitions) = data.snapshot(&args.place.session, &args.views)?;
+    warn_of_missing(&missing_partitions);
+    let views = Views { snapshot, missing_partitions };
+    args.place.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
+    Ok(Exit::Ok)
+}
+
+/// What people look for first; JSON has all of it.
+fn print(all: &Snapshot, data: &Data) -> std::io::Result<()> {
+    if let Some(totals) = &all.task_summary {
+        let mut sheet = Sheet::bare();
+        sheet.field("live", totals.active);
+        sheet.field("waiting", totals.waiting);
+        sheet.field("lost", totals.lost);
+        sheet.field("unknown", totals.unknown);
+        heading("task_summary", sheet)?;
+    }
+    if let Some(tasks) = &all.tasks {
+        let mut sheet = Sheet::new(&["TASK", "STATUS", "STEPS", "TITLE"]);
+        for task in tasks {
+            let steps = task.progress.counters.get("steps");
+            let steps = steps.map(|c| format!("{}/{}", c.done, c.total.unwrap_or(0)));
+            sheet.row([
+                toned(&task.task_id, Tone::Strong),
+                status::cell(task.status),
+                number(steps.unwrap_or_default()),
+                text(human::cut(&human::one_line(&task.title), 60)),
+            ]);
+        }
+        heading("tasks", sheet)?;
+    }
+    if let Some(edges) = &all.task_graph {
+        let mut sheet = Sheet::new(&["FROM", "KIND", "TO"]);
+        for graph in edges.iter().filter(|graph| !graph.derived) {
+            let edge = &graph.edge;
+            sheet.row([text(&edge.from), text(edge.kind), text(&edge.to)]);
+        }
+        heading("task_graph", sheet)?;
+    }
+    if let Some(attempts) = &all.attempts {
+        heading("attempts", super::super::attempt::attempt_rows(&attempts.active, data.now, ""))?;
+    }
+    if let Some(blocked) = &all.blocked_tasks {
+        let mut sheet = Sheet::new(&["TASK", "STATUS", "WAITS FOR"]);
+        for task in blocked {
+            let actions: Vec<&str> =
+                task.required_action_ids.iter().map(|id| id.as_str()).collect();
+            sheet.row([
+                toned(&task.task_id, Tone::Strong),
+                status::cell(task.status),
+                text(human::cut(&actions.join(", "), 100)),
+            ]);
+        }
+        heading("blocked_tasks", sheet)?;
+    }
+    if let Some(states) = &all.delivery_state {
+        let mut sheet = Sheet::new(&["TASK", "DELIVERY"]);
+        for (task, state) in states {
+            sheet.row([toned(task, Tone::Strong), text(state)]);
+        }
+        heading("delivery_state", sheet)?;
+    }
+    Ok(())
+}
+
+/// A view under its name, unless there is nothing in it.
+fn heading(name: &str, sheet: Sheet) -> std::io::Result<()> {
+    match sheet.is_empty() {
+        true => Ok(()),
+        false => output::print(format_args!("{name}\n{}\n", sheet.render())),
+    }
+}

@@ -1,0 +1,136 @@
+//! Public events of a Task: read from where somebody stopped, then as they happen (EVENT).
+
+use std::collections::VecDeque;
+
+use futures::{Stream, StreamExt as _, stream};
+use tenure_core::Rejection;
+use tenure_core::id::TaskId;
+use tenure_core::status::TaskStatus;
+use tenure_ports::ClientPort;
+use tenure_wire::bus::event::{Published, TaskEvent};
+use tokio::time::{Instant, timeout};
+
+use super::Client;
+use super::watch::LOOK;
+
+impl<P: ClientPort> Client<P> {
+    /// The public events of a Task behind event `after` of its log: all of them, in order, those to
+    /// come included, until the Task has ended. 0 begins with its first; the `wal_seq` of the last
+    /// event that was dealt with goes on behind it. Up to three events share a `wal_seq`: whoever was
+    /// interrupted between them goes on with the one before, and knows events again by their
+    /// `event_id`. An error is the last item.
+    pub fn events(
+        &self,
+        task: &TaskId,
+        after: u64,
+    ) -> impl Stream<Item = Result<TaskEvent, Rejection>> + Send + use<P> {
+        let following = Following {
+            port: self.port().clone(),
+            task: task.clone(),
+            through: after,
+            live: None,
+            asked: Instant::now(),
+            read: VecDeque::new(),
+            next: Next::Read,
+        };
+        stream::unfold(following, async |mut f| Some((f.next().await?, f)))
+    }
+}
+
+/// What to do when everything that was read is handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Read,
+    Wait,
+    End,
+}
+
+struct Following<P: ClientPort> {
+    port: P,
+    task: TaskId,
+    /// The last event of the log whose public events are known.
+    through: u64,
+    live: Option<P::Events>,
+    /// When the Task was last asked for: it is followed for a while after that.
+    asked: Instant,
+    read: VecDeque<TaskEvent>,
+    next: Next,
+}
+
+impl<P: ClientPort> Following<P> {
+    async fn next(&mut self) -> Option<Result<TaskEvent, Rejection>> {
+        loop {
+            if let Some(event) = self.read.pop_front() {
+                return Some(Ok(event));
+            }
+            match self.next {
+                Next::End => return None,
+                Next::Wait => self.wait().await,
+                Next::Read => {
+                    if let Err(refused) = self.read().await {
+                        self.next = Next::End;
+                        return Some(Err(refused));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), Rejection> {
+        if self.live.is_none() {
+            self.live = Some(self.port.published(&self.task).await?); // Before the first look.
+        }
+        self.asked = Instant::now();
+        let page = self.port.events(&self.task, self.through).await?;
+        self.read.extend(page.events);
+        self.through = self.through.max(page.through);
+        self.next = self.after_that(page.version, page.status);
+        Ok(())
+    }
+
+    /// Waits for what happens, and looks from time to time: what is published may get lost.
+    async fn wait(&mut self) {
+        if self.asked.elapsed() >= LOOK {
+            self.asked = Instant::now();
+            // Nothing is to be read, and what is missing is noticed whatever this is answered.
+            let _ = self.port.events(&self.task, u64::MAX).await;
+        }
+        let Some(live) = &mut self.live else {
+            self.next = Next::Read;
+            return;
+        };
+        match timeout(LOOK, live.next()).await {
+            Ok(Some(published)) => self.take(published),
+            Ok(None) => (self.live, self.next) = (None, Next::Read),
+            Err(_) => self.next = Next::Read,
+        }
+    }
+
+    fn take(&mut self, published: Published) {
+        let Published { after, page, .. } = published;
+        if page.through <= self.through {
+            return; // It was read.
+        }
+        if after > self.through {
+            self.next = Next::Read; // Something got lost.
+            return;
+        }
+        let known = self.through;
+        self.read.extend(page.events.into_iter().filter(|event| event.wal_seq > known));
+        self.through = page.through;
+        self.next = self.after_that(page.version, page.status);
+    }
+
+    const fn after_that(&self, version: u64, status: TaskStatus) -> Next {
+        if self.through < version {
+            Next::Read
+        } else if status.is_terminal() {
+            Next::End
+        } else {
+            Next::Wait
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use std::pin::pin;
+use std::time::Duration;
+
+use super::super::fake::{Fake, task};
+use super::*;
+
+/// The `wal_seq` of the next events, until there is none for a while.
+async fn next(events: &mut (impl Stream<Item = Result<TaskEvent, Rejection>> + Unpin)) -> Vec<u64> {
+    let mut found = Vec::new();
+    while let Ok(Some(event)) = timeout(Duration::from_millis(10), events.next()).await {
+        found.push(event.unwrap().wal_seq);
+    }
+    found
+}
+
+/// EVENT-04: from where somebody stopped, in order, all of them.
+#[tokio::test(start_paused = true)]
+async fn events_are_read_page_by_page_and_then_as_they_happen() {
+    let fake = Fake::default();
+    fake.commit(6, false);
+    let mut events = pin!(Client::new(fake.clone()).events(&task(), 1).fuse());
+    assert_eq!(next(&mut events).await, [2, 3, 3, 4, 5, 6, 6]);
+    let reads = fake.0.lock().reads;
+    fake.commit(2, false);
+    fake.publish(6);
+    assert_eq!(next(&mut events).await, [7, 8]);
+    assert_eq!(fake.0.lock().reads, reads, "what was published is not read");
+    fake.commit(1, true);
+    fake.publish(8);
+    assert_eq!(next(&mut events).await, [9, 9]);
+    assert!(events.next().await.is_none(), "it has ended");
+}
+
+/// EVENT-08: what is published may get lost, come twice, or reach back.
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_read_and_what_comes_twice_is_passed_over() {
+    let fake = Fake::default();
+    fake.commit(2, false);
+    let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
+    assert_eq!(next(&mut events).await, [1, 2]);
+    fake.commit(2, false); // Nobody tells of these.
+    fake.commit(1, false);
+    fake.publish(4);
+    assert_eq!(next(&mut events).await, [3, 3, 4, 5], "one is missing: all are read");
+    fake.publish(2);
+    fake.publish(4);
+    assert_eq!(next(&mut events).await, [0_u64; 0], "they are known");
+    fake.commit(1, false);
+    fake.publish(3);
+    assert_eq!(next(&mut events).await, [6, 6], "the known part is left out");
+    fake.commit(1, false); // Nobody tells of this one, and nothing more happens.
+    assert_eq!(next(&mut events).await, [0_u64; 0]);
+    tokio::time::sleep(super::super::watch::LOOK).await;
+    assert_eq!(next(&mut events).await, [7], "it is looked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_never_rests_is_followed_on() {
+    let fake = Fake::default();
+    fake.commit(1, false);
+    let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
+    assert_eq!(next(&mut events).await, [1]);
+    let reads = fake.0.lock().reads;
+    for commits in 1..=20 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        fake.commit(1, false);
+        fake.publish(commits);
+        assert!(!next(&mut events).await.is_empty());
+    }
+    let asked = fake.0.lock().reads - reads;
+    assert!((3..=5).contains(&asked), "{asked}");
+}

@@ -1,0 +1,189 @@
+//! A scheduler of one Task, for tests of clients.
+
+use std::sync::Arc;
+
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use parking_lot::Mutex;
+use tenure_core::command::create::CreateTask;
+use tenure_core::event::{Body, Moved};
+use tenure_core::id::TaskId;
+use tenure_core::id::{CommitId, SessionId, system_agent};
+use tenure_core::status::TaskStatus;
+use tenure_core::view::public::EventName;
+use tenure_core::view::{
+    BoardInput, Normal, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+};
+use tenure_core::{Code, Commit, Event, Rejection};
+use tenure_ports::ClientPort;
+use tenure_ports::client::{Around, Changed, Listing, LogPage};
+use tenure_wire::bus::V;
+use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
+use uuid::Uuid;
+
+/// A scheduler that knows one Task: as many commits of one event as were made.
+#[derive(Clone, Default)]
+pub(super) struct Fake(pub(super) Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) commits: u64,
+    ended: bool,
+    hints: Vec<UnboundedSender<Changed>>,
+    listeners: Vec<UnboundedSender<Published>>,
+    pub(super) reads: usize,
+}
+
+impl Fake {
+    pub(super) fn commit(&self, count: u64, ended: bool) {
+        let mut state = self.0.lock();
+        state.commits += count;
+        state.ended = ended;
+    }
+
+    pub(super) fn hint(&self) {
+        let state = self.0.lock();
+        let ended = state.ended.then_some(TaskStatus::Completed);
+        let changed = Changed { task_id: task(), version: state.commits, ended };
+        for hints in &state.hints {
+            hints.unbounded_send(changed.clone()).unwrap();
+        }
+    }
+}
+
+pub(super) fn task() -> TaskId {
+    TaskId::new("t").unwrap()
+}
+
+fn no_such<T>() -> Result<T, Rejection> {
+    Err(Rejection::new(Code::ToolNotAvailable, "not in this test"))
+}
+
+fn commit(first_seq: u64) -> Commit {
+    let body = Body::TaskRunning(Moved { from: TaskStatus::Pending, reason: None });
+    let event = Event { actor: system_agent(), run: None, step_id: None, body };
+    Commit {
+        commit_id: CommitId(Uuid::now_v7()),
+        first_seq,
+        created_at: 0,
+        command_id: None,
+        command_digest: None,
+        epoch: 0,
+        trace: None,
+        events: vec![event],
+    }
+}
+
+/// An event for each commit, and a second one for every third.
+fn events(state: &State, behind: u64, most: usize) -> EventPage {
+    let one = |seq: u64, n: u64| TaskEvent {
+        event_id: format!("{seq}.{n}").into(),
+        event: EventName::Updated,
+        native_event: "task_updated".into(),
+        session_id: SessionId::new("s").unwrap(),
+        task_id: task(),
+        step_id: None,
+        run_id: None,
+        attempt_id: None,
+        wal_seq: seq,
+        status: Normal::Running,
+        native_status: TaskStatus::Running,
+        terminal: false,
+        actor: system_agent(),
+        created_at: 0,
+        data: serde_json::Value::Null,
+    };
+    let read = (behind.saturating_add(1)..=state.commits).take(most);
+    let through = read.clone().last().unwrap_or(behind);
+    let events = read.flat_map(|seq| (0..=u64::from(seq % 3 == 0)).map(move |n| one(seq, n)));
+    let status = if state.ended { TaskStatus::Completed } else { TaskStatus::Running };
+    EventPage { events: events.collect(), through, version: state.commits, status }
+}
+
+impl Fake {
+    /// Tells those who listen of all that is behind event `after`.
+    pub(super) fn publish(&self, after: u64) {
+        let state = self.0.lock();
+        let published = Published { v: V, after, page: events(&state, after, usize::MAX) };
+        for listener in &state.listeners {
+            listener.unbounded_send(published.clone()).unwrap();
+        }
+    }
+}
+
+impl ClientPort for Fake {
+    type Changes = UnboundedReceiver<Changed>;
+    type Events = UnboundedReceiver<Published>;
+
+    fn session(&self) -> &SessionId {
+        unreachable!("nobody asks")
+    }
+
+    async fn create(&self, _: Around, _: CreateTask) -> Result<WriteSummary, Rejection> {
+        no_such()
+    }
+
+    async fn command(
+        &self,
+        _: &TaskId,
+        _: Around,
+        _: tenure_core::Command,
+    ) -> Result<WriteSummary, Rejection> {
+        no_such()
+    }
+
+    async fn get(&self, _: &TaskId) -> Result<TaskView, Rejection> {
+        no_such()
+    }
+
+    async fn query(&self, _: &TaskId, _: QueryInput) -> Result<StepPage, Rejection> {
+        no_such()
+    }
+
+    async fn board(&self, _: &TaskId, _: BoardInput) -> Result<TaskLines, Rejection> {
+        no_such()
+    }
+
+    async fn views(&self, _: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        no_such()
+    }
+
+    /// Two commits a page.
+    async fn log(&self, _: &TaskId, after: u64) -> Result<LogPage, Rejection> {
+        let mut state = self.0.lock();
+        state.reads += 1;
+        let behind = after.saturating_add(1)..=state.commits;
+        let commits: Vec<_> = behind.map(commit).collect();
+        let more = commits.len() > 2;
+        let commits = commits.into_iter().take(2).collect();
+        let status = if state.ended { TaskStatus::Completed } else { TaskStatus::Running };
+        let (version, now) = (state.commits, 0);
+        Ok(LogPage { commits, more, version, status, now, leases: Vec::new() })
+    }
+
+    /// Four commits a page.
+    async fn events(&self, _: &TaskId, after: u64) -> Result<EventPage, Rejection> {
+        let mut state = self.0.lock();
+        state.reads += 1;
+        Ok(events(&state, after, 4))
+    }
+
+    async fn published(&self, _: &TaskId) -> Result<Self::Events, Rejection> {
+        let (to, published) = unbounded();
+        self.0.lock().listeners.push(to);
+        Ok(published)
+    }
+
+    async fn list(&self, _: bool) -> Result<Listing, Rejection> {
+        no_such()
+    }
+
+    async fn oldest(&self, _: usize) -> Result<Listing, Rejection> {
+        no_such()
+    }
+
+    async fn changes(&self, _: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
+        let (to, hints) = unbounded();
+        self.0.lock().hints.push(to);
+        Ok(hints)
+    }
+}
