@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextvars
 import json
 import os
 import random
@@ -10,6 +11,10 @@ import time
 
 import msgpack
 import nats
+
+
+# The W3C traceparent of the attempt, for a handler that makes spans of its own below it.
+traceparent = contextvars.ContextVar("traceparent", default=None)
 
 
 class Failed(Exception):
@@ -143,6 +148,7 @@ class Worker:
         self.known.add(attempt_id)
         self.open[attempt_id], self.beat_at = claim, 0
         claim["at_work"] = asyncio.current_task()
+        traceparent.set(claim.get("trace"))
         claim["fence_at"] = self.now + 0.9 * claim["lease_ms"] / 3000  # Until a pulse comes.
         try:
             if step["handler"] not in self.handlers:

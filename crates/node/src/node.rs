@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisLeases};
 use tenure_core::Rejection;
+use tenure_ports::observer::Sample;
 use tenure_scheduler::{Config, Scheduler};
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
@@ -174,6 +175,15 @@ impl Node {
     /// The scheduler itself.
     pub fn scheduler(&self) -> &ClusterScheduler {
         &self.gate.scheduler
+    }
+
+    /// What can be counted of this node, whenever it is asked for.
+    pub fn sampler(&self) -> impl Fn() -> Sample + Send + Sync + 'static {
+        let gate = Arc::clone(&self.gate);
+        move || {
+            let served = gate.served.lock().len() as u64;
+            Sample { partitions: Some(served), ..gate.scheduler.sample() }
+        }
     }
 
     /// Hands every partition to the node that comes next, and ends. Appends in flight finish.

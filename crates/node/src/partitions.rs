@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
@@ -49,6 +49,7 @@ impl Partitions {
     }
 
     async fn serve(&mut self, partition: u32, epoch: u64) {
+        let begun = Instant::now();
         let ends = CancellationToken::new();
         // If some cannot be listened to, the others end too.
         let guard = ends.clone().drop_guard();
@@ -61,7 +62,12 @@ impl Partitions {
         self.gate.served.lock().insert(partition);
         self.gate.say_alive().await; // Whoever waits for an owner need not wait longer.
         match self.gate.scheduler.resume(partition).await {
-            Ok(live) => tracing::info!(partition, epoch, live, "partition served"),
+            Ok(live) => {
+                tracing::info!(partition, epoch, live, "partition served");
+                if let Some(observer) = self.gate.scheduler.observer() {
+                    observer.took_over(begun.elapsed());
+                }
+            }
             Err(error) => tracing::error!(partition, %error, "live tasks cannot be found"),
         }
     }

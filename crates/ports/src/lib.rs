@@ -13,9 +13,11 @@ pub mod faulty;
 pub mod journal;
 pub mod leases;
 pub mod memory;
+pub mod observer;
 
 pub use client::ClientPort;
 pub use faulty::Faulty;
 pub use journal::Journal;
 pub use leases::Leases;
 pub use memory::MemoryJournal;
+pub use observer::Observer;

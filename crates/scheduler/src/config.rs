@@ -1,9 +1,11 @@
 //! Settings of a scheduler node, with their reasons.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::Limits;
 use tenure_core::id::PoolId;
+use tenure_ports::Observer;
 
 /// Commands in flight before intake answers `unavailable`: bounds memory, not throughput.
 pub(crate) const COMMANDS_IN_FLIGHT: usize = 8_192;
@@ -35,6 +37,8 @@ pub struct Config {
     pub embedded: bool,
     /// Supervising partitions of Tasks.
     pub partitions: u32,
+    /// Is told what happens; none, and it costs nothing.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Config {
@@ -46,6 +50,7 @@ impl Config {
             tick: Duration::from_secs(1),
             embedded: true,
             partitions: 8,
+            observer: None,
         }
     }
 }

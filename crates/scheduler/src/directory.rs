@@ -62,6 +62,10 @@ impl Directory {
     }
 
     /// All Tasks.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum::<usize>()
+    }
+
     pub(crate) fn all(&self) -> Vec<Address> {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }

@@ -169,7 +169,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             Lane::Commands => &self.commands,
             Lane::Reports => &self.reports,
         };
-        let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded())?;
+        let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded());
+        self.node.note_refusal(&permit);
+        let permit = permit?;
         let (reply_to, answer) = oneshot::channel();
         let summarised = lane == Lane::Commands;
         let ask = Ask { what, envelope, digest, reply_to, summarised, permit: Some(permit) };

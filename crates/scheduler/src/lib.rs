@@ -23,6 +23,7 @@ mod pool;
 mod relations;
 mod scan;
 mod task;
+mod watched;
 mod worker;
 
 pub use ask::{Answer, Envelope};

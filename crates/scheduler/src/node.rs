@@ -9,8 +9,9 @@ use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
 use tenure_core::view::LeaseFact;
-use tenure_core::{Code, Commit, Rejection};
+use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::observer::{LeaseCall, PoolSample};
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -183,6 +184,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
         pools.iter().map(|(id, pool)| (id.clone(), pool.facts(), pool.waiting())).collect()
     }
 
+    /// All pools at this moment.
+    pub(crate) fn sample_pools(&self, now: Millis) -> Vec<PoolSample> {
+        let pools = self.pools.read();
+        pools.values().map(|pool| pool.sample(now)).collect()
+    }
+
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
         let pool = self.pool(&worker.pool)?;
         self.workers.write().insert(worker.id.clone(), Arc::clone(&worker));
@@ -230,13 +237,23 @@ impl<J: Journal, L: Leases> Node<J, L> {
         }
         let node = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = node.leases.release(attempts).await {
+            let count = attempts.len();
+            let release = node.leases.release(attempts);
+            if let Err(error) = node.watch_leases(LeaseCall::Release, count, release).await {
                 tracing::debug!(%error, "leases stay until the next scan");
             }
         });
     }
 
-    pub(crate) fn publish(&self, key: &TaskKey, commit: &Arc<Commit>) {
+    /// Commits of a Task are durable, and others may learn of them.
+    pub(crate) fn publish_all(&self, key: &TaskKey, task: &Task, commits: &[Arc<Commit>]) {
+        if let Some(observer) = &self.config.observer {
+            observer.appended(task, commits);
+        }
+        commits.iter().for_each(|commit| self.publish(key, commit));
+    }
+
+    fn publish(&self, key: &TaskKey, commit: &Arc<Commit>) {
         if self.events.receiver_count() > 0 {
             let appended = Appended { task: key.clone(), commit: Arc::clone(commit) };
             let _ = self.events.send(appended); // The last watcher may just have left.

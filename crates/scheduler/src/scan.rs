@@ -8,6 +8,7 @@ use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -37,7 +38,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
                 judge_from = now + heard; // The workers of this process stood still with it.
             }
             last = now;
-            let scan = node.leases.expired().await;
+            let scan = node.watch_leases(LeaseCall::Scan, 0, node.leases.expired()).await;
             node.note_leases(scan.is_ok());
             match scan {
                 Ok(scan) if scan.forgot || node.take_leases_lost() => {

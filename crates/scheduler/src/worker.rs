@@ -18,11 +18,12 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::scope::not_its_runs;
-use tenure_core::view::{ClaimResult, Known, RunOffer, StepPage, claim_result};
+use tenure_core::view::{ClaimResult, Known, RunOffer, StepPage};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::sync::oneshot;
 
@@ -221,7 +222,8 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
             let answer = scheduler.send(&task, envelope, command, Lane::Reports)?;
             let answer = answer.await.map_err(|_| ambiguous())??;
             let attempt = answer.attempt_id.ok_or_else(ambiguous)?;
-            let claim = move |task: &Task| claim_result(&task.durable(), attempt);
+            let node = Arc::clone(&scheduler.node);
+            let claim = move |task: &Task| node.claim(task, &task.durable(), attempt);
             scheduler.read(&task, claim).await?.ok_or_else(ambiguous)
         }
     }
@@ -288,7 +290,9 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
                 pulses[at] = (pulse, duration_ms);
             }
         }
-        if let Err(error) = self.scheduler.node.leases.renew(leases).await {
+        let node = &self.scheduler.node;
+        let (count, renew) = (leases.len(), node.leases.renew(leases));
+        if let Err(error) = node.watch_leases(LeaseCall::Renew, count, renew).await {
             tracing::warn!(%error, "leases are renewed in memory alone");
             self.scheduler.node.note_leases_lost();
         }

@@ -10,7 +10,9 @@ use super::tx::{By, Did};
 use super::{Caller, Grant, Tx};
 use crate::eligibility::{Asker, Obstacle, Obstacles, is_in_scope, obstacles};
 use crate::event::{Body, StepClaimed, StepSnapshot};
-use crate::id::{AgentId, ArtifactId, HandlerName, PoolId, Ref, RunId, StepId, system_agent};
+use crate::id::{
+    AgentId, ArtifactId, HandlerName, Millis, PoolId, Ref, RunId, StepId, system_agent,
+};
 use crate::record::{Body as ValueBody, add_once};
 use crate::reject::{Code, Rejection};
 use crate::status::{Policy, RunState};
@@ -208,6 +210,13 @@ impl Task {
         let runs =
             to_take.iter().filter(move |(pool, _)| gives && !(auto && ready.contains_key(*pool)));
         steps.chain(runs.map(|(pool, runs)| (pool, runs.len())))
+    }
+
+    /// Since when the ready Step that is next in line in a pool has waited: of each handler the oldest
+    /// Step goes first.
+    pub fn ready_since(&self, pool: &PoolId) -> Option<Millis> {
+        let next = self.derived.ready.get(pool)?.values().filter_map(BTreeSet::first);
+        next.filter_map(|&pos| self.steps[pos].state.ready_at).min()
     }
 }
 

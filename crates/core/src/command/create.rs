@@ -213,6 +213,7 @@ impl Task {
             body: Body::TaskCreated(created.clone()),
         };
         let mut task = Self::empty(&event, &created, cx.stamp.commit_id, cx.stamp.now);
+        task.head.trace = cx.trace.cloned();
         let mut tx = Tx::begin(&mut task, cx);
         tx.emit(tx.caller(), event.body)?;
         tx.task.check_first_references()?;

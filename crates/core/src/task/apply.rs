@@ -69,7 +69,9 @@ impl Task {
         else {
             return Err(illegal("a log starts with task_created"));
         };
-        Ok(Self::empty(event, created, first.commit_id, first.created_at))
+        let mut task = Self::empty(event, created, first.commit_id, first.created_at);
+        task.head.trace.clone_from(&first.trace);
+        Ok(task)
     }
 
     /// Applies a commit that is in the log.
@@ -131,6 +133,7 @@ impl Task {
             picked_up: false,
             ended_at: None,
             resumed_at: None,
+            trace: None,
         };
         Self {
             head,

@@ -190,6 +190,8 @@ pub struct Head {
     pub ended_at: Option<Millis>,
     /// Last `task_reopened` or `task_resumed` (S15).
     pub resumed_at: Option<Millis>,
+    /// W3C traceparent of whoever made the Task.
+    pub trace: Option<SmolStr>,
 }
 
 /// A node of the DAG.
@@ -375,6 +377,8 @@ pub struct Attempt {
     pub completion_summary: Option<Arc<str>>,
     /// The policy in force at the claim.
     pub retry_policy: Option<Arc<RetryPolicy>>,
+    /// Since when the Step had been ready.
+    pub ready_at: Millis,
     /// The Step at the claim.
     pub step_snapshot: Arc<StepSnapshot>,
     /// The Step was edited meanwhile (STEP-27).

@@ -150,6 +150,7 @@ impl Task {
             checkpoint_refs: Arc::clone(&self.no_refs),
             completion_summary: None,
             retry_policy: p.retry_policy.clone(),
+            ready_at: self.steps[pos].state.ready_at.unwrap_or(at.time),
             step_snapshot: Arc::new(p.step_snapshot.clone()),
             updated_after_dispatch: false,
             remote: None,

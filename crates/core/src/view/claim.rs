@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 use super::read::{StepRef, View};
 use crate::event::Bindings;
@@ -52,6 +53,10 @@ pub struct ClaimResult {
     /// Thread and environment of the Run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Arc<Bindings>>,
+    /// W3C traceparent that spans of the handler go below: of the Attempt where its owner keeps traces,
+    /// else of whoever made the Task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<SmolStr>,
 }
 
 /// What a dependency hands on: the only facts about other Steps that a worker sees.
@@ -122,6 +127,7 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
         checkpoint_refs: checkpoints_before(view, attempt),
         instructions: run.instructions.clone(),
         bindings: run.bindings.clone(),
+        trace: view.head().trace.clone(),
     })
 }
 

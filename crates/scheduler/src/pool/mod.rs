@@ -11,14 +11,16 @@ mod turns;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::eligibility::PoolFacts;
-use tenure_core::id::{AgentId, HandlerName, PoolId};
+use tenure_core::id::{AgentId, HandlerName, Millis, PoolId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::observer::PoolSample;
 
 use self::members::Members;
 use self::turns::{Turns, Waiting};
@@ -171,6 +173,19 @@ impl Pool {
         self.state.lock().turns.waiting()
     }
 
+    /// Everything that can be counted, for whoever watches.
+    pub(crate) fn sample(&self, now: Millis) -> PoolSample {
+        let state = self.state.lock();
+        let oldest = state.turns.since().map(|since| now.saturating_sub(since));
+        PoolSample {
+            pool: self.id.clone(),
+            workers: state.members.count() as u64,
+            free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
+            waiting: state.turns.waiting(),
+            oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
+        }
+    }
+
     /// What a worker would take now.
     pub(crate) fn free_of(&self, worker: &Worker) -> u64 {
         self.state.lock().members.left(worker)
@@ -189,12 +204,23 @@ impl Pool {
 /// What a pool's actor is told.
 #[derive(Debug)]
 pub(crate) enum Msg {
-    /// A Task has so many ready Steps for this pool that it has no credit for.
-    Ready { key: TaskKey, task: Address, priority: i32, ready: usize },
-    /// None of a Task's ready Steps fits the worker of a loan; `ready` are left for others.
-    Unfit { key: TaskKey, task: Address, priority: i32, ready: usize, loan: Loan },
+    /// A Task has ready Steps for this pool that it has no credit for.
+    Ready(TaskKey, Left),
+    /// None of a Task's ready Steps fits the worker of a loan; they are left for others.
+    Unfit(TaskKey, Left, Loan),
     /// Somebody has room.
     Match,
+}
+
+/// What a Task has left for the workers of a pool.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) task: Address,
+    pub(crate) priority: i32,
+    /// Ready Steps and Runs to take.
+    pub(crate) ready: usize,
+    /// Since when the Step that is next in line has been ready.
+    pub(crate) since: Option<Millis>,
 }
 
 /// Pairs ready Steps with credits.
@@ -221,16 +247,15 @@ impl Actor for PoolActor {
         pool: &mut Arc<Pool>,
     ) -> Result<(), ActorProcessingErr> {
         match msg {
-            Msg::Ready { key, task, priority, ready } => {
-                let unfit = Vec::new();
-                pool.state.lock().turns.put(key, Waiting { task, priority, ready, unfit });
+            Msg::Ready(key, left) => {
+                pool.state.lock().turns.put(key, Waiting { left, unfit: Vec::new() });
             }
             // The loan goes back when this is done: not before it is noted that it does not fit.
-            Msg::Unfit { key, task, priority, ready, ref loan } => {
+            Msg::Unfit(key, left, ref loan) => {
                 let turns = &mut pool.state.lock().turns;
                 let mut unfit = turns.unfit(&key);
                 unfit.push(loan.worker.id.clone());
-                turns.put(key, Waiting { task, priority, ready, unfit });
+                turns.put(key, Waiting { left, unfit });
             }
             Msg::Match => pool.told.store(false, Ordering::Release),
         }

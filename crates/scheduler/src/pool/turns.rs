@@ -8,10 +8,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use tenure_core::id::AgentId;
+use tenure_core::id::{AgentId, Millis};
 use tenure_ports::journal::TaskKey;
 use tokio::time::Instant;
 
+use super::Left;
 use crate::task::address::Address;
 
 /// The moment that a turn lasts where Steps are short.
@@ -20,9 +21,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// A Task with ready Steps.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) task: Address,
-    pub(super) priority: i32,
-    pub(super) ready: usize,
+    pub(super) left: Left,
     /// Workers that none of its ready Steps fits; forgotten when it has new ones.
     pub(super) unfit: Vec<AgentId>,
 }
@@ -86,22 +85,28 @@ impl Turns {
 
     /// Ready Steps and Runs of all that wait.
     pub(super) fn waiting(&self) -> u64 {
-        self.entries.values().map(|entry| entry.waiting.ready as u64).sum()
+        self.entries.values().map(|entry| entry.waiting.left.ready as u64).sum()
+    }
+
+    /// Since when the Step has been ready that has waited longest of those next in line.
+    pub(super) fn since(&self) -> Option<Millis> {
+        let waiting = self.entries.values().filter(|entry| entry.waiting.left.ready > 0);
+        waiting.filter_map(|entry| entry.waiting.left.since).min()
     }
 
     /// Notes how many ready Steps a Task has; one that waits already keeps its place, unless its
     /// priority has changed.
     pub(super) fn put(&mut self, key: TaskKey, waiting: Waiting) {
         if let Some(entry) = self.entries.get_mut(&key) {
-            let (old, new) = (Reverse(entry.waiting.priority), Reverse(waiting.priority));
+            let (old, new) = (Reverse(entry.waiting.left.priority), Reverse(waiting.left.priority));
             entry.waiting = waiting;
             if old != new {
                 entry.left = 0;
                 self.lanes.entry(old).or_default().retain(|waits| *waits != key);
                 self.lanes.entry(new).or_default().push_back(key);
             }
-        } else if waiting.ready > 0 {
-            self.lanes.entry(Reverse(waiting.priority)).or_default().push_back(key.clone());
+        } else if waiting.left.ready > 0 {
+            self.lanes.entry(Reverse(waiting.left.priority)).or_default().push_back(key.clone());
             self.entries.insert(key, Entry { waiting, left: 0 });
         }
     }
@@ -109,7 +114,7 @@ impl Turns {
     /// A Task that no longer waits.
     pub(super) fn remove(&mut self, key: &TaskKey) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.waiting.ready = 0;
+            entry.waiting.left.ready = 0;
         }
     }
 
@@ -146,12 +151,12 @@ impl Turns {
             let others = self.lanes.get(&lane).map_or(0, VecDeque::len);
             let worth = self.worth(&key, others, free);
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            if entry.waiting.ready == 0 {
+            if entry.waiting.left.ready == 0 {
                 self.entries.remove(&key);
                 continue;
             }
-            let task = entry.waiting.task.clone();
-            let (given, taken) = take(worth.min(entry.waiting.ready), &entry.waiting.unfit);
+            let task = entry.waiting.left.task.clone();
+            let (given, taken) = take(worth.min(entry.waiting.left.ready), &entry.waiting.unfit);
             self.spend(&key, lane, worth, given);
             if given > 0 {
                 return Some((key, task, taken));
@@ -175,7 +180,7 @@ impl Turns {
     fn spend(&mut self, key: &TaskKey, lane: Reverse<i32>, worth: usize, given: usize) {
         self.pace.note(given);
         let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.waiting.ready = entry.waiting.ready.saturating_sub(given);
+        entry.waiting.left.ready = entry.waiting.left.ready.saturating_sub(given);
         entry.left = if given == 0 { 0 } else { worth.saturating_sub(given) };
         let lane = self.lanes.entry(lane).or_default();
         if entry.left > 0 {
@@ -217,7 +222,7 @@ impl Turns {
         let entries = &mut self.entries;
         self.lanes.retain(|_, lane| {
             while let Some(key) = lane.front()
-                && entries.get(key).is_none_or(|entry| entry.waiting.ready == 0)
+                && entries.get(key).is_none_or(|entry| entry.waiting.left.ready == 0)
             {
                 entries.remove(key);
                 lane.pop_front();

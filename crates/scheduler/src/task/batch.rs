@@ -9,13 +9,14 @@ use tenure_core::status::Role;
 use tenure_core::task::Made;
 use tenure_core::{Command, Outcome, Rejection, Task};
 use tenure_ports::leases::Lease;
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held, What};
 use crate::config::{BATCH_MAX, BATCH_SOON};
-use crate::pool::{Credits, Loan, Msg as PoolMsg};
+use crate::pool::{Credits, Left, Loan, Msg as PoolMsg};
 
 impl Flight {
     fn new() -> Self {
@@ -278,6 +279,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let commits = flight.commits.clone();
         let creates = flight.creates.then(|| self.wal_name()).flatten();
         let append = tokio::spawn(async move {
+            let count = commits.len();
             let append = async {
                 match creates {
                     Some(name) => node.journal.create(&key, &name, commits).await,
@@ -285,9 +287,13 @@ impl<J: Journal, L: Leases> State<J, L> {
                 }
             };
             let take = async {
-                if leases.is_empty() { Ok(()) } else { node.leases.acquire(leases).await }
+                if leases.is_empty() {
+                    return Ok(());
+                }
+                let (count, acquire) = (leases.len(), node.leases.acquire(leases));
+                node.watch_leases(LeaseCall::Acquire, count, acquire).await
             };
-            let (append, leases) = tokio::join!(append, take);
+            let (append, leases) = tokio::join!(node.watch_append(count, append), take);
             let landed = Landed { append, leases };
             let _ = actor.cast(Msg::Landed(landed)); // A stopped actor is replaced by replay.
         });
@@ -337,7 +343,9 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.offered.push(pool.clone());
             }
             let (key, task) = (self.key.clone(), myself.clone());
-            self.node.tell_pool(&pool, PoolMsg::Unfit { key, task, priority, ready, loan });
+            let since = self.task().and_then(|task| task.ready_since(&pool));
+            let left = Left { task, priority, ready, since };
+            self.node.tell_pool(&pool, PoolMsg::Unfit(key, left, loan));
         }
     }
 
@@ -348,6 +356,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// A rejection that is no answer of the domain.
     pub(super) fn refuse_all(&self, mut flight: Flight, rejection: &Rejection) {
+        self.node.note_refused(rejection);
         let creation = flight.creation.take().map(|creation| creation.0.reply_to);
         let answers = std::mem::take(&mut flight.answers);
         for reply_to in creation.into_iter().chain(answers.into_iter().map(|h| h.reply_to)) {

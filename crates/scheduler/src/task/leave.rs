@@ -2,6 +2,7 @@
 
 use tenure_core::{Code, Rejection};
 use tenure_ports::leases::Lease;
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
@@ -61,7 +62,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         let node = self.node.clone();
         tokio::spawn(async move {
-            if let Err(error) = node.leases.raise(leases).await {
+            let (count, raise) = (leases.len(), node.leases.raise(leases));
+            if let Err(error) = node.watch_leases(LeaseCall::Raise, count, raise).await {
                 tracing::warn!(%error, "leases of open attempts were not raised");
                 node.note_leases_lost();
             }

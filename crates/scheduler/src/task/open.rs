@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::task::apply::Illegal;
-use tenure_core::view::claim_result;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::{ReadError, TaskKey};
@@ -70,7 +69,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let view = task.durable();
         for attempt in task.open_attempts() {
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            let Some(claim) = claim_result(&view, attempt.attempt_id) else { continue };
+            let Some(claim) = self.node.claim(task, &view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker);
             }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ractor::ActorProcessingErr;
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::id::AttemptId;
 use tenure_core::status::EndReason;
 use tenure_core::table::Pos;
-use tenure_core::view::{Known, claim_result, write_summary};
+use tenure_core::view::{Known, write_summary};
 use tenure_core::{Caller, Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
@@ -19,7 +19,7 @@ use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
 use crate::node::{not_owner, stopped};
-use crate::pool::{Loan, Msg as PoolMsg};
+use crate::pool::{Left, Loan, Msg as PoolMsg};
 
 /// How long after a failed append the scheduler tries again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -110,9 +110,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn settle(&mut self, myself: &Address, mut flight: Flight, leased: bool) {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
-        for commit in &flight.commits {
-            self.node.publish(&self.key, commit);
-        }
+        self.node.publish_all(&self.key, task, &flight.commits);
         let grants = std::mem::take(&mut flight.grants);
         if leased {
             self.hand_out(grants);
@@ -126,6 +124,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         self.end_attempts(&flight);
         if let Some((ask, result)) = flight.creation.map(|creation| *creation) {
+            self.node.note_refusal(&result);
             let summary_for = ask.summarised.then_some(&ask.envelope.caller);
             let _ = ask.reply_to.send(self.as_of_now(result, summary_for)); // As below.
         }
@@ -144,7 +143,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let view = task.durable();
         for (attempt, loan) in grants {
             let attempt_id = view.attempt_at(attempt).attempt_id;
-            let Some(claim) = claim_result(&view, attempt_id) else { continue };
+            let Some(claim) = self.node.claim(task, &view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
@@ -215,6 +214,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Answers now, or when what the caller waits for has happened.
     pub(super) fn answer(&mut self, held: Held) {
+        self.node.note_refusal(&held.result);
         match held.waits {
             // Whoever waits for long must not keep others out.
             Some(wait) if !self.has_happened(wait) => {
@@ -272,14 +272,15 @@ impl<J: Journal, L: Leases> State<J, L> {
     pub(super) fn offer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         let ready = task.open_pools().filter(|_| !self.pauses);
-        let ready: Vec<(PoolId, usize)> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
+        let ready: Vec<_> =
+            ready.map(|(pool, n)| (pool.clone(), n, task.ready_since(pool))).collect();
         let priority = task.head().spec.priority;
-        let told = ready.iter().map(|(pool, _)| pool.clone()).collect();
+        let told = ready.iter().map(|(pool, ..)| pool.clone()).collect();
         let told_before = std::mem::replace(&mut self.offered, told);
         let none = told_before.into_iter().filter(|pool| !self.offered.contains(pool));
-        for (pool, ready) in none.map(|pool| (pool, 0)).chain(ready) {
+        for (pool, ready, since) in none.map(|pool| (pool, 0, None)).chain(ready) {
             let (key, task) = (self.key.clone(), myself.clone());
-            self.node.tell_pool(&pool, PoolMsg::Ready { key, task, priority, ready });
+            self.node.tell_pool(&pool, PoolMsg::Ready(key, Left { task, priority, ready, since }));
         }
     }
 

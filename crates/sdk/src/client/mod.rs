@@ -73,7 +73,19 @@ impl<P: ClientPort> Client<P> {
         command_id: CommandId,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.create(Around::new(command_id), input).await
+        self.create_under(Around::new(command_id), input).await
+    }
+
+    /// As [`create_as`](Self::create_as), with the trace that the Task is to be a part of.
+    ///
+    /// # Errors
+    /// Why it could not be created.
+    pub async fn create_under(
+        &self,
+        around: Around,
+        input: CreateTask,
+    ) -> Result<WriteSummary, Rejection> {
+        self.port.create(around, input).await
     }
 
     /// A Task in full.

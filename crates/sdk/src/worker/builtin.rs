@@ -115,14 +115,14 @@ fn as_json(value: &Value) -> Json {
 }
 
 fn environment(ctx: &StepContext) -> Vec<(String, String)> {
-    [
+    let trace = ctx.traceparent().map(|trace| ("TRACEPARENT", trace.to_owned()));
+    let own = [
         ("TENURE_TASK_ID", ctx.task_id().to_owned()),
         ("TENURE_SESSION_ID", ctx.session_id().to_owned()),
         ("TENURE_STEP_ID", ctx.step_id().to_string()),
         ("TENURE_ATTEMPT", ctx.attempt().to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    ];
+    own.into_iter().chain(trace).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result<(), HandlerError> {

@@ -89,6 +89,12 @@ impl StepContext {
         self.shared.claim.ordinal
     }
 
+    /// The W3C `traceparent` that spans of this handler go below: of the Attempt where the scheduler
+    /// keeps traces, else of whoever made the Task, if it named one.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.shared.claim.trace.as_deref()
+    }
+
     /// The claim as it came. Its token is nothing for handlers (CTX-13).
     pub(crate) fn claim(&self) -> &ClaimResult {
         &self.shared.claim

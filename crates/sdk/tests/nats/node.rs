@@ -169,6 +169,7 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         checkpoint_refs: Vec::new(),
         instructions: None,
         bindings: None,
+        trace: None,
     };
     Delivery { grant: Some(Box::new(claim)), ..Delivery::default() }
 }

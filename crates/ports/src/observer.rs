@@ -1,0 +1,99 @@
+//! Whoever watches a scheduler at work: telemetry.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smol_str::SmolStr;
+use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::{Commit, Rejection, Task};
+
+/// A call to the store of leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseCall {
+    /// Leases of new Attempts are taken.
+    Acquire,
+    /// Heartbeats.
+    Renew,
+    /// Leases are made sure of after a gap.
+    Raise,
+    /// Leases of ended Attempts are dropped.
+    Release,
+    /// Ended leases are looked for.
+    Scan,
+}
+
+impl LeaseCall {
+    /// Every call.
+    pub const ALL: [Self; 5] = [Self::Acquire, Self::Renew, Self::Raise, Self::Release, Self::Scan];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire",
+            Self::Renew => "renew",
+            Self::Raise => "raise",
+            Self::Release => "release",
+            Self::Scan => "scan",
+        }
+    }
+}
+
+/// What became of a call to a port, and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Called {
+    /// From the call to its answer.
+    pub took: Duration,
+    /// Commits or leases it was about.
+    pub items: usize,
+    /// It did what it was asked.
+    pub is_ok: bool,
+}
+
+/// A scheduler at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Tasks that it keeps in memory.
+    pub tasks: u64,
+    /// Partitions that it serves; none where there are none.
+    pub partitions: Option<u64>,
+    /// Its pools.
+    pub pools: Vec<PoolSample>,
+}
+
+/// A pool at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSample {
+    /// Which.
+    pub pool: PoolId,
+    /// Workers that have joined.
+    pub workers: u64,
+    /// Steps that they would take now.
+    pub free: u64,
+    /// Steps and Runs that wait for room.
+    pub waiting: u64,
+    /// How long the Step has been ready that has waited longest of those next in line.
+    pub oldest: Duration,
+}
+
+/// Is told what a scheduler does, on the scheduler's own threads: it never blocks, never fails and
+/// never asks back. Nothing depends on it.
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// Commits have become durable; `task` contains them, and nothing newer.
+    fn appended(&self, task: &Task, commits: &[Arc<Commit>]);
+
+    /// A command was refused, or not taken in.
+    fn refused(&self, rejection: &Rejection);
+
+    /// The log answered an append of one Task.
+    fn wrote(&self, called: Called);
+
+    /// The store of leases answered.
+    fn leased(&self, call: LeaseCall, called: Called);
+
+    /// A partition was taken over: from knowing of it until its live Tasks were under way.
+    fn took_over(&self, took: Duration);
+
+    /// The traceparent that spans of an Attempt's handler go below; none: whatever the Task's maker gave.
+    fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr>;
+}

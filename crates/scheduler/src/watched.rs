@@ -1,0 +1,87 @@
+//! What an observer is told of a node's calls to its ports.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenure_core::id::AttemptId;
+use tenure_core::view::{ClaimResult, View, claim_result};
+use tenure_core::{Rejection, Task};
+use tenure_ports::journal::AppendError;
+use tenure_ports::leases::LeaseError;
+use tenure_ports::observer::{Called, LeaseCall, Sample};
+use tenure_ports::{Journal, Leases, Observer};
+
+use crate::handle::Scheduler;
+use crate::node::Node;
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// What can be counted at this moment.
+    pub fn sample(&self) -> Sample {
+        let pools = self.node.sample_pools(self.now());
+        Sample { tasks: self.node.directory.len() as u64, partitions: None, pools }
+    }
+
+    /// Who is told what happens.
+    pub fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.node.config.observer.as_ref()
+    }
+}
+
+impl<J: Journal, L: Leases> Node<J, L> {
+    /// A call to the store of leases.
+    pub(crate) async fn watch_leases<T>(
+        &self,
+        call: LeaseCall,
+        items: usize,
+        answer: impl Future<Output = Result<T, LeaseError>>,
+    ) -> Result<T, LeaseError> {
+        let Some(observer) = &self.config.observer else { return answer.await };
+        let begun = Instant::now();
+        let answered = answer.await;
+        let called = Called { took: begun.elapsed(), items, is_ok: answered.is_ok() };
+        observer.leased(call, called);
+        answered
+    }
+
+    /// An append to the log.
+    pub(crate) async fn watch_append(
+        &self,
+        items: usize,
+        answer: impl Future<Output = Result<(), AppendError>>,
+    ) -> Result<(), AppendError> {
+        let Some(observer) = &self.config.observer else { return answer.await };
+        let begun = Instant::now();
+        let answered = answer.await;
+        let called = Called { took: begun.elapsed(), items, is_ok: answered.is_ok() };
+        observer.wrote(called);
+        answered
+    }
+
+    /// Notes a command that is not carried out.
+    pub(crate) fn note_refusal<T>(&self, result: &Result<T, Rejection>) {
+        if let Err(rejection) = result {
+            self.note_refused(rejection);
+        }
+    }
+
+    /// As [`note_refusal`](Self::note_refusal), where it is known to be one.
+    pub(crate) fn note_refused(&self, rejection: &Rejection) {
+        if let Some(observer) = &self.config.observer {
+            observer.refused(rejection);
+        }
+    }
+
+    /// What the worker of an Attempt gets, with where its spans belong.
+    pub(crate) fn claim(
+        &self,
+        task: &Task,
+        view: &View<'_>,
+        attempt: AttemptId,
+    ) -> Option<ClaimResult> {
+        let mut claim = claim_result(view, attempt)?;
+        if let Some(observer) = &self.config.observer {
+            claim.trace = observer.trace_of(task, attempt).or(claim.trace);
+        }
+        Some(claim)
+    }
+}
