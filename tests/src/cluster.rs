@@ -55,13 +55,24 @@ pub struct Plan {
     pub max_bytes: Option<u64>,
     /// Whether there are three servers of NATS, each with all streams.
     pub is_replicated: bool,
+    /// What else nodes and workers find in their environment.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Default for Plan {
     fn default() -> Self {
         let (schedulers, workers, concurrency, partitions) = (2, 2, 4, 4);
         let (lease_ms, max_bytes, is_replicated) = (3_000, None, false);
-        Self { schedulers, workers, concurrency, partitions, lease_ms, max_bytes, is_replicated }
+        Self {
+            schedulers,
+            workers,
+            concurrency,
+            partitions,
+            lease_ms,
+            max_bytes,
+            is_replicated,
+            environment: Vec::new(),
+        }
     }
 }
 
@@ -172,6 +183,7 @@ impl Cluster {
             command.args(["--max-bytes", &bytes.to_string()]);
         }
         command.env("TENURE_LOG", std::env::var("TENURE_LOG").unwrap_or_else(|_| "info".into()));
+        command.envs(self.plan.environment.clone());
         self.schedulers.push(Process::start(&name, self.dir.path(), command)?);
         Ok(())
     }
@@ -187,6 +199,7 @@ impl Cluster {
         command.args(["--concurrency", &self.plan.concurrency.to_string()]);
         command.args(["--files", &format!("files-{name}")]).env("TRACE", self.trace());
         command.env("TENURE_LOG", std::env::var("TENURE_LOG").unwrap_or_else(|_| "info".into()));
+        command.envs(self.plan.environment.clone());
         self.workers.push(Process::start(&name, self.dir.path(), command)?);
         Ok(())
     }

@@ -7,5 +7,6 @@
 pub mod binary;
 pub mod cluster;
 pub mod dag;
+pub mod otlp;
 pub mod random;
 pub mod wal;

@@ -20,6 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
+use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role};
@@ -82,7 +83,15 @@ impl Embedded {
     /// # Errors
     /// The directory cannot be made, written, or is in use.
     pub async fn open(data: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(data, Config::embedded(PoolId::new(DEFAULT_POOL)?)).await
+        Self::open_with(data, Self::config()?).await
+    }
+
+    /// The settings that [`open`](Self::open) uses.
+    ///
+    /// # Errors
+    /// None: the name is right.
+    pub fn config() -> Result<Config, Error> {
+        Ok(Config::embedded(PoolId::new(DEFAULT_POOL)?))
     }
 
     /// As [`open`](Self::open), with settings.
@@ -152,9 +161,22 @@ impl Embedded {
     /// # Errors
     /// The refusals of `create_task`.
     pub async fn create(&self, session: &str, input: CreateTask) -> Result<TaskKey, Error> {
+        self.create_under(None, session, input).await
+    }
+
+    /// Makes a Task that is to be a part of a trace: a W3C `traceparent`.
+    ///
+    /// # Errors
+    /// The refusals of `create_task`.
+    pub async fn create_under(
+        &self,
+        trace: Option<SmolStr>,
+        session: &str,
+        input: CreateTask,
+    ) -> Result<TaskKey, Error> {
         let session_id = SessionId::new(session)?;
         let task_id = input.task_id()?.clone();
-        let envelope = self.envelope(&session_id)?;
+        let envelope = Envelope { trace, ..self.envelope(&session_id)? };
         self.scheduler.create(envelope, input, Policy::Auto).await?;
         Ok(TaskKey { session_id, task_id })
     }

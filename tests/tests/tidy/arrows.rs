@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-gateway", &["tenure-core", "tenure-wire", "tenure-ports", "tenure-sdk"]),
-    ("tenure-telemetry", &[]),
+    ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
     (
         "tenure",
         &[

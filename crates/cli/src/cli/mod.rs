@@ -13,6 +13,7 @@ pub(crate) mod output;
 mod run;
 mod serve;
 mod stop;
+mod telemetry;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::exit::{Exit, Failure};
+use self::telemetry::Told;
 
 /// Run DAGs of steps durably: every step that completed stays completed, whatever dies.
 #[derive(Debug, Parser)]
@@ -74,21 +76,11 @@ pub(crate) struct DataDir {
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log(match &cli.command {
-        Command::Serve(_) => Some("info"),
-        Command::Worker(_) => Some("warn"),
-        Command::Run(_)
-        | Command::Submit(_)
-        | Command::Dispatch(_)
-        | Command::Inspect(_)
-        | Command::Schema
-        | Command::Completions { .. }
-        | Command::Man { .. } => None,
-    });
+    let telemetry = telemetry::start(cli.command.told());
     let ended = match cli.command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args, telemetry.as_ref()),
         Command::Submit(args) => run::submit(args),
-        Command::Serve(args) => serve::run(*args),
+        Command::Serve(args) => serve::run(*args, telemetry.as_ref()),
         Command::Worker(args) => worker::run(args),
         Command::Dispatch(args) => command::dispatch::dispatch(&args),
         Command::Inspect(command) => inspect::run(command),
@@ -96,11 +88,40 @@ pub(crate) fn main() -> ExitCode {
         Command::Completions { shell } => print_completions(shell),
         Command::Man { dir } => write_manual(&dir),
     };
-    match ended {
+    let exit = match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
             output::failure(&failure);
             failure.exit.into()
+        }
+    };
+    drop(telemetry); // It sends what is left, off every runtime, for a moment at most.
+    exit
+}
+
+impl Command {
+    /// How it tells what it does.
+    fn told(&self) -> Told {
+        match self {
+            Self::Serve(args) => Told {
+                log: Some("info"),
+                format: args.log.log_format,
+                service: Some("tenure-scheduler"),
+                variables: args.telemetry(),
+            },
+            Self::Worker(args) => Told {
+                log: Some("warn"),
+                format: args.log_format(),
+                service: args.runs().then_some("tenure-worker"),
+                ..Told::default()
+            },
+            Self::Run(_) => Told { service: Some("tenure-run"), ..Told::default() },
+            Self::Submit(_)
+            | Self::Dispatch(_)
+            | Self::Inspect(_)
+            | Self::Schema
+            | Self::Completions { .. }
+            | Self::Man { .. } => Told::default(),
         }
     }
 }
@@ -121,13 +142,4 @@ fn write_manual(dir: &Path) -> Result<Exit, Failure> {
     std::fs::create_dir_all(dir)?;
     clap_mangen::generate_to(Cli::command(), dir)?;
     Ok(Exit::Ok)
-}
-
-/// The scheduler's log, on stderr. A command that somebody waits for says itself what must be known,
-/// and logs only if asked to.
-fn start_log(default: Option<&str>) {
-    let asked = std::env::var("TENURE_LOG").ok().or(default.map(str::to_owned));
-    let Some(filter) = asked else { return };
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
-    log.with_ansi(output::Stream::Stderr.has_colour()).init();
 }

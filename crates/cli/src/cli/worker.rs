@@ -17,6 +17,7 @@ use super::exit::{Exit, Failure};
 use super::inspect::worker::{WorkerCommand, run as operate};
 use super::output;
 use super::stop::Stop;
+use super::telemetry::{LogArgs, LogFormat};
 
 /// Run steps of a pool, or look after those who do.
 #[derive(Debug, Clone, Args)]
@@ -51,9 +52,24 @@ struct RunWorkerArgs {
     #[arg(long, value_name = "DIR", env = "TENURE_FILES", default_value = ".tenure/files")]
     files: PathBuf,
 
+    #[command(flatten)]
+    log: LogArgs,
+
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
     #[arg(long, value_name = "SECONDS", env = "TENURE_DRAIN", default_value = "20")]
     drain: u64,
+}
+
+impl WorkerArgs {
+    /// Whether this is a worker, and no command about others.
+    pub(crate) fn runs(&self) -> bool {
+        self.command.is_none()
+    }
+
+    /// How it logs.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.run.log.log_format
+    }
 }
 
 /// Runs a worker, on a runtime of one thread: Steps are other processes or wait.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tenure::embedded::{Embedded, LocalScheduler, LocalWorkers};
 use tenure_core::id::PoolId;
 use tenure_sdk::worker::{Handlers, Options};
+use tenure_telemetry::Telemetry;
 
 use crate::cli::exit::Failure;
 use crate::cli::output;
@@ -24,10 +25,16 @@ pub(super) struct Host {
 
 impl Host {
     /// Opens the data directory, and says what an earlier crash left there.
-    pub(super) async fn open(data: &Path) -> Result<Self, Failure> {
+    pub(super) async fn open(data: &Path, telemetry: Option<&Telemetry>) -> Result<Self, Failure> {
         // Commands run in directories of their own, and are told of files by name.
         let data = std::path::absolute(data)?;
-        let tenure = Embedded::open(&data).await?;
+        let mut config = Embedded::config()?;
+        config.observer = telemetry.map(Telemetry::observer);
+        let tenure = Embedded::open_with(&data, config).await?;
+        if let Some(telemetry) = telemetry {
+            let scheduler = tenure.scheduler().clone();
+            telemetry.sample_from(move || scheduler.sample());
+        }
         let host = Self { tenure, files: data.join(FILES), workers: Vec::new() };
         host.warn();
         Ok(host)

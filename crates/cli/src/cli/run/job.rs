@@ -24,6 +24,7 @@ use super::show::Show;
 use super::watch::show_all;
 use super::{hint, steer};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::telemetry::trace_of_caller;
 
 /// Commits that are read before they are shown.
 const AT_ONCE: usize = 1000;
@@ -63,7 +64,7 @@ impl Job {
         let is_manual = input.completion == Some(Policy::Manual);
         let deadline = input.constraints.as_ref().and_then(|c| c.get("deadline_at")?.as_i64());
         let commits = host.scheduler().subscribe();
-        match host.tenure.create(key.session_id.as_str(), input).await {
+        match host.tenure.create_under(trace_of_caller(), key.session_id.as_str(), input).await {
             Ok(_) => {}
             Err(tenure::embedded::Error::Refused(r)) if r.code == Code::TaskIdConflict => {
                 return Err(conflict(&key, None, args));

@@ -25,6 +25,7 @@ use std::time::Instant;
 use tenure_core::Task;
 use tenure_core::id::{Millis, SessionId};
 use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_telemetry::Telemetry;
 
 pub(crate) use self::args::{Format, RunArgs};
 pub(crate) use self::far::show_to_end;
@@ -44,7 +45,7 @@ use super::stop::Stop;
 ///
 /// On a runtime of one thread: Steps are other processes or wait, logs are written by the journal's
 /// threads, and what is left to do here gains nothing from more.
-pub(crate) fn run(args: RunArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let session_id = SessionId::new(&args.session).map_err(|bad| {
         Failure::new(Exit::Usage, bad.to_string()).help("name a session with --session")
@@ -53,7 +54,7 @@ pub(crate) fn run(args: RunArgs) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
-        let mut host = Host::open(&args.data.path).await?;
+        let mut host = Host::open(&args.data.path, telemetry).await?;
         let job = match &args.resume {
             None => {
                 let Some(request) = request else { return Err(no_file()) };

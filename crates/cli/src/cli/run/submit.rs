@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::id::{CommandId, SessionId, TaskId};
+use tenure_ports::client::Around;
 use uuid::Uuid;
 
 use super::args::{Format, variable};
@@ -17,6 +18,7 @@ use crate::cli::cluster::ClusterArgs;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::cli::stop::Stop;
+use crate::cli::telemetry::trace_of_caller;
 
 /// Hand a task file to a cluster.
 #[derive(Debug, Clone, Args)]
@@ -69,7 +71,8 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
             let client = args.cluster.connect().await?;
             let id = input.task_id()?.clone();
             let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
-            let made = client.create_as(command, input).await?;
+            let around = Around { trace: trace_of_caller(), ..Around::new(command) };
+            let made = client.create_under(around, input).await?;
             if args.wait {
                 if args.output == Format::Table {
                     output::say(format_args!("task {id}"));

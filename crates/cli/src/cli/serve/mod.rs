@@ -3,6 +3,7 @@
 mod settings;
 
 use tenure_node::{Node, StartError};
+use tenure_telemetry::Telemetry;
 
 pub(crate) use self::settings::ServeArgs;
 use super::exit::{Exit, Failure};
@@ -13,8 +14,9 @@ use super::stop::Stop;
 ///
 /// On a runtime of one thread: what waits gathers meanwhile and then goes together, which more
 /// threads would undo; ownership has a thread of its own.
-pub(crate) fn run(args: ServeArgs) -> Result<Exit, Failure> {
-    let settings = args.into_settings()?;
+pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
+    let mut settings = args.into_settings()?;
+    settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
@@ -22,6 +24,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<Exit, Failure> {
             started = Node::start(settings) => started.map_err(not_started)?,
             () = stop.asked() => return Ok(Exit::Interrupted),
         };
+        if let Some(telemetry) = telemetry {
+            telemetry.sample_from(node.sampler());
+        }
         output::say(format_args!("node {} serves", node.name()));
         stop.asked().await;
         output::say(format_args!("node {} hands its partitions over", node.name()));

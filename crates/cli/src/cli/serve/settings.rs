@@ -1,5 +1,6 @@
 //! What `tenure serve` can be told: by flags, by the environment, by a file, in this order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tenure_wire::bus::subject::Token;
 use uuid::Uuid;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::telemetry::LogArgs;
 
 /// Run a scheduler node.
 #[derive(Debug, Clone, Args)]
@@ -19,6 +21,9 @@ pub(crate) struct ServeArgs {
     /// Settings in TOML: the names of the options below, with `_` for `-`
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
     config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
 
     #[command(flatten)]
     given: Given,
@@ -131,6 +136,10 @@ struct Given {
     /// Pool of steps that name none [default: default]
     #[arg(long, value_name = "POOL", env = "TENURE_DEFAULT_POOL")]
     default_pool: Option<String>,
+
+    /// In a file alone: variables of OpenTelemetry, for what the environment does not say.
+    #[arg(skip)]
+    telemetry: BTreeMap<String, String>,
 }
 
 /// The shortest lease: a heartbeat has to get through three times.
@@ -139,9 +148,15 @@ const LEASE_MS_MIN: u64 = 1_000;
 const OWNERSHIP_MS_MIN: u64 = 1_000;
 
 impl ServeArgs {
+    /// Variables of OpenTelemetry in the file; none where it cannot be read, which is said later.
+    pub(crate) fn telemetry(&self) -> BTreeMap<String, String> {
+        let given = self.config.as_deref().and_then(|file| read(file).ok());
+        given.map(|given| given.telemetry).unwrap_or_default()
+    }
+
     /// The settings of a node.
     pub(super) fn into_settings(self) -> Result<Settings, Failure> {
-        let Self { config, given } = self;
+        let Self { config, given, log: _ } = self;
         match config {
             Some(file) => given.or(read(&file)?).into_settings(),
             None => given.into_settings(),
@@ -186,6 +201,7 @@ impl Given {
             steps_max: self.steps_max.or(other.steps_max),
             board_tokens: self.board_tokens.or(other.board_tokens),
             default_pool: self.default_pool.or(other.default_pool),
+            telemetry: other.telemetry,
         }
     }
 

@@ -1,0 +1,81 @@
+//! Which trace a log record belongs to: that of the Task it names.
+//!
+//! Of most Tasks the trace follows from their ids. Those that whoever made them put below a span of
+//! its own are remembered, the newest of them.
+
+use std::collections::{HashMap, VecDeque};
+
+use opentelemetry::trace::{SpanId, TraceId};
+use parking_lot::Mutex;
+use smol_str::{SmolStr, format_smolstr};
+use tenure_core::Task;
+use tenure_core::id::{SessionId, TaskId};
+
+use crate::trace::{Parent, task_span, trace_of};
+
+/// Tasks that are remembered: some 100 bytes each.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// Traces of Tasks that have a parent elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Belonging {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    traces: HashMap<SmolStr, TraceId>,
+    oldest: VecDeque<SmolStr>,
+}
+
+impl Belonging {
+    /// Remembers a Task if that takes remembering.
+    pub(crate) fn note(&self, task: &Task) {
+        let head = task.head();
+        let Some(parent) = head.trace.as_deref().and_then(Parent::parse) else { return };
+        self.remember(
+            format_smolstr!("{}/{}", head.spec.session_id, head.spec.task_id),
+            parent.trace,
+        );
+    }
+
+    fn remember(&self, task: SmolStr, trace: TraceId) {
+        let known = &mut *self.known.lock();
+        if known.traces.insert(task.clone(), trace).is_some() {
+            return;
+        }
+        known.oldest.push_back(task);
+        if known.oldest.len() > REMEMBERED_MAX
+            && let Some(oldest) = known.oldest.pop_front()
+        {
+            known.traces.remove(&oldest);
+        }
+    }
+
+    /// The trace and the span of a Task as log records name it: `session/task`.
+    pub(crate) fn of(&self, task: &str) -> Option<(TraceId, SpanId)> {
+        let (session, id) = task.rsplit_once('/')?;
+        let (session, id) = (SessionId::new(session).ok()?, TaskId::new(id).ok()?);
+        let known = self.known.lock().traces.get(task).copied();
+        let trace = known.unwrap_or_else(|| trace_of(&session, &id, None));
+        Some((trace, task_span(&session, &id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_belongs_to_its_task_and_only_so_many_are_remembered() {
+        let (belonging, elsewhere) = (Belonging::default(), TraceId::from_bytes([7; 16]));
+        let own = belonging.of("main/t-0").unwrap();
+        for n in 0..=REMEMBERED_MAX {
+            belonging.remember(format_smolstr!("main/t-{n}"), elsewhere);
+        }
+        assert_eq!(belonging.of("main/t-1").map(|(trace, _)| trace), Some(elsewhere));
+        assert_eq!(belonging.of("main/t-0"), Some(own), "the oldest is forgotten");
+        assert_eq!(belonging.known.lock().traces.len(), REMEMBERED_MAX);
+        assert_eq!(belonging.of("no task"), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The metrics, and what they are read from.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
+use parking_lot::Mutex;
+use tenure_ports::observer::{PoolSample, Sample};
+
+use crate::health::Signal;
+use crate::names::{self, Metric};
+use crate::process::Process;
+
+/// Bounds of durations, in seconds: from an append to a Step that takes days.
+const SECONDS: [f64; 18] = [
+    0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0,
+    1_800.0, 7_200.0, 86_400.0,
+];
+
+/// Bounds of how much goes at a time.
+const SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0];
+
+/// Everything that is counted as it happens.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    pub(crate) created: Counter<u64>,
+    pub(crate) ended: Counter<u64>,
+    pub(crate) task_time: Histogram<f64>,
+    pub(crate) claims: Counter<u64>,
+    pub(crate) attempts_ended: Counter<u64>,
+    pub(crate) queue_time: Histogram<f64>,
+    pub(crate) run_time: Histogram<f64>,
+    pub(crate) events: Counter<u64>,
+    pub(crate) refusals: Counter<u64>,
+    pub(crate) overloaded: Counter<u64>,
+    pub(crate) append_time: Histogram<f64>,
+    pub(crate) append_size: Histogram<u64>,
+    pub(crate) lease_time: Histogram<f64>,
+    pub(crate) leases: Counter<u64>,
+    pub(crate) takeovers: Histogram<f64>,
+    dropped: Counter<u64>,
+}
+
+impl Counts {
+    pub(crate) fn new(meter: &Meter) -> Self {
+        Self {
+            created: counter(meter, names::CREATED),
+            ended: counter(meter, names::ENDED),
+            task_time: seconds(meter, names::TASK_TIME),
+            claims: counter(meter, names::CLAIMS),
+            attempts_ended: counter(meter, names::ATTEMPTS_ENDED),
+            queue_time: seconds(meter, names::QUEUE_TIME),
+            run_time: seconds(meter, names::RUN_TIME),
+            events: counter(meter, names::EVENTS),
+            refusals: counter(meter, names::REFUSALS),
+            overloaded: counter(meter, names::OVERLOADED),
+            append_time: seconds(meter, names::APPEND_TIME),
+            append_size: meter
+                .u64_histogram(names::APPEND_SIZE.name)
+                .with_unit(names::APPEND_SIZE.unit)
+                .with_description(names::APPEND_SIZE.answers)
+                .with_boundaries(SIZES.to_vec())
+                .build(),
+            lease_time: seconds(meter, names::LEASE_TIME),
+            leases: counter(meter, names::LEASES),
+            takeovers: seconds(meter, names::TAKEOVERS),
+            dropped: counter(meter, names::DROPPED),
+        }
+    }
+
+    /// Items of a signal that nobody will get.
+    pub(crate) fn note_dropped(&self, signal: Signal, items: u64) {
+        self.dropped.add(items, &[KeyValue::new(names::SIGNAL, signal.as_str())]);
+    }
+
+    /// So that a panel shows 0 before the first one.
+    pub(crate) fn begin(&self) {
+        Signal::ALL.into_iter().for_each(|signal| self.note_dropped(signal, 0));
+        self.overloaded.add(0, &[]);
+        self.created.add(0, &[]);
+    }
+}
+
+fn counter(meter: &Meter, metric: Metric) -> Counter<u64> {
+    let builder = meter.u64_counter(metric.name).with_unit(metric.unit);
+    builder.with_description(metric.answers).build()
+}
+
+fn seconds(meter: &Meter, metric: Metric) -> Histogram<f64> {
+    let builder = meter.f64_histogram(metric.name).with_unit(metric.unit);
+    builder.with_description(metric.answers).with_boundaries(SECONDS.to_vec()).build()
+}
+
+/// Where a scheduler's sample comes from.
+type Source = Box<dyn Fn() -> Sample + Send + Sync>;
+
+/// What is read when metrics are sent, once for all of them.
+#[derive(Default)]
+pub(crate) struct Gauges {
+    source: Mutex<Option<Source>>,
+    now: Mutex<(Option<Sample>, Process)>,
+}
+
+impl std::fmt::Debug for Gauges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gauges").finish_non_exhaustive()
+    }
+}
+
+impl Gauges {
+    /// Names the scheduler that is to be asked, or none.
+    pub(crate) fn set_source(&self, source: Option<Source>) {
+        *self.source.lock() = source;
+    }
+
+    /// Looks at everything anew.
+    pub(crate) fn refresh(&self, begun: Instant) {
+        let sample = self.source.lock().as_ref().map(|source| source());
+        *self.now.lock() = (sample, Process::now(begun));
+    }
+
+    pub(crate) fn register(self: &Arc<Self>, meter: &Meter) {
+        self.pools(meter, names::WAITING, |pool| pool.waiting);
+        self.pools(meter, names::CREDITS, |pool| pool.free);
+        self.pools(meter, names::WORKERS, |pool| pool.workers);
+        let this = Arc::clone(self);
+        let oldest = meter.f64_observable_gauge(names::OLDEST.name).with_unit(names::OLDEST.unit);
+        let oldest = oldest.with_description(names::OLDEST.answers);
+        oldest
+            .with_callback(move |to| {
+                this.each_pool(|pool, attributes| {
+                    to.observe(pool.oldest.as_secs_f64(), attributes)
+                });
+            })
+            .build();
+        self.gauge(meter, names::TASKS, |sample, _| Some(sample?.tasks));
+        self.gauge(meter, names::PARTITIONS, |sample, _| sample?.partitions);
+        self.gauge(meter, names::MEMORY, |_, process| Some(process.memory));
+        self.gauge(meter, names::THREADS, |_, process| Some(process.threads));
+        self.gauge(meter, names::FILES, |_, process| Some(process.files));
+        let this = Arc::clone(self);
+        let uptime = meter.f64_observable_gauge(names::UPTIME.name).with_unit(names::UPTIME.unit);
+        let uptime = uptime.with_description(names::UPTIME.answers);
+        uptime.with_callback(move |to| observe(to, this.now.lock().1.uptime)).build();
+        let this = Arc::clone(self);
+        let cpu = meter.f64_observable_counter(names::CPU.name).with_unit(names::CPU.unit);
+        let cpu = cpu.with_description(names::CPU.answers);
+        cpu.with_callback(move |to| observe(to, this.now.lock().1.cpu)).build();
+    }
+
+    fn gauge(
+        self: &Arc<Self>,
+        meter: &Meter,
+        metric: Metric,
+        value: impl Fn(Option<&Sample>, &Process) -> Option<u64> + Send + Sync + 'static,
+    ) {
+        let this = Arc::clone(self);
+        let builder = meter.u64_observable_gauge(metric.name).with_unit(metric.unit);
+        let builder = builder.with_description(metric.answers).with_callback(move |to| {
+            let (sample, process) = &*this.now.lock();
+            if let Some(value) = value(sample.as_ref(), process) {
+                to.observe(value, &[]);
+            }
+        });
+        builder.build();
+    }
+
+    fn pools(self: &Arc<Self>, meter: &Meter, metric: Metric, value: fn(&PoolSample) -> u64) {
+        let this = Arc::clone(self);
+        let builder = meter.u64_observable_gauge(metric.name).with_unit(metric.unit);
+        let builder = builder.with_description(metric.answers).with_callback(move |to| {
+            this.each_pool(|pool, attributes| to.observe(value(pool), attributes));
+        });
+        builder.build();
+    }
+
+    fn each_pool(&self, mut observe: impl FnMut(&PoolSample, &[KeyValue])) {
+        let now = self.now.lock();
+        for pool in now.0.iter().flat_map(|sample| &sample.pools) {
+            observe(pool, &[KeyValue::new(names::POOL, pool.pool.to_string())]);
+        }
+    }
+}
+
+fn observe(to: &dyn AsyncInstrument<f64>, time: Duration) {
+    to.observe(time.as_secs_f64(), &[]);
+}

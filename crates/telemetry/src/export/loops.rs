@@ -1,0 +1,227 @@
+//! What the thread of telemetry does: a loop for each signal.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter as _;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{
+    InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality,
+};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
+use tokio::sync::watch;
+use tokio::time::{Instant as Moment, sleep_until, timeout};
+
+use super::{Ended, SCOPE};
+use crate::counts::{Counts, Gauges};
+use crate::health::{Health, Signal};
+use crate::logs::Record;
+use crate::trace::spans;
+
+/// Spans, or records, that go to the collector at a time: as SDKs do.
+const BATCH: usize = 512;
+
+/// How long an export may take with all its retries.
+const EXPORT_MAX: Duration = Duration::from_secs(30);
+
+/// What all loops share.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) counts: Option<Arc<Counts>>,
+    pub(super) health: Arc<Health>,
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl Line {
+    /// Waits for an export, and notes what became of it.
+    async fn note(
+        &self,
+        signal: Signal,
+        items: usize,
+        export: impl Future<Output = OTelSdkResult>,
+    ) {
+        let result = match timeout(EXPORT_MAX, export).await {
+            Ok(exported) => exported.map_err(|error| error.to_string()),
+            Err(elapsed) => Err(elapsed.to_string()),
+        };
+        if let (Err(_), Some(counts)) = (&result, &self.counts) {
+            counts.note_dropped(signal, items as u64);
+        }
+        self.health.note(signal, &result);
+    }
+
+    /// Waits until telemetry is to end; forever, once that was heard.
+    async fn stop(&mut self, heard: bool) {
+        if heard {
+            return std::future::pending().await;
+        }
+        // Whoever could say so may have gone without a word: that says it too.
+        let _ = self.stopping.wait_for(|stops| *stops).await;
+    }
+}
+
+/// Waits for what is to be sent by then; forever, where there is nothing.
+async fn due(at: Option<Moment>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Makes traces of ended Tasks.
+#[derive(Debug)]
+pub(super) struct TraceLoop {
+    pub(super) tasks: UnboundedReceiver<Ended>,
+    pub(super) delay: Duration,
+}
+
+impl TraceLoop {
+    pub(super) async fn run(mut self, to: Option<SpanExporter>, mut line: Line) {
+        let Some(to) = to else { return };
+        let scope = InstrumentationScope::builder(SCOPE).build();
+        let (mut batch, mut by, mut stops) = (Vec::new(), None, false);
+        loop {
+            let task = tokio::select! {
+                task = self.tasks.recv() => task,
+                () = due(by) => {
+                    send(&to, &line, std::mem::take(&mut batch)).await;
+                    by = None;
+                    continue;
+                }
+                () = line.stop(stops) => {
+                    self.tasks.close(); // What is in it still comes.
+                    stops = true;
+                    continue;
+                }
+            };
+            let Some((task, _room)) = task else { break };
+            for span in spans(&task, &scope) {
+                batch.push(span);
+                if batch.len() >= BATCH {
+                    send(&to, &line, std::mem::take(&mut batch)).await;
+                }
+            }
+            by = by.or(Some(Moment::now() + self.delay)).filter(|_| !batch.is_empty());
+        }
+        send(&to, &line, batch).await;
+    }
+}
+
+async fn send(to: &SpanExporter, line: &Line, batch: Vec<SpanData>) {
+    if !batch.is_empty() {
+        line.note(Signal::Traces, batch.len(), to.export(batch)).await;
+    }
+}
+
+/// Sends log records.
+#[derive(Debug)]
+pub(super) struct LogLoop {
+    pub(super) records: Receiver<Record>,
+    pub(super) delay: Duration,
+}
+
+impl LogLoop {
+    pub(super) async fn run(mut self, to: Option<LogExporter>, mut line: Line) {
+        let Some(to) = to else { return };
+        let mut batch: Vec<Record> = Vec::new();
+        let mut stops = false;
+        loop {
+            if batch.is_empty() {
+                let some = tokio::select! {
+                    some = self.records.recv_many(&mut batch, BATCH) => some,
+                    () = line.stop(stops) => {
+                        self.records.close();
+                        stops = true;
+                        continue;
+                    }
+                };
+                if some == 0 {
+                    return;
+                }
+            }
+            let by = Moment::now() + self.delay;
+            while batch.len() < BATCH && !stops {
+                let room = BATCH - batch.len();
+                let some = tokio::select! {
+                    some = self.records.recv_many(&mut batch, room) => some,
+                    () = sleep_until(by) => break,
+                    () = line.stop(stops) => {
+                        self.records.close();
+                        stops = true;
+                        0
+                    }
+                };
+                if some == 0 {
+                    break;
+                }
+            }
+            let records: Vec<_> = batch.iter().map(|(record, scope)| (record, scope)).collect();
+            line.note(Signal::Logs, records.len(), to.export(LogBatch::new(&records))).await;
+            batch.clear();
+        }
+    }
+}
+
+/// Reads and sends metrics.
+#[derive(Debug)]
+pub(super) struct MetricLoop {
+    /// Keeps the instruments alive.
+    pub(super) provider: SdkMeterProvider,
+    pub(super) reader: Reader,
+    pub(super) gauges: Arc<Gauges>,
+    pub(super) begun: Instant,
+    pub(super) interval: Duration,
+}
+
+/// Sends metrics at every interval, and when telemetry ends.
+pub(super) async fn metrics(from: Option<MetricLoop>, to: Option<MetricExporter>, line: Line) {
+    let (Some(from), Some(to), mut line) = (from, to, line) else { return };
+    let mut all = ResourceMetrics::default();
+    loop {
+        let stops = tokio::select! {
+            () = tokio::time::sleep(from.interval) => false,
+            () = line.stop(false) => true,
+        };
+        from.gauges.refresh(from.begun);
+        match from.reader.collect(&mut all) {
+            Ok(()) => line.note(Signal::Metrics, 1, to.export(&all)).await,
+            Err(error) => tracing::debug!(%error, "metrics could not be read"),
+        }
+        if stops {
+            drop(from.provider);
+            return;
+        }
+    }
+}
+
+/// A reader that the loop shares with the provider.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reader(Arc<ManualReader>);
+
+impl MetricReader for Reader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, all: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(all)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> Temporality {
+        self.0.temporality(kind)
+    }
+}

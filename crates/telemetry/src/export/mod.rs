@@ -1,0 +1,173 @@
+//! The thread that exports, and the guard that owns it.
+//!
+//! Exporters live on a runtime of their own: what they wait for holds nobody up, and a shutdown never
+//! waits on a runtime for itself. Each signal has a queue with a bound and a loop; a collector that
+//! does not answer fills the queue, and then what comes is counted and dropped.
+
+mod connect;
+mod loops;
+mod queue;
+
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use opentelemetry::metrics::{Meter, MeterProvider as _};
+use opentelemetry_sdk::logs::SdkLoggerProvider;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use parking_lot::Mutex;
+use tenure_ports::Observer;
+use tenure_ports::observer::Sample;
+use tokio::sync::watch;
+
+use self::connect::{Exporters, resource};
+use self::loops::{Line, LogLoop, MetricLoop, TraceLoop};
+pub(crate) use self::queue::{Ended, Queue};
+use crate::counts::{Counts, Gauges};
+use crate::health::Health;
+use crate::logs::{self, Processor};
+use crate::settings::Settings;
+use crate::watch::Watch;
+
+/// What made the telemetry: its instrumentation scope.
+pub(crate) const SCOPE: &str = "tenure";
+
+/// Why nothing is exported although it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("telemetry did not start: {0}")]
+pub struct StartError(String);
+
+/// Running telemetry. Dropped, it sends what it has, but waits for a moment only.
+#[derive(Debug)]
+pub struct Telemetry {
+    watch: Arc<Watch>,
+    gauges: Arc<Gauges>,
+    logs: Option<SdkLoggerProvider>,
+    stop: watch::Sender<bool>,
+    ended: Mutex<mpsc::Receiver<()>>,
+}
+
+/// How long what is left may take where nobody says anything.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+impl Telemetry {
+    /// Starts exporting as the settings say; none where they say nothing.
+    ///
+    /// # Errors
+    /// An endpoint is no URL, or there can be no further thread.
+    pub fn start(settings: Settings) -> Result<Option<Self>, StartError> {
+        if settings.is_off() {
+            return Ok(None);
+        }
+        let resource = resource(&settings);
+        let (gauges, reader) = (Arc::new(Gauges::default()), loops::Reader::default());
+        let meters = settings.metrics.as_ref().map(|_| {
+            let provider = SdkMeterProvider::builder().with_resource(resource.clone());
+            provider.with_reader(reader.clone()).build()
+        });
+        let meter: Option<Meter> = meters.as_ref().map(|provider| provider.meter(SCOPE));
+        let counts = meter.as_ref().map(|meter| {
+            gauges.register(meter);
+            Arc::new(Counts::new(meter))
+        });
+        let (queue, tasks) = Queue::new(counts.clone());
+        let belonging = Arc::default();
+        let (processor, records) = Processor::new(counts.clone(), Arc::clone(&belonging));
+        let logs = settings.logs.as_ref().map(|_| {
+            let provider = SdkLoggerProvider::builder().with_resource(resource.clone());
+            provider.with_log_processor(processor).build()
+        });
+        let watch = Watch {
+            counts: counts.clone(),
+            traces: settings.traces.is_some().then_some(queue),
+            belonging: settings.logs.is_some().then_some(belonging),
+            sampler: settings.sampler,
+            pools: Default::default(),
+        };
+        let (stop, stopping) = watch::channel(false);
+        let line = Line { counts, health: Arc::new(Health::default()), stopping };
+        let begun = Instant::now();
+        let metrics = meters.map(|provider| MetricLoop {
+            provider,
+            reader,
+            gauges: Arc::clone(&gauges),
+            begun,
+            interval: settings.interval,
+        });
+        let traces = TraceLoop { tasks, delay: settings.delay };
+        let records = LogLoop { records, delay: settings.delay };
+        let (tell, started) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let work = move || {
+            let failed = |error: std::io::Error| error.to_string();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = match runtime.map_err(failed) {
+                Ok(runtime) => runtime,
+                Err(error) => return tell.send(Err(error)).unwrap_or_default(),
+            };
+            runtime.block_on(async {
+                let exporters = match Exporters::connect(&settings, &resource) {
+                    Ok(exporters) => exporters,
+                    Err(error) => return tell.send(Err(error)).unwrap_or_default(),
+                };
+                let _ = tell.send(Ok(())); // Whoever started this waits for it.
+                let Exporters { traces: to_traces, metrics: to_metrics, logs: to_logs } = exporters;
+                tokio::join!(
+                    traces.run(to_traces, line.clone()),
+                    loops::metrics(metrics, to_metrics, line.clone()),
+                    records.run(to_logs, line.clone()),
+                );
+            });
+            let _ = end.send(()); // Nobody may wait any more.
+        };
+        let thread = std::thread::Builder::new().name("telemetry".into()).spawn(work);
+        thread.map_err(|error| StartError(error.to_string()))?;
+        let started = started.recv().map_err(|error| StartError(error.to_string()))?;
+        started.map_err(StartError)?;
+        Ok(Some(Self { watch: Arc::new(watch), gauges, logs, stop, ended: Mutex::new(ended) }))
+    }
+
+    /// What a scheduler tells what it does.
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        if let Some(counts) = &self.watch.counts {
+            counts.begin();
+        }
+        Arc::clone(&self.watch) as Arc<dyn Observer>
+    }
+
+    /// What is read whenever metrics are sent. It runs on the thread of telemetry.
+    pub fn sample_from(&self, source: impl Fn() -> Sample + Send + Sync + 'static) {
+        self.gauges.set_source(Some(Box::new(source)));
+    }
+
+    /// Log records go to the collector through this layer: those that `filter` (as `TENURE_LOG`) lets
+    /// through. What the exporters log themselves never does.
+    pub fn log_layer<S>(
+        &self,
+        filter: &str,
+    ) -> Option<Box<dyn tracing_subscriber::Layer<S> + Send + Sync>>
+    where
+        S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+    {
+        self.logs.as_ref().map(|provider| logs::layer(provider, filter))
+    }
+
+    /// Sends what there is, for no longer than `bound`; answers whether all was sent or given up in
+    /// that time. Blocks its thread.
+    pub fn end(self, bound: Duration) -> bool {
+        self.finish(bound)
+    }
+
+    fn finish(&self, bound: Duration) -> bool {
+        self.gauges.set_source(None);
+        let _ = self.stop.send(true); // It may have ended.
+        self.ended.lock().recv_timeout(bound) == Ok(())
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if !*self.stop.borrow() {
+            self.finish(LAST_WORDS);
+        }
+    }
+}

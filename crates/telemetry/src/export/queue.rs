@@ -1,0 +1,87 @@
+//! Ended Tasks that wait to become traces.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::counts::Counts;
+use crate::health::Signal;
+use crate::trace::EndedTask;
+
+/// Attempts and Tasks that may wait: some 20 MB of them.
+const WAITING_MAX: usize = 65_536;
+
+/// A Task in the queue, with its place.
+pub(crate) type Ended = (EndedTask, Room);
+
+/// The way into the queue. What has no room is counted and dropped; nobody waits.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    sender: UnboundedSender<Ended>,
+    used: Arc<AtomicUsize>,
+    counts: Option<Arc<Counts>>,
+}
+
+/// Room in the queue, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    used: Arc<AtomicUsize>,
+    size: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.size, Ordering::AcqRel);
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(counts: Option<Arc<Counts>>) -> (Self, UnboundedReceiver<Ended>) {
+        let (sender, receiver) = unbounded_channel();
+        (Self { sender, used: Arc::default(), counts }, receiver)
+    }
+
+    /// Room for a Task with so many Attempts. One that is larger than the whole queue gets in where it
+    /// is alone.
+    pub(crate) fn room_for(&self, attempts: usize) -> Option<Room> {
+        let size = attempts + 1;
+        let take = |used: usize| {
+            (used == 0 || used.saturating_add(size) <= WAITING_MAX).then(|| used + size)
+        };
+        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        match (taken, &self.counts) {
+            (Ok(_), _) => return Some(Room { used: Arc::clone(&self.used), size }),
+            (Err(_), Some(counts)) => counts.note_dropped(Signal::Traces, spans_of(attempts)),
+            (Err(_), None) => {}
+        }
+        None
+    }
+
+    pub(crate) fn put(&self, task: EndedTask, room: Room) {
+        let _ = self.sender.send((task, room)); // Telemetry may have ended.
+    }
+}
+
+/// Spans of a Task with so many Attempts.
+fn spans_of(attempts: usize) -> u64 {
+    1 + 2 * attempts as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_has_a_bound_and_its_room_comes_back() {
+        let (queue, _receiver) = Queue::new(None);
+        let whole = queue.room_for(WAITING_MAX * 2).expect("alone, any task fits");
+        assert!(queue.room_for(0).is_none());
+        drop(whole);
+        let most = queue.room_for(WAITING_MAX - 2).unwrap();
+        let last = queue.room_for(0).unwrap();
+        assert!(queue.room_for(0).is_none());
+        drop((most, last));
+        assert!(queue.room_for(9).is_some());
+    }
+}

@@ -1,0 +1,166 @@
+//! Every name that leaves the process, in one place. docs/observability.md explains them, and a test
+//! holds it against this table.
+
+/// How a metric is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Rises.
+    Counter,
+    /// A value now.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+/// A metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is to be read.
+    pub kind: Kind,
+    /// Its unit (UCUM).
+    pub unit: &'static str,
+    /// Its attributes: none of them is an id.
+    pub attributes: &'static [&'static str],
+    /// The question it answers.
+    pub answers: &'static str,
+}
+
+/// Attribute: a pool.
+pub const POOL: &str = "tenure.pool";
+/// Attribute: how an Attempt ended.
+pub const OUTCOME: &str = "tenure.outcome";
+/// Attribute: the status of a Task.
+pub const STATUS: &str = "tenure.status";
+/// Attribute: the code of a refusal or of what went wrong.
+pub const CODE: &str = "tenure.code";
+/// Attribute: a call to the store of leases.
+pub const CALL: &str = "tenure.lease.call";
+/// Attribute: an event of the log.
+pub const EVENT: &str = "tenure.event";
+/// Attribute: why something failed (semantic conventions).
+pub const ERROR: &str = "error.type";
+/// Attribute: traces, metrics or logs.
+pub const SIGNAL: &str = "tenure.signal";
+
+/// Span attribute: the session.
+pub const SESSION_ID: &str = "tenure.session.id";
+/// Span attribute: the Task.
+pub const TASK_ID: &str = "tenure.task.id";
+/// Span attribute: the kind of the Task, as its maker wrote it.
+pub const TASK_KIND: &str = "tenure.task.kind";
+/// Span attribute: Steps of the Task.
+pub const STEPS: &str = "tenure.task.steps";
+/// Span attribute: Attempts of the Task.
+pub const ATTEMPTS: &str = "tenure.task.attempts";
+/// Span attribute: the Step.
+pub const STEP_ID: &str = "tenure.step.id";
+/// Span attribute: its handler.
+pub const HANDLER: &str = "tenure.handler";
+/// Span attribute: the Attempt.
+pub const ATTEMPT_ID: &str = "tenure.attempt.id";
+/// Span attribute: its number, from 1.
+pub const ORDINAL: &str = "tenure.attempt.ordinal";
+/// Span attribute: the worker.
+pub const WORKER_ID: &str = "tenure.worker.id";
+/// Link attribute: `previous` or `next`, for Attempts of one Step.
+pub const LINK: &str = "tenure.link";
+
+/// Spans: a Task from its creation to its end.
+pub const SPAN_TASK: &str = "task";
+/// Spans: a Step that is ready and waits for a worker, up to its claim.
+pub const SPAN_QUEUE: &str = "queue";
+/// Spans: an Attempt from its claim to its end.
+pub const SPAN_ATTEMPT: &str = "attempt";
+
+macro_rules! metrics {
+    ($($name:ident = $text:literal, $kind:ident, $unit:literal, [$($attribute:expr),*], $answers:literal;)+) => {
+        $(
+            #[doc = $answers]
+            pub const $name: Metric = Metric {
+                name: $text,
+                kind: Kind::$kind,
+                unit: $unit,
+                attributes: &[$($attribute),*],
+                answers: $answers,
+            };
+        )+
+
+        /// Every metric.
+        pub const METRICS: &[Metric] = &[$($name),+];
+    };
+}
+
+metrics! {
+    WAITING = "tenure.pool.waiting", Gauge, "{step}", [POOL],
+        "How much work waits for workers of a pool?";
+    OLDEST = "tenure.pool.oldest_wait", Gauge, "s", [POOL],
+        "How long has the step waited that is next in line?";
+    CREDITS = "tenure.pool.credits", Gauge, "{step}", [POOL],
+        "How many more steps would workers take now?";
+    WORKERS = "tenure.pool.workers", Gauge, "{worker}", [POOL],
+        "How many workers are there?";
+    TASKS = "tenure.tasks.in_memory", Gauge, "{task}", [],
+        "How many tasks does this scheduler keep?";
+    PARTITIONS = "tenure.partitions.served", Gauge, "{partition}", [],
+        "Which share of the cluster does this scheduler serve?";
+    CREATED = "tenure.tasks.created", Counter, "{task}", [],
+        "How many tasks come in?";
+    ENDED = "tenure.tasks.ended", Counter, "{task}", [STATUS],
+        "How many tasks end, and how?";
+    TASK_TIME = "tenure.task.duration", Histogram, "s", [STATUS],
+        "How long does a task take from its creation to its end?";
+    CLAIMS = "tenure.claims", Counter, "{claim}", [POOL],
+        "How many steps are given to workers?";
+    ATTEMPTS_ENDED = "tenure.attempts.ended", Counter, "{attempt}", [POOL, OUTCOME],
+        "How do attempts end: what fails, what is lost?";
+    QUEUE_TIME = "tenure.step.queue.duration", Histogram, "s", [POOL],
+        "How long does a ready step wait for a worker?";
+    RUN_TIME = "tenure.step.run.duration", Histogram, "s", [POOL, OUTCOME],
+        "How long does an attempt take from its claim to its end?";
+    EVENTS = "tenure.log.events", Counter, "{event}", [EVENT],
+        "What happens, by event of the log?";
+    REFUSALS = "tenure.refusals", Counter, "{command}", [CODE],
+        "Which commands are refused?";
+    OVERLOADED = "tenure.admission.refusals", Counter, "{command}", [],
+        "How many requests find no room?";
+    APPEND_TIME = "tenure.journal.append.duration", Histogram, "s", [ERROR],
+        "How long does the log take to make an append durable?";
+    APPEND_SIZE = "tenure.journal.append.commits", Histogram, "{commit}", [],
+        "How many commits of a task share an append?";
+    LEASE_TIME = "tenure.leases.call.duration", Histogram, "s", [CALL, ERROR],
+        "How long does the store of leases take to answer?";
+    LEASES = "tenure.leases.items", Counter, "{lease}", [CALL],
+        "How many leases are taken, renewed and dropped?";
+    TAKEOVERS = "tenure.partitions.takeover.duration", Histogram, "s", [],
+        "How often and how long are partitions without a scheduler that serves them?";
+    DROPPED = "tenure.telemetry.dropped", Counter, "{item}", [SIGNAL],
+        "What did the collector not get?";
+    MEMORY = "process.memory.usage", Gauge, "By", [],
+        "How much memory does the process take?";
+    CPU = "process.cpu.time", Counter, "s", [],
+        "How much processor time does the process take?";
+    THREADS = "process.thread.count", Gauge, "{thread}", [],
+        "How many threads does the process have?";
+    FILES = "process.unix.file_descriptor.count", Gauge, "{file_descriptor}", [],
+        "How many files does the process keep open?";
+    UPTIME = "process.uptime", Gauge, "s", [],
+        "How long has the process run?";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_no_attribute_of_a_metric_is_an_id() {
+        for (at, metric) in METRICS.iter().enumerate() {
+            assert!(METRICS[..at].iter().all(|other| other.name != metric.name), "{}", metric.name);
+            for attribute in metric.attributes {
+                assert!(!attribute.ends_with(".id"), "{}: {attribute}", metric.name);
+            }
+            assert!(metric.answers.ends_with('?'), "{}", metric.answers);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What the system says of this process.
+
+use std::time::{Duration, Instant};
+
+/// Facts of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Process {
+    /// Resident memory, in bytes.
+    pub(crate) memory: u64,
+    /// Processor time used.
+    pub(crate) cpu: Duration,
+    /// Threads.
+    pub(crate) threads: u64,
+    /// Open files.
+    pub(crate) files: u64,
+    /// Time since telemetry began.
+    pub(crate) uptime: Duration,
+}
+
+/// Ticks of a second in /proc, on every Linux there is.
+const TICKS: u64 = 100;
+
+/// Bytes in a kilobyte, as /proc counts.
+const KB: u64 = 1_024;
+
+impl Process {
+    /// As it is now; what cannot be read is 0.
+    pub(crate) fn now(begun: Instant) -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let files = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
+        Self {
+            memory: field(&status, "VmRSS:") * KB,
+            cpu: cpu(&stat),
+            threads: field(&status, "Threads:"),
+            files,
+            uptime: begun.elapsed(),
+        }
+    }
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// User and system time: the 14th and 15th field, counted behind the name, which may say anything.
+fn cpu(stat: &str) -> Duration {
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1_000 / TICKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_uses_memory_threads_and_files() {
+        let now = Process::now(Instant::now());
+        assert!(now.memory > KB * KB && now.threads >= 1 && now.files >= 3, "{now:?}");
+    }
+
+    #[test]
+    fn a_name_with_a_bracket_does_not_move_the_fields() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0";
+        assert_eq!(cpu(stat), Duration::from_secs(3));
+    }
+}

@@ -1,0 +1,238 @@
+//! What is asked for by the environment variables that OpenTelemetry has for it.
+
+use std::time::Duration;
+
+use crate::trace::Sampler;
+
+/// How a collector is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC.
+    Grpc,
+    /// Protocol buffers by HTTP.
+    Http,
+}
+
+/// Where a signal goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// How.
+    pub protocol: Protocol,
+    /// The URL: of the server for gRPC, whole for HTTP.
+    pub endpoint: String,
+}
+
+/// What is exported, and where to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// What the process is called if the environment says nothing.
+    pub service: String,
+    /// Which one it is, if the environment says nothing.
+    pub instance: String,
+    /// Where traces go.
+    pub traces: Option<Target>,
+    /// Where metrics go.
+    pub metrics: Option<Target>,
+    /// Where logs go.
+    pub logs: Option<Target>,
+    /// Which Tasks become traces.
+    pub sampler: Sampler,
+    /// How long spans and log records are gathered at most. A process that is killed takes with it
+    /// what it has gathered.
+    pub delay: Duration,
+    /// How often metrics are sent.
+    pub interval: Duration,
+}
+
+/// How long spans and logs are gathered if nothing is said: less than the 5 s that are usual, because
+/// what a killed process has gathered is lost.
+const DELAY: Duration = Duration::from_secs(1);
+
+/// How often metrics are sent if nothing is said.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// A setting that cannot be understood. It is passed over: telemetry stops nobody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {value:?} is not understood")]
+pub struct BadSetting {
+    name: String,
+    value: String,
+}
+
+impl Settings {
+    /// Nothing is exported.
+    pub fn none(service: &str, instance: &str) -> Self {
+        Self {
+            service: service.to_owned(),
+            instance: instance.to_owned(),
+            traces: None,
+            metrics: None,
+            logs: None,
+            sampler: Sampler::default(),
+            delay: DELAY,
+            interval: INTERVAL,
+        }
+    }
+
+    /// As variables say, those of the process or others, with what of them is not understood.
+    pub fn read(
+        service: &str,
+        instance: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> (Self, Vec<BadSetting>) {
+        // Set to nothing is not set.
+        let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let mut reader = Reader { variable: &variable, bad: Vec::new() };
+        let mut settings = Self::none(service, instance);
+        if variable("OTEL_SDK_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true")) {
+            return (settings, Vec::new());
+        }
+        settings.traces = reader.target("TRACES");
+        settings.metrics = reader.target("METRICS");
+        settings.logs = reader.target("LOGS");
+        settings.delay = reader.millis("OTEL_BSP_SCHEDULE_DELAY").unwrap_or(DELAY);
+        settings.interval = reader.millis("OTEL_METRIC_EXPORT_INTERVAL").unwrap_or(INTERVAL);
+        settings.sampler = reader.sampler();
+        (settings, reader.bad)
+    }
+
+    /// Whether nothing is exported.
+    pub fn is_off(&self) -> bool {
+        self.traces.is_none() && self.metrics.is_none() && self.logs.is_none()
+    }
+}
+
+struct Reader<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    bad: Vec<BadSetting>,
+}
+
+impl Reader<'_> {
+    fn read<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let value = (self.variable)(name)?;
+        let read = parse(value.trim());
+        if read.is_none() {
+            self.bad.push(BadSetting { name: name.to_owned(), value });
+        }
+        read
+    }
+
+    fn millis(&mut self, name: &str) -> Option<Duration> {
+        self.read(name, |value| value.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis))
+    }
+
+    fn sampler(&mut self) -> Sampler {
+        let argument = (self.variable)("OTEL_TRACES_SAMPLER_ARG");
+        let named = |name: &str| Sampler::named(name, argument.as_deref());
+        self.read("OTEL_TRACES_SAMPLER", named).unwrap_or_default()
+    }
+
+    /// Where a signal goes: its own variables go before those of all signals.
+    fn target(&mut self, signal: &str) -> Option<Target> {
+        if (self.variable)(&format!("OTEL_{signal}_EXPORTER")).as_deref() == Some("none") {
+            return None;
+        }
+        let own = (self.variable)(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"));
+        let of_all = || (self.variable)("OTEL_EXPORTER_OTLP_ENDPOINT");
+        let (endpoint, is_own) = match own {
+            Some(endpoint) => (endpoint, true),
+            None => (of_all()?, false),
+        };
+        let protocol = self
+            .read(&format!("OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"), protocol)
+            .or_else(|| self.read("OTEL_EXPORTER_OTLP_PROTOCOL", protocol))
+            .unwrap_or(Protocol::Http);
+        let endpoint = match protocol {
+            Protocol::Http if !is_own => {
+                format!("{}/v1/{}", endpoint.trim_end_matches('/'), signal.to_lowercase())
+            }
+            _ => endpoint,
+        };
+        Some(Target { protocol, endpoint })
+    }
+}
+
+fn protocol(name: &str) -> Option<Protocol> {
+    match name {
+        "grpc" => Some(Protocol::Grpc),
+        "http/protobuf" => Some(Protocol::Http),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> (Settings, Vec<BadSetting>) {
+        let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
+        Settings::read("tenure", "i", |name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn target(protocol: Protocol, endpoint: &str) -> Option<Target> {
+        Some(Target { protocol, endpoint: endpoint.to_owned() })
+    }
+
+    #[test]
+    fn nothing_is_exported_unless_an_endpoint_is_named() {
+        assert!(read(&[]).0.is_off());
+        assert!(read(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).0.is_off());
+        assert!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]).0.is_off());
+        let disabled = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"), ("OTEL_SDK_DISABLED", "TRUE")];
+        assert!(read(&disabled).0.is_off());
+    }
+
+    #[test]
+    fn one_endpoint_is_for_all_signals() {
+        let (settings, bad) = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/")]);
+        assert_eq!(settings.traces, target(Protocol::Http, "http://c:4318/v1/traces"));
+        assert_eq!(settings.metrics, target(Protocol::Http, "http://c:4318/v1/metrics"));
+        assert_eq!(settings.logs, target(Protocol::Http, "http://c:4318/v1/logs"));
+        assert_eq!(bad, []);
+    }
+
+    #[test]
+    fn what_is_said_of_one_signal_goes_before_what_is_said_of_all() {
+        let (settings, bad) = read(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://m/api/otlp"),
+            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf"),
+            ("OTEL_LOGS_EXPORTER", "none"),
+        ]);
+        assert_eq!(settings.traces, target(Protocol::Grpc, "http://c:4317"));
+        assert_eq!(settings.metrics, target(Protocol::Http, "http://m/api/otlp"));
+        assert_eq!(settings.logs, None);
+        assert_eq!(bad, []);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_and_passed_over() {
+        let (settings, bad) = read(&[
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/t"),
+            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
+            ("OTEL_TRACES_SAMPLER", "sometimes"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "200"),
+        ]);
+        assert_eq!(settings.traces, target(Protocol::Http, "http://c/t"));
+        assert_eq!(settings.sampler, Sampler::default());
+        assert_eq!((settings.delay, settings.interval), (Duration::from_millis(200), INTERVAL));
+        let names: Vec<_> = bad.iter().map(|it| it.name.as_str()).collect();
+        let expected = [
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+            "OTEL_METRIC_EXPORT_INTERVAL",
+            "OTEL_TRACES_SAMPLER",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_share_is_read() {
+        let (settings, _) = read(&[
+            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("OTEL_TRACES_SAMPLER_ARG", "0.1"),
+        ]);
+        assert_eq!(settings.sampler, Sampler { follows_parent: true, share: 0.1 });
+    }
+}

@@ -1,0 +1,73 @@
+//! Ids of traces and spans, out of ids of Tasks and Attempts.
+
+use opentelemetry::trace::{SpanId, TraceId};
+use sha2::{Digest as _, Sha256};
+use tenure_core::id::{AttemptId, SessionId, TaskId};
+
+use super::Parent;
+
+/// The trace of a Task: that of whoever made it, or its own.
+pub fn trace_of(session: &SessionId, task: &TaskId, parent: Option<Parent>) -> TraceId {
+    parent.map_or_else(|| TraceId::from_bytes(digest("trace", session, task)), |it| it.trace)
+}
+
+/// The span of a Task.
+pub fn task_span(session: &SessionId, task: &TaskId) -> SpanId {
+    SpanId::from_bytes(digest("task", session, task))
+}
+
+/// The span of an Attempt.
+pub fn attempt_span(attempt: AttemptId) -> SpanId {
+    SpanId::from_bytes(hash(&[b"attempt", attempt.0.as_bytes()]))
+}
+
+/// The span of the time for which the Step of an Attempt waited.
+pub fn queue_span(attempt: AttemptId) -> SpanId {
+    SpanId::from_bytes(hash(&[b"queue", attempt.0.as_bytes()]))
+}
+
+fn digest<const N: usize>(what: &str, session: &SessionId, task: &TaskId) -> [u8; N] {
+    hash(&[what.as_bytes(), session.as_str().as_bytes(), task.as_str().as_bytes()])
+}
+
+/// The first bytes of a SHA-256 of parts with zero bytes between them. Ids that are all zeros mean
+/// nothing, and do not come up.
+fn hash<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part);
+        hasher.update([0]);
+    }
+    let mut out = [0; N];
+    out.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
+    out[N - 1] |= u8::from(out == [0; N]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_the_same_everywhere_and_for_ever() {
+        let (session, task) = (SessionId::new("main").unwrap(), TaskId::new("t-1").unwrap());
+        // printf 'trace\0main\0t-1\0' | sha256sum
+        let trace = trace_of(&session, &task, None);
+        assert_eq!(trace.to_string(), hex("trace\0main\0t-1\0")[..32]);
+        assert_eq!(task_span(&session, &task).to_string(), hex("task\0main\0t-1\0")[..16]);
+        let other = SessionId::new("mai").unwrap();
+        let shifted = TaskId::new("nt-1").unwrap();
+        assert_ne!(trace, trace_of(&other, &shifted, None), "parts do not run together");
+    }
+
+    fn hex(text: &str) -> String {
+        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn an_attempt_and_its_queue_have_spans_of_their_own() {
+        let attempt = AttemptId(uuid::Uuid::from_u128(7));
+        assert_ne!(attempt_span(attempt), queue_span(attempt));
+        assert_ne!(attempt_span(attempt), attempt_span(AttemptId(uuid::Uuid::from_u128(8))));
+    }
+}

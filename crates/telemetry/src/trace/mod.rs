@@ -1,0 +1,33 @@
+//! An ended Task as a trace: a pure function of what the log says of it.
+//!
+//! Nothing here looks at a clock, and ids follow from ids: two owners that both saw a Task end make
+//! the same spans. Whoever made the Task may have named a span of its own (W3C `traceparent`): then
+//! the Task is a part of that trace, below that span; otherwise it is a trace of its own.
+
+mod ended;
+mod ids;
+mod parent;
+mod sampler;
+mod spans;
+
+#[cfg(test)]
+mod tests;
+
+pub use ended::{EndedAttempt, EndedTask};
+pub use ids::{attempt_span, queue_span, task_span, trace_of};
+pub use parent::Parent;
+pub use sampler::Sampler;
+pub use spans::{SpansOf, spans};
+
+use smol_str::{SmolStr, format_smolstr};
+use tenure_core::Task;
+use tenure_core::id::AttemptId;
+
+/// Where spans of an Attempt's handler go: the traceparent of the Attempt's own span.
+pub fn traceparent(task: &Task, attempt: AttemptId, sampler: Sampler) -> SmolStr {
+    let head = task.head();
+    let parent = head.trace.as_deref().and_then(Parent::parse);
+    let trace = trace_of(&head.spec.session_id, &head.spec.task_id, parent);
+    let flags = u8::from(sampler.takes(trace, parent));
+    format_smolstr!("00-{trace}-{}-{flags:02x}", attempt_span(attempt))
+}

@@ -1,0 +1,172 @@
+//! The spans of an ended Task.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use tenure_core::id::Millis;
+use tenure_core::status::{Outcome, TaskStatus};
+
+use super::{EndedAttempt, EndedTask, attempt_span, queue_span, task_span, trace_of};
+use crate::names;
+
+/// The spans of a Task: first its own, then two for each Attempt.
+pub fn spans<'a>(task: &'a EndedTask, scope: &InstrumentationScope) -> SpansOf<'a> {
+    let trace = SpanContext::new(
+        trace_of(&task.session_id, &task.task_id, task.parent),
+        task_span(&task.session_id, &task.task_id),
+        TraceFlags::SAMPLED,
+        false,
+        TraceState::NONE,
+    );
+    let mut next = vec![None; task.attempts.len()];
+    for (at, attempt) in task.attempts.iter().enumerate() {
+        if let Some(before) = attempt.previous.and_then(|previous| next.get_mut(previous)) {
+            *before = Some(at);
+        }
+    }
+    SpansOf { task, trace, scope: scope.clone(), next, at: 0 }
+}
+
+/// Spans one by one: those of a large Task need not be in memory at a time.
+#[derive(Debug)]
+pub struct SpansOf<'a> {
+    task: &'a EndedTask,
+    /// The span of the Task.
+    trace: SpanContext,
+    scope: InstrumentationScope,
+    /// For each Attempt the next of its Step.
+    next: Vec<Option<usize>>,
+    at: usize,
+}
+
+impl Iterator for SpansOf<'_> {
+    type Item = SpanData;
+
+    fn next(&mut self) -> Option<SpanData> {
+        let at = self.at;
+        self.at += 1;
+        if at == 0 {
+            return Some(self.of_task());
+        }
+        let (place, is_queue) = ((at - 1) / 2, at % 2 == 1);
+        let attempt = self.task.attempts.get(place)?;
+        Some(if is_queue { self.of_queue(attempt) } else { self.of_attempt(place, attempt) })
+    }
+}
+
+impl SpansOf<'_> {
+    fn of_task(&self) -> SpanData {
+        let task = self.task;
+        let mut attributes = vec![
+            text(names::SESSION_ID, task.session_id.as_str()),
+            text(names::TASK_ID, task.task_id.as_str()),
+            KeyValue::new(names::STATUS, task.status.as_str()),
+            KeyValue::new(names::STEPS, count(task.steps)),
+            KeyValue::new(names::ATTEMPTS, count(task.attempts.len())),
+        ];
+        attributes.extend(task.kind.as_deref().map(|kind| text(names::TASK_KIND, kind)));
+        let status = match task.status {
+            TaskStatus::Failed => failed(task.code.as_deref().unwrap_or("failed")),
+            _ => Status::Unset,
+        };
+        let context = self.trace.clone();
+        let mut span = self.span(context, names::SPAN_TASK.into(), task.created_at, task.ended_at);
+        span.parent_span_id = task.parent.map_or(SpanId::INVALID, |parent| parent.span);
+        span.parent_span_is_remote = task.parent.is_some();
+        span.span_kind = SpanKind::Consumer;
+        SpanData { attributes, status, ..span }
+    }
+
+    fn of_queue(&self, attempt: &EndedAttempt) -> SpanData {
+        let name = format!("{} {}", names::SPAN_QUEUE, attempt.pool);
+        let context = self.context(queue_span(attempt.attempt_id));
+        let span = self.span(context, name.into(), attempt.ready_at, attempt.started_at);
+        SpanData { attributes: facts(attempt), ..span }
+    }
+
+    fn of_attempt(&self, place: usize, attempt: &EndedAttempt) -> SpanData {
+        let name = format!("{} {}", names::SPAN_ATTEMPT, attempt.handler);
+        let context = self.context(attempt_span(attempt.attempt_id));
+        let mut attributes = facts(attempt);
+        attributes.push(text(names::WORKER_ID, attempt.worker_id.as_str()));
+        attributes.extend(attempt.outcome.map(|it| KeyValue::new(names::OUTCOME, it.as_str())));
+        let status = match attempt.outcome {
+            Some(Outcome::Failed | Outcome::Lost | Outcome::TimedOut | Outcome::Abandoned) => {
+                let outcome = attempt.outcome.map_or("", Outcome::as_str);
+                let code = attempt.code.as_deref().unwrap_or(outcome);
+                attributes.push(text(names::ERROR, code));
+                failed(code)
+            }
+            _ => Status::Unset,
+        };
+        let mut links = SpanLinks::default();
+        let others = [("previous", attempt.previous), ("next", self.next[place])];
+        for (which, other) in others {
+            let other = other.and_then(|at| self.task.attempts.get(at));
+            links.links.extend(other.map(|other| {
+                let context = self.context(attempt_span(other.attempt_id));
+                Link::new(context, vec![KeyValue::new(names::LINK, which)], 0)
+            }));
+        }
+        let span = self.span(context, name.into(), attempt.started_at, attempt.ended_at);
+        SpanData { attributes, status, links, ..span }
+    }
+
+    fn context(&self, span: SpanId) -> SpanContext {
+        SpanContext::new(self.trace.trace_id(), span, TraceFlags::SAMPLED, false, TraceState::NONE)
+    }
+
+    /// A span below the Task's.
+    fn span(
+        &self,
+        context: SpanContext,
+        name: Cow<'static, str>,
+        from: Millis,
+        to: Millis,
+    ) -> SpanData {
+        SpanData {
+            span_context: context,
+            parent_span_id: self.trace.span_id(),
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name,
+            start_time: time(from),
+            end_time: time(to),
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}
+
+fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
+    vec![
+        text(names::STEP_ID, attempt.step_id.as_str()),
+        text(names::HANDLER, attempt.handler.as_str()),
+        text(names::POOL, attempt.pool.as_str()),
+        text(names::ATTEMPT_ID, &attempt.attempt_id.to_string()),
+        KeyValue::new(names::ORDINAL, i64::from(attempt.ordinal)),
+    ]
+}
+
+fn text(key: &'static str, value: &str) -> KeyValue {
+    KeyValue::new(key, Value::String(StringValue::from(value.to_owned())))
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn failed(code: &str) -> Status {
+    Status::error(code.to_owned())
+}
+
+fn time(at: Millis) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(at).unwrap_or(0))
+}

@@ -1,0 +1,209 @@
+//! The observer: counts what a scheduler does, and hands ended Tasks on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use parking_lot::RwLock;
+use smol_str::SmolStr;
+use tenure_core::event::Body;
+use tenure_core::id::{AttemptId, Millis, PoolId};
+use tenure_core::status::Outcome;
+use tenure_core::task::Attempt;
+use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_ports::Observer;
+use tenure_ports::observer::{Called, LeaseCall};
+
+use crate::belonging::Belonging;
+use crate::counts::Counts;
+use crate::export::Queue;
+use crate::names;
+use crate::trace::{self, EndedTask, Parent, Sampler};
+
+/// Pools that are told apart: whoever writes task files could think of any number.
+const POOLS_MAX: usize = 500;
+
+/// The others.
+const OTHER: &str = "other";
+
+/// What watches a scheduler.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// None: no metrics are exported.
+    pub(crate) counts: Option<Arc<Counts>>,
+    /// None: no traces are exported.
+    pub(crate) traces: Option<Queue>,
+    /// None: no log records are exported.
+    pub(crate) belonging: Option<Arc<Belonging>>,
+    pub(crate) sampler: Sampler,
+    /// The attributes of each pool, made once.
+    pub(crate) pools: RwLock<HashMap<PoolId, Arc<PoolNames>>>,
+}
+
+/// Attributes of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolNames {
+    pool: [KeyValue; 1],
+    outcomes: Vec<[KeyValue; 2]>,
+}
+
+impl PoolNames {
+    fn new(pool: &PoolId) -> Self {
+        let pool = KeyValue::new(names::POOL, Arc::<str>::from(pool.as_str()));
+        let outcome = |it: &Outcome| [pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())];
+        let outcomes = Outcome::ALL.iter().map(outcome).collect();
+        Self { pool: [pool], outcomes }
+    }
+
+    fn with(&self, outcome: Outcome) -> &[KeyValue] {
+        let at = Outcome::ALL.iter().position(|it| *it == outcome);
+        at.and_then(|at| self.outcomes.get(at)).map_or(&self.pool, |pair| &pair[..])
+    }
+}
+
+impl Observer for Watch {
+    fn appended(&self, task: &Task, commits: &[Arc<Commit>]) {
+        if let (Some(belonging), Some(1)) =
+            (&self.belonging, commits.first().map(|it| it.first_seq))
+        {
+            belonging.note(task);
+        }
+        if let Some(counts) = &self.counts {
+            for commit in commits {
+                self.count(counts, task, commit);
+            }
+        }
+        let Some(queue) = &self.traces else { return };
+        let ends = |commit: &Arc<Commit>| commit.events.iter().any(|event| is_end(&event.body));
+        if !commits.iter().any(ends) {
+            return;
+        }
+        let spec = &task.head().spec;
+        let parent = task.head().trace.as_deref().and_then(Parent::parse);
+        let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
+        if self.sampler.takes(trace, parent)
+            && let Some(room) = queue.room_for(task.durable().attempts_len())
+            && let Some(ended) = EndedTask::of(task)
+        {
+            queue.put(ended, room);
+        }
+    }
+
+    fn refused(&self, rejection: &Rejection) {
+        let Some(counts) = &self.counts else { return };
+        counts.refusals.add(1, &[KeyValue::new(names::CODE, rejection.code.as_str())]);
+        let kind = rejection.details.get("kind").and_then(|kind| kind.as_str());
+        if rejection.code == Code::Unavailable && kind == Some("overloaded") {
+            counts.overloaded.add(1, &[]);
+        }
+    }
+
+    fn wrote(&self, called: Called) {
+        let Some(counts) = &self.counts else { return };
+        counts.append_time.record(called.took.as_secs_f64(), failure(called));
+        counts.append_size.record(called.items as u64, &[]);
+    }
+
+    fn leased(&self, call: LeaseCall, called: Called) {
+        let Some(counts) = &self.counts else { return };
+        let name = [KeyValue::new(names::CALL, call.as_str())];
+        let mut both = name.to_vec();
+        both.extend_from_slice(failure(called));
+        counts.lease_time.record(called.took.as_secs_f64(), &both);
+        counts.leases.add(called.items as u64, &name);
+    }
+
+    fn took_over(&self, took: Duration) {
+        if let Some(counts) = &self.counts {
+            counts.takeovers.record(took.as_secs_f64(), &[]);
+        }
+    }
+
+    fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr> {
+        if let Some(belonging) = &self.belonging {
+            belonging.note(task); // It may have been another's when it was made.
+        }
+        self.traces.as_ref().map(|_| trace::traceparent(task, attempt, self.sampler))
+    }
+}
+
+impl Watch {
+    fn count(&self, counts: &Counts, task: &Task, commit: &Commit) {
+        for event in &commit.events {
+            let name = KeyValue::new(names::EVENT, event.body.event_type());
+            counts.events.add(1, &[name]);
+            match &event.body {
+                Body::TaskCreated(_) => counts.created.add(1, &[]),
+                Body::StepClaimed(claim) => {
+                    let Some(attempt) = task.attempt(claim.attempt_id) else { continue };
+                    let pool = self.pool(task, attempt);
+                    counts.claims.add(1, &pool.pool);
+                    let waited = seconds(attempt.ready_at, attempt.started_at);
+                    counts.queue_time.record(waited, &pool.pool);
+                }
+                body if is_end(body) => {
+                    let head = task.head();
+                    let status = [KeyValue::new(names::STATUS, head.status.as_str())];
+                    counts.ended.add(1, &status);
+                    let took = seconds(head.created_at, commit.created_at);
+                    counts.task_time.record(took, &status);
+                }
+                body => {
+                    let ended = ended_attempt(body).and_then(|id| task.attempt(id));
+                    let Some((attempt, outcome)) = ended.and_then(|it| Some((it, it.outcome?)))
+                    else {
+                        continue;
+                    };
+                    let pool = self.pool(task, attempt);
+                    counts.attempts_ended.add(1, pool.with(outcome));
+                    let took = seconds(attempt.started_at, commit.created_at);
+                    counts.run_time.record(took, pool.with(outcome));
+                }
+            }
+        }
+    }
+
+    fn pool(&self, task: &Task, attempt: &Attempt) -> Arc<PoolNames> {
+        let id = &task.run_at(attempt.run).worker_pool_id;
+        if let Some(known) = self.pools.read().get(id) {
+            return Arc::clone(known);
+        }
+        let mut pools = self.pools.write();
+        let other;
+        let id = if pools.len() < POOLS_MAX {
+            id
+        } else {
+            other = PoolId::new(OTHER).unwrap_or_else(|_| id.clone());
+            &other
+        };
+        Arc::clone(pools.entry(id.clone()).or_insert_with(|| Arc::new(PoolNames::new(id))))
+    }
+}
+
+fn is_end(body: &Body) -> bool {
+    matches!(body, Body::TaskCompleted(_) | Body::TaskFailed(_) | Body::TaskCancelled(_))
+}
+
+/// The Attempt that an event ends.
+fn ended_attempt(body: &Body) -> Option<AttemptId> {
+    match body {
+        Body::StepBlocked(p) => p.attempt_id,
+        Body::StepCompleted(p) => p.attempt_id,
+        Body::StepFailed(p) => p.attempt_id,
+        Body::StepCancelled(p) => p.attempt_id,
+        Body::StepLeaseExpired(p) => Some(p.attempt_id),
+        _ => None,
+    }
+}
+
+fn failure(called: Called) -> &'static [KeyValue] {
+    static FAILED: std::sync::LazyLock<[KeyValue; 1]> =
+        std::sync::LazyLock::new(|| [KeyValue::new(names::ERROR, "failed")]);
+    if called.is_ok { &[] } else { &*FAILED }
+}
+
+#[allow(clippy::cast_precision_loss)] // A time in seconds.
+fn seconds(from: Millis, to: Millis) -> f64 {
+    to.saturating_sub(from).max(0) as f64 / 1_000.0
+}

@@ -1,0 +1,63 @@
+//! docs/observability.md says what the code says.
+
+use std::path::Path;
+
+use tenure_telemetry::names::{self, METRICS};
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/observability.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The section of the page with this heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    rest.split("\n## ").next().unwrap()
+}
+
+#[test]
+fn the_table_of_metrics_is_that_of_the_code() {
+    let expected = METRICS.iter().map(|metric| {
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        let attributes = metric.attributes.iter().map(|name| format!("`{name}`"));
+        let attributes = match metric.attributes {
+            [] => "–".into(),
+            _ => attributes.collect::<Vec<_>>().join(", "),
+        };
+        let (name, unit, answers) = (metric.name, metric.unit, metric.answers);
+        format!("| `{name}` | {kind} | `{unit}` | {attributes} | {answers} |")
+    });
+    let expected: Vec<String> = expected.collect();
+    let page = page();
+    let rows = section(&page, "Metrics").lines().filter(|line| line.starts_with("| `"));
+    assert_eq!(rows.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_table_of_spans_has_every_name() {
+    let page = page();
+    let traces = section(&page, "Traces");
+    for name in [
+        names::SPAN_TASK,
+        names::SPAN_QUEUE,
+        names::SPAN_ATTEMPT,
+        names::SESSION_ID,
+        names::TASK_ID,
+        names::TASK_KIND,
+        names::STATUS,
+        names::STEPS,
+        names::ATTEMPTS,
+        names::STEP_ID,
+        names::HANDLER,
+        names::POOL,
+        names::ATTEMPT_ID,
+        names::ORDINAL,
+        names::WORKER_ID,
+        names::OUTCOME,
+        names::ERROR,
+        names::LINK,
+    ] {
+        let is_there = ["`", " "].iter().any(|end| traces.contains(&format!("`{name}{end}")));
+        assert!(is_there, "{name}");
+    }
+}

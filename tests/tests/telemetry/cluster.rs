@@ -1,0 +1,111 @@
+//! A cluster in which workers and schedulers die.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tenure_tests::cluster::client::{Client, command};
+use tenure_tests::cluster::tasks::{exec, noop, task};
+use tenure_tests::cluster::{PATIENCE, Plan, on_cluster, until};
+use tenure_tests::otlp::{Got, Protocol, Receiver, Span};
+
+use crate::history::History;
+
+fn of_trace(got: &Got, id: &str) -> Vec<Span> {
+    let is_root = |span: &&Span| span.name == "task" && span.get("tenure.task.id") == id;
+    let Some(root) = got.spans.iter().find(is_root) else { return Vec::new() };
+    let mut spans: Vec<_> = got.spans.iter().filter(|it| it.trace == root.trace).cloned().collect();
+    spans.sort_by(|a, b| a.id.cmp(&b.id));
+    spans
+}
+
+fn history(client: &Client, id: &str) -> Result<History> {
+    History::of(&client.log(id, PATIENCE)?.events(""))
+}
+
+fn wait_ended(client: &Client, id: &str) -> Result<()> {
+    until(id, PATIENCE, || Ok(client.log(id, PATIENCE)?.has_ended())).map(|_| ())
+}
+
+#[test]
+fn a_task_whose_worker_and_scheduler_were_killed_is_one_trace_with_the_times_of_its_log()
+-> Result<()> {
+    let receiver = Receiver::start(Protocol::Grpc)?;
+    let environment = receiver.environment();
+    let plan = Plan { schedulers: 2, lease_ms: 6_000, environment, ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let client = cluster.client("c")?;
+        let steps: Vec<_> = (0..4).map(|n| exec(&format!("s{n}"), &[], "sleep 4")).collect();
+        let all: Vec<_> = (0..4).map(|n| format!("s{n}")).collect();
+        let parents: Vec<&str> = all.iter().map(String::as_str).collect();
+        let last = noop("last", &parents);
+        client.create(&task("through", &[steps, vec![last]].concat()))?;
+        until("the steps run", PATIENCE, || Ok(cluster.traced().len() >= 4))?;
+        let held = client.log("through", PATIENCE)?.held_by("w0");
+        ensure!(!held.is_empty(), "the worker to be killed has nothing");
+        cluster.workers[0].kill()?;
+        let victim = cluster.owner_of(client.partition_of("through"))?;
+        cluster.schedulers[victim].kill()?;
+        cluster.schedulers.remove(victim);
+        wait_ended(&client, "through")?;
+        let history = history(&client, "through")?;
+        let lost = history.attempts.iter().filter(|it| it.end == "task_step_lease_expired");
+        ensure!(lost.count() >= held.len(), "{:?}", history.attempts);
+        receiver.wait("the trace", PATIENCE, |got| !of_trace(got, "through").is_empty())?;
+        std::thread::sleep(Duration::from_millis(500)); // Nothing comes twice.
+        let spans = of_trace(&receiver.got(), "through");
+        history.check(&spans)?;
+        let got = receiver.wait("lost attempts", PATIENCE, |got| {
+            let lost = got.total("tenure.attempts.ended", Some(("tenure.outcome", "lost")));
+            lost >= held.len() as f64
+                && got.total("tenure.partitions.takeover.duration", None) > 0.0
+        })?;
+        let calls: BTreeSet<_> = got
+            .newest("tenure.leases.call.duration")
+            .iter()
+            .filter_map(|point| point.attributes.get("tenure.lease.call").cloned())
+            .collect();
+        for call in ["acquire", "renew", "release", "scan"] {
+            ensure!(calls.contains(call), "{calls:?}");
+        }
+        let about = got.records.iter().find(|it| it.body == "leases ended without a word");
+        ensure!(about.context("no record of it")?.trace == spans[0].trace, "{about:?}");
+        let names: BTreeSet<_> = got.records.iter().map(|it| it.body.as_str()).collect();
+        ensure!(names.contains("partition served"), "{names:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
+    let receiver = Receiver::start(Protocol::Http)?;
+    let environment = receiver.environment();
+    on_cluster(Plan { schedulers: 1, workers: 1, environment, ..Plan::default() }, |cluster| {
+        let client = cluster.client("c")?;
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let make = |id: &str, flags: &str| -> Result<()> {
+            let input = task(id, &[exec("a", &[], "echo $TRACEPARENT >> $TRACE.parents")]);
+            let mut body = command("task_create", None, &input);
+            body["trace"] = format!("00-{trace}-00f067aa0ba902b7-{flags}").into();
+            tenure_tests::cluster::client::wait(client.ask_of(id, &body, PATIENCE))?;
+            cluster.records.created(id, &[]);
+            wait_ended(&client, id)
+        };
+        make("unsampled", "00")?;
+        make("sampled", "01")?;
+        let enough = |got: &Got| !of_trace(got, "sampled").is_empty();
+        let got = receiver.wait("the trace", PATIENCE, enough)?;
+        let spans = of_trace(&got, "sampled");
+        history(&client, "sampled")?.check(&spans)?;
+        let root = spans.iter().find(|span| span.name == "task").context("no span of the task")?;
+        ensure!(root.trace == trace && root.parent == "00f067aa0ba902b7", "{root:?}");
+        ensure!(!got.spans.iter().any(|span| span.get("tenure.task.id") == "unsampled"));
+        let parents = std::fs::read_to_string(cluster.dir().join("trace.parents"))?;
+        let parents: Vec<&str> = parents.lines().collect();
+        let is_attempt = |span: &&Span| span.name.starts_with("attempt ");
+        let attempt = spans.iter().find(is_attempt).context("no span of the attempt")?;
+        ensure!(parents.len() == 2 && parents[0].ends_with("-00"), "{parents:?}");
+        ensure!(parents[1] == format!("00-{trace}-{}-01", attempt.id), "{parents:?}");
+        Ok(())
+    })
+}

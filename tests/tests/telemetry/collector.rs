@@ -1,0 +1,71 @@
+//! A collector that is away, or goes away.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tenure_tests::cluster::tasks::{noop, task};
+use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
+use tenure_tests::otlp::{Protocol, Receiver, environment};
+
+use crate::run;
+
+/// An address where nobody listens.
+fn nobody() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// What telemetry may cost a run whose collector is dead: it is waited for once, at the end.
+const DELAY_MAX: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_dead_collector_fails_no_run_and_holds_it_up_for_a_moment_only() -> Result<()> {
+    for protocol in [Protocol::Grpc, Protocol::Http] {
+        let dir = tempfile::tempdir()?;
+        let begun = Instant::now();
+        run::run(dir.path(), &[])?;
+        let without = begun.elapsed();
+        let dir = tempfile::tempdir()?;
+        let begun = Instant::now();
+        run::run(dir.path(), &environment(protocol, nobody()?))?;
+        let with = begun.elapsed();
+        println!("{protocol:?}: {with:?} instead of {without:?}");
+        ensure!(with < without + DELAY_MAX, "{with:?} instead of {without:?}");
+    }
+    Ok(())
+}
+
+fn said(cluster: &Cluster, what: &str) -> usize {
+    let log = std::fs::read_to_string(cluster.dir().join("n0.log")).unwrap_or_default();
+    log.lines().filter(|line| line.contains(what)).count()
+}
+
+#[test]
+fn a_collector_that_is_away_is_reported_once_and_once_when_it_is_back() -> Result<()> {
+    let address = nobody()?;
+    let environment = environment(Protocol::Http, address);
+    let plan = Plan { schedulers: 1, workers: 1, environment, ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let client = cluster.client("c")?;
+        until("it is said", PATIENCE, || Ok(said(cluster, "does not take what it is sent") > 0))?;
+        for n in 0..20 {
+            client.create(&task(&format!("t{n}"), &[noop("a", &[])]))?;
+        }
+        std::thread::sleep(Duration::from_secs(2)); // Several more exports fail.
+        ensure!(said(cluster, "does not take what it is sent") == 1);
+        ensure!(said(cluster, "is back") == 0);
+        let receiver = Receiver::start_at(Protocol::Http, address)?;
+        until("it is back", PATIENCE, || Ok(said(cluster, "is back") > 0))?;
+        client.create(&task("after", &[noop("a", &[])]))?;
+        receiver.wait("the trace of what came after", PATIENCE, |got| {
+            let of = |span: &tenure_tests::otlp::Span| span.get("tenure.task.id") == "after";
+            got.spans.iter().any(of)
+        })?;
+        let got = receiver.wait("what was dropped", PATIENCE, |got| {
+            got.total("tenure.telemetry.dropped", Some(("tenure.signal", "traces"))) > 0.0
+        })?;
+        println!("dropped: {}", got.total("tenure.telemetry.dropped", None));
+        ensure!(said(cluster, "does not take what it is sent") == 1);
+        Ok(())
+    })
+}

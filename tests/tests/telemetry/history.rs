@@ -1,0 +1,124 @@
+//! What a log says of Attempts, and a trace that has to say the same.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value as Json;
+use tenure_tests::otlp::Span;
+
+/// An Attempt, as the log has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) id: String,
+    pub(crate) step: String,
+    pub(crate) ordinal: u64,
+    pub(crate) worker: String,
+    pub(crate) ready_ms: i64,
+    pub(crate) start_ms: i64,
+    pub(crate) end_ms: i64,
+    /// The event that ended it.
+    pub(crate) end: String,
+}
+
+/// A Task, as the log has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History {
+    pub(crate) created_ms: i64,
+    pub(crate) ended_ms: i64,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// Events that end an Attempt.
+const ENDS: [&str; 5] = [
+    "task_step_blocked",
+    "task_step_completed",
+    "task_step_failed",
+    "task_step_cancelled",
+    "task_step_lease_expired",
+];
+
+impl History {
+    /// Of the events of a log, in their order.
+    pub(crate) fn of(events: &[Json]) -> Result<Self> {
+        let mut history = Self::default();
+        let mut ready: BTreeMap<String, i64> = BTreeMap::new();
+        for event in events {
+            let at = event["created_at"].as_i64().context("an event without a time")?;
+            let step = event["step_id"].as_str().unwrap_or_default().to_owned();
+            let attempt = event["payload"]["attempt_id"].as_str().unwrap_or_default();
+            match event["event_type"].as_str().unwrap_or_default() {
+                "task_created" => history.created_ms = at,
+                "task_completed" | "task_failed" | "task_cancelled" => history.ended_ms = at,
+                "task_step_ready" => drop(ready.insert(step, at)),
+                "task_step_claimed" => history.attempts.push(Attempt {
+                    id: attempt.to_owned(),
+                    ordinal: event["payload"]["ordinal"].as_u64().context("no ordinal")?,
+                    worker: event["actor_agent_id"].as_str().unwrap_or_default().to_owned(),
+                    ready_ms: *ready.get(&step).context("claimed and never ready")?,
+                    step,
+                    start_ms: at,
+                    end_ms: 0,
+                    end: String::new(),
+                }),
+                kind if ENDS.contains(&kind) => {
+                    let of = history.attempts.iter_mut().find(|it| it.id == attempt);
+                    if let Some(of) = of {
+                        (of.end_ms, of.end) = (at, kind.to_owned());
+                    }
+                }
+                _ => {}
+            }
+        }
+        ensure!(history.ended_ms > 0, "the task has not ended");
+        Ok(history)
+    }
+
+    /// The spans are those of this log: one for the Task, and for each Attempt exactly one, with the
+    /// log's times, linked to those of the same Step before and after it.
+    pub(crate) fn check(&self, spans: &[Span]) -> Result<()> {
+        let roots: Vec<_> = spans.iter().filter(|span| span.name == "task").collect();
+        let [root] = roots.as_slice() else { anyhow::bail!("{} spans of a task", roots.len()) };
+        ensure!((root.start_ms, root.end_ms) == (self.created_ms, self.ended_ms), "{root:?}");
+        ensure!(spans.len() == 1 + 2 * self.attempts.len(), "{} spans", spans.len());
+        for attempt in &self.attempts {
+            let of = |what: &str| self.one(spans, attempt, what);
+            let (span, queue) = (of("attempt ")?, of("queue ")?);
+            let below = span.parent == root.id && queue.parent == root.id;
+            ensure!(below && span.trace == root.trace && queue.trace == root.trace, "{span:?}");
+            ensure!((span.start_ms, span.end_ms) == (attempt.start_ms, attempt.end_ms), "{span:?}");
+            ensure!((queue.start_ms, queue.end_ms) == (attempt.ready_ms, attempt.start_ms));
+            ensure!(span.get("tenure.worker.id") == attempt.worker, "{span:?}");
+            ensure!(span.get("tenure.step.id") == attempt.step, "{span:?}");
+            let failed = attempt.end.ends_with("failed") || attempt.end.ends_with("expired");
+            ensure!(span.error.is_some() == failed, "{span:?} ended with {}", attempt.end);
+            self.check_links(spans, attempt, span)?;
+        }
+        Ok(())
+    }
+
+    /// The only span of an Attempt of this kind.
+    fn one<'a>(&self, spans: &'a [Span], of: &Attempt, what: &str) -> Result<&'a Span> {
+        let is_its = |span: &&Span| span.get("tenure.attempt.id") == of.id;
+        let mut its = spans.iter().filter(is_its).filter(|span| span.name.starts_with(what));
+        let one = its.next().with_context(|| format!("no span {what}of {of:?}"))?;
+        ensure!(its.next().is_none(), "more than one span {what}of {of:?}");
+        Ok(one)
+    }
+
+    fn check_links(&self, spans: &[Span], attempt: &Attempt, span: &Span) -> Result<()> {
+        let others = [("previous", attempt.ordinal.wrapping_sub(1)), ("next", attempt.ordinal + 1)];
+        let mut expected = Vec::new();
+        for (which, ordinal) in others {
+            let mut same = self.attempts.iter().filter(|it| it.step == attempt.step);
+            if let Some(other) = same.find(|it| it.ordinal == ordinal) {
+                expected.push((self.one(spans, other, "attempt ")?.id.clone(), which.to_owned()));
+            }
+        }
+        let link = |(id, says): &(String, BTreeMap<String, String>)| {
+            (id.clone(), says.get("tenure.link").cloned().unwrap_or_default())
+        };
+        let links: Vec<_> = span.links.iter().map(link).collect();
+        ensure!(links == expected, "{links:?} of {attempt:?}, not {expected:?}");
+        Ok(())
+    }
+}
