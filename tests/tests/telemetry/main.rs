@@ -7,5 +7,6 @@
 
 mod cluster;
 mod collector;
+mod dashboards;
 mod history;
 mod run;
