@@ -1,7 +1,7 @@
 //! The load generator: what the embedded scheduler reaches through the real journal, with fsync,
 //! beside the time one fdatasync takes in the same run.
 //!
-//! `cargo run --release -p tenure-benches` runs everything five times and prints medians.
+//! `cargo run --profile dist -p tenure-benches` runs everything five times and prints medians.
 #![allow(clippy::print_stdout)]
 
 mod dags;

@@ -2,7 +2,8 @@
 //! process of its own on this machine, everything through real sockets and synced before it is
 //! acknowledged.
 //!
-//! `cargo run --release -p tenure-benches --bin tenure-bench-cluster` runs everything five times and
+//! `cargo build --profile dist -p tenure`, then
+//! `cargo run --profile dist -p tenure-benches --bin tenure-bench-cluster` runs everything five times and
 //! prints medians, with the processor time that each kind of process took per Step.
 #![allow(clippy::print_stdout)]
 

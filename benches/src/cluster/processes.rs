@@ -52,7 +52,7 @@ impl Cluster {
         answers(nats)?;
         answers(redis)?;
         let tenure = std::env::current_exe()?.with_file_name("tenure");
-        ensure!(tenure.exists(), "build it first: cargo build --release -p tenure");
+        ensure!(tenure.exists(), "build it first: cargo build --profile dist -p tenure");
         let redis_url = format!("redis://127.0.0.1:{redis}");
         for number in 0..args.nodes {
             let mut command = Command::new(&tenure);

@@ -45,8 +45,16 @@ fn errors_md_says_which_errors_are_retryable() {
 }
 
 /// What only the scheduler itself does, or is said in another way on the bus.
-const NOT_SENT: [Operator; 4] =
-    [Operator::GrantStep, Operator::ExpireLeases, Operator::Due, Operator::InspectTask];
+const NOT_SENT: [Operator; 8] = [
+    Operator::GrantStep,
+    Operator::ExpireLeases,
+    Operator::Due,
+    Operator::InspectTask,
+    Operator::TaskClaimStep,
+    Operator::TaskList,
+    Operator::TakeRun,
+    Operator::Heartbeat,
+];
 
 #[test]
 fn protocol_md_names_every_operation_event_and_view() {

@@ -35,6 +35,9 @@ const FOLLOWED_MAX: usize = 4_096;
 /// Commits that wait while the log of a Task is read for those who follow it.
 const WAITING_MAX: usize = 1_024;
 
+/// Logs that are read at a time for those who ask for events.
+pub(crate) const READ_AT_ONCE: usize = 4;
+
 /// Commits that are looked at before what they say is sent.
 const AT_ONCE: usize = 64;
 
@@ -94,9 +97,11 @@ impl Followed {
                 return None;
             }
             What::Waiting(_) => None,
+            What::Known(follower) if commit.last_seq() <= follower.version() => return None,
             What::Known(follower) => follower.publish(commit),
         };
-        if told.is_none() {
+        let has_ended = told.as_ref().is_some_and(|told| told.page.status.is_terminal());
+        if told.is_none() || has_ended {
             followed.remove(key); // Out of step: whoever asks next has it read again.
         }
         told

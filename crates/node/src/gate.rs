@@ -49,6 +49,8 @@ pub(crate) struct Gate {
     pub(crate) lists: Lists,
     /// Tasks whose public events are published.
     pub(crate) followed: Followed,
+    /// Logs that are read for those who ask for events, at a time: each is in memory as a whole.
+    pub(crate) event_reads: Semaphore,
     /// What may be read at a time. Commands and reports have permits of their own.
     pub(crate) reads: Arc<Semaphore>,
     /// Heartbeats at a time: whoever reads must not cost workers their leases (mechanisms 16).

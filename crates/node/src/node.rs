@@ -131,6 +131,7 @@ impl Node {
             imports: Imports::default(),
             lists: Lists::default(),
             followed: Followed::default(),
+            event_reads: Semaphore::new(events::READ_AT_ONCE),
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),

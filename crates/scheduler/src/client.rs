@@ -18,7 +18,7 @@ use tenure_core::view::{
     WriteSummary, get_task,
 };
 use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
-use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage};
+use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::event::{EventPage, Published};
@@ -256,7 +256,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
         let mut listing = self.list(false).await?;
         listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
-        listing.entries.truncate(most);
+        listing.entries.truncate(most.min(OLDEST_MAX));
         Ok(listing)
     }
 
@@ -306,8 +306,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             let page = EventPage { events: Vec::new(), through: after, version, status };
             return Ok((page, None));
         }
-        let (events, follower) = follow::read(self.scheduler.journal(), &key, after).await?;
-        let (read, version) = (follower.version(), version.max(follower.version()));
+        let (events, follower) =
+            follow::read(self.scheduler.journal(), &key, after, version).await?;
+        let read = follower.version();
         let page = EventPage { events, through: read.max(after), version, status };
         Ok((page, (read >= version).then_some(follower)))
     }

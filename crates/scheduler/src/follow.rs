@@ -76,17 +76,22 @@ impl Follower {
     }
 }
 
-/// Public events behind event `after`, some, from the first on; and the Task as far as they go.
+/// Public events behind event `after`, some, from the first on, at most up to this version of the
+/// Task, as its readers know it (EVENT-01); and the Task as far as they go.
 pub(crate) async fn read<J: Journal>(
     journal: &J,
     key: &TaskKey,
     after: u64,
+    version: u64,
 ) -> Result<(Vec<TaskEvent>, Follower), Rejection> {
     type Read = (Vec<TaskEvent>, Follower, Option<Illegal>);
     let read: Arc<Mutex<Read>> = Arc::default();
     let into = Arc::clone(&read);
     let each = move |commit: Commit| {
         let (events, follower, illegal) = &mut *into.lock();
+        if commit.first_seq > version {
+            return ControlFlow::Break(());
+        }
         match follower.take(&commit) {
             Ok(new) => events.extend(new.into_iter().filter(|event| event.wal_seq > after)),
             Err(error) => *illegal = Some(error),
@@ -104,7 +109,7 @@ pub(crate) async fn read<J: Journal>(
     }
 }
 
-/// Tells of a Task until it has ended or nobody listens. A listener that is slower than the Task
+/// Tells of a Task as long as somebody listens. A listener that is slower than the Task
 /// misses some.
 pub(crate) async fn publish_to<J: Journal>(
     to: Sender<Published>,

@@ -1,5 +1,7 @@
 //! docs/observability.md says what the code says.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
 use std::path::Path;
 
 use tenure_telemetry::names::{self, METRICS};

@@ -42,6 +42,7 @@ const OWN: &[&str] = &[
     "actor_run_id",
     "version",
     "dispatch_version",
+    "not_before",
 ];
 
 /// The same without that.
@@ -53,8 +54,22 @@ fn shared(value: &Json) -> Json {
             kept.map(|(k, v)| (k.clone(), shared(v))).collect()
         }
         Json::Array(all) => all.iter().map(shared).collect(),
+        // Relations are named after what they relate.
+        Json::String(text) => {
+            let parts = text.split(':').map(|part| if is_id(part) { "id" } else { part });
+            parts.collect::<Vec<_>>().join(":").into()
+        }
         other => other.clone(),
     }
+}
+
+/// Whether it is a UUID.
+fn is_id(part: &str) -> bool {
+    let has_form = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    part.len() == 36 && part.bytes().enumerate().all(has_form)
 }
 
 /// The first place where two differ.
@@ -127,7 +142,7 @@ fn is_alike(cluster: &Cluster, file: &Path, more: &[&str]) -> Result<usize> {
         let state = told(get.args(["task", "get", id, "-o", "json"]).args(at))?;
         let mut state = shared(&state);
         // Steps that run side by side come to an end in any order.
-        for several in ["artifacts", "attempts", "runs"] {
+        for several in ["artifacts", "attempts", "relationships", "runs"] {
             if let Some(all) = state[several].as_array_mut() {
                 all.sort_by_key(Json::to_string);
             }

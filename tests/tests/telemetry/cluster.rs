@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value as Json;
 use tenure_tests::cluster::client::{Client, command};
 use tenure_tests::cluster::tasks::{exec, noop, task};
 use tenure_tests::cluster::{PATIENCE, Plan, on_cluster, until};
@@ -106,6 +107,37 @@ fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
         let attempt = spans.iter().find(is_attempt).context("no span of the attempt")?;
         ensure!(parents.len() == 2 && parents[0].ends_with("-00"), "{parents:?}");
         ensure!(parents[1] == format!("00-{trace}-{}-01", attempt.id), "{parents:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_node_finds_its_collector_in_its_file_and_logs_lines_of_json() -> Result<()> {
+    let (dir, receiver) = (tempfile::tempdir()?, Receiver::start(Protocol::Http)?);
+    let file = dir.path().join("tenure.toml");
+    let variables: Vec<_> = receiver
+        .environment()
+        .into_iter()
+        .map(|(name, value)| format!("{name} = {value:?}\n"))
+        .collect();
+    std::fs::write(&file, format!("[telemetry]\n{}", variables.concat()))?;
+    let environment = vec![
+        ("TENURE_CONFIG", file.display().to_string()),
+        ("TENURE_LOG_FORMAT", "json".to_owned()),
+    ];
+    on_cluster(Plan { schedulers: 1, workers: 1, environment, ..Plan::default() }, |cluster| {
+        receiver.wait("partitions", PATIENCE, |got| {
+            got.total("tenure.partitions.served", None) == f64::from(cluster.plan.partitions)
+        })?;
+        let got = receiver.got().clone();
+        ensure!(got.points.iter().all(|it| it.resource["service.name"] == "tenure-scheduler"));
+        let log = std::fs::read_to_string(cluster.dir().join("n0.log"))?;
+        let lines = log.lines().filter(|line| !line.starts_with("node ")); // Said to whoever looks.
+        let lines: Vec<Json> =
+            lines.map(serde_json::from_str).collect::<serde_json::Result<_>>()?;
+        let served = lines.iter().find(|line| line["message"] == "partition served");
+        let served = served.with_context(|| format!("not in the log: {log}"))?;
+        ensure!(served["level"] == "INFO" && served["partition"].is_u64(), "{served}");
         Ok(())
     })
 }

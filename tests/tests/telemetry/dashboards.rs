@@ -105,10 +105,12 @@ fn names_are_found_in_queries() {
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), ["a_b", "c", "e", "le"]);
 }
 
-/// All queries of the dashboards and alerts, with where they stand: those for metrics, and those for
-/// traces.
-fn queries() -> Result<(Vec<(String, String)>, Vec<(String, String)>)> {
-    let (mut metrics, mut traces) = (Vec::new(), Vec::new());
+/// Queries, each with where it stands.
+type Queries = Vec<(String, String)>;
+
+/// All queries of the dashboards: those for metrics, and those for traces.
+fn queries() -> Result<(Queries, Queries)> {
+    let (mut metrics, mut traces) = (Queries::new(), Queries::new());
     for file in std::fs::read_dir(root().join("dashboards"))? {
         let file = file?.path();
         let board: Json = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
@@ -136,7 +138,7 @@ fn queries() -> Result<(Vec<(String, String)>, Vec<(String, String)>)> {
 }
 
 /// The expressions of the alert rules, by name. Each has a line that says what to do.
-fn alerts() -> Result<Vec<(String, String)>> {
+fn alerts() -> Result<Queries> {
     let text = std::fs::read_to_string(root().join("alerts.yaml"))?;
     let mut alerts = Vec::new();
     for rule in text.split("- alert: ").skip(1) {
@@ -168,7 +170,8 @@ fn check(got: &Got) -> Result<()> {
         for name in &names {
             // In `label_values(metric, label)` the label stands beside the metric.
             let is_label = sent.values().any(|labels| labels.contains(name));
-            if !sent.contains_key(name) && !(query.starts_with("label_values") && is_label) {
+            let is_asked_for = query.starts_with("label_values") && is_label;
+            if !sent.contains_key(name) && !is_asked_for {
                 wrong.push(format!("{place}: nobody sends {name}"));
             }
         }

@@ -77,7 +77,7 @@ pub(crate) fn trace_of_caller() -> Option<SmolStr> {
 fn connect(service: &str, variables: &BTreeMap<String, String>) -> Option<Telemetry> {
     let find = |name: &str| std::env::var(name).ok().or_else(|| variables.get(name).cloned());
     let (settings, bad) = Settings::read(service, &Uuid::new_v4().to_string(), find);
-    bad.iter().for_each(|bad| output::warn(bad));
+    bad.iter().for_each(output::warn);
     Telemetry::start(settings).unwrap_or_else(|error| {
         output::warn(error);
         None

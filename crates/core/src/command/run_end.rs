@@ -236,11 +236,11 @@ impl Task {
         attempt_id: AttemptId,
         token: u64,
     ) -> Result<(), Rejection> {
+        let attempt = self.attempts.by_key(&attempt_id).filter(|a| a.worker_id == *who);
+        let attempt = attempt.ok_or_else(stale)?;
         if self.is_terminal() {
             return Err(nothing_held(self.head.status));
         }
-        let attempt = self.attempts.by_key(&attempt_id).filter(|a| a.worker_id == *who);
-        let attempt = attempt.ok_or_else(stale)?;
         self.check_current(attempt.step, Some(attempt_id), Some(token))
     }
 

@@ -205,7 +205,16 @@ impl Call<'_> {
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
         let session_id = self.link.session().clone();
         let key = TaskKey { session_id, task_id: task.clone() };
+        let stands = self.link.log(task, u64::MAX).await?; // It is there.
+        if after >= stands.version && stands.status.is_terminal() {
+            let (version, status) = (stands.version, stands.status);
+            return Ok(EventPage { events: Vec::new(), through: after, version, status });
+        }
         let is_known = self.gate.followed.ask(&key);
+        let _permit = match is_known && after >= stands.version {
+            true => None, // Nothing is read.
+            false => self.gate.event_reads.acquire().await.ok(),
+        };
         let (page, follower) = self.link.follow(task, after, is_known).await?;
         if let Some(follower) = follower {
             for published in self.gate.followed.know(&key, follower) {

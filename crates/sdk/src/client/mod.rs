@@ -15,10 +15,10 @@
 //! ```
 
 mod events;
-#[cfg(test)]
-mod fake;
 mod steer;
 mod task;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use tenure_core::command::create::CreateTask;

@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use opentelemetry::metrics::{Meter, MeterProvider as _};
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use parking_lot::Mutex;
@@ -95,34 +96,7 @@ impl Telemetry {
         });
         let traces = TraceLoop { tasks, delay: settings.delay };
         let records = LogLoop { records, delay: settings.delay };
-        let (tell, started) = mpsc::channel();
-        let (end, ended) = mpsc::channel();
-        let work = move || {
-            let failed = |error: std::io::Error| error.to_string();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = match runtime.map_err(failed) {
-                Ok(runtime) => runtime,
-                Err(error) => return tell.send(Err(error)).unwrap_or_default(),
-            };
-            runtime.block_on(async {
-                let exporters = match Exporters::connect(&settings, &resource) {
-                    Ok(exporters) => exporters,
-                    Err(error) => return tell.send(Err(error)).unwrap_or_default(),
-                };
-                let _ = tell.send(Ok(())); // Whoever started this waits for it.
-                let Exporters { traces: to_traces, metrics: to_metrics, logs: to_logs } = exporters;
-                tokio::join!(
-                    traces.run(to_traces, line.clone()),
-                    loops::metrics(metrics, to_metrics, line.clone()),
-                    records.run(to_logs, line.clone()),
-                );
-            });
-            let _ = end.send(()); // Nobody may wait any more.
-        };
-        let thread = std::thread::Builder::new().name("telemetry".into()).spawn(work);
-        thread.map_err(|error| StartError(error.to_string()))?;
-        let started = started.recv().map_err(|error| StartError(error.to_string()))?;
-        started.map_err(StartError)?;
+        let ended = Work { settings, resource, traces, metrics, records, line }.start()?;
         Ok(Some(Self { watch: Arc::new(watch), gauges, logs, stop, ended: Mutex::new(ended) }))
     }
 
@@ -161,6 +135,51 @@ impl Telemetry {
         self.gauges.set_source(None);
         let _ = self.stop.send(true); // It may have ended.
         self.ended.lock().recv_timeout(bound) == Ok(())
+    }
+}
+
+/// What the thread has to do.
+struct Work {
+    settings: Settings,
+    resource: Resource,
+    traces: TraceLoop,
+    metrics: Option<MetricLoop>,
+    records: LogLoop,
+    line: Line,
+}
+
+impl Work {
+    /// Starts the thread, and waits until it can export. What is answered says when it has ended.
+    fn start(self) -> Result<mpsc::Receiver<()>, StartError> {
+        let (tell, started) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(self.export(&tell)),
+                Err(error) => tell.send(Err(error.to_string())).unwrap_or_default(),
+            }
+            let _ = end.send(()); // Nobody may wait any more.
+        };
+        let thread = std::thread::Builder::new().name("telemetry".into()).spawn(work);
+        thread.map_err(|error| StartError(error.to_string()))?;
+        let started = started.recv().map_err(|error| StartError(error.to_string()))?;
+        started.map_err(StartError)?;
+        Ok(ended)
+    }
+
+    /// Exports until telemetry ends.
+    async fn export(self, tell: &mpsc::Sender<Result<(), String>>) {
+        let exporters = match Exporters::connect(&self.settings, &self.resource) {
+            Ok(exporters) => exporters,
+            Err(error) => return tell.send(Err(error)).unwrap_or_default(),
+        };
+        let _ = tell.send(Ok(())); // Whoever started this waits for it.
+        tokio::join!(
+            self.traces.run(exporters.traces, self.line.clone()),
+            loops::metrics(self.metrics, exporters.metrics, self.line.clone()),
+            self.records.run(exporters.logs, self.line),
+        );
     }
 }
 

@@ -129,3 +129,38 @@ pub struct Published {
     #[serde(flatten)]
     pub page: EventPage,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> EventPage {
+        let event = serde_json::json!({
+            "event_id": "c.0.0", "event": "task.started", "native_event": "task_step_claimed",
+            "session_id": "s", "task_id": "t", "wal_seq": 1, "status": "running",
+            "native_status": "running", "terminal": false, "actor": "ann", "created_at": 1, "data": {},
+        });
+        let event = serde_json::from_value(event).unwrap();
+        EventPage { events: vec![event], through: 1, version: 1, status: TaskStatus::Running }
+    }
+
+    /// A page leaves its last events out until it fits, and never parts those of one place.
+    #[test]
+    fn a_page_of_events_is_cut_between_places_in_the_log() {
+        let mut page = page();
+        let one = page.events[0].clone();
+        let at = |wal_seq| TaskEvent { wal_seq, ..one.clone() };
+        page.events = [1, 2, 2, 3, 3, 3, 4].map(at).to_vec();
+        (page.through, page.version) = (4, 4);
+        let whole = encode(&page).unwrap().len();
+        assert_eq!(page.clone().within(whole).unwrap(), page);
+        for most in (encode(&self::page()).unwrap().len()..whole).rev() {
+            let cut = page.clone().within(most).unwrap();
+            assert!(encode(&cut).unwrap().len() <= most);
+            assert!(cut.through < 4 && cut.through == cut.events.last().unwrap().wal_seq);
+            let kept = page.events.iter().filter(|event| event.wal_seq <= cut.through).count();
+            assert_eq!(cut.events[..], page.events[..kept], "{most}");
+        }
+        assert!(page.within(10).is_err());
+    }
+}

@@ -1,8 +1,8 @@
 //! What crosses the network between scheduler nodes, workers and orchestrators.
 //!
 //! [`subject`] says where a message goes, and with that who sent it; [`worker`], [`request`],
-//! [`event`], [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message carries the version
-//! `v`. Fields that a reader does not know are passed over, a version that it does not know is
+//! [`event`], [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
+//! carries the version `v`. Fields that a reader does not know are passed over, a version that it does not know is
 //! refused. docs/protocol.md describes all of it for other languages.
 //!
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.

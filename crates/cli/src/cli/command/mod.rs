@@ -34,7 +34,7 @@ use uuid::Uuid;
 
 use super::exit::{Exit, Failure};
 use super::inspect::args::{OfTask, Place, Shape};
-use super::inspect::select::{self, is_unknown};
+use super::inspect::select;
 use super::output;
 
 /// A Task, and how to command it.
@@ -115,11 +115,12 @@ impl Desk {
         })
     }
 
-    async fn look_up(&self, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
-        match self {
-            Self::Far(client) => select::look_up(client, name).await,
-            Self::Here { client, .. } => select::look_up(client, name).await,
-        }
+    async fn newest(&self, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
+        let known = match self {
+            Self::Far(client) => client.list(true).await?,
+            Self::Here { client, .. } => client.list(true).await?,
+        };
+        select::newest(name, &known)
     }
 
     async fn wait_for_end(&self, task: &TaskId) -> Result<(), Failure> {
@@ -155,10 +156,13 @@ impl OnTask {
                         output::say("no answer yet; it is waited for");
                         tokio::time::sleep(PAUSE).await;
                     }
-                    Err(failure) if is_unknown(&failure) => match desk.look_up(&key).await? {
-                        Some(meant) => key = meant,
-                        None => return Err(failure),
-                    },
+                    Err(failure) if failure.exit == Exit::NotFound && select::is_last(&key) => {
+                        if self.command_id.is_some() {
+                            let message = "--command-id goes with a task that is named in full";
+                            return Err(Failure::new(Exit::Usage, message));
+                        }
+                        key = desk.newest(&key).await?.ok_or(failure)?;
+                    }
                     answer => break answer?,
                 }
             };

@@ -35,7 +35,7 @@ pub(crate) struct Place {
 /// One Task.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfTask {
-    /// Id of the task or how only it begins, or SESSION/ID, or `last` for the newest
+    /// Id of the task, or SESSION/ID, or `last` for the newest; to look at one, how only it begins
     #[arg(value_name = "TASK_ID")]
     pub(crate) task: String,
 

@@ -107,14 +107,19 @@ impl Cluster {
         Ok(client.list(include_terminal).await?)
     }
 
-    /// The oldest live Tasks of a session, at most so many, with their logs fetched at once.
+    /// The oldest live Tasks of a session, at most so many, with the logs of those behind
+    /// `offset` fetched at once.
     pub(super) async fn oldest(
         &self,
         session: &SessionId,
         most: usize,
+        offset: usize,
     ) -> Result<Listing, Failure> {
         let listing = self.client(session).await?.oldest(most).await?;
-        let keys: Vec<TaskKey> = listing.entries.iter().map(|entry| entry.key.clone()).collect();
+        let keys: Vec<TaskKey> = {
+            let sound = listing.entries.iter().skip(offset).filter(|entry| !entry.damaged);
+            sound.map(|entry| entry.key.clone()).collect()
+        };
         let fetched = stream::iter(keys).map(async |key| self.log(&key).await);
         let mut fetched = std::pin::pin!(fetched.buffer_unordered(FETCHED_AT_ONCE));
         while let Some(log) = fetched.next().await {

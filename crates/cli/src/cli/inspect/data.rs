@@ -138,10 +138,16 @@ impl Data {
         }
     }
 
-    /// The oldest live Tasks of a session, as many as a page needs: of a directory all of them.
-    pub(super) fn oldest(&self, session: &SessionId, most: usize) -> Result<Listing, Failure> {
+    /// The oldest live Tasks of a session, as many as a page needs that begins at `offset`: of a
+    /// directory all of them.
+    pub(super) fn oldest(
+        &self,
+        session: &SessionId,
+        most: usize,
+        offset: usize,
+    ) -> Result<Listing, Failure> {
         match &self.cluster {
-            Some(cluster) => self.runtime.block_on(cluster.oldest(session, most)),
+            Some(cluster) => self.runtime.block_on(cluster.oldest(session, most, offset)),
             None => self.listing(Some(session), false),
         }
     }
@@ -154,10 +160,19 @@ impl Data {
         if let Some(log) = self.find_exactly(key)? {
             return Ok(log);
         }
-        let session = Some(&key.session_id);
-        let meant = select::meant(key, &self.entries(session).unwrap_or_default());
+        let is_gone =
+            |row: &Indexed| (&row.session_id, &row.task_id) == (&key.session_id, &key.task_id);
+        if self.indexed().iter().any(is_gone) {
+            return Err(self.unknown(key));
+        }
+        let meant = select::meant(key, &self.listing(Some(&key.session_id), true)?)?;
         let log = meant.map(|key| self.find_exactly(&key)).transpose()?.flatten();
         log.ok_or_else(|| self.unknown(key))
+    }
+
+    /// The log of a Task that is named in full.
+    pub(super) fn find_named(&self, key: &TaskKey) -> Result<Log, Failure> {
+        self.find_exactly(key)?.ok_or_else(|| self.unknown(key))
     }
 
     fn find_exactly(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {

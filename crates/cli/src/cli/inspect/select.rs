@@ -2,6 +2,7 @@
 
 use tenure_core::Code;
 use tenure_ports::ClientPort;
+use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_sdk::client::Client;
 
@@ -13,29 +14,50 @@ const LAST: &str = "last";
 const PREFIX_MIN: usize = 4;
 
 /// The Task that `name` means among these, if it is the name of none.
-pub(super) fn meant(name: &TaskKey, entries: &[Entry]) -> Option<TaskKey> {
+///
+/// # Errors
+/// Not all Tasks are known: which one is meant cannot be said.
+pub(super) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
+    match newest(name, known)? {
+        Some(newest) => Ok(Some(newest)),
+        None => Ok(beginning(name, &known.entries)),
+    }
+}
+
+/// The newest Task, if that is meant. Whoever commands has to name any other one in full: a command
+/// on a Task that was not meant cannot be taken back.
+pub(crate) fn newest(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
+    if !known.missing_partitions.is_empty() {
+        let message = format!("which task {name} is cannot be said now: some do not answer");
+        return Err(Failure::new(Exit::Unavailable, message).help("try again, or name it in full"));
+    }
+    let here = of_session(name, &known.entries);
+    if !is_last(name) || here.clone().any(|entry| entry.key == *name) {
+        return Ok(None);
+    }
+    let newest = here.max_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
+    Ok(newest.map(|entry| entry.key.clone()))
+}
+
+/// Whether the newest Task is meant, unless there is one of this name.
+pub(crate) fn is_last(name: &TaskKey) -> bool {
+    name.task_id.as_str() == LAST
+}
+
+fn beginning(name: &TaskKey, entries: &[Entry]) -> Option<TaskKey> {
     let id = name.task_id.as_str();
-    let mut here = entries.iter().filter(|entry| entry.key.session_id == name.session_id);
-    if here.clone().any(|entry| entry.key == *name) {
-        return None;
-    }
-    if id == LAST {
-        let newest = here.max_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
-        return newest.map(|entry| entry.key.clone());
-    }
-    let mut begins = here.by_ref().filter(|entry| entry.key.task_id.as_str().starts_with(id));
+    let mut begins = of_session(name, entries).filter(|e| e.key.task_id.as_str().starts_with(id));
     match (begins.next(), begins.next()) {
-        (Some(only), None) if id.len() >= PREFIX_MIN => Some(only.key.clone()),
+        (Some(only), None) if id.len() >= PREFIX_MIN && only.key != *name => Some(only.key.clone()),
         _ => None,
     }
 }
 
-/// The Task that `name` means, where the one of that name was not found.
-pub(crate) async fn look_up<P: ClientPort>(
-    client: &Client<P>,
-    name: &TaskKey,
-) -> Result<Option<TaskKey>, Failure> {
-    Ok(meant(name, &client.list(true).await?.entries))
+fn of_session<'a>(
+    name: &'a TaskKey,
+    entries: &'a [Entry],
+) -> impl Iterator<Item = &'a Entry> + Clone {
+    entries.iter().filter(|entry| entry.key.session_id == name.session_id)
 }
 
 /// Finds out whether there is a Task of this name, or which one is meant.
@@ -46,16 +68,11 @@ pub(super) async fn find<P: ClientPort>(
     match client.port().log(&name.task_id, u64::MAX).await {
         Err(refused) if refused.code == Code::TaskNotFound => {
             let refused = Failure::from(refused);
-            look_up(client, &name).await?.ok_or(refused)
+            meant(&name, &client.list(true).await?)?.ok_or(refused)
         }
         Err(refused) => Err(refused.into()),
         Ok(_) => Ok(name),
     }
-}
-
-/// Whether this is said of a Task that is not there.
-pub(crate) fn is_unknown(failure: &Failure) -> bool {
-    failure.exit == Exit::NotFound
 }
 
 #[cfg(test)]
@@ -89,13 +106,18 @@ mod tests {
             entry("s", "import", 5),
             entry("t", "import-all", 20),
         ];
-        let means = |id: &str| meant(&key("s", id), &all).map(|key| key.task_id.to_string());
+        let mut known = Listing { entries: all.to_vec(), missing_partitions: Vec::new() };
+        let means =
+            |id: &str| meant(&key("s", id), &known).unwrap().map(|key| key.task_id.to_string());
         assert_eq!(means("last").as_deref(), Some("nightly-22"));
         assert_eq!(means("impo").as_deref(), Some("import"), "the other is of another session");
         assert_eq!(means("nightly-2").as_deref(), Some("nightly-22"));
         assert_eq!(means("nightly"), None, "there are two");
         assert_eq!(means("imp"), None, "too short");
         assert_eq!(means("import"), None, "it is a name itself");
-        assert_eq!(meant(&key("u", "last"), &all), None);
+        assert_eq!(meant(&key("u", "last"), &known).unwrap(), None);
+        assert_eq!(newest(&key("s", "impo"), &known).unwrap(), None, "commands want it in full");
+        known.missing_partitions.push(3);
+        assert_eq!(meant(&key("s", "last"), &known).unwrap_err().exit, Exit::Unavailable);
     }
 }

@@ -84,6 +84,8 @@ impl Model {
         let another = expected.is_some_and(|version| version != self.version) && !ask.is_holders();
         if self.is_terminal() {
             return match self.judge_ended(ask) {
+                // Whether the Task has ended is a check of its own (K8).
+                _ if another && matches!(ask, Ask::Retry) => no("version_conflict"),
                 Nothing | Writes(_) if another => no("version_conflict"),
                 verdict => verdict,
             };

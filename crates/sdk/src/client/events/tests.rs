@@ -1,7 +1,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use super::super::fake::{Fake, task};
+use super::super::tests::{Fake, task};
 use super::*;
 
 /// The `wal_seq` of the next events, until there is none for a while.

@@ -1,4 +1,4 @@
-use super::super::fake::{Fake, task};
+use super::super::tests::{Fake, task};
 use super::*;
 
 #[tokio::test(start_paused = true)]

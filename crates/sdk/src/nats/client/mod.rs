@@ -24,7 +24,7 @@ use tenure_core::view::{
 };
 use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::{Around, Listing, LogPage};
+use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::request::{
@@ -350,6 +350,7 @@ impl ClientPort for NatsClient {
     }
 
     async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
+        let most = most.min(OLDEST_MAX);
         let ask = |partition| self.0.oldest_of(partition, most);
         let mut listing = self.0.everywhere(ask).await?;
         listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));

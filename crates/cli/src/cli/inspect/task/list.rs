@@ -10,7 +10,7 @@ use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
 use tenure_ports::client::{Listing as Found, OLDEST_MAX};
 use tenure_ports::journal::Entry;
 
-use super::super::args::{Cut, Place, Shape, task_status};
+use super::super::args::{Cut, Format, Place, Shape, task_status};
 use super::super::data::Data;
 use super::super::human;
 use super::super::sheet::{Sheet, number, text, toned};
@@ -84,10 +84,25 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     let most = input.limit(&Limits::default())?.saturating_add(input.offset).saturating_add(1);
     let is_first = !input.include_terminal && input.statuses.is_none() && most <= OLDEST_MAX;
     let found = match is_first {
-        true => data.oldest(session, most)?,
+        true => data.oldest(session, most, input.offset)?,
         false => data.listing(Some(session), input.include_terminal)?,
     };
-    let listing = list(&data, found, &input)?;
+    // Some of them may have ended since: there are more all the same.
+    let has_more = is_first && found.entries.len() >= most;
+    let mut listing = list(&data, found, &input)?;
+    if has_more && !listing.page.truncated {
+        listing.page.truncated = true;
+        listing.page.next_offset = Some(most - 1);
+    }
+    let missing = &listing.page.missing_partitions;
+    if !missing.is_empty() {
+        let partitions = missing.join(", ");
+        output::warn(format_args!("nobody answers for partitions {partitions}: try again"));
+    }
+    if !listing.unreadable.is_empty() && args.place.output != Format::Table {
+        let count = human::plural(listing.unreadable.len(), "task");
+        output::warn(format_args!("{count} cannot be read: `tenure wal verify` says why"));
+    }
     let shape = Shape::many("tasks", "task_id");
     args.place.output.answer(&listing, shape, || print(&data, &listing))?;
     if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
@@ -225,11 +240,6 @@ fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
     }
     if !sheet.is_empty() {
         sheet.print()?;
-    }
-    let missing = &listing.page.missing_partitions;
-    if !missing.is_empty() {
-        let partitions = missing.join(", ");
-        output::warn(format_args!("nobody answers for partitions {partitions}: try again"));
     }
     if let Some(next) = listing.page.next_offset {
         output::say(format_args!("there are more: --offset {next}"));

@@ -33,7 +33,7 @@ pub(crate) struct EventsArgs {
     #[command(flatten)]
     of: FarTask,
 
-    /// Go on behind this event of the log: the `wal_seq` of the last one that was dealt with
+    /// Go on behind this event of the log: the last `wal_seq` all of whose lines were dealt with
     #[arg(long, value_name = "SEQ", default_value_t)]
     after: u64,
 }

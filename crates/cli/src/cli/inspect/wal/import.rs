@@ -81,7 +81,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
             entries.iter().map(|entry| here.log(entry)).collect()
         }
         false => {
-            let find = |task: &String| here.find(&args.place.key(task)?);
+            let find = |task: &String| here.find_named(&args.place.key(task)?);
             args.tasks.iter().map(find).collect::<Result<_, Failure>>()?
         }
     };

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tenure_core::event::{Body, Event};
 use tenure_core::id::Millis;
 
-use super::super::args::OfTask;
+use super::super::args::{Format, OfTask};
 use super::super::data::Data;
 use super::super::human;
 use super::super::nearest::did_you_mean;
@@ -111,6 +111,10 @@ fn events(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> Result<End, Broken
             .zip(placed.lines())
             .filter(|((seq, event), _)| range.contains(seq) && args.wants(event.body.event_type()));
         for ((seq, event), line) in wanted {
+            if args.of.place.output == Format::Quiet {
+                writeln!(out, "{seq}")?;
+                continue;
+            }
             if args.of.place.output.is_json() {
                 write_line(out, line)?;
                 continue;

@@ -91,8 +91,10 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
             let key = args.place.key(task)?;
             match missing(&data).into_iter().find(|log| log.key == key) {
                 Some(log) => report.add(gone(&log)),
-                None if data.cluster().is_some() => report.add(verdict_far(&data.find(&key)?)),
-                None => report.add(verdict(&data.find(&key)?)),
+                None if data.cluster().is_some() => {
+                    report.add(verdict_far(&data.find_named(&key)?))
+                }
+                None => report.add(verdict(&data.find_named(&key)?)),
             }
         }
         None if data.cluster().is_some() => {
