@@ -17,6 +17,7 @@
 extern crate alloc;
 
 pub mod command;
+pub mod counts;
 pub mod dag;
 pub mod eligibility;
 pub mod event;
@@ -32,6 +33,7 @@ pub mod task;
 pub mod view;
 
 pub use command::{Caller, Command, Cx, Outcome, Reply, Stamp};
+pub use counts::Counts;
 pub use event::{Commit, Event};
 pub use limits::Limits;
 pub use reject::{Code, Rejection};

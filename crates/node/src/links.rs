@@ -269,6 +269,7 @@ impl Link {
             unheard: state.window.unheard(),
             silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
             draining: state.is_draining,
+            holds: Some(self.port.holds()),
         }
     }
 

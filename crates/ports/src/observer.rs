@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 use tenure_core::id::{AttemptId, PoolId};
-use tenure_core::{Commit, Rejection, Task};
+use tenure_core::{Commit, Counts, Rejection, Task};
 
 /// A call to the store of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Sample {
     pub tasks: u64,
     /// Partitions that it serves; none where there are none.
     pub partitions: Option<u64>,
+    /// What has become durable since it started.
+    pub counts: Counts,
     /// Its pools.
     pub pools: Vec<PoolSample>,
 }
@@ -74,6 +76,12 @@ pub struct PoolSample {
     pub waiting: u64,
     /// How long the Step has been ready that has waited longest of those next in line.
     pub oldest: Duration,
+    /// Attempts of its Steps that are open.
+    pub running: u64,
+    /// Attempts that its workers were given since the scheduler started.
+    pub claims: u64,
+    /// Attempts that ended since then.
+    pub ended: u64,
 }
 
 /// Is told what a scheduler does, on the scheduler's own threads: it never blocks, never fails and

@@ -319,13 +319,6 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.pool_if_open(pool).map_or(nobody, |pool| pool.facts())
     }
 
-    /// All pools that were ever joined or asked of, with how many Steps and Runs wait in each.
-    pub fn pools(
-        &self,
-    ) -> Vec<(tenure_core::id::PoolId, tenure_core::eligibility::PoolFacts, u64)> {
-        self.node.pools()
-    }
-
     /// The store of leases.
     pub fn leases(&self) -> &Arc<L> {
         &self.node.leases

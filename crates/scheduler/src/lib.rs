@@ -12,6 +12,7 @@ mod ask;
 mod client;
 mod clock;
 mod config;
+mod count;
 mod directory;
 mod edge;
 mod follow;

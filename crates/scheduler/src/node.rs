@@ -6,10 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
-use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
 use tenure_core::view::LeaseFact;
-use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::{LeaseCall, PoolSample};
 use tenure_ports::{Journal, Leases};
@@ -18,6 +17,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT};
+use crate::count::{Hand, Hands, Totals};
 use crate::directory::Directory;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
@@ -53,6 +53,8 @@ pub(crate) struct Node<J, L> {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
+    pub(crate) totals: Totals,
+    hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
     partitions: Mutex<Vec<Partition>>,
@@ -77,6 +79,8 @@ impl<J: Journal, L: Leases> Node<J, L> {
             config,
             clock: Clock::new(),
             directory: Directory::new(),
+            totals: Totals::default(),
+            hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),
             partitions: Mutex::default(),
@@ -178,16 +182,16 @@ impl<J: Journal, L: Leases> Node<J, L> {
         hungry.collect()
     }
 
-    /// All pools, with what waits for their workers.
-    pub(crate) fn pools(&self) -> Vec<(PoolId, PoolFacts, u64)> {
-        let pools = self.pools.read();
-        pools.iter().map(|(id, pool)| (id.clone(), pool.facts(), pool.waiting())).collect()
-    }
-
     /// All pools at this moment.
     pub(crate) fn sample_pools(&self, now: Millis) -> Vec<PoolSample> {
         let pools = self.pools.read();
         pools.values().map(|pool| pool.sample(now)).collect()
+    }
+
+    /// What a worker of a pool has in hand, which is opened if need be: one for all links of a boot.
+    pub(crate) fn hand(&self, worker: &AgentId, pool: &PoolId) -> Result<Arc<Hand>, Rejection> {
+        let turnover = Arc::clone(self.pool(pool)?.turnover());
+        Ok(self.hands.lock().of(worker, pool, turnover))
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
@@ -247,6 +251,9 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     /// Commits of a Task are durable, and others may learn of them.
     pub(crate) fn publish_all(&self, key: &TaskKey, task: &Task, commits: &[Arc<Commit>]) {
+        let mut counts = Counts::default();
+        commits.iter().for_each(|commit| counts.note(commit));
+        self.totals.add(counts);
         if let Some(observer) = &self.config.observer {
             observer.appended(task, commits);
         }

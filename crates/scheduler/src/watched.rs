@@ -18,7 +18,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// What can be counted at this moment.
     pub fn sample(&self) -> Sample {
         let pools = self.node.sample_pools(self.now());
-        Sample { tasks: self.node.directory.len() as u64, partitions: None, pools }
+        let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
+        Sample { tasks, partitions: None, counts, pools }
     }
 
     /// Who is told what happens.

@@ -53,7 +53,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             return Err(Rejection::new(Code::PermissionDenied, "this name is the scheduler's own"));
         }
         let (inbox, deliveries) = unbounded();
-        let worker = Arc::new(Worker { id, pool, handlers, inbox });
+        let hand = self.node.hand(&id, &pool)?;
+        let worker = Arc::new(Worker { id, pool, handlers, inbox, hand });
         self.node.join(Arc::clone(&worker))?;
         Ok((WorkerLink { scheduler: self.clone(), worker }, deliveries))
     }
@@ -103,6 +104,11 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     pub fn free(&self) -> u64 {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
         pool.map_or(0, |pool| pool.free_of(&self.worker))
+    }
+
+    /// Open Attempts of Tasks of this node that it holds.
+    pub fn holds(&self) -> u64 {
+        self.worker.hand.holds()
     }
 
     /// A grant did not reach its worker: the Step goes back at once (S26).

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod operators;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -17,11 +19,8 @@ use tenure_core::view::{BoardInput, ClaimResult, Normal, QueryInput, RunOffer, V
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, TaskEvent};
 use tenure_wire::bus::node::{Alive, Hungry};
-use tenure_wire::bus::operate::{
-    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
-    OpenAttempt, PoolFacts, WorkerFacts,
-};
-use tenure_wire::bus::request::{Ask, Committed, Lines, List, ReadLog, Request, Views, Welcome};
+use tenure_wire::bus::operate::ListLeases;
+use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
 };
@@ -149,7 +148,7 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     golden("hungry", &Hungry { v: V, node: "n1".into(), pool, wants: 12 });
     golden("welcome", &Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8 })));
     golden("refused", &Answer::<Welcome>::from(Err(refused)));
-    for (name, request) in operators() {
+    for (name, request) in operators::messages() {
         golden_bytes(name, &request);
     }
     golden("committed", &Committed { v: V, version: 9, ended: None });
@@ -178,67 +177,6 @@ fn event_page() -> EventPage {
     EventPage { events: vec![event], through: 9, version: 9, status: TaskStatus::Running }
 }
 
-/// What operators ask, and what they are answered, as bytes.
-fn operators() -> Vec<(&'static str, Vec<u8>)> {
-    fn bytes<T>(message: &T) -> Vec<u8>
-    where
-        T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
-    {
-        let bytes = encode(message).unwrap();
-        assert_eq!(decode::<T>(&bytes).unwrap(), *message);
-        bytes
-    }
-    let pool = || "default".parse().unwrap();
-    let worker = WorkerFacts {
-        pool: pool(),
-        principal: "alice".into(),
-        boot: "b01".into(),
-        free: 3,
-        unheard: 1,
-        silent_ms: 250,
-        draining: true,
-    };
-    let facts = NodeFacts {
-        node: "n1".into(),
-        partitions: 8,
-        owned: vec![0, 3],
-        workers: vec![worker],
-        more: false,
-        pools: vec![PoolFacts { pool: pool(), workers: 1, free: 3, waiting: 0 }],
-    };
-    let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
-    let drained = Drained {
-        node: "n1".into(),
-        partitions: 8,
-        owned: vec![0, 3],
-        workers: vec!["alice.b01".parse().unwrap()],
-    };
-    let open = OpenAttempt {
-        step_id: "a".parse().unwrap(),
-        ordinal: 1,
-        worker_id: "alice.b01".parse().unwrap(),
-        started_at: 1_700_000_000_000,
-    };
-    let lease = LeaseRow {
-        task_id: "t".parse().unwrap(),
-        attempt_id: attempt(),
-        left_ms: Some(29_000),
-        open: Some(open),
-    };
-    let lines = Lines(b"{}\n".to_vec());
-    let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
-    vec![
-        ("nodes", bytes(&Nodes { v: V })),
-        ("node-facts", bytes(&Answer::from(Ok(facts)))),
-        ("drain", bytes(&drain)),
-        ("drained", bytes(&Answer::from(Ok(drained)))),
-        ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),
-        ("import", bytes(&import)),
-        ("imported", bytes(&Answer::from(Ok(Imported { received: 3, version: Some(9) })))),
-        ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
-    ]
-}
-
 fn requests() -> Vec<(&'static str, Request)> {
     let create = serde_json::from_value(serde_json::json!({
         "task_id": "t", "title": "T", "summary": "",
@@ -249,6 +187,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         "input": {"reason": {"message": "no longer wanted"}, "wait": false},
     }));
     let views = Views { after: None, views: vec![ViewName::BlockedTasks] };
+    let behind = ListLeases { after: Some(attempt()), oldest: None };
+    let oldest = ListLeases { after: None, oldest: Some(50) };
     let on = |ask| Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
     vec![
         ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
@@ -260,7 +200,8 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
         ("request-read-events", on(Ask::ReadEvents(ReadEvents { after: 7 }))),
-        ("request-list-leases", on(Ask::Leases(ListLeases { after: Some(attempt()) }))),
+        ("request-list-leases", on(Ask::Leases(behind))),
+        ("request-oldest-leases", on(Ask::Leases(oldest))),
         ("request-list", on(Ask::List(List { include_terminal: true, ..List::default() }))),
     ]
 }

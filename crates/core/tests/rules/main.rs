@@ -6,6 +6,7 @@
 mod common;
 mod views;
 
+mod counts;
 mod explain;
 mod patch_properties;
 mod random_commands;

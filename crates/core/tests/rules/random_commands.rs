@@ -22,10 +22,10 @@ use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, CommandId, CommitId, Digest, Ref, RunId};
 use tenure_core::record::{RetryPolicy, Value};
 use tenure_core::status::{
-    DeliveryState, EdgeKind, Policy, Role, RunState, StepStatus, TaskStatus, WaitKind,
+    self, DeliveryState, EdgeKind, Policy, Role, RunState, StepStatus, TaskStatus, WaitKind,
 };
 use tenure_core::task::Attempt;
-use tenure_core::{Caller, Command, Commit, Cx, Limits, Outcome, Rejection, Stamp, Task};
+use tenure_core::{Caller, Command, Commit, Counts, Cx, Limits, Outcome, Rejection, Stamp, Task};
 use uuid::Uuid;
 
 const AGENTS: [&str; 3] = ["ant", "bee", "cat"];
@@ -240,6 +240,13 @@ impl World {
             assert!(attempt.fencing_token > *token, "tokens rise");
             (*ordinal, *token) = (attempt.ordinal, attempt.fencing_token);
         }
+        let mut counts = Counts::default();
+        self.log.iter().chain(&self.in_flight).for_each(|commit| counts.note(commit));
+        let ended = |outcome| self.attempts().filter(|a| a.outcome == Some(outcome)).count() as u64;
+        assert_eq!(counts.claims, self.attempts().count() as u64);
+        assert_eq!(counts.completed, ended(status::Outcome::Completed));
+        assert_eq!(counts.lost, ended(status::Outcome::Lost));
+        assert!(counts.failed >= ended(status::Outcome::Failed) + ended(status::Outcome::TimedOut));
     }
 
     fn attempts(&self) -> impl Iterator<Item = &Attempt> {

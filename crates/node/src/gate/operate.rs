@@ -1,13 +1,15 @@
 //! What operators ask: who the workers are, that some of them leave, and which leases there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tenure_core::id::{AgentId, AttemptId, SessionId};
+use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::Lease;
+use tenure_ports::observer::PoolSample;
 use tenure_wire::bus::operate::{
     Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
 };
@@ -33,16 +35,17 @@ impl Gate {
         let mut workers = self.links.facts();
         let more = workers.len() > WORKERS_MAX;
         workers.truncate(WORKERS_MAX);
-        let pool = |(pool, known, waiting): (_, tenure_core::eligibility::PoolFacts, u64)| {
-            PoolFacts { pool, workers: known.workers.into(), free: known.free.into(), waiting }
-        };
+        let sample = self.scheduler.sample();
         NodeFacts {
             node: self.node.as_str().into(),
             partitions: self.partitions,
             owned: self.served_now(),
             workers,
             more,
-            pools: self.scheduler.pools().into_iter().map(pool).collect(),
+            pools: sample.pools.into_iter().map(pool_facts).collect(),
+            at: Some(self.scheduler.now()),
+            tasks: Some(sample.tasks),
+            counts: Some(sample.counts),
         }
     }
 
@@ -79,14 +82,12 @@ impl Gate {
         partition: u32,
         which: ListLeases,
     ) -> Result<LeasePage, Rejection> {
-        let mut rows: BTreeMap<AttemptId, LeaseRow> = BTreeMap::new();
-        let kept = self.scheduler.leases().of_partition(partition).await;
-        let kept = kept.map_err(|error| Rejection::new(Code::Unavailable, error.to_string()))?;
-        for lease in kept.into_iter().filter(|lease| lease.task.session_id == *session) {
-            let (task_id, attempt_id) = (lease.task.task_id, lease.attempt_id);
-            let left_ms = Some(lease.duration_ms);
-            rows.insert(attempt_id, LeaseRow { task_id, attempt_id, left_ms, open: None });
+        let kept = self.kept_leases(session, partition).await?;
+        if let Some(most) = which.oldest {
+            return self.oldest_leases(session, kept, most.min(LEASES_MAX)).await;
         }
+        let rows = kept.into_iter().map(|(attempt, lease)| (attempt, row_of(lease)));
+        let mut rows: BTreeMap<AttemptId, LeaseRow> = rows.collect();
         for (key, attempt_id, open) in self.open_attempts(session, partition).await? {
             let (task_id, left_ms) = (key.task_id, None);
             let row = || LeaseRow { task_id, attempt_id, left_ms, open: None };
@@ -96,6 +97,49 @@ impl Gate {
         let mut rows = rows.into_values().filter(is_behind);
         let leases: Vec<LeaseRow> = rows.by_ref().take(LEASES_MAX).collect();
         Ok(LeasePage { leases, more: rows.next().is_some() })
+    }
+
+    async fn kept_leases(
+        &self,
+        session: &SessionId,
+        partition: u32,
+    ) -> Result<BTreeMap<AttemptId, Lease>, Rejection> {
+        let kept = self.scheduler.leases().of_partition(partition).await;
+        let kept = kept.map_err(|error| Rejection::new(Code::Unavailable, error.to_string()))?;
+        let kept = kept.into_iter().filter(|lease| lease.task.session_id == *session);
+        Ok(kept.map(|lease| (lease.attempt_id, lease)).collect())
+    }
+
+    /// The oldest of some leases: ids of Attempts are in the order of their claims.
+    async fn oldest_leases(
+        &self,
+        session: &SessionId,
+        kept: BTreeMap<AttemptId, Lease>,
+        most: usize,
+    ) -> Result<LeasePage, Rejection> {
+        let more = kept.len() > most;
+        let rows = kept.into_iter().take(most).map(|(attempt, lease)| (attempt, row_of(lease)));
+        let mut rows: BTreeMap<AttemptId, LeaseRow> = rows.collect();
+        let tasks: BTreeSet<TaskId> = rows.values().map(|row| row.task_id.clone()).collect();
+        for task_id in tasks {
+            let key = TaskKey { session_id: session.clone(), task_id };
+            for (attempt, open) in self.open_of_task(&key).await? {
+                if let Some(row) = rows.get_mut(&attempt) {
+                    row.open = Some(open);
+                }
+            }
+        }
+        Ok(LeasePage { leases: rows.into_values().collect(), more })
+    }
+
+    async fn open_of_task(
+        &self,
+        key: &TaskKey,
+    ) -> Result<Vec<(AttemptId, OpenAttempt)>, Rejection> {
+        match self.scheduler.read(key, open_of).await {
+            Err(refused) if refused.code == Code::TaskNotFound => Ok(Vec::new()),
+            read => read,
+        }
     }
 
     async fn open_attempts(
@@ -110,14 +154,29 @@ impl Gate {
         let live = entries.into_iter().filter(|entry| entry.ended.is_none() && of(&entry.key));
         let mut found = Vec::new();
         for entry in live {
-            let open = match self.scheduler.read(&entry.key, open_of).await {
-                Ok(open) => open,
-                Err(refused) if refused.code == Code::TaskNotFound => continue,
-                Err(refused) => return Err(refused),
-            };
+            let open = self.open_of_task(&entry.key).await?;
             found.extend(open.into_iter().map(|(id, open)| (entry.key.clone(), id, open)));
         }
         Ok(found)
+    }
+}
+
+fn row_of(lease: Lease) -> LeaseRow {
+    let (task_id, attempt_id) = (lease.task.task_id, lease.attempt_id);
+    LeaseRow { task_id, attempt_id, left_ms: Some(lease.duration_ms), open: None }
+}
+
+fn pool_facts(pool: PoolSample) -> PoolFacts {
+    let oldest = u64::try_from(pool.oldest.as_millis()).unwrap_or(u64::MAX);
+    PoolFacts {
+        pool: pool.pool,
+        workers: pool.workers,
+        free: pool.free,
+        waiting: pool.waiting,
+        oldest_ms: Some(oldest).filter(|ms| *ms > 0),
+        running: Some(pool.running),
+        claims: Some(pool.claims),
+        ended: Some(pool.ended),
     }
 }
 

@@ -24,6 +24,7 @@ use tenure_ports::observer::PoolSample;
 
 use self::members::Members;
 use self::turns::{Turns, Waiting};
+use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
 use crate::task::address::Address;
 
@@ -39,6 +40,8 @@ pub struct Worker {
     /// Its inbox. Unbounded, yet it never holds more than the worker's credits and the signals on
     /// the Attempts they became.
     pub(crate) inbox: UnboundedSender<Delivery>,
+    /// What it has in hand.
+    pub(crate) hand: Arc<Hand>,
 }
 
 #[derive(Debug)]
@@ -55,6 +58,7 @@ pub(crate) struct Pool {
     /// Its actor has been told to look, and has not yet.
     told: AtomicBool,
     actor: OnceLock<ActorRef<Msg>>,
+    turnover: Arc<Turnover>,
 }
 
 /// Credits of a worker, handed to a Task. What is not spent goes back when it is dropped, wherever
@@ -101,7 +105,12 @@ impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
         let state = State { members: Members::default(), turns: Turns::new() };
         let (told, actor) = (AtomicBool::new(false), OnceLock::new());
-        Self { id, state: Mutex::new(state), told, actor }
+        Self { id, state: Mutex::new(state), told, actor, turnover: Arc::default() }
+    }
+
+    /// What its workers are given and are done with.
+    pub(crate) fn turnover(&self) -> &Arc<Turnover> {
+        &self.turnover
     }
 
     /// Names the actor that pairs Steps with credits.
@@ -168,11 +177,6 @@ impl Pool {
         (waits > 0 && state.members.free() == 0).then_some(waits)
     }
 
-    /// Steps and Runs that wait for room.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.state.lock().turns.waiting()
-    }
-
     /// Everything that can be counted, for whoever watches.
     pub(crate) fn sample(&self, now: Millis) -> PoolSample {
         let state = self.state.lock();
@@ -183,6 +187,9 @@ impl Pool {
             free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
             waiting: state.turns.waiting(),
             oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
+            running: self.turnover.running(),
+            claims: self.turnover.claims(),
+            ended: self.turnover.ended(),
         }
     }
 

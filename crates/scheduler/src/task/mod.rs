@@ -31,6 +31,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::ask::{Answer, Ask, Held};
+use crate::count::Holder;
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
 use address::Address;
@@ -147,7 +148,7 @@ pub(crate) struct State<J, L> {
     /// Pools that believe there are ready Steps here.
     offered: Vec<PoolId>,
     /// Workers of open Attempts, to tell them what they must know.
-    holders: HashMap<AttemptId, Arc<Worker>>,
+    holders: HashMap<AttemptId, Holder>,
     /// Open Attempts that their workers were told of once more: that one did not hear of it says
     /// nothing of whether he is at work.
     told_again: Vec<AttemptId>,

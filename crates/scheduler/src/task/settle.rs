@@ -18,6 +18,7 @@ use tenure_ports::{Journal, Leases};
 use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
+use crate::count::Holder;
 use crate::node::{not_owner, stopped};
 use crate::pool::{Left, Loan, Msg as PoolMsg};
 
@@ -145,9 +146,10 @@ impl<J: Journal, L: Leases> State<J, L> {
             let attempt_id = view.attempt_at(attempt).attempt_id;
             let Some(claim) = self.node.claim(task, &view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
+            worker.hand.note_claim();
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
-                self.holders.insert(attempt_id, worker);
+                self.holders.insert(attempt_id, Holder::here(worker));
             } else {
                 // Nobody is there: the Step goes back at once (S26).
                 self.waiting.push_back(Waiting::Expired(vec![attempt_id], LeaseEnd::Released));
@@ -170,8 +172,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &self.life else { return };
         let claimed = claimed.iter().filter_map(|id| task.attempt(*id));
         for attempt in claimed.filter(|attempt| attempt.outcome.is_none()) {
-            let worker = self.node.worker(&attempt.worker_id);
-            self.holders.extend(worker.map(|worker| (attempt.attempt_id, worker)));
+            let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
+            worker.hand.note_claim();
+            self.holders.insert(attempt.attempt_id, Holder::here(worker));
         }
     }
 
@@ -182,7 +185,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         let Life::Known(task) = &self.life else { return };
         for id in &flight.ended {
-            let Some(worker) = self.holders.remove(id) else { continue };
+            let Some(holder) = self.holders.remove(id) else { continue };
+            holder.note_end();
+            let Some(worker) = holder.worker() else { continue };
             let by_itself = task
                 .attempt(*id)
                 .and_then(|a| task.run(a.run_id))
@@ -204,7 +209,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         for attempt in task.open_attempts() {
             if task.must_stop(attempt.attempt_id) && !self.told.contains(&attempt.attempt_id) {
                 self.told.push(attempt.attempt_id);
-                if let Some(worker) = self.holders.get(&attempt.attempt_id) {
+                let holder = self.holders.get(&attempt.attempt_id);
+                if let Some(worker) = holder.and_then(Holder::worker) {
                     let _ =
                         worker.inbox.unbounded_send(Delivery::CancelRequested(attempt.attempt_id));
                 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
+use tenure_core::Counts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, StepId, TaskId};
 
 use super::V;
@@ -30,6 +31,15 @@ pub struct NodeFacts {
     pub more: bool,
     /// Pools that it knows.
     pub pools: Vec<PoolFacts>,
+    /// What time it is there, by the clock that its events have their times from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Millis>,
+    /// Tasks that it keeps in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u64>,
+    /// What it has made durable since it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
 }
 
 /// A worker as a node knows it.
@@ -50,6 +60,9 @@ pub struct WorkerFacts {
     /// It was told to take no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+    /// Open Attempts of Tasks of this node that it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<u64>,
 }
 
 /// A pool as a node knows it.
@@ -63,6 +76,18 @@ pub struct PoolFacts {
     pub free: u64,
     /// Steps and Runs of this node that wait for one of them.
     pub waiting: u64,
+    /// For how long the Step has been ready that has waited longest of those next in line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_ms: Option<u64>,
+    /// Attempts of Tasks of this node that are open, whoever holds them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<u64>,
+    /// Attempts that this node gave to its workers since it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<u64>,
+    /// Attempts that ended here since then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
 }
 
 /// Tells workers to take no more, to finish what they have and to leave (`drain`), through every node
@@ -102,6 +127,10 @@ pub struct ListLeases {
     /// Only Attempts behind this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AttemptId>,
+    /// At most so many of those that have a lease, the oldest first, and none without: no more than
+    /// their own Tasks are looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<usize>,
 }
 
 /// Leases, and open Attempts of live Tasks, of a session in one partition, in the order of the

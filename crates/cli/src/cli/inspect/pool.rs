@@ -23,10 +23,16 @@ pub(crate) enum PoolCommand {
 
 /// A pool over all nodes.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Facts {
-    workers: usize,
-    free: u64,
-    waiting: u64,
+pub(super) struct Facts {
+    pub(super) workers: usize,
+    pub(super) free: u64,
+    pub(super) waiting: u64,
+    /// For how long the Step has been ready that has waited longest of those next in line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) oldest_ms: Option<u64>,
+    /// Open Attempts; none: nodes do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) running: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +78,7 @@ pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
 }
 
 /// Every pool once: a worker counts once, however many nodes it has links with.
-fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
+pub(super) fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
     let mut pools: BTreeMap<PoolId, Facts> = BTreeMap::new();
     let mut workers: BTreeMap<&PoolId, BTreeSet<_>> = BTreeMap::new();
     for node in &heard.answers {
@@ -80,6 +86,8 @@ fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
             let facts = pools.entry(pool.pool.clone()).or_default();
             facts.free += pool.free;
             facts.waiting += pool.waiting;
+            facts.oldest_ms = facts.oldest_ms.max(pool.oldest_ms);
+            facts.running = sum(facts.running, pool.running);
         }
         for seen in &node.workers {
             workers.entry(&seen.pool).or_default().insert((&seen.principal, &seen.boot));
@@ -89,6 +97,14 @@ fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
         pools.entry(pool.clone()).or_default().workers = of.len();
     }
     pools
+}
+
+/// What is known of two nodes together.
+pub(super) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (known, None) | (None, known) => known,
+    }
 }
 
 #[cfg(test)]
@@ -112,12 +128,28 @@ mod tests {
                 unheard: 0,
                 silent_ms: 0,
                 draining: false,
+                holds: None,
             }],
             more: false,
-            pools: vec![PoolFacts { pool: pool.clone(), workers: 1, free: 2, waiting }],
+            pools: vec![PoolFacts {
+                pool: pool.clone(),
+                workers: 1,
+                free: 2,
+                waiting,
+                oldest_ms: (waiting > 3).then_some(900),
+                running: Some(waiting),
+                claims: None,
+                ended: None,
+            }],
+            at: None,
+            tasks: None,
+            counts: None,
         };
         let answers = vec![node("n1", 3), node("n2", 4)];
         let pools = merged(&Heard { answers, missing_partitions: Vec::new() });
-        assert_eq!(pools[&pool], Facts { workers: 1, free: 4, waiting: 7 });
+        assert_eq!(
+            pools[&pool],
+            Facts { workers: 1, free: 4, waiting: 7, oldest_ms: Some(900), running: Some(7) }
+        );
     }
 }

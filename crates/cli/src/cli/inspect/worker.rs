@@ -13,6 +13,7 @@ use tenure_wire::bus::subject::Token;
 
 use super::args::{FleetArgs, Format, Shape};
 use super::human;
+use super::pool::sum;
 use super::sheet::{Sheet, number, text, toned};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
@@ -54,14 +55,17 @@ pub(crate) struct DrainArgs {
 
 /// A worker as all nodes together know it.
 #[derive(Debug, Serialize)]
-struct Worker {
-    pool: PoolId,
-    principal: SmolStr,
-    boot: SmolStr,
-    free: u64,
-    unheard: u64,
-    silent_ms: u64,
-    draining: bool,
+pub(super) struct Worker {
+    pub(super) pool: PoolId,
+    pub(super) principal: SmolStr,
+    pub(super) boot: SmolStr,
+    pub(super) free: u64,
+    pub(super) unheard: u64,
+    pub(super) silent_ms: u64,
+    pub(super) draining: bool,
+    /// Open Attempts that it holds; none: nodes do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) running: Option<u64>,
     /// Those that it has a link with.
     nodes: Vec<SmolStr>,
 }
@@ -128,7 +132,7 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
 }
 
 /// Every worker once, with what all nodes say of it.
-fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
+pub(super) fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
     let mut all: BTreeMap<(PoolId, SmolStr, SmolStr), Worker> = BTreeMap::new();
     for node in &heard.answers {
         for seen in &node.workers {
@@ -141,6 +145,7 @@ fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
                 unheard: 0,
                 silent_ms: u64::MAX,
                 draining: false,
+                running: None,
                 nodes: Vec::new(),
             };
             let worker = all.entry(name.clone()).or_insert_with(|| new(name));
@@ -148,6 +153,7 @@ fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
             worker.unheard += seen.unheard;
             worker.silent_ms = worker.silent_ms.min(seen.silent_ms);
             worker.draining |= seen.draining;
+            worker.running = sum(worker.running, seen.holds);
             worker.nodes.push(node.node.clone());
         }
     }
@@ -208,12 +214,22 @@ mod tests {
 
     fn seen(boot: &str, free: u64, silent_ms: u64, draining: bool) -> WorkerFacts {
         let (pool, principal) = ("default".parse().unwrap(), "w".into());
-        WorkerFacts { pool, principal, boot: boot.into(), free, unheard: 1, silent_ms, draining }
+        let (boot, holds) = (boot.into(), draining.then_some(2));
+        WorkerFacts { pool, principal, boot, free, unheard: 1, silent_ms, draining, holds }
     }
 
     fn node(name: &str, workers: Vec<WorkerFacts>) -> NodeFacts {
-        let (owned, pools) = (vec![0], Vec::new());
-        NodeFacts { node: name.into(), partitions: 1, owned, workers, more: false, pools }
+        NodeFacts {
+            node: name.into(),
+            partitions: 1,
+            owned: vec![0],
+            workers,
+            more: false,
+            pools: Vec::new(),
+            at: None,
+            tasks: None,
+            counts: None,
+        }
     }
 
     #[test]
@@ -223,6 +239,7 @@ mod tests {
         let heard = Heard { answers: vec![one, other], missing_partitions: Vec::new() };
         let [first, second] = &merged(&heard)[..] else { panic!("two workers") };
         assert_eq!((first.free, first.unheard, first.silent_ms, first.draining), (5, 2, 40, true));
+        assert_eq!((first.running, second.running), (Some(2), None));
         assert_eq!(first.nodes, ["n1", "n2"]);
         assert_eq!((second.boot.as_str(), second.free, second.draining), ("b2", 1, false));
     }

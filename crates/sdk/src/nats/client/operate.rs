@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
 use tenure_core::id::{AttemptId, TaskId};
 use tenure_core::{Code, Rejection};
@@ -15,7 +16,7 @@ use tenure_wire::bus::request::{Ask, Lines, Request};
 use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
 
-use super::NatsClient;
+use super::{LISTED_AT_ONCE, NatsClient};
 
 /// How long nodes are waited for whose partitions were not heard of.
 const ANSWERS: Duration = Duration::from_secs(2);
@@ -112,7 +113,8 @@ impl NatsClient {
         for partition in 0..self.0.partitions {
             let mut after: Option<AttemptId> = None;
             loop {
-                let request = Request::new(None, None, Ask::Leases(ListLeases { after }));
+                let which = ListLeases { after, ..ListLeases::default() };
+                let request = Request::new(None, None, Ask::Leases(which));
                 let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
                 let page: LeasePage = self.0.ask(verb, body, self.0.connection.patience()).await?;
                 after = page.leases.last().map(|row| row.attempt_id);
@@ -124,6 +126,32 @@ impl NatsClient {
         }
         all.sort_by_key(|row| row.attempt_id);
         Ok(all)
+    }
+
+    /// The Attempts with leases that were claimed first, at most so many of each partition; each is
+    /// asked once.
+    ///
+    /// # Errors
+    /// A refusal, which another try would get too.
+    pub async fn oldest_leases(&self, most: usize) -> Result<Heard<LeaseRow>, Rejection> {
+        let which = ListLeases { oldest: Some(most), ..ListLeases::default() };
+        let body: Bytes = Request::new(None, None, Ask::Leases(which)).write()?.into();
+        let asked = stream::iter(0..self.0.partitions).map(|partition| {
+            let asked = self.0.ask::<LeasePage>(format!("cmd.{partition}"), body.clone(), ANSWERS);
+            async move { (partition, asked.await) }
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
+        let (mut answers, mut missing_partitions) = (Vec::new(), Vec::new());
+        while let Some((partition, answer)) = asked.next().await {
+            match answer {
+                Ok(page) => answers.extend(page.leases.into_iter().take(most)),
+                Err(refused) if refused.code.is_retryable() => missing_partitions.push(partition),
+                Err(refused) => return Err(refused),
+            }
+        }
+        answers.sort_by_key(|row| row.attempt_id);
+        missing_partitions.sort_unstable();
+        Ok(Heard { answers, missing_partitions })
     }
 
     /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task.

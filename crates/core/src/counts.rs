@@ -1,0 +1,69 @@
+//! What of the logs is counted for those who want to know how fast work goes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Body, Commit, LeaseEnd};
+
+/// So much has happened. It only grows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Steps that were given to workers.
+    pub claims: u64,
+    /// Attempts that completed their Step.
+    pub completed: u64,
+    /// Attempts that failed, or took too long.
+    pub failed: u64,
+    /// Attempts whose lease ended without a word.
+    pub lost: u64,
+    /// Tasks that were made.
+    pub tasks_created: u64,
+    /// Tasks that completed, failed or were cancelled.
+    pub tasks_ended: u64,
+}
+
+impl Counts {
+    /// Counts what a commit tells.
+    pub fn note(&mut self, commit: &Commit) {
+        commit.events.iter().for_each(|event| self.note_event(&event.body));
+    }
+
+    /// What was reported of a Step without an Attempt is no work of a worker.
+    fn note_event(&mut self, body: &Body) {
+        let count = match body {
+            Body::TaskCreated(_) => &mut self.tasks_created,
+            Body::StepClaimed(_) => &mut self.claims,
+            Body::StepCompleted(p) if p.attempt_id.is_some() => &mut self.completed,
+            Body::StepFailed(p) if p.attempt_id.is_some() => &mut self.failed,
+            Body::StepLeaseExpired(p) if p.reason == LeaseEnd::LeaseExpired => &mut self.lost,
+            Body::TaskCompleted(_) | Body::TaskFailed(_) | Body::TaskCancelled(_) => {
+                &mut self.tasks_ended
+            }
+            _ => return,
+        };
+        *count += 1;
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// What has happened since an earlier count.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    fn with(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
+        Self {
+            claims: each(self.claims, other.claims),
+            completed: each(self.completed, other.completed),
+            failed: each(self.failed, other.failed),
+            lost: each(self.lost, other.lost),
+            tasks_created: each(self.tasks_created, other.tasks_created),
+            tasks_ended: each(self.tasks_ended, other.tasks_ended),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a node counts of its own work: how much has become durable, and how much is in hand.
+//!
+//! Counting happens where the work is done, on plain atomics: no lock, nothing made, and nobody who
+//! has to listen. What an event counts as says the core ([`Counts`]).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use tenure_core::Counts;
+use tenure_core::id::{AgentId, PoolId};
+
+use crate::pool::Worker;
+
+/// What has become durable since the node began.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    claims: AtomicU64,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    lost: AtomicU64,
+    tasks_created: AtomicU64,
+    tasks_ended: AtomicU64,
+}
+
+impl Totals {
+    pub(crate) fn add(&self, counts: Counts) {
+        let Counts { claims, completed, failed, lost, tasks_created, tasks_ended } = counts;
+        for (count, more) in [
+            (&self.claims, claims),
+            (&self.completed, completed),
+            (&self.failed, failed),
+            (&self.lost, lost),
+            (&self.tasks_created, tasks_created),
+            (&self.tasks_ended, tasks_ended),
+        ] {
+            if more > 0 {
+                count.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> Counts {
+        Counts {
+            claims: self.claims.load(Ordering::Relaxed),
+            completed: self.completed.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+            tasks_created: self.tasks_created.load(Ordering::Relaxed),
+            tasks_ended: self.tasks_ended.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What the workers of a pool are given and are done with.
+#[derive(Debug, Default)]
+pub(crate) struct Turnover {
+    claims: AtomicU64,
+    ended: AtomicU64,
+    running: AtomicU64,
+}
+
+impl Turnover {
+    pub(crate) fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+}
+
+/// What a worker has in hand of the Tasks of this node, on whichever of its links it came.
+#[derive(Debug, Default)]
+pub(crate) struct Hand {
+    pool: Arc<Turnover>,
+    holds: AtomicU64,
+}
+
+impl Hand {
+    /// Open Attempts.
+    pub(crate) fn holds(&self) -> u64 {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    /// A Step was given to the worker.
+    pub(crate) fn note_claim(&self) {
+        self.pool.claims.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The hands of all workers that have a link or an open Attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Hands {
+    all: HashMap<(AgentId, PoolId), Weak<Hand>>,
+    /// At so many those of workers that have gone are forgotten.
+    swept_at: usize,
+}
+
+impl Hands {
+    pub(crate) fn of(
+        &mut self,
+        worker: &AgentId,
+        pool: &PoolId,
+        turnover: Arc<Turnover>,
+    ) -> Arc<Hand> {
+        let key = (worker.clone(), pool.clone());
+        if let Some(hand) = self.all.get(&key).and_then(Weak::upgrade) {
+            return hand;
+        }
+        if self.all.len() >= self.swept_at {
+            self.all.retain(|_, hand| hand.strong_count() > 0);
+            self.swept_at = 2 * self.all.len() + 64;
+        }
+        let hand = Arc::new(Hand { pool: turnover, holds: AtomicU64::new(0) });
+        self.all.insert(key, Arc::downgrade(&hand));
+        hand
+    }
+}
+
+/// Who holds an open Attempt; it is in hand for as long as this is kept.
+#[derive(Debug)]
+pub(crate) enum Holder {
+    /// A worker that has a link.
+    Here(Arc<Worker>),
+    /// One that had none when the Task was read.
+    Elsewhere(Arc<Hand>),
+}
+
+impl Holder {
+    pub(crate) fn here(worker: Arc<Worker>) -> Self {
+        Self::Here(worker).taken()
+    }
+
+    pub(crate) fn elsewhere(hand: Arc<Hand>) -> Self {
+        Self::Elsewhere(hand).taken()
+    }
+
+    fn taken(self) -> Self {
+        self.hand().holds.fetch_add(1, Ordering::Relaxed);
+        self.hand().pool.running.fetch_add(1, Ordering::Relaxed);
+        self
+    }
+
+    /// The worker, to be told what it must know.
+    pub(crate) fn worker(&self) -> Option<&Arc<Worker>> {
+        match self {
+            Self::Here(worker) => Some(worker),
+            Self::Elsewhere(_) => None,
+        }
+    }
+
+    /// The Attempt has ended.
+    pub(crate) fn note_end(&self) {
+        self.hand().pool.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn hand(&self) -> &Hand {
+        match self {
+            Self::Here(worker) => &worker.hand,
+            Self::Elsewhere(hand) => hand,
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.hand().holds.fetch_sub(1, Ordering::Relaxed);
+        self.hand().pool.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(id: &str) -> AgentId {
+        AgentId::new(id).unwrap()
+    }
+
+    #[test]
+    fn what_a_worker_holds_outlives_its_links() {
+        let (pool, turnover): (PoolId, Arc<Turnover>) = ("p".parse().unwrap(), Arc::default());
+        let mut hands = Hands::default();
+        let mut of = |id: &str| hands.of(&worker(id), &pool, Arc::clone(&turnover));
+        let first = Holder::elsewhere(of("w.1"));
+        let second = Holder::elsewhere(of("w.1"));
+        let other = Holder::elsewhere(of("w.2"));
+        assert_eq!((of("w.1").holds(), of("w.2").holds(), turnover.running()), (2, 1, 3));
+        first.note_end();
+        drop(first);
+        assert_eq!((of("w.1").holds(), turnover.running(), turnover.ended()), (1, 2, 1));
+        drop((second, other));
+        assert_eq!((of("w.1").holds(), turnover.running(), turnover.ended()), (0, 0, 1));
+    }
+
+    #[test]
+    fn workers_that_have_gone_are_forgotten() {
+        let (pool, turnover): (PoolId, Arc<Turnover>) = ("p".parse().unwrap(), Arc::default());
+        let mut hands = Hands::default();
+        for n in 0..10_000 {
+            hands.of(&worker(&format!("w.{n}")), &pool, Arc::clone(&turnover));
+        }
+        assert!(hands.all.len() <= 65, "{}", hands.all.len());
+    }
+
+    #[test]
+    fn totals_are_the_sum_of_what_was_added() {
+        let totals = Totals::default();
+        let some = Counts { claims: 2, lost: 1, ..Counts::default() };
+        totals.add(some);
+        totals.add(Counts { tasks_ended: 3, ..some });
+        assert_eq!(
+            totals.now(),
+            Counts { claims: 4, lost: 2, tasks_ended: 3, ..Counts::default() }
+        );
+    }
+}

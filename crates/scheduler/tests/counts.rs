@@ -1,0 +1,78 @@
+//! What a node counts of its own work, with nobody who watches.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{POOL, completing, create, dag, key, node, until};
+use futures::StreamExt as _;
+use tenure_core::Counts;
+use tenure_core::id::{AgentId, PoolId};
+use tenure_local::MemoryLeases;
+use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
+use tenure_ports::observer::PoolSample;
+use tenure_ports::{Faulty, MemoryJournal};
+use tenure_scheduler::{Config, Scheduler};
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_durable_is_counted() {
+    let node = node().await;
+    let workers = completing(&node, 3);
+    let task = create(&node, dag("t", "a b<-a c<-a")).await.unwrap();
+    node.wait_for_end(&task).await.unwrap();
+    let sample = node.sample();
+    let all =
+        Counts { claims: 3, completed: 3, tasks_created: 1, tasks_ended: 1, ..Counts::default() };
+    assert_eq!(sample.counts, all);
+    let [pool] = &sample.pools[..] else { panic!("one pool: {sample:?}") };
+    assert_eq!((pool.claims, pool.ended, pool.running), (3, 3, 0));
+    drop(workers);
+}
+
+/// It is the Task that knows who holds what: a worker whose link has ended still does.
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_holds_is_counted_over_its_links_and_over_owners() {
+    let pool_id = PoolId::new(POOL).unwrap();
+    let config = Config { embedded: false, ..Config::embedded(pool_id) };
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let node = Scheduler::start(journal, Arc::new(MemoryLeases::default()), config).await.unwrap();
+    let join =
+        || node.join(AgentId::new("w.1").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    let pool = || -> PoolSample { node.sample().pools.remove(0) };
+    let (link, mut inbox) = join();
+    link.credit(Credit { free: 2, seen: 0, number: 1 });
+    let task = create(&node, dag("t", "a b")).await.unwrap();
+    for _ in 0..2 {
+        let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
+    }
+    until(&node, &task, |task| task.open_attempts().count() == 2).await;
+    assert_eq!((link.holds(), pool().running, pool().claims), (2, 2, 2));
+    drop(link);
+    assert_eq!(pool().running, 2, "its leases say whether it is at work");
+
+    // The partition is left, and taken again while the worker is not there.
+    let partition = key("t").partition(8);
+    node.leave(partition, None).await;
+    until_running(&node, 0).await;
+    node.resume(partition).await.unwrap();
+    until_running(&node, 2).await;
+    let (link, _inbox) = join();
+    assert_eq!(link.holds(), 2);
+    let lost = node.read(&task, |task| task.open_attempts().next().unwrap().attempt_id);
+    link.undelivered(&task, lost.await.unwrap());
+    until_running(&node, 1).await;
+    assert_eq!((link.holds(), pool().ended), (1, 1));
+    assert_eq!(node.sample().counts.lost, 0, "it was given back");
+}
+
+async fn until_running(node: &common::Node, running: u64) {
+    for _ in 0..1_000 {
+        if node.sample().pools.iter().map(|pool| pool.running).sum::<u64>() == running {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it does not come to pass: {:?}", node.sample());
+}

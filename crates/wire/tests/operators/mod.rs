@@ -1,0 +1,108 @@
+//! Messages of operators.
+
+#![allow(unreachable_pub)] // It is a part of a test.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::Counts;
+use tenure_wire::bus::operate::{
+    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
+    PoolFacts, WorkerFacts,
+};
+use tenure_wire::bus::request::Lines;
+use tenure_wire::bus::worker::Delivery;
+use tenure_wire::bus::{Answer, V, decode, encode};
+
+use super::attempt;
+
+/// What operators ask, and what they are answered, as bytes.
+pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
+    fn bytes<T>(message: &T) -> Vec<u8>
+    where
+        T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        let bytes = encode(message).unwrap();
+        assert_eq!(decode::<T>(&bytes).unwrap(), *message);
+        bytes
+    }
+    let pool = || "default".parse().unwrap();
+    let worker = WorkerFacts {
+        pool: pool(),
+        principal: "alice".into(),
+        boot: "b01".into(),
+        free: 3,
+        unheard: 1,
+        silent_ms: 250,
+        draining: true,
+        holds: None,
+    };
+    let facts = NodeFacts {
+        node: "n1".into(),
+        partitions: 8,
+        owned: vec![0, 3],
+        workers: vec![worker.clone()],
+        more: false,
+        pools: vec![no_pool()],
+        at: None,
+        tasks: None,
+        counts: None,
+    };
+    let counts =
+        Counts { claims: 9, completed: 5, failed: 1, lost: 1, tasks_created: 3, tasks_ended: 2 };
+    let pool_counts =
+        PoolFacts { oldest_ms: Some(1_500), running: Some(2), ended: Some(7), ..no_pool() };
+    let counted = NodeFacts {
+        at: Some(1_700_000_000_000),
+        tasks: Some(4),
+        counts: Some(counts),
+        workers: vec![WorkerFacts { holds: Some(2), ..worker }],
+        pools: vec![PoolFacts { waiting: 6, claims: Some(9), ..pool_counts }],
+        ..facts.clone()
+    };
+    let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
+    let drained = Drained {
+        node: "n1".into(),
+        partitions: 8,
+        owned: vec![0, 3],
+        workers: vec!["alice.b01".parse().unwrap()],
+    };
+    let open = OpenAttempt {
+        step_id: "a".parse().unwrap(),
+        ordinal: 1,
+        worker_id: "alice.b01".parse().unwrap(),
+        started_at: 1_700_000_000_000,
+    };
+    let lease = LeaseRow {
+        task_id: "t".parse().unwrap(),
+        attempt_id: attempt(),
+        left_ms: Some(29_000),
+        open: Some(open),
+    };
+    let lines = Lines(b"{}\n".to_vec());
+    let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
+    vec![
+        ("nodes", bytes(&Nodes { v: V })),
+        ("node-facts", bytes(&Answer::from(Ok(facts)))),
+        ("node-facts-counted", bytes(&Answer::from(Ok(counted)))),
+        ("drain", bytes(&drain)),
+        ("drained", bytes(&Answer::from(Ok(drained)))),
+        ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),
+        ("import", bytes(&import)),
+        ("imported", bytes(&Answer::from(Ok(Imported { received: 3, version: Some(9) })))),
+        ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
+    ]
+}
+
+/// A pool of a node that says no more of it.
+fn no_pool() -> PoolFacts {
+    PoolFacts {
+        pool: "default".parse().unwrap(),
+        workers: 1,
+        free: 3,
+        waiting: 0,
+        oldest_ms: None,
+        running: None,
+        claims: None,
+        ended: None,
+    }
+}
