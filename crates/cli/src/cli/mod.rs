@@ -3,7 +3,7 @@
 //! [`run`] carries out task files, [`inspect`] looks at what a data directory holds. Both end in an
 //! [`Exit`](exit::Exit) or a [`Failure`](exit::Failure); this module turns either into what the
 //! process leaves behind: a line on stderr and an exit code. Nothing but [`output`] writes to the
-//! terminal.
+//! terminal, and the screen of `tenure top`.
 
 mod cluster;
 mod command;

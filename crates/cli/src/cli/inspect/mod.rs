@@ -34,6 +34,7 @@ mod sheet;
 mod status;
 mod step;
 mod task;
+mod top;
 mod wal;
 pub(crate) mod worker;
 
@@ -73,6 +74,8 @@ pub(crate) enum InspectCommand {
     /// Look at the leases of a cluster
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
+    /// Watch a cluster: nodes, pools, workers, and what has run longest
+    Top(Box<top::TopArgs>),
 }
 
 /// Answers a question about a data directory or a cluster.
@@ -86,6 +89,7 @@ pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
         InspectCommand::Wal(command) => wal::run(command),
         InspectCommand::Pool(command) => pool::run(command),
         InspectCommand::Lease(command) => lease::run(command),
+        InspectCommand::Top(args) => top::run(&args),
     }
 }
 
