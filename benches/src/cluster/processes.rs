@@ -51,8 +51,7 @@ impl Cluster {
         cluster.launch("redis", command.args(["--maxmemory-policy", "noeviction"]))?;
         answers(nats)?;
         answers(redis)?;
-        let tenure = std::env::current_exe()?.with_file_name("tenure");
-        ensure!(tenure.exists(), "build it first: cargo build --profile dist -p tenure");
+        let tenure = tenure()?;
         let redis_url = format!("redis://127.0.0.1:{redis}");
         for number in 0..args.nodes {
             let mut command = Command::new(&tenure);
@@ -82,6 +81,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// What a command says: ids, a line for each.
+    pub(crate) fn tenure(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(tenure()?);
+        command.args(args).args(["-o", "quiet", "--nats", &self.nats_url()]);
+        let ended = command.stdin(Stdio::null()).output()?;
+        ensure!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        Ok(String::from_utf8(ended.stdout)?)
+    }
+
     pub(crate) fn nats_url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.nats)
     }
@@ -102,6 +110,13 @@ impl Cluster {
         spent.insert("load".into(), cpu_ms(std::process::id())?);
         Ok(spent)
     }
+}
+
+/// What is measured, built beside this.
+fn tenure() -> Result<PathBuf> {
+    let tenure = std::env::current_exe()?.with_file_name("tenure");
+    ensure!(tenure.exists(), "build it first: cargo build --profile dist -p tenure");
+    Ok(tenure)
 }
 
 /// Memory that a process has in use.

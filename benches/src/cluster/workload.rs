@@ -1,6 +1,6 @@
 //! What is measured, and what it has to reach.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -33,6 +33,9 @@ const SUBMITS: usize = 256;
 /// Live Tasks, or idle workers, whose memory is measured.
 const MANY: usize = 10_000;
 
+/// Live Tasks, of which a page is listed.
+const LISTED: usize = 100_000;
+
 /// Tasks that are made before anything is measured, at a time.
 const FILLED_AT_ONCE: usize = 20_000;
 
@@ -62,6 +65,8 @@ pub(crate) enum Workload {
     Size,
     /// What 1,000 onlookers add to the processor time of a command.
     Watched,
+    /// `tenure task list`, a process, for a page of 50 of 100,000 live Tasks.
+    List,
     /// Memory of the node for each of 10,000 Tasks that wait for a worker.
     Live,
     /// Memory of the node for each of 10,000 idle workers.
@@ -86,6 +91,7 @@ impl Workload {
             Self::Manual => "manual",
             Self::Size => "size",
             Self::Watched => "watched",
+            Self::List => "list",
             Self::Live => "live",
             Self::Crowd => "crowd",
             Self::Pulse => "pulse",
@@ -100,7 +106,7 @@ impl Workload {
             Self::Graphs => 10_400.0,
             Self::Lone | Self::Manual => 500.0,
             Self::Size | Self::Watched => 3_000.0,
-            Self::Idle => 100.0,
+            Self::Idle | Self::List => 100.0,
             Self::Chain | Self::Get => 1_000.0,
             Self::Live | Self::Crowd | Self::Pulse => MANY as f64,
         }
@@ -119,6 +125,7 @@ impl Workload {
             Self::Manual => ("ms (p50)", "<= 4.0", "-"),
             Self::Size => ("times", "<= 1.3", "-"),
             Self::Watched => ("% more", "<= 10", "-"),
+            Self::List => ("ms (p50)", "<= 100", "-"),
             Self::Live => ("KB/task", "<= 10", "-"),
             Self::Crowd => ("KB/worker", "<= 2", "-"),
             Self::Pulse => ("% of a core", "<= 10", "-"),
@@ -146,6 +153,8 @@ pub(crate) struct Load {
     starts: Mutex<UnboundedReceiver<Instant>>,
     ends: Rc<RefCell<Ends>>,
     news: Rc<Notify>,
+    /// Workloads so far.
+    runs: Cell<usize>,
 }
 
 /// Tasks that were heard to have ended.
@@ -162,7 +171,7 @@ impl Load {
         let client = Client::new(NatsClient::join(connection, &name).await?);
         let (ends, news): (Rc<RefCell<Ends>>, Rc<Notify>) = Default::default();
         let (worker, starts) = timed_worker(url).await?;
-        Ok(Self { client, worker, starts: Mutex::new(starts), ends, news })
+        Ok(Self { client, worker, starts: Mutex::new(starts), ends, news, runs: Cell::new(0) })
     }
 
     /// Leaves the cluster.
@@ -205,7 +214,10 @@ impl Load {
         }
     }
 
-    async fn create(&self, input: CreateTask) -> Result<()> {
+    /// A workload may be run again and again: names are of its run.
+    async fn create(&self, mut input: CreateTask) -> Result<()> {
+        let id = input.task_id.context("it has a name")?;
+        input.task_id = Some(TaskId::new(format!("{}-{id}", self.runs.get()))?);
         let command = CommandId::new(Uuid::now_v7().to_string())?;
         self.client.create_as(command, input).await?;
         Ok(())
@@ -235,6 +247,7 @@ impl Load {
 
     #[allow(clippy::cast_precision_loss)] // Of ten thousand.
     pub(crate) async fn run(&self, workload: Workload, cluster: &Cluster) -> Result<Measured> {
+        self.runs.set(self.runs.get() + 1);
         self.hearing(async {
             match workload {
                 Workload::Flat => {
@@ -261,6 +274,7 @@ impl Load {
                 Workload::Manual => steering::manual(&self.client, 500).await,
                 Workload::Size => steering::size(&self.client, cluster).await,
                 Workload::Watched => steering::watched(&self.client, cluster).await,
+                Workload::List => self.list(cluster).await,
                 Workload::Live => self.live(cluster).await,
                 Workload::Crowd => {
                     let before = cluster.settled_kb("scheduler").await?;
@@ -313,13 +327,32 @@ impl Load {
         Ok(median(times))
     }
 
-    /// Tasks of a pool without workers.
+    /// What a page of a long list takes, with everything that the command does.
+    async fn list(&self, cluster: &Cluster) -> Result<Measured> {
+        self.wait_for_nobody("listed", LISTED).await?;
+        let mut times = Vec::new();
+        for _ in 0..100 {
+            let begun = Instant::now();
+            let page = cluster.tenure(&["task", "list", "--session", "bench", "--limit", "50"])?;
+            times.push(begun.elapsed());
+            ensure!(page.lines().count() == 50, "{} tasks", page.lines().count());
+        }
+        Ok(median(times))
+    }
+
+    /// What a live Task takes.
     #[allow(clippy::cast_precision_loss)] // Of ten thousand.
     async fn live(&self, cluster: &Cluster) -> Result<Measured> {
         let before = cluster.settled_kb("scheduler").await?;
+        self.wait_for_nobody("live", MANY).await?;
+        Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
+    }
+
+    /// Makes Tasks of a pool without workers.
+    async fn wait_for_nobody(&self, name: &str, count: usize) -> Result<()> {
         let mut unanswered = FuturesUnordered::new();
-        for i in 0..MANY {
-            let mut input = dags::flat(&format!("live{i}"), 1)?;
+        for i in 0..count {
+            let mut input = dags::flat(&format!("{name}{i}"), 1)?;
             input.default_worker_pool_id = Some(PoolId::new("nobody")?);
             while unanswered.len() >= SUBMITS {
                 unanswered.next().await.transpose()?;
@@ -329,7 +362,7 @@ impl Load {
         while let Some(answered) = unanswered.next().await {
             answered?;
         }
-        Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
+        Ok(())
     }
 
     /// One Task after another, submit to end, in milliseconds.

@@ -69,6 +69,24 @@ fn what_was_left_is_shown_in_the_inbox_and_ended() {
     place.tenure(&["task", "cancel", "long", "--data", "elsewhere"]).with(3);
 }
 
+/// RETRY-12
+#[test]
+fn what_has_ended_is_made_again_under_another_name() {
+    let place = killed();
+    let early = place.tenure(&["task", "retry", "long", "--as", "again", "--reason", "why"]);
+    early.with(4).saying("the task is live");
+    place.tenure(&["task", "cancel", "long", "--wait"]).with(0);
+    let refused = place.tenure(&["task", "retry", "long", "--reason", "why"]).with(4);
+    refused.saying("`tenure task retry TASK_ID --as NEW_ID` makes it again");
+    place.tenure(&["task", "retry", "long", "--as", "again", "--step", "a"]).with(2);
+    let args = ["task", "retry", "last", "--as", "again", "--reason", "once more", "-o", "json"];
+    let made = place.tenure(&args).with(0).json();
+    assert_eq!(made["task_id"], "again", "{made}");
+    let got = place.tenure(&["task", "get", "again", "-o", "json"]).with(0).json();
+    assert_eq!((&got["status"], got["steps"].as_array().unwrap().len()), (&"queued".into(), 2));
+    place.tenure(&["task", "retry", "long", "--as", "again"]).with(4).saying("task again exists");
+}
+
 #[test]
 fn shells_and_manuals_know_every_command() {
     let place = Place::new();

@@ -15,7 +15,7 @@ use redis::{ErrorKind, RedisError, Script};
 use tenure_core::id::{AttemptId, SessionId, TaskId};
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::{Lease, LeaseError, Scan};
+use tenure_ports::leases::{Ended, Lease, LeaseError, Scan};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
@@ -201,17 +201,20 @@ impl RedisLeases {
         let mut call = SCAN.prepare_invoke();
         call.key(&keys.ends).key(&keys.scanned).arg(SCAN_MAX).arg(epoch);
         let mut redis = self.redis.clone();
-        let (forgot, rows): (u8, Vec<String>) = answered(call.invoke_async(&mut redis)).await?;
+        let (forgot, now, rows): (u8, f64, Vec<String>) =
+            answered(call.invoke_async(&mut redis)).await?;
         let mut places = self.places.lock();
         let row = |row: &[String]| {
-            let lease = lease(&row[0])?;
+            let (task, attempt_id) = of_member(&row[0])?;
             // Whoever set it, it is released here.
-            places.entry(lease.attempt_id).or_insert_with(|| Place {
+            places.entry(attempt_id).or_insert_with(|| Place {
                 partition,
                 member: row[0].as_str().into(),
                 ends: None,
             });
-            Some((row[1].parse().ok()?, lease))
+            let end: f64 = row[1].parse().ok()?;
+            let late = Duration::try_from_secs_f64((now - end) / 1_000.0).unwrap_or_default();
+            Some((end, Ended { task, attempt_id, late }))
         };
         let ended = rows.chunks_exact(2).filter_map(row).collect();
         Ok(Found { forgot: forgot != 0, ended })
@@ -237,7 +240,8 @@ impl RedisLeases {
                 let left = (row[1].parse::<f64>().ok()? - now).max(0.0);
                 let duration_ms = Duration::try_from_secs_f64(left / 1000.0).ok()?.as_millis();
                 let duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX);
-                Some(Lease { duration_ms, ..lease(&row[0])? })
+                let (task, attempt_id) = of_member(&row[0])?;
+                Some(Lease { task, attempt_id, duration_ms })
             }));
             if count < SCAN_MAX {
                 return Ok(all);
@@ -253,7 +257,7 @@ struct Found {
     /// Redis knew nothing of the partition.
     forgot: bool,
     /// Leases that have ended, each with its end by Redis' clock.
-    ended: Vec<(f64, Lease)>,
+    ended: Vec<(f64, Ended)>,
 }
 
 /// What stands for a lease in Redis: `session/task/attempt`.
@@ -261,13 +265,13 @@ fn member(task: &TaskKey, attempt: AttemptId) -> Arc<str> {
     format!("{task}/{attempt}").into()
 }
 
-/// A lease as a scan tells of it: it has ended, so nothing is left of it.
-fn lease(member: &str) -> Option<Lease> {
+/// Whose lease it is.
+fn of_member(member: &str) -> Option<(TaskKey, AttemptId)> {
     let (task, attempt) = member.rsplit_once('/')?;
     let (session, id) = task.split_once('/')?;
     let (session_id, task_id) = (SessionId::new(session).ok()?, TaskId::new(id).ok()?);
     let attempt_id = AttemptId(Uuid::try_parse(attempt).ok()?);
-    Some(Lease { task: TaskKey { session_id, task_id }, attempt_id, duration_ms: 0 })
+    Some((TaskKey { session_id, task_id }, attempt_id))
 }
 
 impl Leases for RedisLeases {
@@ -311,9 +315,9 @@ impl Leases for RedisLeases {
         let scanned = scanned?;
         let forgot = scanned.iter().any(|found| found.forgot);
         let ended = scanned.into_iter().flat_map(|found| found.ended);
-        let mut ended: Vec<(f64, Lease)> = ended.collect();
+        let mut ended: Vec<(f64, Ended)> = ended.collect();
         ended.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        Ok(Scan { ended: ended.into_iter().map(|(_, lease)| lease).collect(), forgot })
+        Ok(Scan { ended: ended.into_iter().map(|(_, ended)| ended).collect(), forgot })
     }
 
     fn left_ms(&self, attempt: AttemptId) -> Option<u64> {

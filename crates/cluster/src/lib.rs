@@ -2,6 +2,7 @@
 //!
 //! | Module | What it is |
 //! |---|---|
+//! | [`doctor`] | whether the servers are set up as they must be |
 //! | [`journal`] | the log in JetStream: a stream per partition, frames that carry the commits of many Tasks |
 //! | [`leases`] | who is alive, in Redis: one script call for all that waits |
 //! | [`owned`] | which partitions this node owns, and in which epoch |
@@ -14,6 +15,7 @@
 
 mod append;
 mod clock;
+pub mod doctor;
 pub mod journal;
 pub mod leases;
 pub mod owned;

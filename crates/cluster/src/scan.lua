@@ -1,5 +1,5 @@
 -- Leases of one partition that have ended, and whether this server may lack some that the caller took
--- or found: {1 if so, {session/task/attempt, end, ...}}, oldest end first.
+-- or found: {1 if so, now, {session/task/attempt, end, ...}}, oldest end first.
 --
 -- KEYS  1: ends of leases, as leases.lua
 --       2: the epoch of whoever scanned last
@@ -13,4 +13,4 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ended = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
-return {forgot, ended}
+return {forgot, now, ended}

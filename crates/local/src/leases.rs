@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::{Lease, LeaseError, Scan};
+use tenure_ports::leases::{Ended, Lease, LeaseError, Scan};
 use tokio::time::Instant;
 
 /// The [`Leases`] of a single process: they live exactly as long as it does, and never fail.
@@ -28,7 +28,6 @@ struct Held {
 #[derive(Debug)]
 struct Kept {
     task: TaskKey,
-    duration_ms: u64,
     end: Instant,
 }
 
@@ -40,7 +39,7 @@ impl Held {
         self.forget(lease.attempt_id);
         let end = now + Duration::from_millis(lease.duration_ms.min(LEASE_MS_MAX));
         self.by_end.insert((end, lease.attempt_id));
-        let kept = Kept { task: lease.task, duration_ms: lease.duration_ms, end };
+        let kept = Kept { task: lease.task, end };
         self.leases.insert(lease.attempt_id, kept);
     }
 
@@ -50,14 +49,13 @@ impl Held {
         }
     }
 
-    fn ended(&self, now: Instant) -> Vec<Lease> {
+    fn ended(&self, now: Instant) -> Vec<Ended> {
         let ended = self.by_end.iter().take_while(|(end, _)| *end <= now);
-        ended.filter_map(|(_, attempt)| self.lease(*attempt)).collect()
-    }
-
-    fn lease(&self, attempt_id: AttemptId) -> Option<Lease> {
-        let kept = self.leases.get(&attempt_id)?;
-        Some(Lease { task: kept.task.clone(), attempt_id, duration_ms: kept.duration_ms })
+        let of = |(end, attempt_id): &(Instant, AttemptId)| {
+            let task = self.leases.get(attempt_id)?.task.clone();
+            Some(Ended { task, attempt_id: *attempt_id, late: now - *end })
+        };
+        ended.filter_map(of).collect()
     }
 }
 

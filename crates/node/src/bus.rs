@@ -7,8 +7,8 @@ use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Subscriber};
 use bytes::Bytes;
 use serde::Serialize;
-use tenure_wire::bus::encode;
 use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::{address, encode};
 use tokio::time::timeout;
 
 use crate::settings::{Login, Nats};
@@ -29,6 +29,16 @@ pub(crate) async fn connect(
     node: &Token,
     part: &str,
 ) -> Result<Client, String> {
+    connect_with(options(nats, login, node, part).await?, nats).await
+}
+
+/// How to connect as one of the parts of a node.
+pub(crate) async fn options(
+    nats: &Nats,
+    login: &Login,
+    node: &Token,
+    part: &str,
+) -> Result<ConnectOptions, String> {
     let options = ConnectOptions::new()
         .name(format!("tenure-{node}-{part}"))
         .custom_inbox_prefix(format!("_INBOX.scheduler.{node}.{part}"))
@@ -39,8 +49,15 @@ pub(crate) async fn connect(
         Some(ca) => options.add_root_certificates(ca.clone()),
         None => options,
     };
-    let options = match login {
-        Login::Address => options,
+    Ok(match login {
+        // The client library reads a login in an address, and makes no use of it.
+        Login::Address => match address::login(&nats.url) {
+            Some(address::Login { user, password: Some(password) }) => {
+                options.user_and_password(user, password)
+            }
+            Some(address::Login { user: token, password: None }) => options.token(token),
+            None => options,
+        },
         Login::Password { user, password } => {
             options.user_and_password(user.clone(), password.clone())
         }
@@ -48,7 +65,11 @@ pub(crate) async fn connect(
             let read = options.credentials_file(path).await;
             read.map_err(|error| format!("{}: {error}", path.display()))?
         }
-    };
+    })
+}
+
+/// Connects.
+pub(crate) async fn connect_with(options: ConnectOptions, nats: &Nats) -> Result<Client, String> {
     let servers: Vec<&str> = nats.url.split(',').map(str::trim).collect();
     match timeout(CONNECT, options.connect(servers)).await {
         Ok(connected) => connected.map_err(|error| error.to_string()),

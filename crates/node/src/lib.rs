@@ -8,6 +8,7 @@
 //! | Module | What it is |
 //! |---|---|
 //! | [`settings`] | where the servers are, and as whom to speak to them |
+//! | [`doctor`] | whether everything is set up as it must be |
 //! | `gate` | what callers and workers say, and what they are answered |
 //! | `links` | the way to each worker: a window of deliveries that are repeated until heard |
 //! | `events` | hints of changes, for whoever watches |
@@ -16,6 +17,7 @@
 //! What is deliberately absent: any rule of the domain, and any state that a restart would miss.
 
 mod bus;
+pub mod doctor;
 mod events;
 mod fence;
 mod gate;

@@ -17,7 +17,7 @@ use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
-use tenure_core::id::HandlerName;
+use tenure_core::id::{HandlerName, PoolId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
@@ -210,6 +210,13 @@ impl Links {
             self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.into_iter().map(|(name, link)| link.facts(name)).collect()
+    }
+
+    /// Workers of a pool that were told to leave.
+    pub(crate) fn leaving(&self, pool: &PoolId) -> u64 {
+        let all = self.all.lock();
+        let of_pool = all.links.iter().filter(|(name, _)| name.pool == *pool);
+        of_pool.filter(|(_, link)| link.state.lock().is_draining).count() as u64
     }
 
     /// Tells workers to take no more and to leave. Answers whom.

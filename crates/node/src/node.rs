@@ -101,6 +101,7 @@ impl Node {
             replicas: settings.replicas,
             max_bytes: settings.max_bytes,
             node: node.as_str().into(),
+            observer: settings.scheduler.observer.clone(),
             ..tenure_cluster::Settings::default()
         };
         let journal = Arc::new(JetStreamJournal::open(log, journal).await?);
@@ -183,7 +184,11 @@ impl Node {
         let gate = Arc::clone(&self.gate);
         move || {
             let served = gate.served.lock().len() as u64;
-            Sample { partitions: Some(served), ..gate.scheduler.sample() }
+            let mut sample = Sample { partitions: Some(served), ..gate.scheduler.sample() };
+            for pool in &mut sample.pools {
+                pool.leaving = gate.links.leaving(&pool.pool);
+            }
+            sample
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use smol_str::SmolStr;
+use tenure_core::command::RetryEnded;
 use tenure_core::command::create::CreateTask;
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
@@ -116,6 +117,14 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         &self,
         around: Around,
         input: CreateTask,
+    ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
+
+    /// `retry_task` of a Task that has ended: makes it again, as `task` (RETRY-12).
+    fn retry_ended(
+        &self,
+        task: TaskId,
+        around: Around,
+        input: RetryEnded,
     ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
 
     /// A command on a Task: answers when it is durable.

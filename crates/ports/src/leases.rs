@@ -1,6 +1,7 @@
 //! Leases: who is alive, never what happened (law 5).
 
 use std::future::Future;
+use std::time::Duration;
 
 use tenure_core::id::AttemptId;
 
@@ -17,11 +18,22 @@ pub struct Lease {
     pub duration_ms: u64,
 }
 
+/// A lease that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The Task of the Attempt.
+    pub task: TaskKey,
+    /// The Attempt.
+    pub attempt_id: AttemptId,
+    /// How long ago, by the store's own clock.
+    pub late: Duration,
+}
+
 /// What a scan found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Leases that have ended, oldest end first.
-    pub ended: Vec<Lease>,
+    pub ended: Vec<Ended>,
     /// The store has lost what it was told: leases of open Attempts are to be raised.
     pub forgot: bool,
 }

@@ -70,6 +70,8 @@ pub struct PoolSample {
     pub pool: PoolId,
     /// Workers that have joined.
     pub workers: u64,
+    /// Those of them that were told to leave.
+    pub leaving: u64,
     /// Steps that they would take now.
     pub free: u64,
     /// Steps and Runs that wait for room.
@@ -82,6 +84,13 @@ pub struct PoolSample {
     pub claims: u64,
     /// Attempts that ended since then.
     pub ended: u64,
+}
+
+/// Is told what a worker does: it never blocks, never fails and never asks back.
+pub trait WorkerObserver: fmt::Debug + Send + Sync + 'static {
+    /// A heartbeat for some Attempts, from its sending until all of them were spoken of or nobody was
+    /// waited for any more. `is_ok`: all were.
+    fn heartbeat(&self, called: Called);
 }
 
 /// Is told what a scheduler does, on the scheduler's own threads: it never blocks, never fails and
@@ -98,6 +107,12 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// The store of leases answered.
     fn leased(&self, call: LeaseCall, called: Called);
+
+    /// A lease ended without a word, so long before it was noticed.
+    fn expired(&self, late: Duration);
+
+    /// Commits of several Tasks became durable together, as one message of a partition.
+    fn framed(&self, called: Called);
 
     /// A partition was taken over: from knowing of it until its live Tasks were under way.
     fn took_over(&self, took: Duration);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
-use tenure_core::command::{Operator, check_tool};
+use tenure_core::command::{Operator, RetryEnded, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role};
 use tenure_core::view::board::{task_lines, template};
@@ -152,6 +152,18 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 
     async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
         let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
+        made.summary.map(|summary| *summary).ok_or_else(ambiguous)
+    }
+
+    async fn retry_ended(
+        &self,
+        task: TaskId,
+        around: Around,
+        input: RetryEnded,
+    ) -> Result<WriteSummary, Rejection> {
+        let (old, envelope) = (self.key(&input.retry_of), self.envelope(around));
+        let RetryEnded { reason, wal_name, .. } = input;
+        let made = self.scheduler.retry(envelope, &old, task, wal_name, &reason.message).await?;
         made.summary.map(|summary| *summary).ok_or_else(ambiguous)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::Lease;
+use tenure_ports::leases::Ended;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::task::JoinHandle;
@@ -70,14 +70,17 @@ fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
     }
 }
 
-fn tell_tasks<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, ended: Vec<Lease>) {
-    let mut by_task: BTreeMap<TaskKey, Vec<AttemptId>> = BTreeMap::new();
-    for lease in ended {
-        by_task.entry(lease.task).or_default().push(lease.attempt_id);
+fn tell_tasks<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, ended: Vec<Ended>) {
+    let mut by_task: BTreeMap<TaskKey, (Vec<AttemptId>, Vec<Duration>)> = BTreeMap::new();
+    for Ended { task, attempt_id, late } in ended {
+        let (attempts, lates) = by_task.entry(task).or_default();
+        attempts.push(attempt_id);
+        lates.push(late);
     }
-    for (key, attempts) in by_task {
+    for (key, (attempts, late)) in by_task {
         match node.directory.get(&key) {
             Some(actor) => {
+                node.note_expired(&late);
                 // If it has just gone, the next scan tells its successor.
                 let _ = actor.cast(Msg::Expired(attempts, LeaseEnd::LeaseExpired));
             }

@@ -1,7 +1,7 @@
 //! What an observer is told of a node's calls to its ports.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenure_core::id::AttemptId;
 use tenure_core::view::{ClaimResult, View, claim_result};
@@ -56,6 +56,13 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let called = Called { took: begun.elapsed(), items, is_ok: answered.is_ok() };
         observer.wrote(called);
         answered
+    }
+
+    /// Notes leases that ended without a word, each with how long ago.
+    pub(crate) fn note_expired(&self, late: &[Duration]) {
+        if let Some(observer) = &self.config.observer {
+            late.iter().for_each(|late| observer.expired(*late));
+        }
     }
 
     /// Notes a command that is not carried out.

@@ -38,6 +38,10 @@ pub(crate) struct Counts {
     pub(crate) append_size: Histogram<u64>,
     pub(crate) lease_time: Histogram<f64>,
     pub(crate) leases: Counter<u64>,
+    pub(crate) late: Histogram<f64>,
+    pub(crate) frame_time: Histogram<f64>,
+    pub(crate) frame_size: Histogram<u64>,
+    pub(crate) heartbeats: Histogram<f64>,
     pub(crate) takeovers: Histogram<f64>,
     dropped: Counter<u64>,
 }
@@ -56,14 +60,13 @@ impl Counts {
             refusals: counter(meter, names::REFUSALS),
             overloaded: counter(meter, names::OVERLOADED),
             append_time: seconds(meter, names::APPEND_TIME),
-            append_size: meter
-                .u64_histogram(names::APPEND_SIZE.name)
-                .with_unit(names::APPEND_SIZE.unit)
-                .with_description(names::APPEND_SIZE.answers)
-                .with_boundaries(SIZES.to_vec())
-                .build(),
+            append_size: sizes(meter, names::APPEND_SIZE),
             lease_time: seconds(meter, names::LEASE_TIME),
             leases: counter(meter, names::LEASES),
+            late: seconds(meter, names::LATE),
+            frame_time: seconds(meter, names::FRAME_TIME),
+            frame_size: sizes(meter, names::FRAME_SIZE),
+            heartbeats: seconds(meter, names::HEARTBEAT),
             takeovers: seconds(meter, names::TAKEOVERS),
             dropped: counter(meter, names::DROPPED),
         }
@@ -90,6 +93,11 @@ fn counter(meter: &Meter, metric: Metric) -> Counter<u64> {
 fn seconds(meter: &Meter, metric: Metric) -> Histogram<f64> {
     let builder = meter.f64_histogram(metric.name).with_unit(metric.unit);
     builder.with_description(metric.answers).with_boundaries(SECONDS.to_vec()).build()
+}
+
+fn sizes(meter: &Meter, metric: Metric) -> Histogram<u64> {
+    let builder = meter.u64_histogram(metric.name).with_unit(metric.unit);
+    builder.with_description(metric.answers).with_boundaries(SIZES.to_vec()).build()
 }
 
 /// Where a scheduler's sample comes from.
@@ -124,6 +132,7 @@ impl Gauges {
         self.pools(meter, names::WAITING, |pool| pool.waiting);
         self.pools(meter, names::CREDITS, |pool| pool.free);
         self.pools(meter, names::WORKERS, |pool| pool.workers);
+        self.pools(meter, names::LEAVING, |pool| pool.leaving);
         let this = Arc::clone(self);
         let oldest = meter.f64_observable_gauge(names::OLDEST.name).with_unit(names::OLDEST.unit);
         let oldest = oldest.with_description(names::OLDEST.answers);

@@ -101,6 +101,8 @@ metrics! {
         "How many more steps would workers take now?";
     WORKERS = "tenure.pool.workers", Gauge, "{worker}", [POOL],
         "How many workers are there?";
+    LEAVING = "tenure.pool.leaving", Gauge, "{worker}", [POOL],
+        "How many of them were told to leave?";
     TASKS = "tenure.tasks.in_memory", Gauge, "{task}", [],
         "How many tasks does this scheduler keep?";
     PARTITIONS = "tenure.partitions.served", Gauge, "{partition}", [],
@@ -133,6 +135,14 @@ metrics! {
         "How long does the store of leases take to answer?";
     LEASES = "tenure.leases.items", Counter, "{lease}", [CALL],
         "How many leases are taken, renewed and dropped?";
+    LATE = "tenure.leases.expiry.lateness", Histogram, "s", [],
+        "How many leases end without a word, and how late is it noticed?";
+    FRAME_TIME = "tenure.journal.frame.duration", Histogram, "s", [ERROR],
+        "How long does JetStream take to store a message of the log?";
+    FRAME_SIZE = "tenure.journal.frame.commits", Histogram, "{commit}", [],
+        "How many commits, of any tasks, share a message of the log?";
+    HEARTBEAT = "tenure.worker.heartbeat.duration", Histogram, "s", [ERROR],
+        "How long does a worker wait for the answers to a heartbeat?";
     TAKEOVERS = "tenure.partitions.takeover.duration", Histogram, "s", [],
         "How often and how long are partitions without a scheduler that serves them?";
     DROPPED = "tenure.telemetry.dropped", Counter, "{item}", [SIGNAL],

@@ -13,7 +13,7 @@ use tenure_core::status::Outcome;
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::Observer;
-use tenure_ports::observer::{Called, LeaseCall};
+use tenure_ports::observer::{Called, LeaseCall, WorkerObserver};
 
 use crate::belonging::Belonging;
 use crate::counts::Counts;
@@ -114,6 +114,18 @@ impl Observer for Watch {
         counts.leases.add(called.items as u64, &name);
     }
 
+    fn expired(&self, late: Duration) {
+        if let Some(counts) = &self.counts {
+            counts.late.record(late.as_secs_f64(), &[]);
+        }
+    }
+
+    fn framed(&self, called: Called) {
+        let Some(counts) = &self.counts else { return };
+        counts.frame_time.record(called.took.as_secs_f64(), failure(called));
+        counts.frame_size.record(called.items as u64, &[]);
+    }
+
     fn took_over(&self, took: Duration) {
         if let Some(counts) = &self.counts {
             counts.takeovers.record(took.as_secs_f64(), &[]);
@@ -125,6 +137,14 @@ impl Observer for Watch {
             belonging.note(task); // It may have been another's when it was made.
         }
         self.traces.as_ref().map(|_| trace::traceparent(task, attempt, self.sampler))
+    }
+}
+
+impl WorkerObserver for Watch {
+    fn heartbeat(&self, called: Called) {
+        if let Some(counts) = &self.counts {
+            counts.heartbeats.record(called.took.as_secs_f64(), failure(called));
+        }
     }
 }
 

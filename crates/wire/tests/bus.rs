@@ -186,6 +186,9 @@ fn requests() -> Vec<(&'static str, Request)> {
         "operation": "task_cancel",
         "input": {"reason": {"message": "no longer wanted"}, "wait": false},
     }));
+    let again = serde_json::from_value(serde_json::json!({
+        "retry_of": "old", "reason": {"message": "once more"},
+    }));
     let views = Views { after: None, views: vec![ViewName::BlockedTasks] };
     let behind = ListLeases { after: Some(attempt()), oldest: None };
     let oldest = ListLeases { after: None, oldest: Some(50) };
@@ -193,6 +196,7 @@ fn requests() -> Vec<(&'static str, Request)> {
     vec![
         ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
         ("request-cancel", on(Ask::Command(Box::new(cancel.unwrap())))),
+        ("request-retry-ended", on(Ask::RetryEnded(Box::new(again.unwrap())))),
         ("request-get", on(Ask::Get)),
         ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
         ("request-board", on(Ask::Board(BoardInput { token_budget: Some(500) }))),

@@ -61,6 +61,11 @@ fn a_task_whose_worker_and_scheduler_were_killed_is_one_trace_with_the_times_of_
             lost >= held.len() as f64
                 && got.total("tenure.partitions.takeover.duration", None) > 0.0
         })?;
+        let late = got.total("tenure.leases.expiry.lateness", None);
+        ensure!(late >= held.len() as f64, "{late} leases ended late");
+        for metric in ["tenure.journal.frame.commits", "tenure.worker.heartbeat.duration"] {
+            ensure!(got.total(metric, None) > 0.0, "{metric} did not come");
+        }
         let calls: BTreeSet<_> = got
             .newest("tenure.leases.call.duration")
             .iter()

@@ -204,8 +204,17 @@ fn check(got: &Got) -> Result<()> {
 fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
     let receiver = Receiver::start(Protocol::Http)?;
     let environment = receiver.environment();
-    on_cluster(Plan { schedulers: 1, workers: 1, environment, ..Plan::default() }, |cluster| {
+    let plan = Plan { schedulers: 1, workers: 2, lease_ms: 2_000, environment, ..Plan::default() };
+    on_cluster(plan, |cluster| {
         let client = cluster.client("c")?;
+        // A lease that ends without a word.
+        client.create(&task("lost", &[sleep("a", &[], 3_000)]))?;
+        let held = |who: &str| {
+            Ok::<_, anyhow::Error>(!client.log("lost", PATIENCE)?.held_by(who).is_empty())
+        };
+        until("it runs", PATIENCE, || Ok(held("w0")? || held("w1")?))?;
+        let holder = usize::from(held("w1")?);
+        cluster.workers[holder].kill()?;
         // Long enough for heartbeats, and a command that is refused.
         client.create(&task("done", &[noop("a", &[]), sleep("b", &["a"], 2_000)]))?;
         let again = command("task_create", None, &task("done", &[noop("other", &[])]));
@@ -214,7 +223,8 @@ fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
         until("done", PATIENCE, || Ok(client.log("done", PATIENCE)?.has_ended()))?;
         let got = receiver.wait("everything", PATIENCE, |got| {
             let some = |metric: &str| got.total(metric, None) > 0.0;
-            !got.spans.is_empty() && some("tenure.refusals") && some("tenure.tasks.ended")
+            let late = some("tenure.leases.expiry.lateness");
+            !got.spans.is_empty() && late && some("tenure.refusals") && some("tenure.tasks.ended")
         })?;
         check(&got)
     })

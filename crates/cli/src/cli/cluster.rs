@@ -73,11 +73,20 @@ impl ClusterArgs {
 
 /// As whom somebody looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Looker {
+pub(crate) enum Looker {
     /// May command too
     Orchestrator,
     /// May only look
     Observer,
+}
+
+impl Looker {
+    const fn role(self) -> Role {
+        match self {
+            Self::Orchestrator => Role::Orchestrator,
+            Self::Observer => Role::Observer,
+        }
+    }
 }
 
 /// A cluster to look into, if one is named.
@@ -122,11 +131,7 @@ impl LookArgs {
         let (credentials, ca) = (self.creds.clone(), self.ca.clone());
         let name = format!("tenure-{}", self.name);
         let settings = Settings { credentials, ca, name, ..Settings::new(url) };
-        let role = match self.role {
-            Looker::Orchestrator => Role::Orchestrator,
-            Looker::Observer => Role::Observer,
-        };
-        Caller::connect(&settings, role, self.name.clone()).await
+        Caller::looking(&settings, self.role, self.name.clone()).await
     }
 }
 
@@ -140,6 +145,15 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Connects as somebody who looks.
+    pub(crate) async fn looking(
+        settings: &Settings,
+        role: Looker,
+        principal: Token,
+    ) -> Result<Self, Failure> {
+        Self::connect(settings, role.role(), principal).await
+    }
+
     async fn connect(settings: &Settings, role: Role, principal: Token) -> Result<Self, Failure> {
         let boot = Uuid::new_v4().simple().to_string();
         let boot = Token::new(&boot[..12]).map_err(Rejection::from)?;

@@ -130,6 +130,9 @@ fn advice(code: Code) -> Option<&'static str> {
     match code {
         Code::StorageError => Some("see that the disk has room and the data directory is writable"),
         Code::Unavailable => Some("try again"),
+        Code::TaskTerminal => Some(
+            "what has ended stays as it is; `tenure task retry TASK_ID --as NEW_ID` makes it again",
+        ),
         _ => None,
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(args) => run::run(args, telemetry.as_ref()),
         Command::Submit(args) => run::submit(args),
         Command::Serve(args) => serve::run(*args, telemetry.as_ref()),
-        Command::Worker(args) => worker::run(args),
+        Command::Worker(args) => worker::run(args, telemetry.as_ref()),
         Command::Dispatch(args) => command::dispatch::dispatch(&args),
         Command::Inspect(command) => inspect::run(command),
         Command::Schema => print_schema(),
@@ -107,7 +107,7 @@ impl Command {
                 log: Some("info"),
                 format: args.log.log_format,
                 service: Some("tenure-scheduler"),
-                variables: args.telemetry(),
+                variables: args.node.telemetry(),
             },
             Self::Worker(args) => Told {
                 log: Some("warn"),

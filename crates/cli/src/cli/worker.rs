@@ -9,6 +9,7 @@ use tenure_core::Rejection;
 use tenure_core::id::PoolId;
 use tenure_sdk::nats::{Connection, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use uuid::Uuid;
 
@@ -73,7 +74,7 @@ impl WorkerArgs {
 }
 
 /// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
-pub(crate) fn run(args: WorkerArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(args: WorkerArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let args = match args.command {
         Some(command) => return operate(command),
         None => args.run,
@@ -82,7 +83,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let (name, pool) = tokio::select! {
-            begun = begin(&args) => begun?,
+            begun = begin(&args, telemetry) => begun?,
             () = stop.asked() => return Ok(Exit::Interrupted),
         };
         let agent = name.agent().map_err(Rejection::from)?;
@@ -97,7 +98,10 @@ pub(crate) fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     })
 }
 
-async fn begin(args: &RunWorkerArgs) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
+async fn begin(
+    args: &RunWorkerArgs,
+    telemetry: Option<&Telemetry>,
+) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
     let files = std::path::absolute(&args.files)?;
     let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
     let can_run = handlers.names().cloned().collect();
@@ -107,7 +111,8 @@ async fn begin(args: &RunWorkerArgs) -> Result<(WorkerName, WorkerPool<NatsWorke
     let settings = args.nats.settings(&format!("tenure-worker-{}", args.name));
     let connection = Connection::open(&settings, name.inbox()).await?;
     let (worker, deliveries) = NatsWorker::join(connection, &name, Some(can_run)).await?;
-    let options = Options::new(args.concurrency);
+    let observer = telemetry.map(Telemetry::worker_observer);
+    let options = Options { observer, ..Options::new(args.concurrency) };
     Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
 }
 

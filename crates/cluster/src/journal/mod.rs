@@ -46,7 +46,7 @@ use self::writer::Request;
 use crate::owned::Owned;
 
 /// Where a stream's metadata says how many partitions there are.
-const PARTITIONS_KEY: &str = "tenure_partitions";
+pub(crate) const PARTITIONS_KEY: &str = "tenure_partitions";
 
 /// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]

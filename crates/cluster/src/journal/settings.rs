@@ -1,6 +1,9 @@
 //! How the log lies in JetStream.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use tenure_ports::Observer;
 
 /// How the log lies in JetStream.
 #[derive(Debug, Clone)]
@@ -25,6 +28,8 @@ pub struct Settings {
     pub checkpoint_every: Duration,
     /// Ended Tasks of a partition of which everything that lists say is in memory.
     pub ended_rows: usize,
+    /// Who is told what is written; none: nobody.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Settings {
@@ -40,12 +45,13 @@ impl Default for Settings {
             checkpoint_commits: 50_000,
             checkpoint_every: Duration::from_secs(60),
             ended_rows: 10_000,
+            observer: None,
         }
     }
 }
 
 impl Settings {
-    pub(super) fn stream(&self, partition: u32) -> String {
+    pub(crate) fn stream(&self, partition: u32) -> String {
         format!("{}_WAL_{partition}", self.name)
     }
 
@@ -54,12 +60,12 @@ impl Settings {
     }
 
     /// The stream of checkpoints.
-    pub(super) fn index_stream(&self) -> String {
+    pub(crate) fn index_stream(&self) -> String {
         format!("{}_INDEX", self.name)
     }
 
     /// What their subjects begin with.
-    pub(super) fn index_subject(&self) -> String {
+    pub(crate) fn index_subject(&self) -> String {
         format!("{}.index", self.name.to_lowercase())
     }
 }

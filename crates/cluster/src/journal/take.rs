@@ -91,6 +91,7 @@ impl JetStreamJournal {
             acknowledged: Arc::clone(&place.acknowledged),
             checkpoints: Arc::clone(&checkpoints),
             turns: Arc::clone(&self.turns),
+            observer: self.settings.observer.clone(),
         };
         let mut partitions = self.partitions.lock();
         if !is_wanted() {

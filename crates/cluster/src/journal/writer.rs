@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -12,7 +12,9 @@ use tenure_core::Commit;
 use tenure_core::event::Body;
 use tenure_core::id::{Millis, WalName};
 use tenure_core::status::TaskStatus;
+use tenure_ports::Observer;
 use tenure_ports::journal::{AppendError, TaskKey};
+use tenure_ports::observer::Called;
 use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -131,6 +133,8 @@ pub(super) struct Writing {
     pub(super) checkpoints: Arc<Checkpoints>,
     /// Of all writers of the node.
     pub(super) turns: Arc<Semaphore>,
+    /// Who is told what is written.
+    pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
 /// What goes into one append.
@@ -235,7 +239,13 @@ impl Writing {
         frame.extend_from_slice(&body);
         let messages = messages(frame, self.message_bytes);
         let last_seq = self.last_seq.load(Ordering::Acquire);
-        match self.appender.append(last_seq, &messages).await {
+        let begun = Instant::now();
+        let fate = self.appender.append(last_seq, &messages).await;
+        if let Some(observer) = &self.observer {
+            let is_ok = matches!(fate, Fate::Stored(_));
+            observer.framed(Called { took: begun.elapsed(), items: heads.len(), is_ok });
+        }
+        match fate {
             Fate::Stored(seq) => {
                 self.last_seq.store(seq, Ordering::Release);
                 self.acknowledged.fetch_max(seq, Ordering::AcqRel);

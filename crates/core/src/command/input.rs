@@ -8,7 +8,10 @@ use smol_str::SmolStr;
 
 use super::Wait;
 use crate::event::Bindings;
-use crate::id::{AgentId, ArtifactId, AttemptId, EdgeId, HandlerName, PoolId, Ref, RunId, StepId};
+use crate::id::{
+    AgentId, ArtifactId, AttemptId, EdgeId, HandlerName, PoolId, Ref, RunId, StepId, TaskId,
+    WalName,
+};
 use crate::patch::ReasonInput;
 use crate::record::{Acceptance, ArtifactInput, Progress, RemoteRef, Value};
 use crate::status::{DeliveryState, EdgeKind, ReplyKind, StepStatus, WaitKind, names};
@@ -199,6 +202,19 @@ pub struct RetrySteps {
     /// Which failed Steps; none: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ids: Option<Vec<StepId>>,
+}
+
+/// `retry_task` on a Task that has ended: it is made again, under another id (RETRY-12).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryEnded {
+    /// The Task that has ended.
+    pub retry_of: TaskId,
+    /// Why.
+    pub reason: ReasonInput,
+    /// Name of the new Task's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal_name: Option<WalName>,
 }
 
 /// `link_tasks`.

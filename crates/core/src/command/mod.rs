@@ -45,8 +45,8 @@ use crate::task::{Made, Task, Written};
 use crate::view::Stage;
 
 pub use input::{
-    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetrySteps, RunAndWhy,
-    RunOutcome, StepReport, Unlink, Why,
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetryEnded, RetrySteps,
+    RunAndWhy, RunOutcome, StepReport, Unlink, Why,
 };
 pub use operator::{Operator, check_principal, check_session, check_tool};
 pub(crate) use tx::Tx;

@@ -84,7 +84,7 @@ impl Call<'_> {
     /// Whatever is asked is boxed: the future of every request would be as large as the largest.
     async fn run(self, request: Request) {
         let Request { head, ask } = request;
-        let is_write = matches!(ask, Ask::Create(_) | Ask::Command(_));
+        let is_write = matches!(ask, Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_));
         let needs_leave = !is_write && !self.is_of_node;
         let leave = needs_leave.then(|| self.gate.leave_to_read()).transpose();
         let _leave = match leave {
@@ -98,6 +98,16 @@ impl Call<'_> {
                 let asked = task.and_then(|task| self.placed(&task)).and_then(|()| around(head));
                 let made = match asked {
                     Ok(around) => Box::pin(self.link.create(around, *input)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(made.is_ok(), made).await;
+            }
+            Ask::RetryEnded(input) => {
+                let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
+                let made = match asked {
+                    Ok((task, around)) => {
+                        Box::pin(self.link.retry_ended(task, around, *input)).await
+                    }
                     Err(refused) => Err(refused),
                 };
                 self.answer(made.is_ok(), made).await;

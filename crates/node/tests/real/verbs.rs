@@ -9,13 +9,14 @@ use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
 use tenure_core::command::{Complete, Dispatch};
-use tenure_core::id::{StepId, TaskId};
+use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::Operation;
 use tenure_core::record::{Backoff, Progress, RetryPolicy};
 use tenure_core::status::{EndReason, Policy, ReplyKind, Role, RunState, StepStatus, WaitKind};
 use tenure_core::task::StepFacts;
 use tenure_core::view::{BoardInput, StepView, TaskView, ViewName};
 use tenure_ports::ClientPort;
+use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
@@ -290,6 +291,38 @@ async fn follows<P: ClientPort>(client: &Client<P>) {
     assert_eq!((behind_all.events, behind_all.through), (vec![], last.wal_seq));
 }
 
+/// A Task that has ended is made again, wherever the old one and the new one are kept.
+async fn repeats<P: ClientPort>(client: &Client<P>) {
+    let old = TaskId::new("stops").unwrap();
+    let before = client.get(&old).await.unwrap();
+    for name in ["again-1", "again-2", "again-3"] {
+        let new = TaskId::new(name).unwrap();
+        let around = Around::new(CommandId::new(format!("make {name}")).unwrap());
+        for _ in 0..2 {
+            // IDEM-01: once.
+            let made = client.retry_ended_as(&old, new.clone(), around.clone(), "once more").await;
+            made.unwrap();
+        }
+        client.cancel(&new, "enough").await.unwrap();
+        client.wait_for_end(&new).await.unwrap();
+        let view = client.get(&new).await.unwrap();
+        assert_eq!(view.steps.len(), before.steps.len());
+        assert_eq!(view.retry_of.as_ref(), Some(&old));
+    }
+    assert_eq!(client.get(&old).await.unwrap(), before);
+    let live = Task::new("live").id("live").with(|input| input.draft = Some(true));
+    let live = client.create(live.step(Step::new("a").handler("complete"))).await.unwrap();
+    let code = async |old: &TaskId, new: &str| {
+        client.retry_ended(old, TaskId::new(new).unwrap(), "why").await.unwrap_err().code
+    };
+    assert_eq!(code(&live, "too-early").await, Code::InvalidTransition);
+    assert_eq!(code(&old, "live").await, Code::TaskIdConflict);
+    assert_eq!(code(&TaskId::new("nothing").unwrap(), "new").await, Code::TaskNotFound);
+    let early = client.get(&TaskId::new("too-early").unwrap()).await.unwrap_err();
+    assert_eq!(early.code, Code::TaskNotFound);
+    client.cancel(&live, "enough").await.unwrap();
+}
+
 /// Room for all, and little patience with handlers that do not stop.
 fn options() -> Options {
     let mut options = Options::new(NonZeroUsize::new(16).unwrap());
@@ -301,6 +334,7 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
     tokio::time::timeout(Duration::from_secs(120), async {
         words(&client, &go).await;
         stops(&client).await;
+        repeats(&client).await;
         steers(&client).await;
         follows(&client).await;
     })
@@ -308,7 +342,7 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06: in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06, RETRY-12: in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());

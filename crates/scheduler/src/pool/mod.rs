@@ -182,6 +182,7 @@ impl Pool {
         let state = self.state.lock();
         let oldest = state.turns.since().map(|since| now.saturating_sub(since));
         PoolSample {
+            leaving: 0,
             pool: self.id.clone(),
             workers: state.members.count() as u64,
             free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),

@@ -1,15 +1,17 @@
 //! Steering: one method for each command of an orchestrator.
 
 use tenure_core::command::{
-    AppendProgress, Dispatch, Link, RetrySteps, RunAndWhy, StepReport, Unlink, Why,
+    AppendProgress, Dispatch, Link, RetryEnded, RetrySteps, RunAndWhy, StepReport, Unlink, Why,
 };
-use tenure_core::id::{EdgeId, Ref, RunId, StepId, TaskId};
+use tenure_core::id::{CommandId, EdgeId, Ref, RunId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::status::EdgeKind;
 use tenure_core::view::board::{compose, template};
 use tenure_core::view::{Board, BoardInput, Snapshot, ViewName, WriteSummary};
 use tenure_core::{Command, Limits, Rejection};
 use tenure_ports::ClientPort;
+use tenure_ports::client::Around;
+use uuid::Uuid;
 
 use super::Client;
 use crate::answer;
@@ -71,6 +73,36 @@ impl<P: ClientPort> Client<P> {
         let step_ids = (!steps.is_empty()).then(|| steps.to_vec());
         let retry = RetrySteps { reason: reason(why), step_ids };
         self.command(task, Command::RetryTask(retry)).await
+    }
+
+    /// Makes a Task that has ended again, as `new` (RETRY-12): the same DAG with all Steps pending, and
+    /// an edge `retry_of`. The old one stays what it was.
+    ///
+    /// # Errors
+    /// Why not: it is live, or there is such a Task as the new one.
+    pub async fn retry_ended(
+        &self,
+        old: &TaskId,
+        new: TaskId,
+        why: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        let around = Around::new(CommandId::new(Uuid::now_v7().to_string())?);
+        self.retry_ended_as(old, new, around, why).await
+    }
+
+    /// The same under an id of the command's own.
+    ///
+    /// # Errors
+    /// As [`retry_ended`](Self::retry_ended).
+    pub async fn retry_ended_as(
+        &self,
+        old: &TaskId,
+        new: TaskId,
+        around: Around,
+        why: &str,
+    ) -> Result<WriteSummary, Rejection> {
+        let input = RetryEnded { retry_of: old.clone(), reason: reason(why), wal_name: None };
+        self.port().retry_ended(new, around, input).await
     }
 
     /// Relates a Task to another of its session, or to something elsewhere.

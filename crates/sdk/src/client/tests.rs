@@ -122,6 +122,15 @@ impl ClientPort for Fake {
         no_such()
     }
 
+    async fn retry_ended(
+        &self,
+        _: TaskId,
+        _: Around,
+        _: tenure_core::command::RetryEnded,
+    ) -> Result<WriteSummary, Rejection> {
+        no_such()
+    }
+
     async fn command(
         &self,
         _: &TaskId,

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
+use tenure_wire::bus::address::{Login, login};
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
@@ -181,6 +182,14 @@ impl Connection {
                 Err(source) => return Err(ConnectError::Credentials { path, source }),
             };
         }
+        // The client library reads a login in an address, and makes no use of it.
+        let options = match login(&settings.url) {
+            Some(Login { user, password: Some(password) }) => {
+                options.user_and_password(user, password)
+            }
+            Some(Login { user: token, password: None }) => options.token(token),
+            None => options,
+        };
         let told = Arc::clone(&news);
         let options = options
             .name(&settings.name)

@@ -19,6 +19,7 @@ use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
+use tenure_ports::observer::WorkerObserver;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -43,12 +44,14 @@ pub struct Options {
     pub concurrency: NonZeroUsize,
     /// How long a handler that was asked to stop may take before it is ended by force (CTX-09).
     pub grace: Duration,
+    /// Who is told what the worker does; none: nobody.
+    pub observer: Option<Arc<dyn WorkerObserver>>,
 }
 
 impl Options {
     /// So many handlers at a time, ten seconds of grace.
     pub fn new(concurrency: NonZeroUsize) -> Self {
-        Self { concurrency, grace: Duration::from_secs(10) }
+        Self { concurrency, grace: Duration::from_secs(10), observer: None }
     }
 }
 
@@ -63,7 +66,7 @@ pub struct WorkerPool<P: WorkerPort> {
 pub(super) struct Shared<P> {
     pub(super) port: Arc<P>,
     handlers: Handlers,
-    options: Options,
+    pub(super) options: Options,
     slots: Semaphore,
     room: Mutex<Room>,
     pub(super) open: Mutex<HashMap<AttemptId, Open>>,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tenure_ports::bus::{Holding, Pulse, WorkerPort};
+use tenure_ports::observer::Called;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::pool::{Open, Shared};
@@ -105,7 +106,9 @@ impl<P: WorkerPort> Shared<P> {
         if holdings.is_empty() {
             return true;
         }
+        let begun = Instant::now();
         let pulses = self.port.heartbeat(&holdings).await;
+        let took = begun.elapsed();
         let mut is_answered = true;
         for (held, pulse) in holdings.iter().zip(pulses) {
             match pulse {
@@ -124,6 +127,10 @@ impl<P: WorkerPort> Shared<P> {
                 }
                 Pulse::Unknown => is_answered = false,
             }
+        }
+        if let Some(observer) = &self.options.observer {
+            let items = holdings.len();
+            observer.heartbeat(Called { took, items, is_ok: is_answered });
         }
         if !is_answered {
             self.fence();

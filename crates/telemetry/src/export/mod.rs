@@ -17,7 +17,7 @@ use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use parking_lot::Mutex;
 use tenure_ports::Observer;
-use tenure_ports::observer::Sample;
+use tenure_ports::observer::{Sample, WorkerObserver};
 use tokio::sync::watch;
 
 use self::connect::{Exporters, resource};
@@ -106,6 +106,11 @@ impl Telemetry {
             counts.begin();
         }
         Arc::clone(&self.watch) as Arc<dyn Observer>
+    }
+
+    /// What a worker tells what it does.
+    pub fn worker_observer(&self) -> Arc<dyn WorkerObserver> {
+        Arc::clone(&self.watch) as Arc<dyn WorkerObserver>
     }
 
     /// What is read whenever metrics are sent. It runs on the thread of telemetry.

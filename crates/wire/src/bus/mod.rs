@@ -7,6 +7,7 @@
 //!
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
 
+pub mod address;
 pub mod event;
 pub mod node;
 pub mod operate;

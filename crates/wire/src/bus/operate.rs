@@ -16,7 +16,7 @@ pub struct Nodes {
 }
 
 /// A node, and what it knows of workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// Which node answers.
     pub node: SmolStr,

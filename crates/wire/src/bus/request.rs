@@ -1,9 +1,10 @@
 //! Requests of orchestrators and observers, and what they are answered with.
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
-use tenure_core::command::Operator;
 use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Operator, RetryEnded};
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{BoardInput, QueryInput, Snapshot, ViewName};
@@ -64,6 +65,8 @@ pub struct Request {
 pub enum Ask {
     /// `task_create`. Asks for a `WriteSummary`.
     Create(Box<CreateTask>),
+    /// `retry_task` with `retry_of`, on the Task that is to be. Asks for a `WriteSummary`.
+    RetryEnded(Box<RetryEnded>),
     /// A command on a Task. Asks for a `WriteSummary`.
     Command(Box<Command>),
     /// `task_get`. Asks for a `TaskView`.
@@ -290,6 +293,9 @@ impl Request {
                 Some(Operator::TaskCreate) => {
                     Ask::Create(Box::new(decode::<Input<CreateTask>>(bytes)?.input))
                 }
+                Some(Operator::RetryTask) if again(bytes)? => {
+                    Ask::RetryEnded(Box::new(decode::<Input<RetryEnded>>(bytes)?.input))
+                }
                 Some(_) => Ask::Command(Box::new(decode::<Command>(bytes)?)),
                 None => return Err(unknown_operation(other)),
             },
@@ -325,6 +331,7 @@ impl Request {
         let head = &self.head;
         match &self.ask {
             Ask::Create(input) => super::encode(&With { head, input }),
+            Ask::RetryEnded(input) => super::encode(&With { head, input }),
             Ask::Command(command) => super::encode(&Around {
                 v: head.v,
                 command,
@@ -350,6 +357,7 @@ impl Ask {
     pub fn operation(&self) -> &'static str {
         match self {
             Self::Create(_) => Operator::TaskCreate.as_str(),
+            Self::RetryEnded(_) => Operator::RetryTask.as_str(),
             Self::Command(command) => command.operation().as_str(),
             Self::Get => Operator::TaskGet.as_str(),
             Self::Board(_) => Operator::TaskBoardSummary.as_str(),
@@ -362,6 +370,16 @@ impl Ask {
             Self::Leases(_) => LIST_LEASES,
         }
     }
+}
+
+/// Whether a `retry_task` is of a Task that has ended: it says which.
+fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
+    #[derive(Default, Deserialize)]
+    struct Of {
+        #[serde(default)]
+        retry_of: Option<IgnoredAny>,
+    }
+    Ok(decode::<MaybeInput<Of>>(bytes)?.input.retry_of.is_some())
 }
 
 fn unknown_operation(name: &str) -> Rejection {

@@ -3,7 +3,7 @@
 use clap::Args;
 use tenure_core::Command;
 use tenure_core::command::{Close, Complete, RetrySteps, Why};
-use tenure_core::id::StepId;
+use tenure_core::id::{StepId, TaskId};
 use tenure_core::patch::ReasonInput;
 
 use super::{OnTask, Reason};
@@ -44,7 +44,7 @@ pub(crate) struct CompleteArgs {
     result: Option<String>,
 }
 
-/// Try steps again.
+/// Try steps again, or a whole task.
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
@@ -56,6 +56,10 @@ pub(crate) struct RetryArgs {
     /// Only this step (repeatable) [default: all that failed]
     #[arg(long = "step", value_name = "STEP_ID")]
     steps: Vec<StepId>,
+
+    /// Make a task that has ended again, as this one: the same steps, all of them pending
+    #[arg(long = "as", value_name = "NEW_TASK_ID", conflicts_with = "steps")]
+    new: Option<TaskId>,
 }
 
 /// Ends a Task.
@@ -80,6 +84,9 @@ pub(crate) fn retry(args: &RetryArgs) -> Result<Exit, Failure> {
     let asked =
         || ReasonInput { code: None, details: None, message: String::new(), retryable: None };
     let reason = args.why.input().unwrap_or_else(asked);
+    if let Some(new) = &args.new {
+        return args.on.retry_ended(new, &reason.message);
+    }
     let step_ids = (!args.steps.is_empty()).then(|| args.steps.clone());
     args.on.order(Command::RetryTask(RetrySteps { reason, step_ids }), false)
 }

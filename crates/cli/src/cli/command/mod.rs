@@ -115,6 +115,20 @@ impl Desk {
         })
     }
 
+    async fn retry_ended(
+        &self,
+        old: &TaskId,
+        new: &TaskId,
+        around: Around,
+        why: &str,
+    ) -> Result<WriteSummary, Failure> {
+        let new = new.clone();
+        Ok(match self {
+            Self::Far(client) => client.retry_ended_as(old, new, around, why).await?,
+            Self::Here { client, .. } => client.retry_ended_as(old, new, around, why).await?,
+        })
+    }
+
     async fn newest(&self, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
         let known = match self {
             Self::Far(client) => client.list(true).await?,
@@ -173,14 +187,42 @@ impl OnTask {
         })
     }
 
+    /// Makes a Task that has ended again, and says what became of that.
+    fn retry_ended(&self, new: &TaskId, why: &str) -> Result<Exit, Failure> {
+        let (mut key, around) = (self.of.key()?, self.around()?);
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build()?;
+        let summary = runtime.block_on(async {
+            let desk = Desk::open(&self.of.place, &key.session_id).await?;
+            if select::is_last(&key)
+                && let Some(newest) = desk.newest(&key).await?
+            {
+                key = newest;
+            }
+            desk.retry_ended(&key.task_id, new, around, why).await
+        })?;
+        key.task_id = new.clone();
+        self.tell(&key, &summary, false)
+    }
+
     /// Sends a command and says what became of the Task.
     fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
         let until = if wait { Until::Ended } else { Until::Done };
         let (key, summary) = self.send(command, until)?;
-        let done = Done::of(&summary, wait);
+        self.tell(&key, &summary, wait)
+    }
+
+    /// Says what became of a Task.
+    fn tell(
+        &self,
+        key: &TaskKey,
+        summary: &WriteSummary,
+        has_ended: bool,
+    ) -> Result<Exit, Failure> {
+        let done = Done::of(summary, has_ended);
         let status = done.status.map_or_else(|| "has ended".into(), |status| status.to_string());
         let version = done.version;
-        let told = Told { key: Key::of(&key), done };
+        let told = Told { key: Key::of(key), done };
         self.of.place.output.answer(&told, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {status}  version {version}\n"))
         })?;

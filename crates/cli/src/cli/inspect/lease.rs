@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde::Serialize;
 use tenure_core::id::AttemptId;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::operate::LeaseRow;
 
 use super::args::{FleetArgs, Shape};
@@ -33,14 +35,14 @@ struct Listing {
 
 /// What does not fit together.
 #[derive(Debug, Serialize)]
-struct Report {
-    ok: bool,
+pub(super) struct Report {
+    pub(super) ok: bool,
     /// Open Attempts and leases that were looked at.
-    checked: usize,
+    pub(super) checked: usize,
     /// Open Attempts without a lease: nobody would notice if their workers were dead.
-    without_lease: Vec<LeaseRow>,
+    pub(super) without_lease: Vec<LeaseRow>,
     /// Leases without an open Attempt: they keep nothing and nobody.
-    without_attempt: Vec<LeaseRow>,
+    pub(super) without_attempt: Vec<LeaseRow>,
 }
 
 pub(super) fn run(command: LeaseCommand) -> Result<Exit, Failure> {
@@ -64,14 +66,7 @@ fn list(args: &FleetArgs) -> Result<Exit, Failure> {
 }
 
 fn audit(args: &FleetArgs) -> Result<Exit, Failure> {
-    let report = args.ask(async |client| {
-        let first = client.port().leases().await?;
-        if first.iter().all(fits) {
-            return Ok(judge(&first, &first));
-        }
-        tokio::time::sleep(AGAIN).await;
-        Ok(judge(&first, &client.port().leases().await?))
-    })?;
+    let report = args.ask(async |client| compare(&client).await)?;
     args.output.answer(&report, Shape::nameless(), || {
         for (rows, what) in [
             (&report.without_lease, "open, and without a lease"),
@@ -92,6 +87,16 @@ fn audit(args: &FleetArgs) -> Result<Exit, Failure> {
         }
     })?;
     Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
+}
+
+/// Holds the leases of a session against its logs.
+pub(super) async fn compare(client: &Client<NatsClient>) -> Result<Report, Failure> {
+    let first = client.port().leases().await?;
+    if first.iter().all(fits) {
+        return Ok(judge(&first, &first));
+    }
+    tokio::time::sleep(AGAIN).await;
+    Ok(judge(&first, &client.port().leases().await?))
 }
 
 /// Whether an Attempt is open and has a lease.

@@ -21,6 +21,7 @@ pub(crate) mod args;
 mod attempt;
 mod cluster;
 pub(crate) mod data;
+mod doctor;
 pub(crate) mod graph;
 mod host;
 mod human;
@@ -74,6 +75,8 @@ pub(crate) enum InspectCommand {
     /// Look at the leases of a cluster
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
+    /// Look at what a cluster runs on, and say what to change
+    Doctor(Box<doctor::DoctorArgs>),
     /// Watch a cluster: nodes, pools, workers, and what has run longest
     Top(Box<top::TopArgs>),
 }
@@ -89,6 +92,7 @@ pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
         InspectCommand::Wal(command) => wal::run(command),
         InspectCommand::Pool(command) => pool::run(command),
         InspectCommand::Lease(command) => lease::run(command),
+        InspectCommand::Doctor(args) => doctor::run(*args),
         InspectCommand::Top(args) => top::run(&args),
     }
 }

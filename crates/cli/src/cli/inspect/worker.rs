@@ -219,17 +219,8 @@ mod tests {
     }
 
     fn node(name: &str, workers: Vec<WorkerFacts>) -> NodeFacts {
-        NodeFacts {
-            node: name.into(),
-            partitions: 1,
-            owned: vec![0],
-            workers,
-            more: false,
-            pools: Vec::new(),
-            at: None,
-            tasks: None,
-            counts: None,
-        }
+        let owned = vec![0];
+        NodeFacts { node: name.into(), partitions: 1, owned, workers, ..NodeFacts::default() }
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod settings;
 use tenure_node::{Node, StartError};
 use tenure_telemetry::Telemetry;
 
-pub(crate) use self::settings::ServeArgs;
+pub(crate) use self::settings::{NodeArgs, ServeArgs};
 use super::exit::{Exit, Failure};
 use super::output;
 use super::stop::Stop;
@@ -15,7 +15,7 @@ use super::stop::Stop;
 /// On a runtime of one thread: what waits gathers meanwhile and then goes together, which more
 /// threads would undo; ownership has a thread of its own.
 pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
-    let mut settings = args.into_settings()?;
+    let mut settings = args.node.into_settings()?;
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

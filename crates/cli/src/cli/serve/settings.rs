@@ -18,12 +18,19 @@ use crate::cli::telemetry::LogArgs;
 /// Run a scheduler node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+/// What a node uses and how.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NodeArgs {
     /// Settings in TOML: the names of the options below, with `_` for `-`
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
     config: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) log: LogArgs,
 
     #[command(flatten)]
     given: Given,
@@ -147,7 +154,7 @@ const LEASE_MS_MIN: u64 = 1_000;
 /// The shortest ownership: it is renewed every 400 ms.
 const OWNERSHIP_MS_MIN: u64 = 1_000;
 
-impl ServeArgs {
+impl NodeArgs {
     /// Variables of OpenTelemetry in the file; none where it cannot be read, which is said later.
     pub(crate) fn telemetry(&self) -> BTreeMap<String, String> {
         let given = self.config.as_deref().and_then(|file| read(file).ok());
@@ -155,8 +162,8 @@ impl ServeArgs {
     }
 
     /// The settings of a node.
-    pub(super) fn into_settings(self) -> Result<Settings, Failure> {
-        let Self { config, given, log: _ } = self;
+    pub(crate) fn into_settings(self) -> Result<Settings, Failure> {
+        let Self { config, given } = self;
         match config {
             Some(file) => given.or(read(&file)?).into_settings(),
             None => given.into_settings(),

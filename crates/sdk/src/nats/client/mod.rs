@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
-use tenure_core::command::Why;
 use tenure_core::command::create::CreateTask;
+use tenure_core::command::{RetryEnded, Why};
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
@@ -290,6 +290,15 @@ impl ClientPort for NatsClient {
             (_, Ask::Create(input)) => self.0.create_in_parts(&task, around, *input).await,
             (body, _) => self.0.ask_owner(&task, body?.into()).await,
         }
+    }
+
+    async fn retry_ended(
+        &self,
+        task: TaskId,
+        around: Around,
+        input: RetryEnded,
+    ) -> Result<WriteSummary, Rejection> {
+        self.0.command(&task, around, Ask::RetryEnded(Box::new(input))).await
     }
 
     async fn command(

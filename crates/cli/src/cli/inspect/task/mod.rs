@@ -57,7 +57,7 @@ pub(crate) enum TaskCommand {
     Cancel(life::CloseArgs),
     /// End a task as failed: steps at work are asked to stop
     Fail(life::CloseArgs),
-    /// Try failed steps again
+    /// Try failed steps again, or make a task that has ended again
     Retry(life::RetryArgs),
     /// Put an ended task away: lists leave it out
     Archive(life::WhyArgs),

@@ -1,0 +1,305 @@
+//! `tenure doctor`: is everything that a cluster runs on set up as it must be, and what is to change?
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::Rejection;
+use tenure_core::id::{Millis, SessionId};
+use tenure_node::doctor::{Examined, Finding, Verdict, clock, examine, latency};
+use tenure_sdk::nats::Settings;
+use tenure_sdk::nats::client::Heard;
+use tenure_wire::bus::operate::NodeFacts;
+use tenure_wire::bus::subject::Token;
+
+use super::args::{Format, Shape};
+use super::human;
+use super::lease::{self, compare};
+use super::sheet::{Sheet, text, toned};
+use crate::cli::cluster::{Caller, Looker};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{self, Stream, Tone};
+use crate::cli::serve::NodeArgs;
+
+/// How long a node may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often something is measured.
+const TIMES: usize = 5;
+/// How long an answer of a node may take before it is worth a word.
+const ANSWER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Look at what a cluster runs on.
+///
+/// It is told what `tenure serve` is told, and looks as a node would: at NATS and its log, at Redis,
+/// at clocks, and at who owns what. Then it asks the nodes themselves, as an observer does. It changes
+/// nothing: one small message among the checkpoints says how long it takes to store one.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+
+    /// Where NATS servers answer those who look, separated by commas [default: port 8222 of the first]
+    #[arg(long, value_name = "URL", env = "TENURE_NATS_MONITOR", value_delimiter = ',')]
+    nats_monitor: Vec<String>,
+
+    /// The same NATS with the login of an observer, to ask nodes [default: the address of --nats]
+    #[arg(long, value_name = "URL", env = "TENURE_CLIENT_NATS_URL", hide_env_values = true)]
+    client_nats: Option<String>,
+
+    /// A credentials file for it
+    #[arg(long, value_name = "FILE", env = "TENURE_CLIENT_CREDS")]
+    client_creds: Option<std::path::PathBuf>,
+
+    /// Who asks the nodes: what the server lets this in as
+    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
+    name: Token,
+
+    /// What the server knows it as
+    #[arg(long, value_enum, value_name = "ROLE", env = "TENURE_ROLE", default_value = "observer")]
+    role: Looker,
+
+    /// Session to look into, beside those that have leases
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    session: SessionId,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Nothing is bad.
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
+    let settings = args.node.clone().into_settings()?;
+    if Stream::Stderr.is_terminal() {
+        output::say("looking; this takes some seconds");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (findings, is_cut_off) = runtime.block_on(async {
+        let Examined { mut findings, mut sessions, is_cut_off } =
+            examine(&settings, &args.nats_monitor).await;
+        sessions.insert(args.session.clone());
+        let url = args.client_nats.clone().unwrap_or_else(|| settings.nats.url.clone());
+        let asking = Settings {
+            credentials: args.client_creds.clone(),
+            ca: settings.nats.ca.clone(),
+            name: format!("tenure-{}", args.name),
+            request_timeout: PATIENCE,
+            patience: PATIENCE,
+            ..Settings::new(url)
+        };
+        findings.extend(ask(&asking, args.role, &args.name, &sessions).await);
+        (findings, is_cut_off)
+    });
+    let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
+    let report = Report { ok: !is_bad, findings };
+    args.output.answer(&report, Shape::many("findings", "check"), || tell(&report.findings))?;
+    Ok(match (is_cut_off, is_bad) {
+        (true, _) => Exit::Unavailable,
+        (false, true) => Exit::TaskFailed,
+        (false, false) => Exit::Ok,
+    })
+}
+
+/// Asks the nodes of the cluster.
+async fn ask(
+    settings: &Settings,
+    role: Looker,
+    name: &Token,
+    sessions: &BTreeSet<SessionId>,
+) -> Vec<Finding> {
+    const AS_WHOM: &str = "name an observer's login with --client-nats, --name and --session, and see \
+                           that `tenure serve` runs";
+    let caller = match Caller::looking(settings, role, name.clone()).await {
+        Ok(caller) => caller,
+        Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
+    };
+    let mut findings = Vec::new();
+    let mut is_heard = false;
+    for session in sessions {
+        let begun = Instant::now();
+        let client = match caller.client(session).await {
+            Ok(client) => client,
+            Err(failure) => {
+                let found = format!("session {session}: {}", failure.message);
+                findings.push(Finding::unknown("leases", found, AS_WHOM));
+                continue;
+            }
+        };
+        if !is_heard {
+            is_heard = true;
+            let mut times = vec![begun.elapsed()];
+            while times.len() < TIMES {
+                let begun = Instant::now();
+                if caller.client(session).await.is_err() {
+                    break;
+                }
+                times.push(begun.elapsed());
+            }
+            let advice = "see what else its machine does, and how far it is";
+            let what = "an answer of a node";
+            findings.push(latency("nodes.latency", what, &mut times, ANSWER, advice));
+            let begun = now_ms();
+            let heard = client.port().nodes().await;
+            findings.extend(nodes(heard, begun..=now_ms()));
+        }
+        findings.push(leases(session, compare(&client).await));
+    }
+    if !is_heard {
+        let found = "no node answers who asks; whoever has no right to ask gets no answer either";
+        findings.push(Finding::unknown("nodes", found, AS_WHOM));
+    }
+    findings
+}
+
+fn now_ms() -> Millis {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Millis::try_from(now.unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
+}
+
+/// Judges what nodes have said at some moment `within` this machine's time.
+fn nodes(
+    heard: Result<Heard<NodeFacts>, Rejection>,
+    within: RangeInclusive<Millis>,
+) -> Vec<Finding> {
+    const CHECK: &str = "nodes";
+    const ADVICE: &str = "start `tenure serve`; where it runs, its log says what it lacks";
+    let heard = match heard {
+        Ok(heard) => heard,
+        Err(refused) => return vec![Finding::bad(CHECK, refused.to_string(), ADVICE)],
+    };
+    let mut findings = Vec::new();
+    let name = |node: &NodeFacts| {
+        format!("{} ({})", node.node, human::plural(node.owned.len(), "partition"))
+    };
+    let names = heard.answers.iter().map(name).collect::<Vec<_>>().join(", ");
+    if heard.missing_partitions.is_empty() {
+        findings.push(Finding::good(CHECK, format!("all partitions are served: {names}")));
+    } else {
+        let missing = heard.missing_partitions.iter().map(u32::to_string).collect::<Vec<_>>();
+        let found = format!("nobody answers for partitions {}: {names}", missing.join(", "));
+        findings.push(Finding::bad(CHECK, found, ADVICE));
+    }
+    for node in &heard.answers {
+        if let Some(at) = node.at {
+            let nearest = at.clamp(*within.start(), *within.end().max(within.start()));
+            let offset = at.saturating_sub(nearest);
+            findings.push(clock("clock.nodes", &node.node, offset, Duration::ZERO));
+        }
+    }
+    findings
+}
+
+/// Judges whether leases fit logs.
+fn leases(session: &SessionId, compared: Result<lease::Report, Failure>) -> Finding {
+    const CHECK: &str = "leases";
+    let report = match compared {
+        Ok(report) => report,
+        Err(failure) => {
+            let found = format!("session {session}: {}", failure.message);
+            return Finding::unknown(CHECK, found, "try again");
+        }
+    };
+    let checked = human::plural(report.checked, "attempt");
+    if report.ok {
+        return Finding::good(
+            CHECK,
+            format!("session {session}: {checked}, leases and logs agree"),
+        );
+    }
+    let found = format!(
+        "session {session}: {} open without a lease, {} leased and not open",
+        human::plural(report.without_lease.len(), "attempt"),
+        report.without_attempt.len(),
+    );
+    let advice = format!(
+        "`tenure lease audit --session {session}` names them. Nodes mend it within one lease duration; \
+         if it lasts, TENURE_LOG=debug says why"
+    );
+    Finding::bad(CHECK, found, advice)
+}
+
+/// For people: what is not good with what to do, and what is in the order in which it was looked at.
+fn tell(findings: &[Finding]) -> Result<(), Failure> {
+    let mut sheet = Sheet::new(&["", "CHECK", "FOUND"]);
+    for finding in findings {
+        let (word, tone) = match finding.verdict {
+            Verdict::Good => ("ok", Tone::Good),
+            Verdict::Unknown => ("?", Tone::Faint),
+            Verdict::Caution => ("look", Tone::Caution),
+            Verdict::Bad => ("BAD", Tone::Bad),
+        };
+        sheet.row([toned(word, tone), toned(finding.check, Tone::Strong), text(&finding.found)]);
+        if let Some(advice) = &finding.advice {
+            sheet.row([text(""), text(""), toned(format_args!("→ {advice}"), Tone::Faint)]);
+        }
+    }
+    sheet.print()?;
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    output::say(format_args!(
+        "{} checked: {} bad, {} to look at, {} unknown",
+        human::plural(findings.len(), "thing"),
+        count(Verdict::Bad),
+        count(Verdict::Caution),
+        count(Verdict::Unknown),
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, owned: Vec<u32>, at: Option<i64>) -> NodeFacts {
+        NodeFacts { node: name.into(), partitions: 2, owned, at, ..NodeFacts::default() }
+    }
+
+    fn judged(answers: Vec<NodeFacts>, missing_partitions: Vec<u32>) -> Vec<(Verdict, String)> {
+        let heard = Ok(Heard { answers, missing_partitions });
+        let found = nodes(heard, 99_700..=100_000).into_iter();
+        found.map(|finding| (finding.verdict, finding.found)).collect()
+    }
+
+    #[test]
+    fn partitions_that_nobody_answers_for_are_told() {
+        let found = judged(vec![node("n1", vec![0], None)], vec![1]);
+        let told = "nobody answers for partitions 1: n1 (1 partition)";
+        assert_eq!(found, [(Verdict::Bad, told.to_owned())]);
+        assert_eq!(judged(vec![node("n1", vec![0, 1], None)], vec![])[0].0, Verdict::Good);
+        let nobody = Rejection::new(tenure_core::Code::Unavailable, "nobody");
+        let silent = nodes(Err(nobody), 0..=1);
+        assert_eq!(silent[0].verdict, Verdict::Bad);
+    }
+
+    #[test]
+    fn a_node_with_another_time_is_told() {
+        let at = |name, at| node(name, vec![0], Some(at));
+        let nodes = vec![at("n0", 99_800), at("n1", 100_100), at("n2", 94_600)];
+        let found = judged(nodes, vec![]);
+        assert_eq!(found[1], (Verdict::Good, "n0 agrees with this machine".into()));
+        assert_eq!(found[2], (Verdict::Good, "n1 is 100 ms ahead of this machine".into()));
+        assert_eq!(found[3], (Verdict::Bad, "n2 is 5100 ms behind this machine".into()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let report = |ok| lease::Report {
+            ok,
+            checked: 3,
+            without_lease: Vec::new(),
+            without_attempt: Vec::new(),
+        };
+        let session = "s".parse().unwrap();
+        assert_eq!(leases(&session, Ok(report(true))).verdict, Verdict::Good);
+        assert_eq!(leases(&session, Ok(report(false))).verdict, Verdict::Bad);
+        let failed = Failure::new(Exit::Unavailable, "no answer");
+        assert_eq!(leases(&session, Err(failed)).verdict, Verdict::Unknown);
+    }
+}

@@ -1,0 +1,289 @@
+//! The log in JetStream: its streams, their settings, servers and room, and how fast they are.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use async_nats::Client;
+use async_nats::jetstream::account::Account;
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Info, PersistenceMode, RetentionPolicy, StorageType,
+};
+use async_nats::jetstream::{self, ErrorCode};
+use tokio::time::timeout;
+
+use super::{Finding, Verdict, bytes, latency, partitions, percent};
+use crate::journal::{PARTITIONS_KEY, Settings};
+
+/// How often something is measured.
+const TIMES: usize = 5;
+/// How full a store may be before it is worth a word, and before there is no time left, in percent.
+const FULL: (u64, u64) = (80, 95);
+/// How long an answer of JetStream may take.
+const ANSWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+/// How long it may take to make a message durable.
+const APPEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// The stream of a partition: what it is like, none, or why that is not known.
+type Seen = Result<Option<Info>, String>;
+
+/// Looks at the log. `is_cluster`: its server is one of several.
+pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> Vec<Finding> {
+    let context = jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
+    let mut times = Vec::new();
+    let mut account = None;
+    for _ in 0..TIMES {
+        let begun = Instant::now();
+        match context.query_account().await {
+            Ok(answer) => account = Some(answer),
+            Err(error) => {
+                return vec![Finding::bad(
+                    "jetstream",
+                    format!("JetStream does not answer: {error}"),
+                    "switch it on in the configuration of NATS, and for the account of the journal's \
+                     user: deploy/nats/common.conf",
+                )];
+            }
+        }
+        times.push(begun.elapsed());
+    }
+    let mut findings = Vec::new();
+    findings.extend(account.as_ref().map(judge_account));
+    findings.push(latency(
+        "jetstream.latency",
+        "an answer of JetStream",
+        &mut times,
+        ANSWER,
+        "a Step takes two of these and more: put nodes near NATS, and look at what else its machine does",
+    ));
+    let mut seen = Vec::new();
+    for partition in 0..settings.partitions {
+        seen.push(look(&context, settings, &settings.stream(partition)).await);
+    }
+    findings.extend(judge_streams(settings, is_cluster, &seen));
+    match look(&context, settings, &settings.index_stream()).await {
+        Ok(Some(_)) => findings.push(append(&context, settings).await),
+        Ok(None) => {} // The first checkpoint makes it.
+        Err(why) => findings.push(Finding::unknown(
+            "log.append",
+            format!("stream {}: {why}", settings.index_stream()),
+            "try again",
+        )),
+    }
+    findings
+}
+
+async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> Seen {
+    match timeout(settings.timeout, context.get_stream(name)).await {
+        Err(_) => Err("no answer".into()),
+        Ok(Ok(stream)) => Ok(Some(stream.cached_info().clone())),
+        Ok(Err(error)) => match error.kind() {
+            GetStreamErrorKind::JetStream(e) if e.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                Ok(None)
+            }
+            _ => Err(error.to_string()),
+        },
+    }
+}
+
+/// Measures how long it takes to make a message durable, with one that only this writes: among the
+/// checkpoints, where it takes the place of the one before.
+async fn append(context: &jetstream::Context, settings: &Settings) -> Finding {
+    const CHECK: &str = "log.append";
+    const ADVICE: &str = "each append of the log waits for this: a local disk with power-loss protection \
+                          syncs in less than 1 ms";
+    let subject = format!("{}.doctor", settings.index_subject());
+    let mut times = Vec::new();
+    for _ in 0..TIMES {
+        let begun = Instant::now();
+        let stored = async {
+            let sent = context.publish(subject.clone(), "latency".into()).await;
+            sent.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
+        };
+        match timeout(settings.timeout, stored).await {
+            Ok(Ok(_)) => times.push(begun.elapsed()),
+            Ok(Err(why)) => {
+                return Finding::bad(CHECK, format!("nothing can be stored: {why}"), ADVICE);
+            }
+            Err(_) => return Finding::bad(CHECK, "nothing is stored in time", ADVICE),
+        }
+    }
+    latency(CHECK, "to make a message durable", &mut times, APPEND, ADVICE)
+}
+
+fn judge_account(account: &Account) -> Finding {
+    const CHECK: &str = "jetstream";
+    let used = bytes(account.storage);
+    let most = account.limits.max_storage.and_then(|max| u64::try_from(max).ok());
+    match most {
+        Some(most) => {
+            fullness(CHECK, format!("{used} of {} are stored", bytes(most)), account.storage, most)
+        }
+        None => Finding::good(CHECK, format!("{used} are stored, and the server bounds it alone")),
+    }
+}
+
+fn fullness(check: &'static str, found: String, used: u64, of: u64) -> Finding {
+    let advice = "make room: a full log refuses new work and results, and loses nothing";
+    match percent(used, of) {
+        full if full >= FULL.1 => Finding::bad(check, found, advice),
+        full if full >= FULL.0 => Finding::caution(check, found, advice),
+        _ => Finding::good(check, found),
+    }
+}
+
+/// Something that is wrong with some partitions: the check, how bad it is, what it is, what to do.
+type Wrong = (&'static str, Verdict, String, String);
+
+/// Judges the streams of all partitions together: what is wrong with several is said once.
+fn judge_streams(settings: &Settings, is_cluster: bool, seen: &[Seen]) -> Vec<Finding> {
+    if !seen.is_empty() && seen.iter().all(|one| matches!(one, Ok(None))) {
+        return vec![Finding::unknown(
+            "log.streams",
+            format!("there is no log named {}", settings.name),
+            "the first `tenure serve` makes it; or name another with --cluster",
+        )];
+    }
+    let mut wrong: BTreeMap<Wrong, Vec<u32>> = BTreeMap::new();
+    for (partition, one) in (0..).zip(seen) {
+        let problems = match one {
+            Ok(Some(info)) => problems(settings, is_cluster, info),
+            Ok(None) => vec![missing()],
+            Err(why) => vec![unseen(why)],
+        };
+        problems.into_iter().for_each(|problem| wrong.entry(problem).or_default().push(partition));
+    }
+    let mut findings: Vec<Finding> = Vec::new();
+    for check in ["log.streams", "log.settings", "log.replicas", "log.room"] {
+        let mut of_check = wrong.iter().filter(|((c, ..), _)| *c == check).peekable();
+        if of_check.peek().is_none() {
+            findings.push(Finding::good(check, all_well(check, seen)));
+        }
+        findings.extend(of_check.map(|((_, verdict, found, advice), which)| {
+            Finding::not(*verdict, check, format!("{}: {found}", partitions(which)), advice)
+        }));
+    }
+    findings
+}
+
+fn all_well(check: &str, seen: &[Seen]) -> String {
+    let infos = || seen.iter().flatten().flatten();
+    match check {
+        "log.streams" => format!("all {} streams are there", seen.len()),
+        "log.settings" => "nothing is dropped, deleted, or kept in memory alone".into(),
+        "log.replicas" => {
+            let kept = infos().map(|info| info.config.num_replicas).min().unwrap_or_default();
+            format!("each is kept by {kept}, and has a leader")
+        }
+        _ => {
+            let used = infos().map(|info| info.state.bytes).max().unwrap_or_default();
+            format!("the largest has {}", bytes(used))
+        }
+    }
+}
+
+fn missing() -> Wrong {
+    let advice = "a node that starts makes it anew and empty: put it back from a backup first, \
+                  or see that --partitions is the number the cluster was made with";
+    ("log.streams", Verdict::Bad, "no stream, where others have one".into(), advice.into())
+}
+
+fn unseen(why: &str) -> Wrong {
+    (
+        "log.streams",
+        Verdict::Bad,
+        format!("not known: {why}"),
+        "try again; then look at NATS".into(),
+    )
+}
+
+fn problems(settings: &Settings, is_cluster: bool, info: &Info) -> Vec<Wrong> {
+    let mut wrong = Vec::new();
+    let made_with = info.config.metadata.get(PARTITIONS_KEY).cloned().unwrap_or_default();
+    if made_with != settings.partitions.to_string() {
+        wrong.push((
+            "log.streams",
+            Verdict::Bad,
+            format!("made for a cluster of {made_with} partitions, not {}", settings.partitions),
+            format!("give --partitions {made_with}"),
+        ));
+    }
+    wrong.extend(lossy(&info.config).into_iter().map(|(found, change)| {
+        ("log.settings", Verdict::Bad, found.to_owned(), format!("change the stream: {change}"))
+    }));
+    wrong.extend(replication(settings, is_cluster, info));
+    if let Ok(most @ 1..) = u64::try_from(info.config.max_bytes) {
+        let full = fullness("log.room", String::new(), info.state.bytes, most);
+        if let Some(advice) = full.advice {
+            let found = format!("{} % of max_bytes are used", percent(info.state.bytes, most));
+            wrong.push(("log.room", full.verdict, found, advice));
+        }
+    }
+    wrong
+}
+
+/// Settings by which history would be lost, and what they should be.
+fn lossy(config: &Config) -> Vec<(&'static str, &'static str)> {
+    let is_bounded = config.max_messages > 0
+        || config.max_messages_per_subject > 0
+        || !config.max_age.is_zero()
+        || config.retention != RetentionPolicy::Limits;
+    [
+        (config.storage != StorageType::File, "kept in memory", "storage: file"),
+        (config.discard != DiscardPolicy::New, "drops the oldest when full", "discard: new"),
+        (is_bounded, "drops what is old or many", "retention: limits, and none but max_bytes"),
+        (!config.deny_delete, "messages can be deleted", "deny_delete: true"),
+        (!config.deny_purge, "it can be purged", "deny_purge: true"),
+        (config.no_ack, "acknowledges nothing", "no_ack: false"),
+        (config.sealed, "takes nothing any more", "sealed: false"),
+        (!config.allow_atomic_publish, "takes no batches", "allow_atomic: true"),
+        (
+            config.persist_mode == Some(PersistenceMode::Async),
+            "acknowledges before it writes",
+            "persist_mode: default",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(is_so, found, change)| is_so.then_some((found, change)))
+    .collect()
+}
+
+fn replication(settings: &Settings, is_cluster: bool, info: &Info) -> Option<Wrong> {
+    const CHECK: &str = "log.replicas";
+    let kept = info.config.num_replicas;
+    let cluster = info.cluster.as_ref();
+    let is_led =
+        cluster.is_none_or(|cluster| cluster.leader.as_ref().is_some_and(|l| !l.is_empty()));
+    let behind = cluster.map_or(0, |cluster| {
+        cluster.replicas.iter().filter(|peer| peer.offline || !peer.current).count()
+    });
+    if !is_led {
+        let advice = "see that most of the NATS servers are up and reach each other";
+        return Some((
+            CHECK,
+            Verdict::Bad,
+            "no leader: nothing can be stored".into(),
+            advice.into(),
+        ));
+    }
+    if behind > 0 {
+        let found = format!("{behind} of {kept} servers are away or behind");
+        let advice = "see that they are up: one more that goes away stops the partition";
+        return Some((CHECK, Verdict::Bad, found, advice.into()));
+    }
+    if kept < settings.replicas {
+        let found = format!("kept by {kept}, and {} are asked for", settings.replicas);
+        let advice = format!("nats stream edit --replicas {}", settings.replicas);
+        return Some((CHECK, Verdict::Bad, found, advice));
+    }
+    if is_cluster && kept < 3 {
+        let advice =
+            "give nodes `replicas = 3` before the first start; now: nats stream edit --replicas 3";
+        let found = format!("kept by {kept} of several servers");
+        return Some((CHECK, Verdict::Caution, found, advice.into()));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A stream as `tenure serve` makes it, but for `changes`.
+fn stream(changes: Value) -> Info {
+    let mut info = json!({
+        "config": {
+            "name": "TENURE_WAL_0", "subjects": ["tenure.wal.0"], "retention": "limits",
+            "max_consumers": -1, "max_msgs": -1, "max_bytes": 1000, "max_age": 0,
+            "max_msgs_per_subject": -1, "max_msg_size": -1, "discard": "new", "storage": "file",
+            "num_replicas": 1, "duplicate_window": 120_000_000_000_u64, "deny_delete": true,
+            "deny_purge": true, "allow_direct": true, "allow_atomic": true, "sealed": false,
+            "metadata": {PARTITIONS_KEY: "2"},
+        },
+        "created": "2026-01-01T00:00:00Z",
+        "state": {
+            "messages": 1, "bytes": 10, "first_seq": 1, "last_seq": 1, "consumer_count": 0,
+            "first_ts": "2026-01-01T00:00:00Z", "last_ts": "2026-01-01T00:00:00Z",
+        },
+    });
+    merge(&mut info, changes);
+    serde_json::from_value(info).unwrap()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                merge(into.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn settings() -> Settings {
+    Settings { partitions: 2, ..Settings::default() }
+}
+
+fn judged(is_cluster: bool, changes: Value) -> Vec<Finding> {
+    let mut found = judge_streams(
+        &settings(),
+        is_cluster,
+        &[Ok(Some(stream(json!({})))), Ok(Some(stream(changes)))],
+    );
+    found.retain(|finding| finding.verdict != Verdict::Good);
+    found
+}
+
+#[track_caller]
+fn one(is_cluster: bool, changes: Value) -> (&'static str, Verdict) {
+    let [finding] = &judged(is_cluster, changes)[..] else { panic!("one finding") };
+    if !is_cluster {
+        assert!(finding.found.starts_with("partition 1: "), "{finding:?}");
+    }
+    assert!(finding.advice.is_some(), "{finding:?}");
+    (finding.check, finding.verdict)
+}
+
+#[test]
+fn a_log_as_a_node_makes_it_is_good() {
+    let found = judge_streams(
+        &settings(),
+        false,
+        &[Ok(Some(stream(json!({})))), Ok(Some(stream(json!({}))))],
+    );
+    let checks: Vec<_> = found.iter().map(|finding| (finding.check, finding.verdict)).collect();
+    let names = ["log.streams", "log.settings", "log.replicas", "log.room"];
+    assert_eq!(checks, names.map(|name| (name, Verdict::Good)));
+}
+
+#[test]
+fn every_setting_that_loses_history_is_told() {
+    for config in [
+        json!({"storage": "memory"}),
+        json!({"discard": "old"}),
+        json!({"max_msgs": 5}),
+        json!({"max_msgs_per_subject": 5}),
+        json!({"max_age": 1_000_000_000}),
+        json!({"retention": "workqueue"}),
+        json!({"deny_delete": false}),
+        json!({"deny_purge": false}),
+        json!({"no_ack": true}),
+        json!({"sealed": true}),
+        json!({"allow_atomic": false}),
+        json!({"persist_mode": "async"}),
+    ] {
+        let found = one(false, json!({"config": config}));
+        assert_eq!(found, ("log.settings", Verdict::Bad), "{config}");
+    }
+}
+
+#[test]
+fn a_log_of_another_cluster_is_told() {
+    let other = json!({"config": {"metadata": {PARTITIONS_KEY: "16"}}});
+    assert_eq!(one(false, other), ("log.streams", Verdict::Bad));
+}
+
+#[test]
+fn servers_that_are_away_are_told() {
+    let peers = |leader: Value, current: bool, offline: bool| {
+        let peer = json!({"name": "n2", "current": current, "offline": offline, "active": 0});
+        json!({"config": {"num_replicas": 3}, "cluster": {"leader": leader, "replicas": [peer]}})
+    };
+    assert_eq!(one(false, peers(Value::Null, true, false)), ("log.replicas", Verdict::Bad));
+    assert_eq!(one(false, peers("".into(), true, false)), ("log.replicas", Verdict::Bad));
+    assert_eq!(one(false, peers("n1".into(), false, false)), ("log.replicas", Verdict::Bad));
+    assert_eq!(one(false, peers("n1".into(), true, true)), ("log.replicas", Verdict::Bad));
+    assert_eq!(judged(false, peers("n1".into(), true, false)), []);
+}
+
+#[test]
+fn one_copy_among_several_servers_is_told() {
+    assert_eq!(one(true, json!({})), ("log.replicas", Verdict::Caution));
+    let wanted = Settings { replicas: 3, ..settings() };
+    let found = judge_streams(&wanted, true, &[Ok(Some(stream(json!({}))))]);
+    let bad: Vec<_> = found.iter().filter(|f| f.verdict == Verdict::Bad).collect();
+    assert_eq!((bad.len(), bad[0].check), (1, "log.replicas"));
+}
+
+#[test]
+fn a_stream_is_told_before_it_is_full() {
+    let used = |bytes: u64| json!({"state": {"bytes": bytes}});
+    assert_eq!(judged(false, used(799)), []);
+    assert_eq!(one(false, used(800)), ("log.room", Verdict::Caution));
+    assert_eq!(one(false, used(949)), ("log.room", Verdict::Caution));
+    assert_eq!(one(false, used(950)), ("log.room", Verdict::Bad));
+    let unbounded = json!({"config": {"max_bytes": -1}, "state": {"bytes": 1_u64 << 40}});
+    assert_eq!(judged(false, unbounded), []);
+}
+
+#[test]
+fn a_log_that_is_not_there_is_no_fault_and_a_part_of_it_is() {
+    let none = judge_streams(&settings(), false, &[Ok(None), Ok(None)]);
+    assert_eq!((none.len(), none[0].verdict), (1, Verdict::Unknown));
+    let some = judge_streams(&settings(), false, &[Ok(Some(stream(json!({})))), Ok(None)]);
+    assert_eq!((some[0].check, some[0].verdict), ("log.streams", Verdict::Bad));
+    let unseen =
+        judge_streams(&settings(), false, &[Err("no answer".into()), Err("no answer".into())]);
+    assert_eq!(unseen[0].found, "2 partitions: 0, 1: not known: no answer");
+}

@@ -1,0 +1,124 @@
+//! The NATS server that was reached: its version, its limits, and whom it lets do what.
+
+use async_nats::ServerInfo;
+
+use super::{Finding, bytes, version};
+
+/// The oldest that has what the log needs: batches that are stored as one.
+const OLDEST: (u32, u32) = (2, 12);
+/// The one that tests run against.
+const TRIED: (u32, u32) = (2, 15);
+/// The largest message that Tenure sends.
+const PAYLOAD: usize = 1 << 20;
+
+/// Judges what a server says of itself. `is_near`: nobody else reaches it, as it seems.
+pub fn judge(info: &ServerInfo, is_near: bool) -> Vec<Finding> {
+    vec![age(info), payload(info), tls(info, is_near)]
+}
+
+fn age(info: &ServerInfo) -> Finding {
+    const CHECK: &str = "nats.version";
+    let found = format!("nats-server {}", info.version);
+    match version(&info.version) {
+        old if old < OLDEST => Finding::bad(CHECK, found, "take 2.12 or newer, best 2.15"),
+        old if old < TRIED => {
+            Finding::caution(CHECK, found, "it should do; Tenure is tested with 2.15")
+        }
+        _ => Finding::good(CHECK, found),
+    }
+}
+
+fn payload(info: &ServerInfo) -> Finding {
+    const CHECK: &str = "nats.payload";
+    let most = bytes(info.max_payload as u64);
+    let found = format!("messages may have {most}");
+    match info.max_payload {
+        PAYLOAD.. => Finding::good(CHECK, found),
+        _ => Finding::bad(CHECK, found, "set `max_payload: 1MB`: inputs and answers come to that"),
+    }
+}
+
+fn tls(info: &ServerInfo, is_near: bool) -> Finding {
+    const CHECK: &str = "nats.tls";
+    match (info.tls_required, is_near) {
+        (true, _) => Finding::good(CHECK, "connections have TLS"),
+        (false, true) => Finding::good(CHECK, "no TLS, on this machine"),
+        (false, false) => Finding::caution(
+            CHECK,
+            "connections may go without TLS: passwords and inputs can be read on their way",
+            "deploy/nats/tls.conf has what the server needs; nodes and clients take --nats-ca",
+        ),
+    }
+}
+
+/// What was let through of what must not be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Let {
+    /// The server asks who is there.
+    pub asks: bool,
+    /// Who speaks to workers or callers can write the log too.
+    pub others_write: bool,
+    /// Who writes the log can delete streams.
+    pub journal_deletes: bool,
+}
+
+/// Judges who may do what.
+pub fn rights(of: Let) -> Finding {
+    const CHECK: &str = "nats.rights";
+    match of {
+        Let { asks: false, .. } => Finding::caution(
+            CHECK,
+            "the server asks nobody who he is: who reaches it may be any worker, and write history",
+            "where others can reach it: users and rights as in deploy/nats/roles.conf",
+        ),
+        Let { others_write: true, .. } => Finding::bad(
+            CHECK,
+            "who speaks to workers or callers may write the log: an answer to a crafted address could \
+             become history",
+            "three users with the rights of deploy/nats/roles.conf: journal, control, intake",
+        ),
+        Let { journal_deletes: true, .. } => Finding::caution(
+            CHECK,
+            "who writes the log may delete it too",
+            "deny the journal's user $JS.API.STREAM.DELETE.> and the others, as \
+             deploy/nats/roles.conf does",
+        ),
+        Let { .. } => Finding::good(CHECK, "only the journal's user writes the log, and only adds"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    fn info(version: &str, max_payload: usize, tls_required: bool) -> ServerInfo {
+        ServerInfo { version: version.into(), max_payload, tls_required, ..ServerInfo::default() }
+    }
+
+    #[test]
+    fn a_server_is_judged_at_its_limits() {
+        use Verdict::{Bad, Caution, Good};
+        for (version, verdict) in
+            [("2.11.9", Bad), ("2.12.0", Caution), ("2.14.9", Caution), ("2.15.0", Good)]
+        {
+            assert_eq!(age(&info(version, 0, false)).verdict, verdict, "{version}");
+        }
+        assert_eq!(payload(&info("", PAYLOAD, false)).verdict, Good);
+        assert_eq!(payload(&info("", PAYLOAD - 1, false)).verdict, Bad);
+        assert_eq!(tls(&info("", 0, true), false).verdict, Good);
+        assert_eq!(tls(&info("", 0, false), true).verdict, Good);
+        assert_eq!(tls(&info("", 0, false), false).verdict, Caution);
+    }
+
+    #[test]
+    fn rights_are_judged_by_the_worst() {
+        let of = |asks, others_write, journal_deletes| {
+            rights(Let { asks, others_write, journal_deletes }).verdict
+        };
+        assert_eq!(of(false, true, true), Verdict::Caution, "said once, as it is meant or is not");
+        assert_eq!(of(true, true, true), Verdict::Bad);
+        assert_eq!(of(true, false, true), Verdict::Caution);
+        assert_eq!(of(true, false, false), Verdict::Good);
+    }
+}
