@@ -3,7 +3,8 @@
 //!
 //! Either may get lost, and says where to read. The end of a Task is hinted at once; what happens
 //! before is gathered: a Task that changes often is told of ten times a second. Public events are sent
-//! as they happen, once for all who follow.
+//! as they happen, once for all who follow. So is it that somebody has asked for them: the others need
+//! not ask then.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -48,6 +49,8 @@ pub(crate) struct Followed(Mutex<HashMap<TaskKey, Watched>>);
 #[derive(Debug)]
 struct Watched {
     until: Instant,
+    /// Whether somebody has asked, and the others were not told yet.
+    is_news: bool,
     what: What,
 }
 
@@ -67,11 +70,12 @@ impl Followed {
         let has_room = followed.len() < FOLLOWED_MAX;
         match followed.entry(key.clone()) {
             Entry::Occupied(mut here) => {
-                here.get_mut().until = until;
-                matches!(here.get().what, What::Known(_))
+                let watched = here.get_mut();
+                (watched.until, watched.is_news) = (until, true);
+                matches!(watched.what, What::Known(_))
             }
             Entry::Vacant(here) if has_room => {
-                here.insert(Watched { until, what: What::Waiting(Vec::new()) });
+                here.insert(Watched { until, is_news: true, what: What::Waiting(Vec::new()) });
                 false
             }
             Entry::Vacant(_) => true, // Nobody could keep it.
@@ -107,10 +111,18 @@ impl Followed {
         told
     }
 
-    /// Forgets those that nobody has asked for lately.
-    fn sweep(&self) {
-        let now = Instant::now();
-        self.0.lock().retain(|_, watched| watched.until > now);
+    /// Forgets those that nobody has asked for lately; of those that somebody has, how far they were
+    /// told.
+    fn sweep(&self) -> Vec<(TaskKey, Published)> {
+        let (now, mut asked) = (Instant::now(), Vec::new());
+        self.0.lock().retain(|key, watched| {
+            if let (true, What::Known(follower)) = (watched.is_news, &watched.what) {
+                watched.is_news = false;
+                asked.push((key.clone(), follower.stands()));
+            }
+            watched.until > now
+        });
+        asked
     }
 
     fn is_empty(&self) -> bool {
@@ -139,7 +151,9 @@ pub(crate) async fn publish(gate: Arc<Gate>) {
                     let task_id = task.task_id.clone();
                     hint(client, &task, Changed { task_id, version, ended: None }).await;
                 }
-                followed.sweep();
+                for (task, stands) in followed.sweep() {
+                    tell(client, &task, stands).await;
+                }
                 continue;
             }
         };

@@ -22,7 +22,7 @@ use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 pub(crate) use self::import::Imports;
 pub(crate) use self::list::Lists;
@@ -51,6 +51,8 @@ pub(crate) struct Gate {
     pub(crate) followed: Followed,
     /// Logs that are read for those who ask for events, at a time: each is in memory as a whole.
     pub(crate) event_reads: Semaphore,
+    /// Those who wait for that.
+    pub(crate) event_queue: Semaphore,
     /// What may be read at a time. Commands and reports have permits of their own.
     pub(crate) reads: Arc<Semaphore>,
     /// Heartbeats at a time: whoever reads must not cost workers their leases (mechanisms 16).
@@ -120,6 +122,14 @@ impl Gate {
         }
         let message = format!("task {} is of partition {right}, not {partition}", key.task_id);
         Err(Rejection::new(tenure_core::Code::NotOwner, message).with("partition", right))
+    }
+
+    /// The turn to read a log for its events; none while too many wait for theirs: they hold leave to
+    /// read meanwhile, which others need.
+    async fn turn_to_read_events(&self) -> Result<SemaphorePermit<'_>, Rejection> {
+        let overloaded = |_| tenure_scheduler::overloaded();
+        let _place = self.event_queue.try_acquire().map_err(overloaded)?;
+        self.event_reads.acquire().await.map_err(|_| tenure_scheduler::overloaded())
     }
 
     /// Leave to read; none while too many do.

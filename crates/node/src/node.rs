@@ -133,6 +133,7 @@ impl Node {
             lists: Lists::default(),
             followed: Followed::default(),
             event_reads: Semaphore::new(events::READ_AT_ONCE),
+            event_queue: Semaphore::new(settings.reads_max.div_ceil(4)),
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),

@@ -67,12 +67,18 @@ impl Follower {
             return None;
         }
         let events = self.take(commit).ok()?;
+        Some(Published { after, ..self.told(events) })
+    }
+
+    /// That there is nothing behind what is known.
+    pub fn stands(&self) -> Published {
+        self.told(Vec::new())
+    }
+
+    fn told(&self, events: Vec<TaskEvent>) -> Published {
         let (version, status) = (self.version(), self.status());
-        Some(Published {
-            v: V,
-            after,
-            page: EventPage { events, through: version, version, status },
-        })
+        let page = EventPage { events, through: version, version, status };
+        Published { v: V, after: version, page }
     }
 }
 

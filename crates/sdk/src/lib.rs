@@ -10,5 +10,6 @@
 mod answer;
 pub mod client;
 mod clock;
+mod jitter;
 pub mod nats;
 pub mod worker;

@@ -221,9 +221,10 @@ impl Call<'_> {
             return Ok(EventPage { events: Vec::new(), through: after, version, status });
         }
         let is_known = self.gate.followed.ask(&key);
-        let _permit = match is_known && after >= stands.version {
-            true => None, // Nothing is read.
-            false => self.gate.event_reads.acquire().await.ok(),
+        let is_read = !is_known || after < stands.version;
+        let _turn = match is_read {
+            true => Some(self.gate.turn_to_read_events().await?),
+            false => None,
         };
         let (page, follower) = self.link.follow(task, after, is_known).await?;
         if let Some(follower) = follower {

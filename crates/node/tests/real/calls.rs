@@ -8,6 +8,7 @@ use tenure_core::Code;
 use tenure_core::command::Command;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{
     Ask, Committed, Entries, Hello, List, LogPage, ReadLog, Request, Welcome,
 };
@@ -272,4 +273,32 @@ fn shared(value: serde_json::Value) -> serde_json::Value {
         serde_json::Value::Array(all) => all.into_iter().map(shared).collect(),
         other => other,
     }
+}
+
+/// EVENT-08: who listens to a Task's events hears that somebody has asked for them, and how far they were
+/// told; so of many one need ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_a_task_hears_that_somebody_has_asked() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let made = bob.create("t", &["a"]).await.version;
+    let client = servers.client().await;
+    let mut told = client.subscribe("tenure.v1.event.s1.t.public").await.unwrap();
+    let mut next = async || {
+        let message = tokio::time::timeout(Duration::from_secs(10), told.next()).await;
+        decode::<Published>(&message.expect("a message").unwrap().payload).unwrap()
+    };
+    for after in [0, u64::MAX] {
+        let ask = Ask::ReadEvents(ReadEvents { after });
+        let page: EventPage = bob.ask("t", "unused", ask).await.unwrap();
+        assert_eq!((page.version, page.events.is_empty()), (made, after > 0));
+        let Published { after, page, .. } = next().await;
+        assert_eq!((after, page.through, page.version), (made, made, made));
+        assert!(page.events.is_empty());
+    }
+    let done: WriteSummary = bob.ask("t", "c", cancel()).await.unwrap();
+    let Published { after, page, .. } = next().await;
+    assert_eq!((after, page.through), (made, done.version));
+    assert!(page.events.iter().any(|event| event.terminal));
 }

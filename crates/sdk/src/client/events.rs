@@ -1,4 +1,7 @@
 //! Public events of a Task: read from where somebody stopped, then as they happen (EVENT).
+//!
+//! Of all who follow a Task one asks for it from time to time: whoever is first. A node that was asked
+//! says so to all, and they put their own question off.
 
 use std::collections::VecDeque;
 
@@ -8,10 +11,11 @@ use tenure_core::id::TaskId;
 use tenure_core::status::TaskStatus;
 use tenure_ports::ClientPort;
 use tenure_wire::bus::event::{Published, TaskEvent};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::Client;
 use super::watch::LOOK;
+use crate::jitter::jittered;
 
 impl<P: ClientPort> Client<P> {
     /// The public events of a Task behind event `after` of its log: all of them, in order, those to
@@ -29,7 +33,8 @@ impl<P: ClientPort> Client<P> {
             task: task.clone(),
             through: after,
             live: None,
-            asked: Instant::now(),
+            ask_at: Instant::now(),
+            has_heard: false,
             read: VecDeque::new(),
             next: Next::Read,
         };
@@ -51,8 +56,10 @@ struct Following<P: ClientPort> {
     /// The last event of the log whose public events are known.
     through: u64,
     live: Option<P::Events>,
-    /// When the Task was last asked for: it is followed for a while after that.
-    asked: Instant,
+    /// When the Task is to be asked for again, if nobody else does: it is followed for a while after.
+    ask_at: Instant,
+    /// Whether anything came since it was asked for.
+    has_heard: bool,
     read: VecDeque<TaskEvent>,
     next: Next,
 }
@@ -80,7 +87,8 @@ impl<P: ClientPort> Following<P> {
         if self.live.is_none() {
             self.live = Some(self.port.published(&self.task).await?); // Before the first look.
         }
-        self.asked = Instant::now();
+        self.put_off();
+        self.has_heard = false;
         let page = self.port.events(&self.task, self.through).await?;
         self.read.extend(page.events);
         self.through = self.through.max(page.through);
@@ -88,10 +96,17 @@ impl<P: ClientPort> Following<P> {
         Ok(())
     }
 
+    /// The next question, at the latest: nobody else may have one. They are spread, so that one comes
+    /// first.
+    fn put_off(&mut self) {
+        self.ask_at = Instant::now() + jittered(2 * LOOK);
+    }
+
     /// Waits for what happens, and looks from time to time: what is published may get lost.
     async fn wait(&mut self) {
-        if self.asked.elapsed() >= LOOK {
-            self.asked = Instant::now();
+        if self.has_heard && Instant::now() >= self.ask_at {
+            self.put_off();
+            self.has_heard = false;
             // Nothing is to be read, and what is missing is noticed whatever this is answered.
             let _ = self.port.events(&self.task, u64::MAX).await;
         }
@@ -99,15 +114,20 @@ impl<P: ClientPort> Following<P> {
             self.next = Next::Read;
             return;
         };
-        match timeout(LOOK, live.next()).await {
+        match timeout_at(self.ask_at, live.next()).await {
             Ok(Some(published)) => self.take(published),
             Ok(None) => (self.live, self.next) = (None, Next::Read),
+            Err(_) if self.has_heard => {} // It is asked for.
             Err(_) => self.next = Next::Read,
         }
     }
 
     fn take(&mut self, published: Published) {
         let Published { after, page, .. } = published;
+        self.has_heard = true;
+        if after == page.through {
+            self.put_off(); // Somebody has asked.
+        }
         if page.through <= self.through {
             return; // It was read.
         }

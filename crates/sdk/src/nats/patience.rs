@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tenure_core::{Code, Rejection};
 use tokio::time::Instant;
-use uuid::Uuid;
+
+use crate::jitter::jittered;
 
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -29,7 +30,7 @@ impl Patience {
 
     /// Pauses and answers true if the same may be asked again after this refusal.
     pub(super) async fn outlasts(&mut self, refused: &Rejection) -> bool {
-        let pause = jittered(self.pause, random()).max(asked_for(refused));
+        let pause = jittered(self.pause).max(asked_for(refused));
         if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
             return false;
         }
@@ -37,17 +38,6 @@ impl Patience {
         self.pause = (self.pause * 2).min(PAUSES.1);
         true
     }
-}
-
-/// Between half of it and all of it: those who were refused together do not come back together.
-fn jittered(pause: Duration, random: u32) -> Duration {
-    pause / 2 + pause.mul_f64(f64::from(random) / f64::from(u32::MAX)) / 2
-}
-
-/// Random enough to keep callers apart: ids of this version end with random bits.
-fn random() -> u32 {
-    let [.., a, b, c, d] = *Uuid::now_v7().as_bytes();
-    u32::from_be_bytes([a, b, c, d])
 }
 
 /// The pause that whoever refused asks for.
@@ -64,13 +54,6 @@ pub(super) fn unavailable(message: impl Into<String>) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pause_is_at_least_half_of_itself() {
-        let pause = Duration::from_millis(100);
-        assert_eq!(jittered(pause, 0), Duration::from_millis(50));
-        assert_eq!(jittered(pause, u32::MAX), pause);
-    }
 
     #[tokio::test]
     async fn what_will_not_change_is_not_asked_again() {

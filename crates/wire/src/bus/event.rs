@@ -118,7 +118,8 @@ impl EventPage {
     }
 }
 
-/// Public events of a Task that is followed, as they happen.
+/// Public events of a Task that is followed, as they happen; or, without events and with `after` equal
+/// to `through`, that somebody has asked for them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// The version.
