@@ -3,21 +3,27 @@
 //! What is wrong with one server does not keep the others from being looked at.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::{Client, Event, ServerError};
+use futures::StreamExt as _;
 use tenure_cluster::doctor::server::Let;
 pub use tenure_cluster::doctor::{Finding, Verdict, clock, latency};
 use tenure_cluster::doctor::{log, monitor, redis, server};
 use tenure_core::id::SessionId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout};
 
 use crate::bus::{connect_with, options};
 use crate::settings::{Login, Settings, without_secrets};
 
-/// How long a server may take to say that something is not allowed.
-const REFUSAL: Duration = Duration::from_millis(500);
+/// How long a server may take to say what is not allowed.
+const REFUSAL: Duration = Duration::from_secs(3);
+/// How long what it said may take to come here from the client library, which has a task for it.
+const HANDED_ON: Duration = Duration::from_millis(200);
+/// What is sent where it should be refused. JetStream takes it for no request: it changes nothing even
+/// where it is let through, and to a stream that there is.
+const NO_REQUEST: &str = "doctor";
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -74,11 +80,16 @@ async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String])
     let info = journal.client.server_info();
     examined.findings.push(Finding::good("nats", format!("{at} lets a node in")));
     examined.findings.extend(server::judge(&info, is_near(&settings.nats.url)));
-    let rights = Let {
-        asks: info.auth_required,
-        others_write: is_let(control, &write(settings)).await
-            || is_let(intake, &write(settings)).await,
-        journal_deletes: is_let(journal, &delete(settings)).await,
+    let by_others = [write(settings), change(settings, "DELETE")];
+    let by_journal = [change(settings, "UPDATE"), change(settings, "DELETE")];
+    let rights = match info.auth_required {
+        false => Let::default(),
+        true => Let {
+            asks: true,
+            control: is_let(control, settings, &by_others).await,
+            intake: is_let(intake, settings, &by_others).await,
+            journal: is_let(journal, settings, &by_journal).await,
+        },
     };
     examined.findings.push(server::rights(rights));
     let cluster = tenure_cluster::Settings {
@@ -108,33 +119,77 @@ fn write(settings: &Settings) -> String {
     format!("{}.wal.doctor", settings.name.to_lowercase())
 }
 
-/// Deletes a stream that there is not.
-fn delete(settings: &Settings) -> String {
-    format!("$JS.API.STREAM.DELETE.{}_DOCTOR", settings.name)
+/// Where a stream would be changed or deleted that there is not.
+fn change(settings: &Settings, verb: &str) -> String {
+    format!("$JS.API.STREAM.{verb}.{}_DOCTOR", settings.name)
 }
 
-/// Whether the server lets a connection publish there: it says only if it does not.
-async fn is_let(connected: &mut Connected, subject: &str) -> bool {
-    let sent = async {
-        connected.client.publish(subject.to_owned(), "".into()).await.ok()?;
-        connected.client.flush().await.ok()
-    };
-    let until = (Instant::now() + REFUSAL).into();
-    if !matches!(timeout_at(until, sent).await, Ok(Some(()))) {
-        return false;
+/// Whether the server lets a connection publish to any of these; none: it could not be tried.
+///
+/// It says only what it refuses, and takes what a connection sends in order. So something follows that
+/// it answers whatever the rights are: by sending it back, or by refusing that too. As the shipped roles
+/// are, `control` hears itself there; `journal` and `intake` may not speak to any inbox of their own.
+async fn is_let(
+    connected: &mut Connected,
+    settings: &Settings,
+    subjects: &[String],
+) -> Option<bool> {
+    let last = format!("_INBOX.system.{}.doctor", settings.node);
+    let refused = timeout(REFUSAL, refusals(connected, subjects, &last)).await.ok()??;
+    Some(subjects.iter().any(|subject| !refused.contains(subject)))
+}
+
+/// What is refused of some subjects, and maybe the `last`, to which nobody else listens.
+async fn refusals(
+    connected: &mut Connected,
+    subjects: &[String],
+    last: &str,
+) -> Option<Vec<String>> {
+    let Connected { client, events } = connected;
+    for subject in subjects {
+        client.publish(subject.clone(), NO_REQUEST.into()).await.ok()?;
     }
-    while let Ok(Some(event)) = timeout_at(until, connected.events.recv()).await {
-        if let Event::ServerError(ServerError::Other(why)) = event
-            && why.to_lowercase().contains("permissions violation")
-        {
-            return false;
+    let mut back = client.subscribe(last.to_owned()).await.ok()?;
+    client.publish(last.to_owned(), NO_REQUEST.into()).await.ok()?;
+    let mut found = Vec::new();
+    let told = async {
+        loop {
+            match events.recv().await? {
+                Event::Disconnected => return None, // With what it may have said.
+                event => match refused(&event) {
+                    Some(subject) if subject == last => return Some(()),
+                    subject => found.extend(subject.map(str::to_owned)),
+                },
+            }
         }
-    }
-    true
+    };
+    let came_back = async {
+        back.next().await?;
+        sleep(HANDED_ON).await;
+        Some(())
+    };
+    let is_over = tokio::select! {
+        told = told => told,
+        came_back = came_back => came_back,
+    };
+    is_over.map(|()| found)
+}
+
+/// What the server does not let a connection say or hear, if that is what happened.
+fn refused(event: &Event) -> Option<&str> {
+    let Event::ServerError(ServerError::Other(why)) = event else { return None };
+    let (what, subject) = why.split_once('"')?;
+    let is_refused = what.to_lowercase().contains("permissions violation");
+    subject.split('"').next().filter(|_| is_refused)
 }
 
 /// When each server that can be asked syncs.
 async fn syncs(settings: &Settings, monitors: &[String], server_id: &str) -> Vec<Finding> {
+    // None of them is shown: a password with a comma would be in several.
+    if monitors.iter().any(|monitor| monitor.contains('@')) {
+        let why = "it has a login, and NATS asks for none there: leave it out";
+        return vec![monitor::unknown("--nats-monitor", why)];
+    }
     if monitors.is_empty() {
         let Some(beside) = monitor::beside(&settings.nats.url) else { return Vec::new() };
         return vec![match monitor::ask(&beside).await {
@@ -155,20 +210,46 @@ async fn syncs(settings: &Settings, monitors: &[String], server_id: &str) -> Vec
 
 /// Whether all servers are on this machine.
 fn is_near(url: &str) -> bool {
-    without_secrets(url).split(',').all(|one| {
-        let host = one.rsplit('/').next().unwrap_or_default();
-        ["127.", "localhost", "[::1]"].iter().any(|near| host.starts_with(near))
-    })
+    without_secrets(url)
+        .split(',')
+        .all(|server| ["127.", "localhost", "[::1]"].iter().any(|near| server.starts_with(near)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Nats;
 
     #[test]
     fn servers_of_this_machine_are_near() {
         assert!(is_near("nats://u:p@127.0.0.1:4222,localhost,nats://[::1]:1"));
         assert!(!is_near("nats://127.0.0.1:4222,nats://10.0.0.1:4222"));
         assert!(!is_near("nats://127.0.0.1@example.org"));
+        assert!(is_near("nats://127.0.0.1:4222/"));
+        assert!(!is_near("example.org,ann:s3cret@127.0.0.1"), "the first may be of the login");
+    }
+
+    #[test]
+    fn a_refusal_names_what_was_refused() {
+        let other = |why: &str| Event::ServerError(ServerError::Other(why.into()));
+        let of = |event: Event| refused(&event).map(str::to_owned);
+        let publish = other("Permissions Violation for Publish to \"tenure.wal.doctor\"");
+        assert_eq!(of(publish).as_deref(), Some("tenure.wal.doctor"));
+        let listen = other("Permissions Violation for Subscription to \"a.b\" using queue \"q\"");
+        assert_eq!(of(listen).as_deref(), Some("a.b"));
+        assert_eq!(of(other("Invalid Subject \"a.b\"")), None);
+        assert_eq!(of(Event::Disconnected), None);
+    }
+
+    #[tokio::test]
+    async fn a_login_for_those_who_look_is_refused_and_not_shown() {
+        let (node, pool) = ("n1".parse().unwrap(), "default".parse().unwrap());
+        let redis = "redis://127.0.0.1:9".to_owned();
+        let settings = Settings::new(Nats::at("nats://127.0.0.1:9"), redis, node, pool);
+        let split = ["http://ann:s3".to_owned(), "cret@host:8222".to_owned()];
+        let [found] = &syncs(&settings, &split, "").await[..] else { panic!("one finding") };
+        assert_eq!(found.verdict, Verdict::Unknown);
+        assert!(found.found.contains("it has a login"), "{found:?}");
+        assert!(!format!("{found:?}").contains("s3"), "{found:?}");
     }
 }

@@ -46,13 +46,19 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// `tenure` with these arguments, in this place and nothing of the tester's environment.
+    /// `tenure` with these arguments, in this place and with no settings of the tester's environment:
+    /// what is left of that name says where servers are.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(TENURE);
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
-        for name in ["TENURE_DATA", "TENURE_NATS_URL", "TENURE_SESSION", "TENURE_LOG", "NO_COLOR"] {
-            command.env_remove(name);
+        let servers = ["TENURE_NATS_SERVER", "TENURE_REDIS_SERVER", "TENURE_ROTEL"];
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("TENURE_") && !servers.contains(&&*text) {
+                command.env_remove(&name);
+            }
         }
+        command.env_remove("NO_COLOR");
         command
     }
 

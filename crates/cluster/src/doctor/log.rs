@@ -10,6 +10,7 @@ use async_nats::jetstream::stream::{
     Config, DiscardPolicy, Info, PersistenceMode, RetentionPolicy, StorageType,
 };
 use async_nats::jetstream::{self, ErrorCode};
+use futures::{StreamExt as _, stream};
 use tokio::time::timeout;
 
 use super::{Finding, Verdict, bytes, latency, partitions, percent};
@@ -17,6 +18,8 @@ use crate::journal::{PARTITIONS_KEY, Settings};
 
 /// How often something is measured.
 const TIMES: usize = 5;
+/// Streams that are asked for at a time.
+const AT_ONCE: usize = 8;
 /// How full a store may be before it is worth a word, and before there is no time left, in percent.
 const FULL: (u64, u64) = (80, 95);
 /// How long an answer of JetStream may take.
@@ -56,20 +59,16 @@ pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> 
         ANSWER,
         "a Step takes two of these and more: put nodes near NATS, and look at what else its machine does",
     ));
-    let mut seen = Vec::new();
-    for partition in 0..settings.partitions {
-        seen.push(look(&context, settings, &settings.stream(partition)).await);
-    }
+    let context = &context;
+    let looks = (0..settings.partitions)
+        .map(|partition| async move { look(context, settings, &settings.stream(partition)).await });
+    let seen: Vec<Seen> = stream::iter(looks).buffered(AT_ONCE).collect().await;
     findings.extend(judge_streams(settings, is_cluster, &seen));
-    match look(&context, settings, &settings.index_stream()).await {
-        Ok(Some(_)) => findings.push(append(&context, settings).await),
-        Ok(None) => {} // The first checkpoint makes it.
-        Err(why) => findings.push(Finding::unknown(
-            "log.append",
-            format!("stream {}: {why}", settings.index_stream()),
-            "try again",
-        )),
-    }
+    let index = look(context, settings, &settings.index_stream()).await;
+    findings.push(match unmeasured(settings, &index) {
+        Some(finding) => finding,
+        None => judge_append(settings, append(context, settings).await),
+    });
     findings
 }
 
@@ -88,10 +87,10 @@ async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> 
 
 /// Measures how long it takes to make a message durable, with one that only this writes: among the
 /// checkpoints, where it takes the place of the one before.
-async fn append(context: &jetstream::Context, settings: &Settings) -> Finding {
-    const CHECK: &str = "log.append";
-    const ADVICE: &str = "each append of the log waits for this: a local disk with power-loss protection \
-                          syncs in less than 1 ms";
+async fn append(
+    context: &jetstream::Context,
+    settings: &Settings,
+) -> Result<Vec<Duration>, String> {
     let subject = format!("{}.doctor", settings.index_subject());
     let mut times = Vec::new();
     for _ in 0..TIMES {
@@ -100,15 +99,51 @@ async fn append(context: &jetstream::Context, settings: &Settings) -> Finding {
             let sent = context.publish(subject.clone(), "latency".into()).await;
             sent.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
         };
-        match timeout(settings.timeout, stored).await {
-            Ok(Ok(_)) => times.push(begun.elapsed()),
-            Ok(Err(why)) => {
-                return Finding::bad(CHECK, format!("nothing can be stored: {why}"), ADVICE);
-            }
-            Err(_) => return Finding::bad(CHECK, "nothing is stored in time", ADVICE),
+        timeout(settings.timeout, stored).await.map_err(|_| "no answer")??;
+        times.push(begun.elapsed());
+    }
+    Ok(times)
+}
+
+/// Why it is not measured how long it takes to make a message durable, if the index is like this.
+fn unmeasured(settings: &Settings, index: &Seen) -> Option<Finding> {
+    const CHECK: &str = "log.append";
+    match index {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(Finding::unknown(
+            CHECK,
+            "no checkpoint yet, beside which something could be stored",
+            "look again later: nodes write the first when a partition has some history",
+        )),
+        Err(why) => {
+            let found = format!("stream {}: {why}", settings.index_stream());
+            Some(Finding::unknown(CHECK, found, "try again"))
         }
     }
-    latency(CHECK, "to make a message durable", &mut times, APPEND, ADVICE)
+}
+
+fn judge_append(settings: &Settings, times: Result<Vec<Duration>, String>) -> Finding {
+    const CHECK: &str = "log.append";
+    match times {
+        Ok(mut times) => latency(
+            CHECK,
+            "to make a message durable",
+            &mut times,
+            APPEND,
+            "each append of the log waits for this: a local disk with power-loss protection syncs in \
+             less than 1 ms",
+        ),
+        Err(why) => Finding::bad(
+            CHECK,
+            format!("nothing can be stored: {why}"),
+            format!(
+                "see that the store has room, that {} has a leader, and that the journal's user may \
+                 publish to {}.>, as in deploy/nats/roles.conf",
+                settings.index_stream(),
+                settings.index_subject(),
+            ),
+        ),
+    }
 }
 
 fn judge_account(account: &Account) -> Finding {
@@ -154,10 +189,18 @@ fn judge_streams(settings: &Settings, is_cluster: bool, seen: &[Seen]) -> Vec<Fi
         problems.into_iter().for_each(|problem| wrong.entry(problem).or_default().push(partition));
     }
     let mut findings: Vec<Finding> = Vec::new();
+    let unread = (0..).zip(seen).filter(|(_, one)| !matches!(one, Ok(Some(_))));
+    let unread: Vec<u32> = unread.map(|(partition, _)| partition).collect();
     for check in ["log.streams", "log.settings", "log.replicas", "log.room"] {
         let mut of_check = wrong.iter().filter(|((c, ..), _)| *c == check).peekable();
         if of_check.peek().is_none() {
-            findings.push(Finding::good(check, all_well(check, seen)));
+            findings.push(match &unread[..] {
+                [] => Finding::good(check, all_well(check, seen)),
+                some => {
+                    let found = format!("{}: not looked into", partitions(some));
+                    Finding::unknown(check, found, "mend what `log.streams` says first")
+                }
+            });
         }
         findings.extend(of_check.map(|((_, verdict, found, advice), which)| {
             Finding::not(*verdict, check, format!("{}: {found}", partitions(which)), advice)

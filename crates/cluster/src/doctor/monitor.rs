@@ -7,6 +7,7 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use tenure_wire::bus::address::{HIDDEN, without_secrets};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -43,8 +44,8 @@ pub struct JszConfig {
 
 /// Where the first of some servers would be asked.
 pub fn beside(nats: &str) -> Option<String> {
-    let first = nats.split(',').next()?.trim();
-    let at = first.rsplit(['@', '/']).next()?;
+    let servers = without_secrets(nats);
+    let at = servers.split(',').next().filter(|at| *at != HIDDEN)?;
     let host = match at.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => at,
@@ -114,10 +115,12 @@ mod tests {
             ("nats://u:p@host:4222, nats://other:1", "http://host:8222"),
             ("host", "http://host:8222"),
             ("tls://[::1]:4222", "http://[::1]:8222"),
+            ("nats://host:4222/", "http://host:8222"),
         ] {
             assert_eq!(beside(nats).as_deref(), Some(beside_it), "{nats}");
         }
         assert_eq!(beside(""), None);
+        assert_eq!(beside("nats://ann:s3,cret@host"), None, "no piece of a password");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Redis: whether it keeps leases, how fast, by which clock, and who owns which partition.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Cmd, FromRedisValue, RedisError, cmd};
@@ -52,9 +52,7 @@ async fn examine_into(
     let client = at.client(PATIENCE).map_err(|error| error.to_string())?;
     let mut redis = client.connect().await.map_err(|error| error.to_string())?;
     let Examined { findings, sessions } = examined;
-    for info in infos(&mut redis).await? {
-        findings.extend(judge(&info));
-    }
+    findings.extend(judge_all(&infos(&mut redis).await?));
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let begun = Instant::now();
@@ -82,19 +80,17 @@ async fn examine_into(
     Ok(())
 }
 
-/// `INFO` of each server.
-async fn infos(redis: &mut Connection) -> Result<Vec<Info>, String> {
+/// `INFO` of each server, by its address; one that is alone has none.
+async fn infos(redis: &mut Connection) -> Result<BTreeMap<String, Info>, String> {
     let ask = cmd("INFO");
-    let texts: Vec<String> = match redis {
-        Connection::One(_) => vec![answer(redis, &ask).await?],
-        Connection::Cluster(_) => {
-            let by_server: HashMap<String, String> = answer(redis, &ask).await?;
-            by_server.into_values().collect()
-        }
+    let texts: BTreeMap<String, String> = match redis {
+        Connection::One(_) => BTreeMap::from([(String::new(), answer(redis, &ask).await?)]),
+        Connection::Cluster(_) => answer(redis, &ask).await?,
     };
     let pair =
         |line: &str| line.split_once(':').map(|(name, value)| (name.into(), value.trim().into()));
-    Ok(texts.iter().map(|text| text.lines().filter_map(pair).collect()).collect())
+    let read = |text: &str| text.lines().filter_map(pair).collect();
+    Ok(texts.into_iter().map(|(server, text)| (server, read(&text))).collect())
 }
 
 async fn answer<T: FromRedisValue>(redis: &mut Connection, ask: &Cmd) -> Result<T, String> {
@@ -108,6 +104,18 @@ async fn answer<T: FromRedisValue>(redis: &mut Connection, ask: &Cmd) -> Result<
 fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Judges what servers say of themselves, and says of which where there are several.
+fn judge_all(infos: &BTreeMap<String, Info>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (server, info) in infos {
+        findings.extend(judge(info).into_iter().map(|finding| match infos.len() {
+            1 => finding,
+            _ => Finding { found: format!("{server}: {}", finding.found), ..finding },
+        }));
+    }
+    findings
 }
 
 /// Judges what a server says of itself.
@@ -249,6 +257,20 @@ mod tests {
         is(persistence, &[("aof_enabled", "0")], Good);
         is(persistence, &[("rdb_last_bgsave_status", "err")], Bad);
         is(persistence, &[("aof_last_write_status", "err")], Bad);
+    }
+
+    #[test]
+    fn one_of_several_servers_is_named() {
+        let of = |policy| info(&[("maxmemory_policy", policy)]);
+        let policies = |servers: &[(&str, Info)]| -> Vec<String> {
+            let all = servers.iter().map(|(name, info)| ((*name).to_owned(), info.clone()));
+            let found = judge_all(&all.collect()).into_iter();
+            found.filter(|finding| finding.check == "redis.policy").map(|f| f.found).collect()
+        };
+        let found = policies(&[("a:6379", of("noeviction")), ("b:6379", of("allkeys-lru"))]);
+        assert_eq!(found[0], "a:6379: no key is ever evicted");
+        assert!(found[1].starts_with("b:6379: keys are evicted"), "{found:?}");
+        assert_eq!(policies(&[("", of("noeviction"))]), ["no key is ever evicted"]);
     }
 
     #[test]

@@ -51,15 +51,17 @@ fn tls(info: &ServerInfo, is_near: bool) -> Finding {
     }
 }
 
-/// What was let through of what must not be.
+/// What was let through of what must not be; none: it could not be tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Let {
     /// The server asks who is there.
     pub asks: bool,
-    /// Who speaks to workers or callers can write the log too.
-    pub others_write: bool,
-    /// Who writes the log can delete streams.
-    pub journal_deletes: bool,
+    /// Who speaks to workers can write the log too, or delete a stream.
+    pub control: Option<bool>,
+    /// Who speaks to callers can.
+    pub intake: Option<bool>,
+    /// Who writes the log can change or delete a stream.
+    pub journal: Option<bool>,
 }
 
 /// Judges who may do what.
@@ -71,19 +73,30 @@ pub fn rights(of: Let) -> Finding {
             "the server asks nobody who he is: who reaches it may be any worker, and write history",
             "where others can reach it: users and rights as in deploy/nats/roles.conf",
         ),
-        Let { others_write: true, .. } => Finding::bad(
+        Let { control: Some(true), .. } | Let { intake: Some(true), .. } => Finding::bad(
             CHECK,
-            "who speaks to workers or callers may write the log: an answer to a crafted address could \
-             become history",
+            "who speaks to workers or callers may write the log, or delete it: an answer to a crafted \
+             address could become history",
             "three users with the rights of deploy/nats/roles.conf: journal, control, intake",
         ),
-        Let { journal_deletes: true, .. } => Finding::caution(
+        Let { journal: Some(true), .. } => Finding::caution(
             CHECK,
-            "who writes the log may delete it too",
-            "deny the journal's user $JS.API.STREAM.DELETE.> and the others, as \
-             deploy/nats/roles.conf does",
+            "who writes the log may change or delete it too",
+            "deny the journal's user $JS.API.STREAM.DELETE.>, $JS.API.STREAM.UPDATE.> and the others, \
+             as deploy/nats/roles.conf does",
         ),
-        Let { .. } => Finding::good(CHECK, "only the journal's user writes the log, and only adds"),
+        Let { control: Some(false), intake: Some(false), journal: Some(false), .. } => {
+            Finding::good(
+                CHECK,
+                "control and intake can neither write the log nor delete a stream, and journal can \
+                 neither change nor delete one",
+            )
+        }
+        Let { .. } => Finding::unknown(
+            CHECK,
+            "who may do what could not be tried: the server did not answer",
+            "try again; or hold the users of NATS against deploy/nats/roles.conf",
+        ),
     }
 }
 
@@ -113,12 +126,21 @@ mod tests {
 
     #[test]
     fn rights_are_judged_by_the_worst() {
-        let of = |asks, others_write, journal_deletes| {
-            rights(Let { asks, others_write, journal_deletes }).verdict
-        };
-        assert_eq!(of(false, true, true), Verdict::Caution, "said once, as it is meant or is not");
-        assert_eq!(of(true, true, true), Verdict::Bad);
-        assert_eq!(of(true, false, true), Verdict::Caution);
-        assert_eq!(of(true, false, false), Verdict::Good);
+        use Verdict::{Bad, Caution, Good, Unknown};
+        let (yes, no) = (Some(true), Some(false));
+        for (asks, control, intake, journal, verdict) in [
+            (false, yes, yes, yes, Caution), // Said once, as it is meant or is not.
+            (false, None, None, None, Caution),
+            (true, yes, None, yes, Bad),
+            (true, no, yes, no, Bad),
+            (true, None, no, yes, Caution),
+            (true, None, no, no, Unknown),
+            (true, no, None, no, Unknown),
+            (true, no, no, None, Unknown),
+            (true, no, no, no, Good),
+        ] {
+            let of = Let { asks, control, intake, journal };
+            assert_eq!(rights(of).verdict, verdict, "{of:?}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
+pub use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::address::{Login, login};
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -414,24 +415,12 @@ async fn connected(client: &Client) {
 }
 
 fn servers(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
-    url.split(',').map(str::trim).map(server).collect()
-}
-
-fn server(url: &str) -> Result<ServerAddr, ConnectError> {
-    url.parse().map_err(|error: std::io::Error| ConnectError::Address {
+    // All of them are named: what looks like one may be a piece of a password.
+    let refused = |error: std::io::Error| ConnectError::Address {
         address: without_secrets(url),
         why: error.to_string(),
-    })
-}
-
-/// The addresses alone: no user, no password.
-pub fn without_secrets(url: &str) -> String {
-    let host = |one: &'_ str| {
-        let one = one.trim().trim_end_matches('/');
-        one.rsplit(['@', '/']).next().unwrap_or_default().to_owned()
     };
-    let hosts = url.split(',').map(host);
-    hosts.collect::<Vec<_>>().join(",")
+    url.split(',').map(|server| server.trim().parse::<ServerAddr>().map_err(refused)).collect()
 }
 
 #[cfg(test)]
@@ -443,6 +432,8 @@ mod tests {
         let url = "nats://ann:s3cret@one:4222, nats://two:4222";
         assert_eq!(without_secrets(url), "one:4222,two:4222");
         assert!(!format!("{:?}", Settings::new(url)).contains("s3cret"));
+        let refused = servers("nats://ann:s3,cret@one:4222").unwrap_err().to_string();
+        assert!(refused.contains("…,one:4222") && !refused.contains("s3"), "{refused}");
     }
 
     #[tokio::test]

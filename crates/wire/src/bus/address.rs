@@ -1,4 +1,4 @@
-//! The login that an address of NATS may have in it.
+//! The login that an address of NATS may have in it, and addresses without theirs.
 
 use std::fmt;
 
@@ -38,6 +38,40 @@ pub fn login(addresses: &str) -> Option<Login> {
     })
 }
 
+/// What an address of NATS may begin with.
+const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
+
+/// What stands for text that may be of a login.
+pub const HIDDEN: &str = "…";
+
+/// The servers of addresses separated by commas, to be shown: no users, no passwords, no schemes.
+///
+/// A comma may also be one of a password, where somebody forgot to write `%2C`. It separates for sure
+/// only if a scheme follows, or no `@` does; what else is before a login is hidden with it.
+pub fn without_secrets(addresses: &str) -> String {
+    let mut shown = Vec::new();
+    let mut sure = 0; // So many of them are of no login, whatever follows.
+    for address in addresses.split(',').map(str::trim) {
+        let (scheme, behind) = address.split_once("://").unwrap_or(("", address));
+        let begins = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        if begins {
+            sure = shown.len();
+        }
+        let server = match address.rsplit_once('@') {
+            Some((_, server)) => {
+                if !begins && shown.len() > sure {
+                    shown.truncate(sure);
+                    shown.push(HIDDEN);
+                }
+                server
+            }
+            None => behind,
+        };
+        shown.push(server.split('/').next().unwrap_or_default());
+    }
+    shown.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +91,32 @@ mod tests {
         assert_eq!(read("nats://token@host"), Some(("token".into(), None)));
         assert_eq!(read("nats://host:4222,nats://[::1]:4222"), None);
         assert!(!format!("{:?}", login("nats://ann:s3cret@host")).contains("s3cret"));
+    }
+
+    #[test]
+    fn servers_are_shown_without_logins() {
+        for (addresses, shown) in [
+            ("nats://ann:s3cret@one:4222, nats://two:4222/", "one:4222,two:4222"),
+            ("nats://one:4222,TLS://ann:s3cret@two", "one:4222,two"),
+            ("nats://s3cret@[::1]:4222", "[::1]:4222"),
+            ("ann:s3/cr@et@one,two", "one,two"),
+            ("", ""),
+        ] {
+            assert_eq!(without_secrets(addresses), shown, "{addresses}");
+        }
+    }
+
+    #[test]
+    fn no_piece_of_a_password_with_a_comma_is_shown() {
+        for (addresses, shown) in [
+            ("nats://ann:s3,cret@one", "…,one"),
+            ("nats://ann:12,34@one", "…,one"),
+            ("nats://ann:s3@c,ret@one", "…,one"),
+            ("nats://ann:s,3,c@r,et@one,two", "…,one,two"),
+            ("nats://zero,tls://ann:s3://c,ret@one", "zero,…,one"),
+            ("zero,ann:s3cret@one", "…,one"),
+        ] {
+            assert_eq!(without_secrets(addresses), shown, "{addresses}");
+        }
     }
 }

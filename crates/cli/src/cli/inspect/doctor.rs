@@ -1,16 +1,18 @@
 //! `tenure doctor`: is everything that a cluster runs on set up as it must be, and what is to change?
 
-use std::collections::BTreeSet;
+use std::iter;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::id::{Millis, SessionId};
 use tenure_node::doctor::{Examined, Finding, Verdict, clock, examine, latency};
-use tenure_sdk::nats::Settings;
+use tenure_sdk::client::Client;
 use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::{NatsClient, Settings};
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::subject::Token;
 
@@ -25,6 +27,13 @@ use crate::cli::serve::NodeArgs;
 
 /// How long a node may take.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Sessions that are looked into, and how many at a time: each that nobody answers for takes [`PATIENCE`].
+const SESSIONS: (usize, usize) = (64, 8);
+/// How many sessions are named of those that say nothing.
+const NAMED: usize = 3;
+/// What to do where nobody answers.
+const AS_WHOM: &str = "name an observer's login with --client-nats, --name and --session, and see that \
+                       `tenure serve` runs";
 /// How often something is measured.
 const TIMES: usize = 5;
 /// How long an answer of a node may take before it is worth a word.
@@ -41,7 +50,13 @@ pub(crate) struct DoctorArgs {
     node: NodeArgs,
 
     /// Where NATS servers answer those who look, separated by commas [default: port 8222 of the first]
-    #[arg(long, value_name = "URL", env = "TENURE_NATS_MONITOR", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TENURE_NATS_MONITOR",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
     nats_monitor: Vec<String>,
 
     /// The same NATS with the login of an observer, to ask nodes [default: the address of --nats]
@@ -83,9 +98,10 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (findings, is_cut_off) = runtime.block_on(async {
-        let Examined { mut findings, mut sessions, is_cut_off } =
+        let Examined { mut findings, sessions, is_cut_off } =
             examine(&settings, &args.nats_monitor).await;
-        sessions.insert(args.session.clone());
+        let others = sessions.into_iter().filter(|session| *session != args.session);
+        let sessions: Vec<SessionId> = iter::once(args.session.clone()).chain(others).collect();
         let url = args.client_nats.clone().unwrap_or_else(|| settings.nats.url.clone());
         let asking = Settings {
             credentials: args.client_creds.clone(),
@@ -108,54 +124,69 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// Asks the nodes of the cluster.
+/// Asks the nodes of the cluster, in some sessions.
 async fn ask(
     settings: &Settings,
     role: Looker,
     name: &Token,
-    sessions: &BTreeSet<SessionId>,
+    sessions: &[SessionId],
 ) -> Vec<Finding> {
-    const AS_WHOM: &str = "name an observer's login with --client-nats, --name and --session, and see \
-                           that `tenure serve` runs";
     let caller = match Caller::looking(settings, role, name.clone()).await {
         Ok(caller) => caller,
         Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
     };
-    let mut findings = Vec::new();
-    let mut is_heard = false;
-    for session in sessions {
-        let begun = Instant::now();
-        let client = match caller.client(session).await {
-            Ok(client) => client,
-            Err(failure) => {
-                let found = format!("session {session}: {}", failure.message);
-                findings.push(Finding::unknown("leases", found, AS_WHOM));
-                continue;
-            }
-        };
-        if !is_heard {
-            is_heard = true;
-            let mut times = vec![begun.elapsed()];
-            while times.len() < TIMES {
-                let begun = Instant::now();
-                if caller.client(session).await.is_err() {
-                    break;
-                }
-                times.push(begun.elapsed());
-            }
-            let advice = "see what else its machine does, and how far it is";
-            let what = "an answer of a node";
-            findings.push(latency("nodes.latency", what, &mut times, ANSWER, advice));
-            let begun = now_ms();
-            let heard = client.port().nodes().await;
-            findings.extend(nodes(heard, begun..=now_ms()));
+    let (most, at_once) = SESSIONS;
+    let (sessions, left_out) = sessions.split_at(sessions.len().min(most));
+    let looks = sessions.iter().map(|session| look(&caller, session));
+    let mut looked: Vec<Looked<'_>> = stream::iter(looks).buffered(at_once).collect().await;
+    let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
+    let mut findings = match heard {
+        Some((session, client)) => hear(&caller, session, &client).await,
+        None => {
+            let found =
+                "no node answers who asks; whoever has no right to ask gets no answer either";
+            vec![Finding::unknown("nodes", found, AS_WHOM)]
         }
-        findings.push(leases(session, compare(&client).await));
+    };
+    let compared = looked.into_iter().map(|one| (one.session, one.compared)).collect();
+    findings.extend(leases(compared, left_out));
+    findings
+}
+
+/// A session that was looked into.
+struct Looked<'a> {
+    session: &'a SessionId,
+    /// Who asks in it, if a node answered.
+    client: Option<Client<NatsClient>>,
+    compared: Result<lease::Report, Failure>,
+}
+
+async fn look<'a>(caller: &Caller, session: &'a SessionId) -> Looked<'a> {
+    match caller.client(session).await {
+        Ok(client) => {
+            let compared = compare(&client).await;
+            Looked { session, client: Some(client), compared }
+        }
+        Err(failure) => Looked { session, client: None, compared: Err(failure) },
     }
-    if !is_heard {
-        let found = "no node answers who asks; whoever has no right to ask gets no answer either";
-        findings.push(Finding::unknown("nodes", found, AS_WHOM));
+}
+
+/// Hears how fast a node answers, and what all of them say, where somebody may ask.
+async fn hear(caller: &Caller, session: &SessionId, client: &Client<NatsClient>) -> Vec<Finding> {
+    let mut times = Vec::new();
+    while times.len() < TIMES {
+        let begun = Instant::now();
+        if caller.client(session).await.is_err() {
+            break;
+        }
+        times.push(begun.elapsed());
     }
+    let advice = "see what else its machine does, and how far it is";
+    let mut findings =
+        vec![latency("nodes.latency", "an answer of a node", &mut times, ANSWER, advice)];
+    let begun = now_ms();
+    let heard = client.port().nodes().await;
+    findings.extend(nodes(heard, begun..=now_ms()));
     findings
 }
 
@@ -197,20 +228,49 @@ fn nodes(
     findings
 }
 
-/// Judges whether leases fit logs.
-fn leases(session: &SessionId, compared: Result<lease::Report, Failure>) -> Finding {
+/// Judges whether leases fit logs. Sessions that say nothing are told together.
+fn leases(
+    compared: Vec<(&SessionId, Result<lease::Report, Failure>)>,
+    left_out: &[SessionId],
+) -> Vec<Finding> {
     const CHECK: &str = "leases";
-    let report = match compared {
-        Ok(report) => report,
-        Err(failure) => {
-            let found = format!("session {session}: {}", failure.message);
-            return Finding::unknown(CHECK, found, "try again");
+    let (mut findings, mut silent, mut why) = (Vec::new(), Vec::new(), None);
+    for (session, compared) in compared {
+        match compared {
+            Ok(report) => findings.push(fit(CHECK, session, &report)),
+            Err(failure) => {
+                silent.push(session);
+                why.get_or_insert(failure.message);
+            }
         }
-    };
+    }
+    if let Some(why) = why {
+        let found = format!("{} not looked into: {why}", some_of(&silent));
+        findings.push(Finding::unknown(CHECK, found, AS_WHOM));
+    }
+    if !left_out.is_empty() {
+        let left_out: Vec<&SessionId> = left_out.iter().collect();
+        let found = format!("{} left out: {} are looked into", some_of(&left_out), SESSIONS.0);
+        let advice = "`tenure lease audit --session NAME` looks into one";
+        findings.push(Finding::unknown(CHECK, found, advice));
+    }
+    findings
+}
+
+/// `5 sessions (a, b, c, …)`.
+fn some_of(sessions: &[&SessionId]) -> String {
+    let mut names: Vec<&str> = sessions.iter().take(NAMED).map(|id| id.as_str()).collect();
+    if sessions.len() > NAMED {
+        names.push("…");
+    }
+    format!("{} ({})", human::plural(sessions.len(), "session"), names.join(", "))
+}
+
+fn fit(check: &'static str, session: &SessionId, report: &lease::Report) -> Finding {
     let checked = human::plural(report.checked, "attempt");
     if report.ok {
         return Finding::good(
-            CHECK,
+            check,
             format!("session {session}: {checked}, leases and logs agree"),
         );
     }
@@ -223,7 +283,7 @@ fn leases(session: &SessionId, compared: Result<lease::Report, Failure>) -> Find
         "`tenure lease audit --session {session}` names them. Nodes mend it within one lease duration; \
          if it lasts, TENURE_LOG=debug says why"
     );
-    Finding::bad(CHECK, found, advice)
+    Finding::bad(check, found, advice)
 }
 
 /// For people: what is not good with what to do, and what is in the order in which it was looked at.
@@ -297,9 +357,23 @@ mod tests {
             without_attempt: Vec::new(),
         };
         let session = "s".parse().unwrap();
-        assert_eq!(leases(&session, Ok(report(true))).verdict, Verdict::Good);
-        assert_eq!(leases(&session, Ok(report(false))).verdict, Verdict::Bad);
-        let failed = Failure::new(Exit::Unavailable, "no answer");
-        assert_eq!(leases(&session, Err(failed)).verdict, Verdict::Unknown);
+        let compared = vec![(&session, Ok(report(true))), (&session, Ok(report(false)))];
+        let verdicts: Vec<_> = leases(compared, &[]).into_iter().map(|one| one.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Good, Verdict::Bad]);
+    }
+
+    #[test]
+    fn sessions_that_say_nothing_are_told_together() {
+        let sessions: Vec<SessionId> =
+            ["a", "b", "c", "d"].into_iter().map(|id| id.parse().unwrap()).collect();
+        let silent = sessions.iter().map(|session| {
+            let failed = Failure::new(Exit::Unavailable, format!("no answer in {session}"));
+            (session, Err(failed))
+        });
+        let found = leases(silent.collect(), &sessions[..1]).into_iter();
+        let found: Vec<_> = found.map(|one| (one.verdict, one.found)).collect();
+        let silent = "4 sessions (a, b, c, …) not looked into: no answer in a".to_owned();
+        let left_out = "1 session (a) left out: 64 are looked into".to_owned();
+        assert_eq!(found, [(Verdict::Unknown, silent), (Verdict::Unknown, left_out)]);
     }
 }

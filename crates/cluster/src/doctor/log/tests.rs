@@ -135,8 +135,59 @@ fn a_log_that_is_not_there_is_no_fault_and_a_part_of_it_is() {
     let none = judge_streams(&settings(), false, &[Ok(None), Ok(None)]);
     assert_eq!((none.len(), none[0].verdict), (1, Verdict::Unknown));
     let some = judge_streams(&settings(), false, &[Ok(Some(stream(json!({})))), Ok(None)]);
-    assert_eq!((some[0].check, some[0].verdict), ("log.streams", Verdict::Bad));
-    let unseen =
-        judge_streams(&settings(), false, &[Err("no answer".into()), Err("no answer".into())]);
-    assert_eq!(unseen[0].found, "2 partitions: 0, 1: not known: no answer");
+    assert_eq!(told(&some), unread("partition 1", "partition 1: no stream, where others have one"));
+}
+
+fn told(findings: &[Finding]) -> Vec<(&str, Verdict, &str)> {
+    findings.iter().map(|found| (found.check, found.verdict, &*found.found)).collect()
+}
+
+/// What is told of a log of which these partitions were not read, and the others are sound.
+fn unread(which: &str, why: &'static str) -> Vec<(&'static str, Verdict, &'static str)> {
+    let not = &*format!("{which}: not looked into").leak();
+    let later = ["log.settings", "log.replicas", "log.room"];
+    let later = later.into_iter().map(|check| (check, Verdict::Unknown, not));
+    [("log.streams", Verdict::Bad, why)].into_iter().chain(later).collect()
+}
+
+#[test]
+fn streams_that_could_not_be_read_are_not_called_good() {
+    let silent = || Err("no answer".to_owned());
+    let none = judge_streams(&settings(), false, &[silent(), silent()]);
+    let why = "2 partitions: 0, 1: not known: no answer";
+    assert_eq!(told(&none), unread("2 partitions: 0, 1", why));
+    let sound = Ok(Some(stream(json!({}))));
+    let half = judge_streams(&settings(), false, &[silent(), sound]);
+    assert_eq!(told(&half), unread("partition 0", "partition 0: not known: no answer"));
+
+    // What is wrong with one that was read is told all the same.
+    let lossy = Ok(Some(stream(json!({"config": {"storage": "memory"}}))));
+    let found = judge_streams(&settings(), false, &[silent(), lossy]);
+    assert_eq!(told(&found)[1], ("log.settings", Verdict::Bad, "partition 1: kept in memory"));
+}
+
+#[test]
+fn what_cannot_be_stored_is_not_called_slow() {
+    let settings = settings();
+    let slow = judge_append(&settings, Ok(vec![Duration::from_secs(1)]));
+    assert_eq!(slow.verdict, Verdict::Bad);
+    assert!(slow.advice.unwrap().contains("power-loss protection"));
+    let refused = judge_append(&settings, Err("no answer".into()));
+    assert_eq!(
+        (refused.verdict, &*refused.found),
+        (Verdict::Bad, "nothing can be stored: no answer")
+    );
+    let advice = refused.advice.unwrap();
+    assert!(advice.contains("room") && advice.contains("tenure.index.>"), "{advice}");
+}
+
+#[test]
+fn what_is_not_measured_is_said() {
+    let of =
+        |index: Seen| unmeasured(&settings(), &index).map(|found| (found.verdict, found.found));
+    let first = "no checkpoint yet, beside which something could be stored".to_owned();
+    assert_eq!(of(Ok(None)), Some((Verdict::Unknown, first)));
+    let silent = "stream TENURE_INDEX: no answer".to_owned();
+    assert_eq!(of(Err("no answer".into())), Some((Verdict::Unknown, silent)));
+    assert_eq!(of(Ok(Some(stream(json!({}))))), None);
 }
