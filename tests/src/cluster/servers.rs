@@ -142,7 +142,10 @@ pub fn free_port() -> u16 {
 }
 
 /// A server's binary: where the variable says, on the path, or where `./check` has put it.
-fn find(variable: &str, name: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// It is nowhere; what to do about it is said.
+pub fn find(variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }

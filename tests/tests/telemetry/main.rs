@@ -9,4 +9,5 @@ mod cluster;
 mod collector;
 mod dashboards;
 mod history;
+mod real;
 mod run;
