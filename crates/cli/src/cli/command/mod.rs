@@ -171,11 +171,7 @@ impl OnTask {
                         tokio::time::sleep(PAUSE).await;
                     }
                     Err(failure) if failure.exit == Exit::NotFound && select::is_last(&key) => {
-                        if self.command_id.is_some() {
-                            let message = "--command-id goes with a task that is named in full";
-                            return Err(Failure::new(Exit::Usage, message));
-                        }
-                        key = desk.newest(&key).await?.ok_or(failure)?;
+                        key = self.newest(&desk, &key).await?.ok_or(failure)?;
                     }
                     answer => break answer?,
                 }
@@ -187,6 +183,15 @@ impl OnTask {
         })
     }
 
+    /// The Task that `last` means: another one, perhaps, whenever somebody asks.
+    async fn newest(&self, desk: &Desk, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
+        if self.command_id.is_some() {
+            let message = "--command-id goes with a task that is named in full";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        desk.newest(name).await
+    }
+
     /// Makes a Task that has ended again, and says what became of that.
     fn retry_ended(&self, new: &TaskId, why: &str) -> Result<Exit, Failure> {
         let (mut key, around) = (self.of.key()?, self.around()?);
@@ -195,7 +200,7 @@ impl OnTask {
         let summary = runtime.block_on(async {
             let desk = Desk::open(&self.of.place, &key.session_id).await?;
             if select::is_last(&key)
-                && let Some(newest) = desk.newest(&key).await?
+                && let Some(newest) = self.newest(&desk, &key).await?
             {
                 key = newest;
             }

@@ -63,7 +63,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "TIME", value_parser = every, default_value = "1s")]
     every: Duration,
 
-    /// Print everything once, as text, and leave
+    /// Print everything once and leave: as text, or as -o says
     #[arg(long)]
     once: bool,
 
@@ -114,7 +114,7 @@ pub(super) fn run(args: &TopArgs) -> Result<Exit, Failure> {
         let news = feed::start(caller, args.session.clone(), args.every);
         match args.output {
             None if is_live => live(args.every, model, news, &mut stop).await,
-            Some(Format::Jsonl) => tokio::select! {
+            Some(Format::Jsonl) if !args.once => tokio::select! {
                 ended = lines(model, news, args.count) => ended,
                 () = stop.asked() => Ok(Exit::Interrupted),
             },
@@ -204,7 +204,11 @@ async fn once(
     }
     model.is_heard().map_err(|why| Failure::new(Exit::Unavailable, why).help(SERVE))?;
     match format {
-        Some(_) => output::print_json(&model.now())?,
+        Some(Format::Json) => output::print_json(&model.now())?,
+        Some(Format::Jsonl) => {
+            let line = serde_json::to_string(&model.now()).map_err(io::Error::from)?;
+            output::print(format_args!("{line}\n"))?;
+        }
         None => output::print(screen::text(&model.now(), width()))?,
     }
     Ok(Exit::Ok)
