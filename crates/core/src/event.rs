@@ -76,9 +76,20 @@ macro_rules! bodies {
             $($(#[$doc])* $variant($payload),)+
         }
 
+        /// Places of event types.
+        #[derive(Clone, Copy)]
+        enum Place {
+            $($variant,)+
+        }
+
         impl Body {
             /// Every event type (WAL-12).
             pub const TYPES: &'static [&'static str] = &[$($name,)+];
+
+            /// Where its type stands in [`TYPES`](Self::TYPES).
+            pub const fn place(&self) -> usize {
+                match self { $(Self::$variant(_) => Place::$variant as usize,)+ }
+            }
 
             /// The event type.
             pub const fn event_type(&self) -> &'static str {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smol_str::SmolStr;
+use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::{Commit, Counts, Rejection, Task};
 
@@ -59,6 +60,8 @@ pub struct Sample {
     pub partitions: Option<u64>,
     /// What has become durable since it started.
     pub counts: Counts,
+    /// Steps that wait, by what stands most in their way, where nobody in particular asks.
+    pub waits: Vec<(Obstacle, u64)>,
     /// Its pools.
     pub pools: Vec<PoolSample>,
 }
@@ -80,9 +83,7 @@ pub struct PoolSample {
     pub oldest: Duration,
     /// Attempts of its Steps that are open.
     pub running: u64,
-    /// Attempts that its workers were given since the scheduler started.
-    pub claims: u64,
-    /// Attempts that ended since then.
+    /// Attempts of its workers that ended since the scheduler started.
     pub ended: u64,
 }
 
@@ -108,7 +109,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// The store of leases answered.
     fn leased(&self, call: LeaseCall, called: Called);
 
-    /// A lease ended without a word, so long before it was noticed.
+    /// An Attempt has ended because its lease was over, so long ago.
     fn expired(&self, late: Duration);
 
     /// Commits of several Tasks became durable together, as one message of a partition.

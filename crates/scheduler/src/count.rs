@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tenure_core::Counts;
+use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, PoolId};
+use tenure_core::task::Waits;
 
 use crate::pool::Worker;
 
@@ -52,19 +54,64 @@ impl Totals {
     }
 }
 
-/// What the workers of a pool are given and are done with.
+/// What the Steps of all Tasks of a node wait for.
+#[derive(Debug)]
+pub(crate) struct WaitTotals([AtomicU64; Obstacle::ALL.len()]);
+
+impl Default for WaitTotals {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; Obstacle::ALL.len()])
+    }
+}
+
+impl WaitTotals {
+    /// How many, by what.
+    pub(crate) fn now(&self) -> Vec<(Obstacle, u64)> {
+        let count = |why: Obstacle| (why, self.0[why as usize].load(Ordering::Relaxed));
+        Waits::REASONS.iter().copied().map(count).collect()
+    }
+}
+
+/// What one Task has added to them. It is taken out when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitShare {
+    totals: Arc<WaitTotals>,
+    told: Waits,
+}
+
+impl WaitShare {
+    pub(crate) fn of(totals: &Arc<WaitTotals>) -> Self {
+        Self { totals: Arc::clone(totals), told: Waits::default() }
+    }
+
+    /// What the Steps of the Task wait for now.
+    pub(crate) fn tell(&mut self, waits: Waits) {
+        if waits == self.told {
+            return;
+        }
+        let before = std::mem::replace(&mut self.told, waits);
+        for (total, (before, now)) in self.totals.0.iter().zip(before.counts().zip(waits.counts()))
+        {
+            // The sum is right whoever comes first: it wraps, and wraps back.
+            total.fetch_add(u64::from(now).wrapping_sub(before.into()), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for WaitShare {
+    fn drop(&mut self) {
+        self.tell(Waits::default());
+    }
+}
+
+/// What the workers of a pool have in hand and are done with.
 #[derive(Debug, Default)]
 pub(crate) struct Turnover {
-    claims: AtomicU64,
     ended: AtomicU64,
     running: AtomicU64,
 }
 
 impl Turnover {
-    pub(crate) fn claims(&self) -> u64 {
-        self.claims.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
@@ -85,11 +132,6 @@ impl Hand {
     /// Open Attempts.
     pub(crate) fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)
-    }
-
-    /// A Step was given to the worker.
-    pub(crate) fn note_claim(&self) {
-        self.pool.claims.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT};
-use crate::count::{Hand, Hands, Totals};
+use crate::count::{Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
@@ -54,6 +54,7 @@ pub(crate) struct Node<J, L> {
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
     pub(crate) totals: Totals,
+    pub(crate) waits: Arc<WaitTotals>,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
@@ -80,6 +81,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             clock: Clock::new(),
             directory: Directory::new(),
             totals: Totals::default(),
+            waits: Arc::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Ended;
@@ -71,20 +70,17 @@ fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
 }
 
 fn tell_tasks<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, ended: Vec<Ended>) {
-    let mut by_task: BTreeMap<TaskKey, (Vec<AttemptId>, Vec<Duration>)> = BTreeMap::new();
+    let now = std::time::Instant::now();
+    let mut by_task: BTreeMap<TaskKey, BTreeMap<AttemptId, std::time::Instant>> = BTreeMap::new();
     for Ended { task, attempt_id, late } in ended {
-        let (attempts, lates) = by_task.entry(task).or_default();
-        attempts.push(attempt_id);
-        lates.push(late);
+        let since = now.checked_sub(late).unwrap_or(now);
+        by_task.entry(task).or_default().insert(attempt_id, since);
     }
-    for (key, (attempts, late)) in by_task {
+    for (key, leases) in by_task {
         match node.directory.get(&key) {
-            Some(actor) => {
-                node.note_expired(&late);
-                // If it has just gone, the next scan tells its successor.
-                let _ = actor.cast(Msg::Expired(attempts, LeaseEnd::LeaseExpired));
-            }
-            None => node.drop_leases(attempts),
+            // If it has just gone, the next scan tells its successor.
+            Some(actor) => drop(actor.cast(Msg::Over(leases))),
+            None => node.drop_leases(leases.into_keys().collect()),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What an observer is told of a node's calls to its ports.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use tenure_core::event::Body;
 use tenure_core::id::AttemptId;
 use tenure_core::view::{ClaimResult, View, claim_result};
-use tenure_core::{Rejection, Task};
+use tenure_core::{Commit, Rejection, Task};
 use tenure_ports::journal::AppendError;
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
@@ -19,7 +21,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub fn sample(&self) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
-        Sample { tasks, partitions: None, counts, pools }
+        Sample { tasks, partitions: None, counts, waits: self.node.waits.now(), pools }
     }
 
     /// Who is told what happens.
@@ -58,10 +60,22 @@ impl<J: Journal, L: Leases> Node<J, L> {
         answered
     }
 
-    /// Notes leases that ended without a word, each with how long ago.
-    pub(crate) fn note_expired(&self, late: &[Duration]) {
-        if let Some(observer) = &self.config.observer {
-            late.iter().for_each(|late| observer.expired(*late));
+    /// Notes Attempts that have ended because their leases were over, each since then.
+    pub(crate) fn note_expired(
+        &self,
+        commits: &[Arc<Commit>],
+        over: &mut BTreeMap<AttemptId, Instant>,
+    ) {
+        if over.is_empty() {
+            return;
+        }
+        for event in commits.iter().flat_map(|commit| &commit.events) {
+            if let Body::StepLeaseExpired(ended) = &event.body
+                && let Some(since) = over.remove(&ended.attempt_id)
+                && let Some(observer) = &self.config.observer
+            {
+                observer.expired(since.elapsed());
+            }
         }
     }
 

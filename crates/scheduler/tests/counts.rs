@@ -6,12 +6,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{POOL, completing, create, dag, key, node, until};
+use common::{POOL, completing, create, dag, envelope, key, node, until};
 use futures::StreamExt as _;
 use tenure_core::Counts;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 use tenure_ports::{Faulty, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler};
@@ -27,7 +28,7 @@ async fn what_becomes_durable_is_counted() {
         Counts { claims: 3, completed: 3, tasks_created: 1, tasks_ended: 1, ..Counts::default() };
     assert_eq!(sample.counts, all);
     let [pool] = &sample.pools[..] else { panic!("one pool: {sample:?}") };
-    assert_eq!((pool.claims, pool.ended, pool.running), (3, 3, 0));
+    assert_eq!((pool.ended, pool.running), (3, 0));
     drop(workers);
 }
 
@@ -48,7 +49,7 @@ async fn what_a_worker_holds_is_counted_over_its_links_and_over_owners() {
         let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
     }
     until(&node, &task, |task| task.open_attempts().count() == 2).await;
-    assert_eq!((link.holds(), pool().running, pool().claims), (2, 2, 2));
+    assert_eq!((link.holds(), pool().running), (2, 2));
     drop(link);
     assert_eq!(pool().running, 2, "its leases say whether it is at work");
 
@@ -65,6 +66,48 @@ async fn what_a_worker_holds_is_counted_over_its_links_and_over_owners() {
     until_running(&node, 1).await;
     assert_eq!((link.holds(), pool().ended), (1, 1));
     assert_eq!(node.sample().counts.lost, 0, "it was given back");
+}
+
+/// What Steps wait for is counted over all Tasks, for as long as they are here.
+#[tokio::test(start_paused = true)]
+async fn what_steps_wait_for_is_counted() {
+    let node = node().await;
+    let waits = || {
+        let waits = node.sample().waits.into_iter().filter(|(_, count)| *count > 0);
+        waits.map(|(why, count)| format!("{why} {count}")).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(), [""; 0]);
+    let first = create(&node, dag("t1", "a b<-a c<-b")).await.unwrap();
+    let second = create(&node, dag("t2", "a b")).await.unwrap();
+    assert_eq!(waits(), ["dependency_pending 2", "runnable_now 3"]);
+    order(&node, &second, "pause_task").await;
+    assert_eq!(waits(), ["task_paused 2", "dependency_pending 2", "runnable_now 1"]);
+
+    node.leave(first.partition(8), None).await;
+    if second.partition(8) != first.partition(8) {
+        assert_eq!(waits(), ["task_paused 2"]);
+    }
+    node.resume(first.partition(8)).await.unwrap();
+    let all = ["task_paused 2", "dependency_pending 2", "runnable_now 1"];
+    for _ in 0..1_000 {
+        if waits() == all {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(waits(), all);
+
+    order(&node, &second, "resume_task").await;
+    let workers = completing(&node, 3);
+    node.wait_for_end(&first).await.unwrap();
+    node.wait_for_end(&second).await.unwrap();
+    assert_eq!(waits(), [""; 0]);
+    drop(workers);
+}
+
+async fn order(node: &common::Node, task: &TaskKey, operation: &str) {
+    let command = serde_json::json!({"operation": operation, "input": {}});
+    node.command(task, envelope(), serde_json::from_value(command).unwrap()).await.unwrap();
 }
 
 async fn until_running(node: &common::Node, running: u64) {

@@ -11,6 +11,7 @@ use tenure_ports::observer::{PoolSample, Sample};
 use crate::health::Signal;
 use crate::names::{self, Metric};
 use crate::process::Process;
+use crate::tally::Tally;
 
 /// Bounds of durations, in seconds: from an append to a Step that takes days.
 const SECONDS: [f64; 18] = [
@@ -24,14 +25,10 @@ const SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 51
 /// Everything that is counted as it happens.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    pub(crate) created: Counter<u64>,
-    pub(crate) ended: Counter<u64>,
+    pub(crate) tally: Arc<Tally>,
     pub(crate) task_time: Histogram<f64>,
-    pub(crate) claims: Counter<u64>,
-    pub(crate) attempts_ended: Counter<u64>,
     pub(crate) queue_time: Histogram<f64>,
     pub(crate) run_time: Histogram<f64>,
-    pub(crate) events: Counter<u64>,
     pub(crate) refusals: Counter<u64>,
     pub(crate) overloaded: Counter<u64>,
     pub(crate) append_time: Histogram<f64>,
@@ -49,14 +46,10 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn new(meter: &Meter) -> Self {
         Self {
-            created: counter(meter, names::CREATED),
-            ended: counter(meter, names::ENDED),
+            tally: Tally::new(meter),
             task_time: seconds(meter, names::TASK_TIME),
-            claims: counter(meter, names::CLAIMS),
-            attempts_ended: counter(meter, names::ATTEMPTS_ENDED),
             queue_time: seconds(meter, names::QUEUE_TIME),
             run_time: seconds(meter, names::RUN_TIME),
-            events: counter(meter, names::EVENTS),
             refusals: counter(meter, names::REFUSALS),
             overloaded: counter(meter, names::OVERLOADED),
             append_time: seconds(meter, names::APPEND_TIME),
@@ -81,7 +74,7 @@ impl Counts {
     pub(crate) fn begin(&self) {
         Signal::ALL.into_iter().for_each(|signal| self.note_dropped(signal, 0));
         self.overloaded.add(0, &[]);
-        self.created.add(0, &[]);
+        self.tally.begin();
     }
 }
 
@@ -141,6 +134,18 @@ impl Gauges {
                 this.each_pool(|pool, attributes| {
                     to.observe(pool.oldest.as_secs_f64(), attributes)
                 });
+            })
+            .build();
+        let this = Arc::clone(self);
+        let waits = meter.u64_observable_gauge(names::STEPS_WAITING.name);
+        let waits = waits.with_unit(names::STEPS_WAITING.unit);
+        let waits = waits.with_description(names::STEPS_WAITING.answers);
+        waits
+            .with_callback(move |to| {
+                let now = this.now.lock();
+                for (why, count) in now.0.iter().flat_map(|sample| &sample.waits) {
+                    to.observe(*count, &[KeyValue::new(names::REASON, why.as_str())]);
+                }
             })
             .build();
         self.gauge(meter, names::TASKS, |sample, _| Some(sample?.tasks));

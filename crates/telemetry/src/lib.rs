@@ -21,6 +21,7 @@ mod logs;
 pub mod names;
 mod process;
 mod settings;
+mod tally;
 pub mod trace;
 mod watch;
 

@@ -37,6 +37,8 @@ pub const STATUS: &str = "tenure.status";
 pub const CODE: &str = "tenure.code";
 /// Attribute: a call to the store of leases.
 pub const CALL: &str = "tenure.lease.call";
+/// Attribute: why a Step waits.
+pub const REASON: &str = "tenure.reason";
 /// Attribute: an event of the log.
 pub const EVENT: &str = "tenure.event";
 /// Attribute: why something failed (semantic conventions).
@@ -103,6 +105,8 @@ metrics! {
         "How many workers are there?";
     LEAVING = "tenure.pool.leaving", Gauge, "{worker}", [POOL],
         "How many of them were told to leave?";
+    STEPS_WAITING = "tenure.steps.waiting", Gauge, "{step}", [REASON],
+        "How many steps of live tasks wait, and for what?";
     TASKS = "tenure.tasks.in_memory", Gauge, "{task}", [],
         "How many tasks does this scheduler keep?";
     PARTITIONS = "tenure.partitions.served", Gauge, "{partition}", [],

@@ -1,15 +1,12 @@
 //! The observer: counts what a scheduler does, and hands ended Tasks on.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use parking_lot::RwLock;
 use smol_str::SmolStr;
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, Millis, PoolId};
-use tenure_core::status::Outcome;
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::Observer;
@@ -21,12 +18,6 @@ use crate::export::Queue;
 use crate::names;
 use crate::trace::{self, EndedTask, Parent, Sampler};
 
-/// Pools that are told apart: whoever writes task files could think of any number.
-const POOLS_MAX: usize = 500;
-
-/// The others.
-const OTHER: &str = "other";
-
 /// What watches a scheduler.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -37,29 +28,6 @@ pub(crate) struct Watch {
     /// None: no log records are exported.
     pub(crate) belonging: Option<Arc<Belonging>>,
     pub(crate) sampler: Sampler,
-    /// The attributes of each pool, made once.
-    pub(crate) pools: RwLock<HashMap<PoolId, Arc<PoolNames>>>,
-}
-
-/// Attributes of a pool.
-#[derive(Debug)]
-pub(crate) struct PoolNames {
-    pool: [KeyValue; 1],
-    outcomes: Vec<[KeyValue; 2]>,
-}
-
-impl PoolNames {
-    fn new(pool: &PoolId) -> Self {
-        let pool = KeyValue::new(names::POOL, Arc::<str>::from(pool.as_str()));
-        let outcome = |it: &Outcome| [pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())];
-        let outcomes = Outcome::ALL.iter().map(outcome).collect();
-        Self { pool: [pool], outcomes }
-    }
-
-    fn with(&self, outcome: Outcome) -> &[KeyValue] {
-        let at = Outcome::ALL.iter().position(|it| *it == outcome);
-        at.and_then(|at| self.outcomes.get(at)).map_or(&self.pool, |pair| &pair[..])
-    }
 }
 
 impl Observer for Watch {
@@ -150,24 +118,22 @@ impl WorkerObserver for Watch {
 
 impl Watch {
     fn count(&self, counts: &Counts, task: &Task, commit: &Commit) {
+        let tally = &counts.tally;
         for event in &commit.events {
-            let name = KeyValue::new(names::EVENT, event.body.event_type());
-            counts.events.add(1, &[name]);
+            tally.note(&event.body);
             match &event.body {
-                Body::TaskCreated(_) => counts.created.add(1, &[]),
                 Body::StepClaimed(claim) => {
                     let Some(attempt) = task.attempt(claim.attempt_id) else { continue };
-                    let pool = self.pool(task, attempt);
-                    counts.claims.add(1, &pool.pool);
+                    let pool = tally.of(pool(task, attempt));
                     let waited = seconds(attempt.ready_at, attempt.started_at);
-                    counts.queue_time.record(waited, &pool.pool);
+                    counts.queue_time.record(waited, pool.note_claim());
                 }
                 body if is_end(body) => {
                     let head = task.head();
-                    let status = [KeyValue::new(names::STATUS, head.status.as_str())];
-                    counts.ended.add(1, &status);
+                    tally.note_end(head.status);
                     let took = seconds(head.created_at, commit.created_at);
-                    counts.task_time.record(took, &status);
+                    let status = KeyValue::new(names::STATUS, head.status.as_str());
+                    counts.task_time.record(took, &[status]);
                 }
                 body => {
                     let ended = ended_attempt(body).and_then(|id| task.attempt(id));
@@ -175,30 +141,17 @@ impl Watch {
                     else {
                         continue;
                     };
-                    let pool = self.pool(task, attempt);
-                    counts.attempts_ended.add(1, pool.with(outcome));
+                    let pool = tally.of(pool(task, attempt));
                     let took = seconds(attempt.started_at, commit.created_at);
-                    counts.run_time.record(took, pool.with(outcome));
+                    counts.run_time.record(took, pool.note_end(outcome));
                 }
             }
         }
     }
+}
 
-    fn pool(&self, task: &Task, attempt: &Attempt) -> Arc<PoolNames> {
-        let id = &task.run_at(attempt.run).worker_pool_id;
-        if let Some(known) = self.pools.read().get(id) {
-            return Arc::clone(known);
-        }
-        let mut pools = self.pools.write();
-        let other;
-        let id = if pools.len() < POOLS_MAX {
-            id
-        } else {
-            other = PoolId::new(OTHER).unwrap_or_else(|_| id.clone());
-            &other
-        };
-        Arc::clone(pools.entry(id.clone()).or_insert_with(|| Arc::new(PoolNames::new(id))))
-    }
+fn pool<'a>(task: &'a Task, attempt: &Attempt) -> &'a PoolId {
+    &task.run_at(attempt.run).worker_pool_id
 }
 
 fn is_end(body: &Body) -> bool {

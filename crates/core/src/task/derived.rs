@@ -85,6 +85,10 @@ pub struct Tally {
     pub artifacts_pending: u32,
     /// Pending and ready Steps whose last Attempt is to be made good (7.2, "awaiting retry").
     pub retrying: u32,
+    /// Pending Steps with a dependency that is cancelled or failed, directly or through others.
+    pub unsatisfiable: u32,
+    /// Pending Steps for which only the end of a backoff is missing.
+    pub backing_off: u32,
 }
 
 impl Tally {
@@ -127,6 +131,13 @@ impl Tally {
         }
         if a.awaits_retry() {
             by(&mut self.retrying);
+        }
+        if step.state.status == StepStatus::Pending {
+            if step.state.dead > 0 {
+                by(&mut self.unsatisfiable);
+            } else if step.state.unmet == 0 && step.state.not_before.is_some() {
+                by(&mut self.backing_off);
+            }
         }
         if step.spec.required {
             by(&mut self.required);

@@ -1,9 +1,11 @@
 //! What must hold after every commit; tests call it after each apply.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 
-use super::Task;
+use super::{Task, Waits};
+use crate::eligibility::{Asker, Obstacle, obstacles};
 use crate::status::{AttemptStatus, RunState, StepStatus};
 
 impl Task {
@@ -15,6 +17,7 @@ impl Task {
         if self.derived != self.derive_again() {
             return Err(format!("indexes differ: {:?} is {:?}", self.derived, self.derive_again()));
         }
+        self.check_waits()?;
         if !self.volatile.agrees_with(&self.runs) {
             return Err(format!("unused runs differ: {:?}", self.volatile));
         }
@@ -50,6 +53,27 @@ impl Task {
             return Err("runs live on after the end".into());
         }
         Ok(())
+    }
+
+    /// What is said to be waited for is what `explain` says of each Step.
+    fn check_waits(&self) -> Result<(), String> {
+        let waits = |step: &&super::Step| {
+            let state = &step.state;
+            !state.removed
+                && !self.is_terminal()
+                && state.status.is_unfinished()
+                && !state.status.is_held()
+        };
+        let mut found: BTreeMap<Obstacle, u32> = BTreeMap::new();
+        for step in self.steps.iter().filter(waits) {
+            let why = obstacles(&self.head, &step.spec, &step.state, Asker::default()).headline();
+            *found.entry(why).or_default() += 1;
+        }
+        let said: BTreeMap<_, _> = self.waits().iter().filter(|(_, count)| *count > 0).collect();
+        match said == found && said.keys().all(|why| Waits::REASONS.contains(why)) {
+            true => Ok(()),
+            false => Err(format!("it says that they wait for {said:?}, and they do for {found:?}")),
+        }
     }
 
     fn check_step(&self, pos: u32, step: &super::Step) -> Result<(), String> {

@@ -14,6 +14,7 @@ pub(crate) mod patching;
 mod step_events;
 mod tables;
 pub mod undo;
+mod waits;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -39,6 +40,7 @@ use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
 use undo::{Note, UndoLog};
+pub use waits::Waits;
 
 /// One Task: a DAG of Steps with its Runs, Attempts and memory of commands.
 #[derive(Debug, Clone)]

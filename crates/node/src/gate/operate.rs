@@ -175,7 +175,6 @@ fn pool_facts(pool: PoolSample) -> PoolFacts {
         waiting: pool.waiting,
         oldest_ms: Some(oldest).filter(|ms| *ms > 0),
         running: Some(pool.running),
-        claims: Some(pool.claims),
         ended: Some(pool.ended),
     }
 }

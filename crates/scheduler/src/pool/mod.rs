@@ -189,7 +189,6 @@ impl Pool {
             waiting: state.turns.waiting(),
             oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
             running: self.turnover.running(),
-            claims: self.turnover.claims(),
             ended: self.turnover.ended(),
         }
     }

@@ -141,6 +141,7 @@ impl<J: Journal, L: Leases> Host<J, L> {
             // Credits go back to their pool by themselves.
             Msg::Credits(_)
             | Msg::Expired(..)
+            | Msg::Over(_)
             | Msg::Landed(_)
             | Msg::Flush
             | Msg::Timer(_)
@@ -166,6 +167,11 @@ impl<J: Journal, L: Leases> State<J, L> {
                 if !attempts.is_empty() {
                     self.gather(myself, Waiting::Expired(attempts, why));
                 }
+            }
+            Msg::Over(leases) => {
+                let attempts = leases.keys().copied().collect();
+                self.over = leases;
+                self.gather(myself, Waiting::Expired(attempts, LeaseEnd::LeaseExpired));
             }
             Msg::Flush => {
                 self.flush_is_due = false;

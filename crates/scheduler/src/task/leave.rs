@@ -1,5 +1,6 @@
 //! Leaving a Task to another node, and making sure of leases after a change of owners.
 
+use tenure_core::task::Waits;
 use tenure_core::{Code, Rejection};
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
@@ -43,6 +44,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.pauses = true;
         self.offer(myself);
         self.life = Life::New;
+        self.waits.tell(Waits::default());
         self.is_left = true;
         self.node.directory.remove(&self.key, myself);
         self.node.journal.release(&self.key);

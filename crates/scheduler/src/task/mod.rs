@@ -15,9 +15,10 @@ mod offers;
 pub(crate) mod open;
 mod settle;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
@@ -31,7 +32,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::ask::{Answer, Ask, Held};
-use crate::count::Holder;
+use crate::count::{Holder, WaitShare};
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
 use address::Address;
@@ -47,6 +48,8 @@ pub(crate) enum Msg {
     Credits(Credits),
     /// Leases of these Attempts ended.
     Expired(Vec<AttemptId>, LeaseEnd),
+    /// Leases of these Attempts ended without a word, each then.
+    Over(BTreeMap<AttemptId, Instant>),
     /// The append in flight has returned.
     Landed(Landed),
     /// Decide what has gathered.
@@ -81,6 +84,7 @@ impl fmt::Debug for Msg {
             Self::Ask(_) => "Ask",
             Self::Credits(_) => "Credits",
             Self::Expired(..) => "Expired",
+            Self::Over(_) => "Over",
             Self::Landed(_) => "Landed",
             Self::Flush => "Flush",
             Self::Timer(_) => "Timer",
@@ -152,9 +156,13 @@ pub(crate) struct State<J, L> {
     /// Open Attempts that their workers were told of once more: that one did not hear of it says
     /// nothing of whether he is at work.
     told_again: Vec<AttemptId>,
+    /// Leases that were over at the last scan, and since when.
+    over: BTreeMap<AttemptId, Instant>,
     /// Answers that wait for the Task or a Run to end.
     late: Vec<(Wait, Held)>,
     watchers: Vec<oneshot::Sender<()>>,
+    /// What its Steps wait for, as the node counts it.
+    waits: WaitShare,
     /// Attempts whose worker was told to stop.
     told: Vec<AttemptId>,
     /// What children were told that this Task does to them.
@@ -201,6 +209,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             system: Caller::system(key.session_id.clone()),
             // Of an epoch that is none nothing is accepted.
             epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
+            waits: WaitShare::of(&node.waits),
             key,
             node,
             life: Life::New,
@@ -210,6 +219,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             offered: Vec::new(),
             holders: HashMap::new(),
             told_again: Vec::new(),
+            over: BTreeMap::new(),
             late: Vec::new(),
             watchers: Vec::new(),
             told: Vec::new(),

@@ -41,6 +41,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         };
         let Life::Known(task) = &self.life else { return };
         self.failed_reads = 0;
+        self.waits.tell(task.waits());
         if task.is_terminal() {
             return;
         }

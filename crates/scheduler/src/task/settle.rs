@@ -112,6 +112,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
         self.node.publish_all(&self.key, task, &flight.commits);
+        self.node.note_expired(&flight.commits, &mut self.over);
+        self.waits.tell(task.waits());
         let grants = std::mem::take(&mut flight.grants);
         if leased {
             self.hand_out(grants);
@@ -146,7 +148,6 @@ impl<J: Journal, L: Leases> State<J, L> {
             let attempt_id = view.attempt_at(attempt).attempt_id;
             let Some(claim) = self.node.claim(task, &view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
-            worker.hand.note_claim();
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
                 self.holders.insert(attempt_id, Holder::here(worker));
@@ -173,7 +174,6 @@ impl<J: Journal, L: Leases> State<J, L> {
         let claimed = claimed.iter().filter_map(|id| task.attempt(*id));
         for attempt in claimed.filter(|attempt| attempt.outcome.is_none()) {
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            worker.hand.note_claim();
             self.holders.insert(attempt.attempt_id, Holder::here(worker));
         }
     }

@@ -82,7 +82,6 @@ impl Telemetry {
             traces: settings.traces.is_some().then_some(queue),
             belonging: settings.logs.is_some().then_some(belonging),
             sampler: settings.sampler,
-            pools: Default::default(),
         };
         let (stop, stopping) = watch::channel(false);
         let line = Line { counts, health: Arc::new(Health::default()), stopping };

@@ -82,10 +82,7 @@ pub struct PoolFacts {
     /// Attempts of Tasks of this node that are open, whoever holds them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<u64>,
-    /// Attempts that this node gave to its workers since it started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claims: Option<u64>,
-    /// Attempts that ended here since then.
+    /// Attempts of its workers that ended here since the node started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
 }

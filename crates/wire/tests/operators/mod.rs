@@ -56,7 +56,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         tasks: Some(4),
         counts: Some(counts),
         workers: vec![WorkerFacts { holds: Some(2), ..worker }],
-        pools: vec![PoolFacts { waiting: 6, claims: Some(9), ..pool_counts }],
+        pools: vec![PoolFacts { waiting: 6, ..pool_counts }],
         ..facts.clone()
     };
     let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
@@ -102,7 +102,6 @@ fn no_pool() -> PoolFacts {
         waiting: 0,
         oldest_ms: None,
         running: None,
-        claims: None,
         ended: None,
     }
 }

@@ -138,7 +138,6 @@ mod tests {
                 waiting,
                 oldest_ms: (waiting > 3).then_some(900),
                 running: Some(waiting),
-                claims: None,
                 ended: None,
             }],
             at: None,

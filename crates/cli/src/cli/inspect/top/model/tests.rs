@@ -18,7 +18,6 @@ fn pool(name: &str) -> PoolFacts {
         waiting: 0,
         oldest_ms: None,
         running: Some(0),
-        claims: Some(0),
         ended: Some(0),
     }
 }

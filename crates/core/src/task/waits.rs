@@ -1,0 +1,69 @@
+//! What the Steps of a Task wait for, counted.
+
+use super::Task;
+use crate::eligibility::Obstacle;
+use crate::status::{StepStatus, TaskStatus};
+
+/// How many Steps wait, by what stands most in their way: the headline of
+/// [`obstacles`](crate::eligibility::obstacles) where nobody in particular asks. Those that a worker has,
+/// and those that have ended, do not wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits([u32; Obstacle::ALL.len()]);
+
+impl Waits {
+    /// What a Step can wait for where nobody in particular asks.
+    pub const REASONS: &'static [Obstacle] = &[
+        Obstacle::TaskCancelling,
+        Obstacle::TaskDraft,
+        Obstacle::TaskBlocked,
+        Obstacle::TaskPaused,
+        Obstacle::StepBlocked,
+        Obstacle::DependencyUnsatisfiable,
+        Obstacle::DependencyPending,
+        Obstacle::NotBefore,
+        Obstacle::RunnableNow,
+    ];
+
+    /// How many, by what.
+    pub fn iter(&self) -> impl Iterator<Item = (Obstacle, u32)> {
+        Obstacle::ALL.iter().copied().zip(self.counts())
+    }
+
+    /// How many, in the order of [`Obstacle::ALL`].
+    pub fn counts(&self) -> impl Iterator<Item = u32> {
+        self.0.into_iter()
+    }
+
+    fn set(&mut self, obstacle: Obstacle, count: u32) {
+        self.0[obstacle as usize] = count;
+    }
+}
+
+impl Task {
+    /// What its Steps wait for. Costs the same however many there are.
+    pub fn waits(&self) -> Waits {
+        use Obstacle as O;
+        let (head, tally) = (&self.head, self.tally());
+        let mut waits = Waits::default();
+        let whole = match head.status {
+            status if status.is_terminal() => return waits,
+            _ if head.cancel_requested.is_some() => Some(O::TaskCancelling),
+            TaskStatus::Draft => Some(O::TaskDraft),
+            TaskStatus::Blocked => Some(O::TaskBlocked),
+            TaskStatus::Paused => Some(O::TaskPaused),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            waits.set(whole, tally.unfinished() - tally.held());
+            return waits;
+        }
+        let for_dependencies =
+            tally.of(StepStatus::Pending) - tally.unsatisfiable - tally.backing_off;
+        waits.set(O::StepBlocked, tally.of(StepStatus::Blocked));
+        waits.set(O::DependencyUnsatisfiable, tally.unsatisfiable);
+        waits.set(O::DependencyPending, for_dependencies);
+        waits.set(O::NotBefore, tally.backing_off);
+        waits.set(O::RunnableNow, tally.of(StepStatus::Ready));
+        waits
+    }
+}

@@ -1,0 +1,167 @@
+//! What happens for each Step is counted on plain atomics, and read when metrics are sent: an instrument
+//! would look its attributes up each time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+use parking_lot::RwLock;
+use tenure_core::event::Body;
+use tenure_core::id::PoolId;
+use tenure_core::status::{Outcome, TaskStatus};
+
+use crate::names::{self, Metric};
+
+/// Pools that are told apart: whoever writes task files could think of any number.
+const POOLS_MAX: usize = 500;
+
+/// The others.
+const OTHER: &str = "other";
+
+/// How often what has happened.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Whether a scheduler counts here: then nothing is 0, not absent.
+    has_begun: AtomicBool,
+    created: AtomicU64,
+    /// By status.
+    ended: Vec<AtomicU64>,
+    /// By type.
+    events: Vec<AtomicU64>,
+    pools: RwLock<HashMap<PoolId, Arc<PoolTally>>>,
+}
+
+/// How often in a pool.
+#[derive(Debug)]
+pub(crate) struct PoolTally {
+    pool: [KeyValue; 1],
+    claims: AtomicU64,
+    /// By outcome.
+    ended: Vec<([KeyValue; 2], AtomicU64)>,
+}
+
+impl Tally {
+    /// One that a meter reads.
+    pub(crate) fn new(meter: &Meter) -> Arc<Self> {
+        let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let this = Arc::new(Self {
+            has_begun: AtomicBool::new(false),
+            created: AtomicU64::new(0),
+            ended: zeros(TaskStatus::ALL.len()),
+            events: zeros(Body::TYPES.len()),
+            pools: RwLock::default(),
+        });
+        this.register(meter, names::CREATED, |tally, to| {
+            let created = tally.created.load(Ordering::Relaxed);
+            if created > 0 || tally.has_begun.load(Ordering::Relaxed) {
+                to.observe(created, &[]);
+            }
+        });
+        this.register(meter, names::ENDED, |tally, to| {
+            for (status, count) in TaskStatus::ALL.iter().zip(&tally.ended) {
+                observe(to, count, &[KeyValue::new(names::STATUS, status.as_str())]);
+            }
+        });
+        this.register(meter, names::EVENTS, |tally, to| {
+            for (name, count) in Body::TYPES.iter().zip(&tally.events) {
+                observe(to, count, &[KeyValue::new(names::EVENT, *name)]);
+            }
+        });
+        this.register(meter, names::CLAIMS, |tally, to| {
+            let pools = tally.pools.read();
+            pools.values().for_each(|pool| observe(to, &pool.claims, &pool.pool));
+        });
+        this.register(meter, names::ATTEMPTS_ENDED, |tally, to| {
+            let pools = tally.pools.read();
+            let all = pools.values().flat_map(|pool| &pool.ended);
+            all.for_each(|(attributes, count)| observe(to, count, attributes));
+        });
+        this
+    }
+
+    fn register(
+        self: &Arc<Self>,
+        meter: &Meter,
+        metric: Metric,
+        read: fn(&Self, &dyn AsyncInstrument<u64>),
+    ) {
+        let this = Arc::clone(self);
+        let builder = meter.u64_observable_counter(metric.name).with_unit(metric.unit);
+        let builder = builder.with_description(metric.answers);
+        builder.with_callback(move |to| read(&this, to)).build();
+    }
+
+    /// A panel shows 0 before the first Task.
+    pub(crate) fn begin(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note(&self, body: &Body) {
+        add(self.events.get(body.place()));
+        if let Body::TaskCreated(_) = body {
+            add(Some(&self.created));
+        }
+    }
+
+    pub(crate) fn note_end(&self, status: TaskStatus) {
+        add(TaskStatus::ALL.iter().zip(&self.ended).find(|it| *it.0 == status).map(|it| it.1));
+    }
+
+    /// That of a pool.
+    pub(crate) fn of(&self, pool: &PoolId) -> Arc<PoolTally> {
+        if let Some(known) = self.pools.read().get(pool) {
+            return Arc::clone(known);
+        }
+        let mut pools = self.pools.write();
+        let other;
+        let id = if pools.len() < POOLS_MAX {
+            pool
+        } else {
+            other = PoolId::new(OTHER).unwrap_or_else(|_| pool.clone());
+            &other
+        };
+        Arc::clone(pools.entry(id.clone()).or_insert_with(|| Arc::new(PoolTally::new(id))))
+    }
+}
+
+impl PoolTally {
+    fn new(pool: &PoolId) -> Self {
+        let pool = KeyValue::new(names::POOL, Arc::<str>::from(pool.as_str()));
+        let outcome = |it: &Outcome| {
+            let attributes = [pool.clone(), KeyValue::new(names::OUTCOME, it.as_str())];
+            (attributes, AtomicU64::new(0))
+        };
+        let ended = Outcome::ALL.iter().map(outcome).collect();
+        Self { pool: [pool], claims: AtomicU64::new(0), ended }
+    }
+
+    /// Counts a claim. Answers the attributes of the pool.
+    pub(crate) fn note_claim(&self) -> &[KeyValue] {
+        add(Some(&self.claims));
+        &self.pool
+    }
+
+    /// Counts the end of an Attempt. Answers the attributes of that.
+    pub(crate) fn note_end(&self, outcome: Outcome) -> &[KeyValue] {
+        let found = Outcome::ALL.iter().zip(&self.ended).find(|(it, _)| **it == outcome);
+        let Some((_, (attributes, count))) = found else { return &self.pool };
+        add(Some(count));
+        attributes
+    }
+}
+
+fn add(count: Option<&AtomicU64>) {
+    if let Some(count) = count {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Tells of what has happened at all.
+fn observe(to: &dyn AsyncInstrument<u64>, count: &AtomicU64, attributes: &[KeyValue]) {
+    let count = count.load(Ordering::Relaxed);
+    if count > 0 {
+        to.observe(count, attributes);
+    }
+}
