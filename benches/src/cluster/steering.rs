@@ -26,6 +26,10 @@ const LARGE: usize = 10_000;
 const BLOCK: usize = 250;
 const BLOCKS: usize = 6;
 
+/// Time for each command while somebody looks on: enough for all to be told, so that either kind of
+/// command finds the machine as the other does.
+const PACE: Duration = Duration::from_millis(10);
+
 /// Who looks on.
 const ONLOOKERS: usize = 1_000;
 
@@ -67,14 +71,21 @@ pub(super) async fn manual(client: &Client<NatsClient>, count: usize) -> Result<
     Ok(median(times))
 }
 
-/// Changes Steps of a Task, one command after another.
-async fn commands(client: &Client<NatsClient>, task: &TaskId, steps: usize) -> Result<()> {
+/// Changes Steps of a Task, one command after another, and none before the last one's `pace` is over.
+async fn commands(
+    client: &Client<NatsClient>,
+    task: &TaskId,
+    steps: usize,
+    pace: Duration,
+) -> Result<()> {
     for at in 0..BLOCK {
+        let next = tokio::time::Instant::now() + pace;
         let operation = serde_json::from_value::<Operation>(serde_json::json!({
             "op": "update_step", "step_id": format!("s{}", at % steps),
             "fields": {"summary": Uuid::now_v7().to_string()},
         }))?;
         client.update(task, vec![operation]).await?;
+        tokio::time::sleep_until(next).await;
     }
     Ok(())
 }
@@ -88,7 +99,7 @@ pub(super) async fn size(client: &Client<NatsClient>, cluster: &Cluster) -> Resu
         for (task, steps, spent) in [(&small, SMALL, &mut on_small), (&large, LARGE, &mut on_large)]
         {
             let before = node_ms(cluster)?;
-            commands(client, task, steps).await?;
+            commands(client, task, steps, Duration::ZERO).await?;
             *spent += node_ms(cluster)? - before;
         }
     }
@@ -107,7 +118,7 @@ pub(super) async fn watched(client: &Client<NatsClient>, cluster: &Cluster) -> R
     for _ in 0..BLOCKS {
         for (task, spent) in [(&alone, &mut without), (&watched, &mut with)] {
             let before = node_ms(cluster)?;
-            commands(client, task, SMALL).await?;
+            commands(client, task, SMALL, PACE).await?;
             *spent += node_ms(cluster)? - before;
         }
     }
