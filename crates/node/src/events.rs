@@ -21,6 +21,7 @@ use tenure_wire::bus::event::{EventPage, Published};
 use tenure_wire::bus::request::Committed;
 use tenure_wire::bus::subject::{event, public};
 use tenure_wire::bus::{MESSAGE_MAX, V};
+use tokio::sync::Notify;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -44,7 +45,11 @@ const AT_ONCE: usize = 64;
 
 /// Tasks that somebody follows.
 #[derive(Debug, Default)]
-pub(crate) struct Followed(Mutex<HashMap<TaskKey, Watched>>);
+pub(crate) struct Followed {
+    tasks: Mutex<HashMap<TaskKey, Watched>>,
+    /// Somebody has asked for one.
+    asked: Notify,
+}
 
 #[derive(Debug)]
 struct Watched {
@@ -66,7 +71,7 @@ impl Followed {
     /// Follows a Task for a while; answers whether it is known.
     pub(crate) fn ask(&self, key: &TaskKey) -> bool {
         let until = Instant::now() + FOLLOWED;
-        let mut followed = self.0.lock();
+        let mut followed = self.tasks.lock();
         let has_room = followed.len() < FOLLOWED_MAX;
         match followed.entry(key.clone()) {
             Entry::Occupied(mut here) => {
@@ -75,6 +80,7 @@ impl Followed {
                 matches!(watched.what, What::Known(_))
             }
             Entry::Vacant(here) if has_room => {
+                self.asked.notify_one(); // It is there before whoever hears this may look.
                 here.insert(Watched { until, is_news: true, what: What::Waiting(Vec::new()) });
                 false
             }
@@ -84,7 +90,7 @@ impl Followed {
 
     /// Its log was read: what came meanwhile is to be told.
     pub(crate) fn know(&self, key: &TaskKey, mut follower: Follower) -> Vec<Published> {
-        let mut followed = self.0.lock();
+        let mut followed = self.tasks.lock();
         let Some(Watched { what, .. }) = followed.get_mut(key) else { return Vec::new() };
         let What::Waiting(commits) = what else { return Vec::new() };
         let told = commits.iter().filter_map(|commit| follower.publish(commit)).collect();
@@ -94,7 +100,7 @@ impl Followed {
 
     /// What is to be told of a commit.
     fn commit(&self, key: &TaskKey, commit: &Arc<Commit>) -> Option<Published> {
-        let mut followed = self.0.lock();
+        let mut followed = self.tasks.lock();
         let told = match &mut followed.get_mut(key)?.what {
             What::Waiting(commits) if commits.len() < WAITING_MAX => {
                 commits.push(Arc::clone(commit));
@@ -115,7 +121,7 @@ impl Followed {
     /// told.
     fn sweep(&self) -> Vec<(TaskKey, Published)> {
         let (now, mut asked) = (Instant::now(), Vec::new());
-        self.0.lock().retain(|key, watched| {
+        self.tasks.lock().retain(|key, watched| {
             if let (true, What::Known(follower)) = (watched.is_news, &watched.what) {
                 watched.is_news = false;
                 asked.push((key.clone(), follower.stands()));
@@ -126,12 +132,12 @@ impl Followed {
     }
 
     fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.tasks.lock().is_empty()
     }
 
     /// Forgets all: commits were missed.
     fn clear(&self) {
-        self.0.lock().clear();
+        self.tasks.lock().clear();
     }
 }
 
@@ -156,6 +162,7 @@ pub(crate) async fn publish(gate: Arc<Gate>) {
                 }
                 continue;
             }
+            () = followed.asked.notified() => continue, // From now on there are ticks.
         };
         let mut left = AT_ONCE;
         loop {

@@ -140,7 +140,7 @@ metrics! {
     LEASES = "tenure.leases.items", Counter, "{lease}", [CALL],
         "How many leases are taken, renewed and dropped?";
     LATE = "tenure.leases.expiry.lateness", Histogram, "s", [],
-        "How many leases end without a word, and how late is it noticed?";
+        "How many leases end without a word, and how long after is that in the log?";
     FRAME_TIME = "tenure.journal.frame.duration", Histogram, "s", [ERROR],
         "How long does JetStream take to store a message of the log?";
     FRAME_SIZE = "tenure.journal.frame.commits", Histogram, "{commit}", [],

@@ -15,7 +15,12 @@ use tenure_core::status::{Outcome, TaskStatus};
 use crate::names::{self, Metric};
 
 /// Pools that are told apart: whoever writes task files could think of any number.
-const POOLS_MAX: usize = 500;
+const POOLS_MAX: usize = 240;
+
+/// Series of an instrument beyond which the SDK adds none.
+const SERIES_MAX: usize = 2_000;
+
+const _: () = assert!((POOLS_MAX + 1) * Outcome::ALL.len() <= SERIES_MAX);
 
 /// The others.
 const OTHER: &str = "other";
