@@ -21,7 +21,8 @@ use crate::record::{
     Value,
 };
 use crate::status::{
-    DeliveryState, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus, WaitKind,
+    DeliveryState, End, EndReason, FailedAs, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
+    WaitKind,
 };
 
 /// Version of the stored form (P02).
@@ -66,6 +67,21 @@ pub struct Event {
     pub step_id: Option<StepId>,
     /// What happened.
     pub body: Body,
+}
+
+impl Body {
+    /// How the Task ended, if this is its end.
+    pub fn end(&self) -> Option<End> {
+        match self {
+            Self::TaskCompleted(_) => Some(End::Completed),
+            Self::TaskCancelled(_) => Some(End::Cancelled),
+            Self::TaskFailed(end) => {
+                let code = end.reason.as_ref().map(|reason| reason.code.as_str());
+                End::of_status(TaskStatus::Failed, Some(FailedAs::of(code)))
+            }
+            _ => None,
+        }
+    }
 }
 
 macro_rules! bodies {

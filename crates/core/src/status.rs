@@ -67,6 +67,79 @@ impl TaskStatus {
 }
 
 names! {
+    /// How a Task ended: its terminal status, with failures told apart as they are shown (N03 to N07).
+    End {
+        /// Ended well.
+        Completed = "completed",
+        /// Ended on request.
+        Cancelled = "cancelled",
+        /// Failed by a time limit.
+        TimedOut = "timed_out",
+        /// Failed because workers were lost.
+        Lost = "lost",
+        /// Failed otherwise.
+        Failed = "failed",
+    }
+}
+
+impl End {
+    /// The native status.
+    pub const fn status(self) -> TaskStatus {
+        match self {
+            Self::Completed => TaskStatus::Completed,
+            Self::Cancelled => TaskStatus::Cancelled,
+            Self::TimedOut | Self::Lost | Self::Failed => TaskStatus::Failed,
+        }
+    }
+
+    /// Of a native status and what more is known of a failure; none of a live Task's.
+    pub fn of_status(status: TaskStatus, failed_as: Option<FailedAs>) -> Option<Self> {
+        match status {
+            TaskStatus::Completed => Some(Self::Completed),
+            TaskStatus::Cancelled => Some(Self::Cancelled),
+            TaskStatus::Failed => Some(match failed_as.unwrap_or(FailedAs::Failed) {
+                FailedAs::TimedOut => Self::TimedOut,
+                FailedAs::Lost => Self::Lost,
+                FailedAs::Failed => Self::Failed,
+            }),
+            _ => None,
+        }
+    }
+
+    /// What its native status does not say: none where that says it all.
+    pub const fn failed_as(self) -> Option<FailedAs> {
+        match self {
+            Self::TimedOut => Some(FailedAs::TimedOut),
+            Self::Lost => Some(FailedAs::Lost),
+            Self::Completed | Self::Cancelled | Self::Failed => None,
+        }
+    }
+}
+
+names! {
+    /// How a failed Task is shown, by its reason code.
+    FailedAs {
+        /// `timed_out`.
+        TimedOut = "timed_out",
+        /// `lost`.
+        Lost = "lost",
+        /// Any other.
+        Failed = "failed",
+    }
+}
+
+impl FailedAs {
+    /// By the code of its reason.
+    pub fn of(code: Option<&str>) -> Self {
+        match code {
+            Some("timed_out") => Self::TimedOut,
+            Some("lost") => Self::Lost,
+            _ => Self::Failed,
+        }
+    }
+}
+
+names! {
     /// Native status of a Step (STEP-01).
     StepStatus {
         /// Waits for dependencies or a backoff.

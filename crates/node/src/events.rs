@@ -56,6 +56,8 @@ struct Watched {
     until: Instant,
     /// Whether somebody has asked, and the others were not told yet.
     is_news: bool,
+    /// What came while its log was read, and is to be told before all else.
+    untold: Vec<Published>,
     what: What,
 }
 
@@ -81,54 +83,57 @@ impl Followed {
             }
             Entry::Vacant(here) if has_room => {
                 self.asked.notify_one(); // It is there before whoever hears this may look.
-                here.insert(Watched { until, is_news: true, what: What::Waiting(Vec::new()) });
+                let what = What::Waiting(Vec::new());
+                here.insert(Watched { until, is_news: true, untold: Vec::new(), what });
                 false
             }
             Entry::Vacant(_) => true, // Nobody could keep it.
         }
     }
 
-    /// Its log was read: what came meanwhile is to be told.
-    pub(crate) fn know(&self, key: &TaskKey, mut follower: Follower) -> Vec<Published> {
+    /// Its log was read. What came meanwhile is told by the one who tells what comes next.
+    pub(crate) fn know(&self, key: &TaskKey, mut follower: Follower) {
         let mut followed = self.tasks.lock();
-        let Some(Watched { what, .. }) = followed.get_mut(key) else { return Vec::new() };
-        let What::Waiting(commits) = what else { return Vec::new() };
-        let told = commits.iter().filter_map(|commit| follower.publish(commit)).collect();
+        let Some(Watched { what, untold, .. }) = followed.get_mut(key) else { return };
+        let What::Waiting(commits) = what else { return };
+        untold.extend(commits.iter().filter_map(|commit| follower.publish(commit)));
         *what = What::Known(Box::new(follower));
-        told
     }
 
-    /// What is to be told of a commit.
-    fn commit(&self, key: &TaskKey, commit: &Arc<Commit>) -> Option<Published> {
+    /// What is to be told when a commit comes.
+    fn commit(&self, key: &TaskKey, commit: &Arc<Commit>) -> Vec<Published> {
         let mut followed = self.tasks.lock();
-        let told = match &mut followed.get_mut(key)?.what {
+        let Some(watched) = followed.get_mut(key) else { return Vec::new() };
+        let mut told = std::mem::take(&mut watched.untold);
+        let next = match &mut watched.what {
             What::Waiting(commits) if commits.len() < WAITING_MAX => {
                 commits.push(Arc::clone(commit));
-                return None;
+                return told;
             }
             What::Waiting(_) => None,
-            What::Known(follower) if commit.last_seq() <= follower.version() => return None,
+            What::Known(follower) if commit.last_seq() <= follower.version() => return told,
             What::Known(follower) => follower.publish(commit),
         };
-        let has_ended = told.as_ref().is_some_and(|told| told.page.status.is_terminal());
-        if told.is_none() || has_ended {
-            followed.remove(key); // Out of step: whoever asks next has it read again.
+        if next.as_ref().is_none_or(|next| next.page.status.is_terminal()) {
+            followed.remove(key); // Out of step, or over: whoever asks next has it read again.
         }
+        told.extend(next);
         told
     }
 
-    /// Forgets those that nobody has asked for lately; of those that somebody has, how far they were
-    /// told.
+    /// Forgets those that nobody has asked for lately. Answers what is to be told without a commit:
+    /// what came while a log was read, and how far those were told that somebody has asked for.
     fn sweep(&self) -> Vec<(TaskKey, Published)> {
-        let (now, mut asked) = (Instant::now(), Vec::new());
+        let (now, mut told) = (Instant::now(), Vec::new());
         self.tasks.lock().retain(|key, watched| {
+            told.extend(watched.untold.drain(..).map(|published| (key.clone(), published)));
             if let (true, What::Known(follower)) = (watched.is_news, &watched.what) {
                 watched.is_news = false;
-                asked.push((key.clone(), follower.stands()));
+                told.push((key.clone(), follower.stands()));
             }
             watched.until > now
         });
-        asked
+        told
     }
 
     fn is_empty(&self) -> bool {
@@ -157,8 +162,8 @@ pub(crate) async fn publish(gate: Arc<Gate>) {
                     let task_id = task.task_id.clone();
                     hint(client, &task, Changed { task_id, version, ended: None }).await;
                 }
-                for (task, stands) in followed.sweep() {
-                    tell(client, &task, stands).await;
+                for (task, published) in followed.sweep() {
+                    tell(client, &task, published).await;
                 }
                 continue;
             }
@@ -168,7 +173,7 @@ pub(crate) async fn publish(gate: Arc<Gate>) {
         loop {
             match appended {
                 Ok(Appended { task, commit }) => {
-                    if let Some(published) = followed.commit(&task, &commit) {
+                    for published in followed.commit(&task, &commit) {
                         gather(&mut told, &task, published);
                     }
                     let change = Changed::of(&task.task_id, &commit);
@@ -216,7 +221,7 @@ fn gather(told: &mut HashMap<TaskKey, Published>, task: &TaskKey, mut next: Publ
 }
 
 /// Public events, as many as a message holds: those who follow read the rest.
-pub(crate) async fn tell(client: &Client, task: &TaskKey, published: Published) {
+async fn tell(client: &Client, task: &TaskKey, published: Published) {
     const MOST: usize = MESSAGE_MAX - 1_024;
     let Published { v, after, page } = published;
     let Ok(page) = page.within(MOST) else { return };
@@ -228,4 +233,50 @@ async fn hint(client: &Client, task: &TaskKey, change: Changed) {
     let subject = event(&task.session_id, &task.task_id);
     let Changed { version, ended, .. } = change;
     say(client, &subject, &Committed { v: V, version, ended }).await;
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+mod tests {
+    use tenure_ports::conformance::History;
+
+    use super::*;
+
+    /// What is told, as the versions from which and to which it goes.
+    fn spans(told: impl IntoIterator<Item = Published>) -> Vec<(u64, u64)> {
+        told.into_iter().map(|it| (it.after, it.page.through)).collect()
+    }
+
+    /// Whoever follows hears of every commit once and in order, also of those that came while the log was
+    /// read, before he is told how far it goes.
+    #[tokio::test]
+    async fn what_came_while_a_log_was_read_is_told_first() {
+        let mut history = History::of("s", "t");
+        let (created, second, third) = (history.create(), history.work(1), history.work(2));
+        let key = history.key.clone();
+        for tells_at_a_commit in [false, true] {
+            let followed = Followed::default();
+            assert!(!followed.ask(&key), "its log is to be read");
+            assert!(followed.commit(&key, &second).is_empty());
+            let mut follower = Follower::default();
+            follower.take(&created).unwrap();
+            assert!(followed.sweep().is_empty(), "it is not known how far it goes");
+            followed.know(&key, follower);
+            let waited = (created.last_seq(), second.last_seq());
+            let next = (second.last_seq(), third.last_seq());
+            if tells_at_a_commit {
+                assert_eq!(spans(followed.commit(&key, &third)), [waited, next]);
+                let stands = spans(followed.sweep().into_iter().map(|(_, told)| told));
+                assert_eq!(stands, [(next.1, next.1)]);
+            } else {
+                let told = spans(followed.sweep().into_iter().map(|(_, told)| told));
+                assert_eq!(told, [waited, (waited.1, waited.1)]);
+                assert_eq!(spans(followed.commit(&key, &third)), [next]);
+            }
+            assert!(followed.sweep().is_empty(), "once");
+            assert_eq!(spans(followed.commit(&key, &history.complete())).len(), 1);
+            assert!(followed.is_empty(), "it is over");
+            history.commits.pop();
+        }
+    }
 }

@@ -7,9 +7,8 @@ use futures::Stream;
 use smol_str::SmolStr;
 use tenure_core::command::RetryEnded;
 use tenure_core::command::create::CreateTask;
-use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{
     BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
 };
@@ -82,18 +81,8 @@ pub struct Changed {
 impl Changed {
     /// What a commit says to somebody who waits.
     pub fn of(task: &TaskId, commit: &Commit) -> Self {
-        let ended = commit.events.iter().find_map(|event| end_of(&event.body));
-        Self { task_id: task.clone(), version: commit.last_seq(), ended }
-    }
-}
-
-/// The terminal status that an event brings.
-pub(crate) fn end_of(body: &Body) -> Option<TaskStatus> {
-    match body {
-        Body::TaskCompleted(_) => Some(TaskStatus::Completed),
-        Body::TaskFailed(_) => Some(TaskStatus::Failed),
-        Body::TaskCancelled(_) => Some(TaskStatus::Cancelled),
-        _ => None,
+        let end = commit.events.iter().find_map(|event| event.body.end());
+        Self { task_id: task.clone(), version: commit.last_seq(), ended: end.map(End::status) }
     }
 }
 
@@ -152,7 +141,7 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         input: BoardInput,
     ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send;
 
-    /// `task_views`: these views, or all, of the live Tasks of the session, with the partitions that
+    /// `task_views`: these views, or all, of the Tasks of the session, with the partitions that
     /// did not answer.
     fn views(
         &self,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use tenure_core::Commit;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
+use tenure_core::view::snapshot::{Ends, RECENT_MAX};
+use tenure_core::view::{Snapshot, ViewName};
 
 /// A Task across sessions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,12 +185,61 @@ pub struct Entry {
     pub created_at: Millis,
     /// Time of its last event, if ended; of the last one the index knows of, if live.
     pub updated_at: Millis,
-    /// Terminal status; none while the Task is live (RECOVER-02).
-    pub ended: Option<TaskStatus>,
+    /// How the Task ended; none while it is live (RECOVER-02).
+    pub ended: Option<End>,
     /// Whether it is archived.
     pub archived: bool,
     /// Set if the log cannot be read.
     pub damaged: bool,
+}
+
+/// What an index knows of the Tasks of a session, as far as a snapshot asks for it (VIEW-01).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overview {
+    /// How those have ended that can be read.
+    pub ends: Ends,
+    /// Those that have not, and those that cannot be read.
+    pub live: Vec<Entry>,
+    /// The newest ended ones that the index knows by heart, [`RECENT_MAX`] at most.
+    pub recent: Vec<Entry>,
+}
+
+impl Overview {
+    /// Of all Tasks of a session.
+    pub fn of(entries: Vec<Entry>) -> Self {
+        let mut ends = Ends::default();
+        let is_ended = |entry: &Entry| entry.ended.is_some() && !entry.damaged;
+        let (mut recent, live): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_ended);
+        for entry in &recent {
+            entry.ended.into_iter().for_each(|end| ends.add(end, entry.archived));
+        }
+        let newest =
+            |a: &Entry, b: &Entry| b.updated_at.cmp(&a.updated_at).then_with(|| a.key.cmp(&b.key));
+        if recent.len() > RECENT_MAX {
+            recent.select_nth_unstable_by(RECENT_MAX, newest);
+            recent.truncate(RECENT_MAX);
+        }
+        Self { ends, live, recent }
+    }
+
+    /// Begins a snapshot: with all that is known without a look at any log.
+    pub fn begin(&self, views: &[ViewName]) -> Snapshot {
+        let mut all = Snapshot::asking(views);
+        all.count_ended(&self.ends);
+        let damaged = self.live.iter().filter(|entry| entry.damaged);
+        damaged.for_each(|entry| all.note_unreadable(&entry.key.task_id));
+        all
+    }
+
+    /// The Tasks whose logs a snapshot reads, in the order of their ids: live ones, and the newest ended
+    /// ones if these are shown.
+    pub fn to_read(&self, shows_ended: bool) -> Vec<&Entry> {
+        let live = self.live.iter().filter(|entry| !entry.damaged);
+        let recent = self.recent.iter().filter(|_| shows_ended);
+        let mut all: Vec<&Entry> = live.chain(recent).collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
 }
 
 /// Why an append did not succeed.

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
 
-use crate::client::end_of;
 use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
 
 /// A [`Journal`] in memory. Clones share the logs, so a test can start a second scheduler on what
@@ -40,7 +39,7 @@ impl Log {
         for commit in &commits {
             self.entry.updated_at = commit.created_at;
             for event in &commit.events {
-                self.entry.ended = self.entry.ended.or_else(|| end_of(&event.body));
+                self.entry.ended = self.entry.ended.or_else(|| event.body.end());
                 self.entry.archived |= matches!(event.body, Body::TaskArchived(_));
             }
         }

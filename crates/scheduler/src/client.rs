@@ -19,7 +19,7 @@ use tenure_core::view::{
 };
 use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
-use tenure_ports::journal::TaskKey;
+use tenure_ports::journal::{Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::event::{EventPage, Published};
 use tokio::sync::mpsc;
@@ -84,46 +84,57 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         check_tool(&self.caller, Operator::TaskList)
     }
 
-    /// Views of live Tasks of the session: of those of one partition, if one is named, behind this one
-    /// in the order of their ids, `most` at a time. Answers the last of them if there are more.
+    /// Whether this caller may have views.
     ///
     /// # Errors
-    /// Not for this caller, or the log cannot be read.
+    /// `tool_not_available`.
+    pub fn may_view(&self) -> Result<(), Rejection> {
+        check_tool(&self.caller, Operator::TaskViews)
+    }
+
+    /// Views of these Tasks of the session, in pages: of at most so many whose logs are read, behind
+    /// this one in the order of their ids. Answers the last of them if there are more. What the
+    /// index alone says is in the first page.
+    ///
+    /// # Errors
+    /// Not for this caller.
     pub async fn views_page(
         &self,
         views: &[ViewName],
-        partition: Option<u32>,
+        overview: &Overview,
         after: Option<&TaskId>,
         most: usize,
     ) -> Result<(Snapshot, Option<TaskId>), Rejection> {
-        check_tool(&self.caller, Operator::TaskViews)?;
-        let partitions = self.scheduler.node.config.partitions;
-        let live = self.scheduler.journal().live().await.map_err(|error| unreadable(&error))?;
-        let is_asked_for = |key: &TaskKey| {
-            key.session_id == self.caller.session_id
-                && partition.is_none_or(|at| key.partition(partitions) == at)
-                && after.is_none_or(|after| key.task_id > *after)
+        self.may_view()?;
+        let mut all = match after {
+            None => overview.begin(views),
+            Some(_) => Snapshot::asking(views),
         };
-        let mut live: Vec<TaskId> =
-            live.into_iter().filter(is_asked_for).map(|key| key.task_id).collect();
-        live.sort_unstable();
-        let has_more = live.len() > most;
-        live.truncate(most);
-        let mut all = Snapshot::asking(views);
-        for task in &live {
-            let names = views.to_vec();
+        let mut page = overview.to_read(all.shows_ended());
+        page.retain(|entry| after.is_none_or(|after| entry.key.task_id > *after));
+        let has_more = page.len() > most;
+        page.truncate(most);
+        for entry in &page {
+            let (names, is_counted) = (views.to_vec(), entry.ended.is_some());
             let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
                 let mut one = Snapshot::asking(&names);
-                one.add(&task.durable(), known);
+                match is_counted {
+                    true => one.show_ended(&task.durable(), known),
+                    false => one.add(&task.durable(), known),
+                }
                 one
             };
-            match self.look(task, look).await {
+            match self.look(&entry.key.task_id, look).await {
                 Ok(one) => all.merge(one),
                 Err(gone) if gone.code == Code::TaskNotFound => {}
+                Err(broken) if broken.code == Code::StorageError => {
+                    all.note_unreadable(&entry.key.task_id);
+                }
                 Err(refused) => return Err(refused),
             }
         }
-        Ok((all, live.pop().filter(|_| has_more)))
+        let last = page.last().filter(|_| has_more);
+        Ok((all, last.map(|entry| entry.key.task_id.clone())))
     }
 
     /// Looks at a Task together with what is known of its leases.
@@ -210,7 +221,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     }
 
     async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        let (all, _) = self.views_page(&views, None, None, usize::MAX).await?;
+        let entries = self.list(Snapshot::asking(&views).shows_ended()).await?.entries;
+        let (all, _) = self.views_page(&views, &Overview::of(entries), None, usize::MAX).await?;
         Ok((all.finish(), Vec::new()))
     }
 

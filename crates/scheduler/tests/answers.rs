@@ -3,12 +3,17 @@
 
 mod common;
 
-use common::{create, dag, envelope, key, node, orchestrator, step_id};
+use common::{cancel, create, dag, envelope, key, node, orchestrator, session, step_id};
 use tenure_core::command::StepReport;
-use tenure_core::status::{Policy, StepStatus, TaskStatus};
+use tenure_core::id::AgentId;
+use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
+use tenure_core::view::snapshot::RECENT_MAX;
 use tenure_core::view::write::Header;
-use tenure_core::view::{Known, write_summary};
+use tenure_core::view::{Known, Snapshot, write_summary};
 use tenure_core::{Command, Task};
+use tenure_ports::Journal as _;
+use tenure_ports::client::ClientPort as _;
+use tenure_ports::journal::Overview;
 
 /// CTRL-04: a write answers with the Task in short, the Steps it changed, its events and the
 /// version; the same again when it is repeated.
@@ -50,4 +55,37 @@ async fn a_summary_shows_no_more_than_its_reader_may_see() {
     };
     let summary = node.read(&key, look).await.unwrap();
     assert!(matches!(summary.task, Header::Reference(_)) && summary.steps.is_empty());
+}
+
+/// VIEW-01: the pages of a snapshot are together what it is at once: every Task is counted once, and
+/// of many ended ones the newest are shown.
+#[tokio::test(start_paused = true)]
+async fn pages_of_views_are_the_whole() {
+    let node = node().await;
+    for n in 0..RECENT_MAX + 10 {
+        let task = create(&node, dag(&format!("t{n}"), "a")).await.unwrap();
+        tokio::time::advance(std::time::Duration::from_millis(1)).await;
+        if n >= 5 {
+            cancel(&node, &task).await.unwrap();
+        }
+    }
+    let port = node.client(Role::Observer, AgentId::new("eye").unwrap(), session());
+    let (whole, _) = port.views(vec![]).await.unwrap();
+    let overview = Overview::of(node.journal().entries(Some(&session())).await.unwrap());
+    let (mut all, mut after, mut pages) = (Snapshot::asking(&[]), None, 0);
+    loop {
+        let (page, next) = port.views_page(&[], &overview, after.as_ref(), 7).await.unwrap();
+        all.merge(page);
+        (after, pages) = (next, pages + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, (5 + RECENT_MAX).div_ceil(7));
+    assert_eq!(all.finish(), whole);
+    let totals = whole.task_summary.unwrap();
+    assert_eq!((totals.active, totals.terminal), (5, 5 + RECENT_MAX as u64));
+    assert_eq!(totals.recent_terminal.len(), RECENT_MAX);
+    assert!(totals.recent_terminal.iter().all(|task| task.task_id.as_str() != "t5"), "the oldest");
+    assert_eq!(whole.tasks.unwrap().len(), 5);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{cancel, completing, create, dag, key, node_on};
 use tenure_core::Code;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{End, TaskStatus};
 use tenure_ports::{Faulty, MemoryJournal};
 
 /// OWN-03: what another node owns is neither read nor changed here.
@@ -68,7 +68,7 @@ async fn a_late_word_to_leave_ends_nothing_newer() {
 /// How a Task ended, as the log has it: the node is not asked, which would have it read the Task.
 async fn journal_status(journal: &Faulty<MemoryJournal>) -> Option<TaskStatus> {
     use tenure_ports::Journal as _;
-    journal.inner().entry(&key("t")).await.unwrap().unwrap().ended
+    journal.inner().entry(&key("t")).await.unwrap().unwrap().ended.map(End::status)
 }
 
 async fn wait<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use proptest::prelude::*;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_wire::stored::frame::{
     Chunk, CommitHead, FRAME_VERSION, FrameError, Header, Named, decode, decode_chunk,
     encode_header,
@@ -21,6 +21,7 @@ fn head(task: &str, len: u32) -> CommitHead {
         len,
         named: Some(Named { title: "Title".into(), wal_name: "t".parse().unwrap() }),
         ended: None,
+        failed_as: None,
         archived: false,
     }
 }
@@ -32,6 +33,7 @@ fn commits() -> Header {
         prev: 7,
         named: None,
         ended: Some(TaskStatus::Completed),
+        failed_as: None,
         archived: true,
         ..head("u", 2)
     };
@@ -65,6 +67,20 @@ fn golden_bytes_stay_readable() {
     let golden = include_bytes!("golden/frame-v1.bin");
     assert_eq!(decode(golden).unwrap().header, commits());
     assert_eq!(&frame()[..], golden, "the same frame is written as the same bytes");
+}
+
+/// What newer programs say of an end has a place of its own, which older ones pass over.
+#[test]
+fn the_end_of_a_task_has_a_golden_form_of_its_own() {
+    let lost = CommitHead {
+        ended: Some(TaskStatus::Failed),
+        failed_as: Some(FailedAs::Lost),
+        ..head("t", 0)
+    };
+    let header = Header::Commits { version: 2, epoch: 5, commits: vec![lost] };
+    let golden = include_bytes!("golden/frame-v2-lost.bin");
+    assert_eq!(decode(golden).unwrap().header, header);
+    assert_eq!(encode_header(&header).unwrap(), golden);
 }
 
 /// Every changed byte of a header is noticed; a body of another length is.

@@ -7,8 +7,9 @@
 //! A checkpoint is parts and a manifest, each the newest message of its subject. The manifest is
 //! written last and has the checksum of every part, so that one that was overwritten or only half
 //! written is seen to be unsound; a partition has two slots, written in turn, so that the one before
-//! is whole meanwhile. The parts: rows of Tasks, as JSON lines; then ended Tasks, sorted by the hash
-//! of the key, each as hash and place of the newest frame, 8 bytes little endian each.
+//! is whole meanwhile. The parts: rows of Tasks, and how the Tasks of each session have ended, as JSON
+//! lines; then ended Tasks without a row, sorted by the hash of the key, each as hash and place of the
+//! newest frame, 8 bytes little endian each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{SessionId, TaskId};
+use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -30,7 +32,7 @@ use super::index::{Index, Parts, Row};
 use super::read::Frames;
 
 /// Version of the form; one of another is unsound.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Parts that are asked for at the same time.
 const PARTS_AT_ONCE: usize = 4;
 /// Bytes of a hash and a place.
@@ -50,12 +52,12 @@ struct Manifest {
     ended: Vec<u32>,
 }
 
-/// A row in a part.
+/// A line of a part.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    session_id: SessionId,
-    task_id: TaskId,
-    row: Row,
+#[serde(untagged)]
+enum Line {
+    Task { session_id: SessionId, task_id: TaskId, row: Row },
+    Session { session_id: SessionId, ends: Ends },
 }
 
 /// Where the checkpoints of a partition are.
@@ -124,12 +126,17 @@ impl Store {
         let (rows, ended) = parts.split_at(manifest.rows.len());
         let lines = rows.concat();
         let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let rows = lines.map(|line| {
-            let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-            let Line { session_id, task_id, row } = line;
-            Ok((TaskKey { session_id, task_id }, row))
-        });
-        let rows = rows.collect::<Result<Vec<_>, String>>()?;
+        let (mut rows, mut ends) = (Vec::new(), Vec::new());
+        for line in lines {
+            match serde_json::from_slice(line).map_err(|error| error.to_string())? {
+                Line::Task { session_id, task_id, row } => {
+                    rows.push((TaskKey { session_id, task_id }, row));
+                }
+                Line::Session { session_id, ends: of_session } => {
+                    ends.push((session_id, of_session));
+                }
+            }
+        }
         let mut pairs = Vec::with_capacity(ended.iter().map(|part| part.len() / PAIR).sum());
         for part in ended {
             let numbers = |pair: &[u8; PAIR]| {
@@ -139,7 +146,7 @@ impl Store {
             pairs.extend(part.as_chunks::<PAIR>().0.iter().filter_map(numbers));
         }
         let ended = Ended::of_pairs(pairs);
-        Ok(Index::restored(self.settings.ended_rows, manifest.covered, rows, ended))
+        Ok(Index::restored(self.settings.ended_rows, manifest.covered, rows, ends, ended))
     }
 
     /// The newest message of a subject. A follower may lag behind: what does not have the checksum
@@ -174,10 +181,10 @@ impl Store {
         slot: u32,
     ) -> Result<u64, String> {
         self.ensure().await?;
-        let Parts { covered, rows, pairs } = index.read().parts();
+        let Parts { covered, rows, ends, pairs } = index.read().parts();
         let message = wal.message(covered).await.map_err(|error| error.to_string())?;
         let checksum = crc32fast::hash(&message);
-        let (rows, ended) = tokio::task::spawn_blocking(move || encoded(rows, pairs))
+        let (rows, ended) = tokio::task::spawn_blocking(move || encoded(rows, ends, pairs))
             .await
             .map_err(|error| error.to_string())??;
         let part_bytes = self.part_bytes.max(PART_BYTES_MIN) / PAIR * PAIR;
@@ -231,14 +238,20 @@ fn le(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The bytes of all rows, and of all ended Tasks.
+/// The bytes of all lines, and of all ended Tasks.
 fn encoded(
     rows: Vec<(TaskKey, Row)>,
+    ends: Vec<(SessionId, Ends)>,
     mut pairs: Vec<(u64, u64)>,
 ) -> Result<(Bytes, Bytes), String> {
     let (mut lines, mut ended) = (Vec::new(), Vec::with_capacity(pairs.len() * PAIR));
-    for (TaskKey { session_id, task_id }, row) in rows {
-        let line = Line { session_id, task_id, row };
+    let of_tasks = rows.into_iter().map(|(TaskKey { session_id, task_id }, row)| Line::Task {
+        session_id,
+        task_id,
+        row,
+    });
+    let of_sessions = ends.into_iter().map(|(session_id, ends)| Line::Session { session_id, ends });
+    for line in of_tasks.chain(of_sessions) {
         serde_json::to_writer(&mut lines, &line).map_err(|error| error.to_string())?;
         lines.push(b'\n');
     }

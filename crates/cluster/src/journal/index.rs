@@ -5,17 +5,21 @@
 //! half as much again while they are being sorted in): the hash of its key, and where its newest
 //! frame stands ([`ended`](super::ended)); the rest is read from its frames when it is asked for. That
 //! is little enough to be in memory for all of them (a million takes 16 MB), and a create with a new
-//! id reads nothing.
+//! id reads nothing. How many have ended, and how, is counted for each session.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, WalName};
-use tenure_core::status::TaskStatus;
-use tenure_ports::journal::{Entry, TaskKey};
+use tenure_core::status::End;
+use tenure_core::view::snapshot::Ends;
+use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::ended::Ended;
+
+/// Ended Tasks whose rows a checkpoint has: the newest.
+const STORED_MAX: usize = 256;
 
 /// The newest commit of a Task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,10 +38,13 @@ pub(super) struct Row {
     pub(super) wal_name: WalName,
     pub(super) created_at: Millis,
     pub(super) updated_at: Millis,
-    pub(super) ended: Option<TaskStatus>,
+    pub(super) ended: Option<End>,
     pub(super) archived: bool,
     pub(super) damaged: bool,
 }
+
+/// How a Task ended, and whether it is archived.
+type Counted = (End, bool);
 
 /// The Tasks of a partition.
 #[derive(Debug)]
@@ -49,6 +56,8 @@ pub(super) struct Index {
     recent_max: usize,
     /// Ended Tasks without a row.
     ended: Ended,
+    /// How those have ended that can be read, with a row and without.
+    ends: HashMap<SessionId, Ends>,
     /// The last message that is taken in.
     covered: u64,
 }
@@ -74,8 +83,10 @@ pub(super) struct Known {
 pub(super) struct Parts {
     /// The last message that is taken in.
     pub(super) covered: u64,
-    /// The rows that must be kept.
+    /// The rows that must be kept, and those of the newest ended Tasks.
     pub(super) rows: Vec<(TaskKey, Row)>,
+    /// How Tasks have ended, for each session.
+    pub(super) ends: Vec<(SessionId, Ends)>,
     /// All other ended Tasks.
     pub(super) pairs: Vec<(u64, u64)>,
 }
@@ -84,7 +95,7 @@ impl Index {
     /// Of an empty partition, in which so many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
         let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), Ended::default());
-        Self { rows, recent, recent_max, ended, covered: 0 }
+        Self { rows, recent, recent_max, ended, ends: HashMap::new(), covered: 0 }
     }
 
     /// As a checkpoint has it.
@@ -92,23 +103,29 @@ impl Index {
         recent_max: usize,
         covered: u64,
         rows: Vec<(TaskKey, Row)>,
+        ends: Vec<(SessionId, Ends)>,
         ended: Ended,
     ) -> Self {
-        let rows: HashMap<TaskKey, Row> = rows.into_iter().collect();
-        Self { rows, recent: VecDeque::new(), recent_max, ended, covered }
+        let mut recent: Vec<_> = rows.iter().filter(|(_, row)| row.is_small()).collect();
+        recent.sort_by_key(|(_, row)| row.newest.stream_seq);
+        let recent = recent.into_iter().map(|(key, _)| key.clone()).collect();
+        let (rows, ends) = (rows.into_iter().collect(), ends.into_iter().collect());
+        Self { rows, recent, recent_max, ended, ends, covered }
     }
 
     /// For a checkpoint.
     pub(super) fn parts(&self) -> Parts {
         let mut pairs = self.ended.all();
         let mut rows = Vec::new();
+        let newest: HashSet<&TaskKey> = self.recent.iter().rev().take(STORED_MAX).collect();
         for (key, row) in &self.rows {
-            match row.is_small() {
+            match row.is_small() && !newest.contains(key) {
                 true => pairs.push((key.hash64(), row.newest.stream_seq)),
                 false => rows.push((key.clone(), row.clone())),
             }
         }
-        Parts { covered: self.covered, rows, pairs }
+        let ends = self.ends.iter().map(|(session, ends)| (session.clone(), *ends)).collect();
+        Parts { covered: self.covered, rows, ends, pairs }
     }
 
     pub(super) fn covered(&self) -> u64 {
@@ -164,17 +181,18 @@ impl Index {
     /// follow what is known marks its Task as damaged: part of its history is missing.
     pub(super) fn take(&mut self, key: &TaskKey, head: &CommitHead, stream_seq: u64) {
         let newest = Newest { wal_seq: head.last_seq, stream_seq };
-        match (self.rows.get_mut(key), &head.named) {
+        let (before, now) = match (self.rows.get_mut(key), &head.named) {
             (Some(row), _) => {
-                let was_small = row.is_small();
+                let before = row.counts_as();
                 row.damaged |= row.newest.wal_seq + 1 != head.first_seq;
                 row.newest = newest;
                 row.updated_at = head.created_at;
-                row.ended = head.ended.or(row.ended);
+                row.ended = end_of(head).or(row.ended);
                 row.archived |= head.archived;
-                if !was_small && row.is_small() {
+                if before.is_none() && row.is_small() {
                     self.recent.push_back(key.clone());
                 }
+                (before, row.counts_as())
             }
             (None, named) => {
                 let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
@@ -185,16 +203,31 @@ impl Index {
                     wal_name: wal_name.unwrap_or_else(|| fallback(key)),
                     created_at: head.created_at,
                     updated_at: head.created_at,
-                    ended: head.ended,
+                    ended: end_of(head),
                     archived: head.archived,
                     damaged: head.first_seq != 1,
                 };
                 if row.is_small() {
                     self.recent.push_back(key.clone());
                 }
+                let now = row.counts_as();
                 self.rows.insert(key.clone(), row);
+                (None, now)
             }
+        };
+        if now != before {
+            self.count(key, before, now);
         }
+    }
+
+    /// Counts what a Task has become.
+    fn count(&mut self, key: &TaskKey, before: Option<Counted>, now: Option<Counted>) {
+        let ends = match self.ends.get_mut(&key.session_id) {
+            Some(ends) => ends,
+            None => self.ends.entry(key.session_id.clone()).or_default(),
+        };
+        before.into_iter().for_each(|(end, archived)| ends.remove(end, archived));
+        now.into_iter().for_each(|(end, archived)| ends.add(end, archived));
     }
 
     /// All messages up to this one are taken in; the oldest of too many rows go.
@@ -211,9 +244,16 @@ impl Index {
     }
 
     pub(super) fn note_damage(&mut self, key: &TaskKey) {
-        if let Some(row) = self.rows.get_mut(key) {
-            row.damaged = true;
-        }
+        let Some(row) = self.rows.get_mut(key) else { return };
+        let before = row.counts_as();
+        row.damaged = true;
+        self.count(key, before, None);
+    }
+
+    /// What is known by heart of the Tasks of a session.
+    pub(super) fn overview(&self, session: &SessionId) -> Overview {
+        let ends = self.ends.get(session).copied().unwrap_or_default();
+        Overview { ends, ..Overview::of(self.rows(Some(session))) }
     }
 
     /// Those that have a row.
@@ -248,6 +288,11 @@ impl Index {
     }
 }
 
+/// How its Task ended, if this commit is its end.
+fn end_of(head: &CommitHead) -> Option<End> {
+    End::of_status(head.ended?, head.failed_as)
+}
+
 /// The name of a log whose first commit cannot be found: that of its Task, as far as it is one.
 pub(super) fn fallback(key: &TaskKey) -> WalName {
     let named = WalName::new(key.task_id.as_str());
@@ -259,6 +304,11 @@ impl Row {
     /// what is not read for that.
     fn is_small(&self) -> bool {
         self.ended.is_some() && !self.damaged
+    }
+
+    /// As what it is counted among those that have ended.
+    fn counts_as(&self) -> Option<Counted> {
+        self.ended.filter(|_| !self.damaged).map(|end| (end, self.archived))
     }
 
     pub(super) fn entry(&self, key: &TaskKey) -> Entry {

@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
 use tenure_ports::Journal;
-use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
+use tenure_ports::journal::{AppendError, Entry, Overview, ReadError, TaskKey};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -225,6 +225,16 @@ impl JetStreamJournal {
         let found = self.all().into_iter().find(|(at, _)| *at == partition);
         let (at, found) = found.ok_or(ReadError::NotOwner)?;
         self.entries_of(at, &found, Some(session)).await
+    }
+
+    /// What is known of the Tasks of a session in one partition without a look at its stream.
+    ///
+    /// # Errors
+    /// This node does not own the partition.
+    pub fn overview_in(&self, partition: u32, session: &SessionId) -> Result<Overview, ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (_, found) = found.ok_or(ReadError::NotOwner)?;
+        Ok(found.index.read().overview(session))
     }
 
     /// The oldest live Tasks of a session in one partition, and whether there are more.

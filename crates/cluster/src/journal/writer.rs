@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use tenure_core::Commit;
 use tenure_core::event::Body;
 use tenure_core::id::{Millis, WalName};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 use tenure_ports::Observer;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::observer::Called;
@@ -43,7 +43,7 @@ pub(super) struct Head {
     created_at: Millis,
     len: u32,
     named: Option<(TaskKey, Named)>,
-    ended: Option<TaskStatus>,
+    ended: Option<End>,
     archived: bool,
 }
 
@@ -70,11 +70,8 @@ impl Head {
                     let named = Named { title, wal_name };
                     head.named = Some((TaskKey { session_id, task_id }, named));
                 }
-                Body::TaskCompleted(_) => head.ended = Some(TaskStatus::Completed),
-                Body::TaskFailed(_) => head.ended = Some(TaskStatus::Failed),
-                Body::TaskCancelled(_) => head.ended = Some(TaskStatus::Cancelled),
                 Body::TaskArchived(_) => head.archived = true,
-                _ => {}
+                other => head.ended = head.ended.or_else(|| other.end()),
             }
         }
         Ok(head)
@@ -95,7 +92,8 @@ impl Head {
             prev,
             len: self.len,
             named: self.named.map(|(_, named)| named),
-            ended: self.ended,
+            ended: self.ended.map(End::status),
+            failed_as: self.ended.and_then(End::failed_as),
             archived: self.archived,
         }
     }

@@ -9,10 +9,11 @@ use async_nats::jetstream::{Context, stream::Stream};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tenure_cluster::{JetStreamJournal, Settings};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
+use tenure_core::view::snapshot::Ends;
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, journal_suite, read_all};
-use tenure_ports::journal::{AppendError, Entry};
+use tenure_ports::journal::{AppendError, Entry, Overview};
 
 use crate::journal::{assert_holds, connect, create, owner, settings, work};
 use crate::servers::{Server, nats};
@@ -55,6 +56,9 @@ async fn tasks(journal: &JetStreamJournal, name: &str, count: usize) -> Vec<Hist
 async fn assert_knows(journal: &JetStreamJournal, histories: &[History]) {
     let listed = listed(journal).await;
     assert_eq!(listed.len(), histories.len());
+    let counted = journal.overview_in(0, &histories[0].key.session_id).unwrap();
+    let whole = Overview::of(listed.values().cloned().collect());
+    assert_eq!((counted.ends, counted.live.len()), (whole.ends, whole.live.len()));
     let mut live = 0;
     for history in histories {
         let entry = journal.entry(&history.key).await.unwrap().unwrap();
@@ -179,6 +183,48 @@ async fn a_taking_starts_from_the_newest_sound_checkpoint() {
     assert_knows(&owner(&server, small()).await, &histories).await;
 }
 
+/// VIEW-01: how Tasks have ended, and which of them lately, is known without a look at the stream; by who
+/// takes the partition from a checkpoint, too, and from the stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_are_counted_over_checkpoints_and_takings() {
+    let server = nats();
+    let kept = Settings { ended_rows: 100, ..small() };
+    let first = owner(&server, kept.clone()).await;
+    let mut histories = tasks(&first, "t", 9).await;
+    let session = histories[0].key.session_id.clone();
+    let after = histories[0].last_seq();
+    let lost = histories[0].lose();
+    first.append(&histories[0].key, after, vec![lost]).await.unwrap();
+    let after = histories[1].last_seq();
+    let archive = histories[1].archive();
+    first.append(&histories[1].key, after, vec![archive]).await.unwrap();
+    let mut ends = Ends::default();
+    ends.add(End::Lost, false);
+    ends.add(End::Completed, true);
+    (0..3).for_each(|_| ends.add(End::Completed, false));
+    let knows = |journal: &JetStreamJournal| {
+        let known = journal.overview_in(0, &session).unwrap();
+        assert_eq!((known.ends, known.live.len()), (ends, 4));
+        let recent: Vec<String> =
+            known.recent.iter().map(|it| it.key.task_id.to_string()).collect();
+        assert_eq!(recent.len(), 5, "{recent:?}");
+        let nobody = journal.overview_in(0, &"other".parse().unwrap()).unwrap();
+        assert_eq!(nobody, Overview::default());
+    };
+    knows(&first);
+    knows(&owner(&server, kept.clone()).await);
+    let second = owner(&server, kept.clone()).await;
+    second.checkpoint(0).await.unwrap();
+    let third = owner(&server, kept.clone()).await;
+    knows(&third);
+    // Fewer rows are kept than the checkpoint has: they count all the same.
+    let fourth = owner(&server, Settings { ended_rows: 2, ..kept }).await;
+    work(&fourth, &mut histories[2], 1).await.unwrap();
+    let known = fourth.overview_in(0, &session).unwrap();
+    assert_eq!((known.ends, known.live.len(), known.recent.len()), (ends, 4, 2));
+    assert_knows(&fourth, &histories).await;
+}
+
 async fn listed_rows(journal: &JetStreamJournal) -> usize {
     journal.live().await.unwrap().len()
 }
@@ -254,7 +300,7 @@ async fn measure_takings() {
     let old = History::of("s", "t5");
     let entry = next.entry(&old.key).await.unwrap().unwrap();
     eprintln!("one ended task looked up: {:?}", begun.elapsed());
-    assert_eq!(entry.ended, Some(TaskStatus::Completed));
+    assert_eq!(entry.ended, Some(End::Completed));
     assert_eq!(read_all(&next, &old.key).await.unwrap().len(), 2);
     let begun = Instant::now();
     assert_eq!(next.entries(None).await.unwrap().len(), count + 10_000);

@@ -31,6 +31,7 @@ fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
         len: u32::try_from(lines.len()).unwrap(),
         named: None,
         ended: None,
+        failed_as: None,
         archived: false,
     };
     let header = Header::Commits { version: FRAME_VERSION, epoch: 1, commits: vec![head] };

@@ -257,6 +257,7 @@ fn frame_of(
         len: u32::try_from(body.len()).unwrap(),
         named: None,
         ended: None,
+        failed_as: None,
         archived: false,
     };
     let header = Header::Commits { version, epoch: 1, commits: vec![head] };

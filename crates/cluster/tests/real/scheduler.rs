@@ -12,7 +12,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::event::Body;
 use tenure_core::id::{AgentId, CommandId, PoolId, StepId};
 use tenure_core::patch::StepInput;
-use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
+use tenure_core::status::{End, Policy, Role, StepStatus, TaskStatus};
 use tenure_core::{Caller, Commit};
 use tenure_ports::Journal;
 use tenure_ports::conformance::read_all;
@@ -148,7 +148,7 @@ async fn graphs_run_on_the_servers() {
         let epoch = owned.epoch(key.partition(PARTITIONS)).unwrap();
         assert!(commits.iter().all(|commit| commit.epoch == epoch), "the owner's epoch");
         let entry = next.entry(key).await.unwrap().unwrap();
-        assert_eq!(entry.ended, Some(TaskStatus::Completed));
+        assert_eq!(entry.ended, Some(End::Completed));
     }
     let url = format!("redis://127.0.0.1:{}", redis.port);
     let mut plain = redis::Client::open(url).unwrap().get_connection().unwrap();

@@ -4,7 +4,9 @@
 use super::read::View;
 use super::{Known, LeaseFact};
 use crate::event::{Body, Event};
-use crate::status::{AttemptStatus, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names};
+use crate::status::{
+    AttemptStatus, End, FailedAs, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names,
+};
 use crate::task::derived::Tally;
 use crate::task::{Attempt, Head, StepState, Task};
 
@@ -51,18 +53,6 @@ names! {
         Queued = "queued",
         /// Taken in, nothing is ready yet.
         Accepted = "accepted",
-    }
-}
-
-names! {
-    /// How a failed Task is shown, by its reason code.
-    FailedAs {
-        /// `timed_out`.
-        TimedOut = "timed_out",
-        /// `lost`.
-        Lost = "lost",
-        /// Any other.
-        Failed = "failed",
     }
 }
 
@@ -209,6 +199,16 @@ impl Facts {
         untouched: false,
     };
 
+    /// The facts of an ended Task, of which an index knows no more.
+    pub const fn ended(end: End, archived: bool) -> Self {
+        let failed_as = match end.failed_as() {
+            Some(failed_as) => failed_as,
+            None => FailedAs::Failed,
+        };
+        let native = end.status();
+        Self { readable: true, archived, native, failed_as, confirmed: true, ..Self::UNREADABLE }
+    }
+
     /// The facts of a view. Costs the held Steps that are passed over until one decides: a running
     /// one with a valid lease, or a claimed one where none is running.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
@@ -249,7 +249,7 @@ impl Facts {
             readable: true,
             archived: head.archived_at.is_some(),
             native: head.status,
-            failed_as: failed_as(head),
+            failed_as: FailedAs::of(head.status_reason.as_ref().map(|r| r.code.as_str())),
             confirmed: true,
             closing: head.cancel_requested.is_some(),
             running: of(StepStatus::Running) > 0,
@@ -300,14 +300,6 @@ impl Facts {
     /// The normalized status.
     pub const fn status(&self) -> Normal {
         self.row().status()
-    }
-}
-
-fn failed_as(head: &Head) -> FailedAs {
-    match head.status_reason.as_ref().map(|r| r.code.as_str()) {
-        Some("timed_out") => FailedAs::TimedOut,
-        Some("lost") => FailedAs::Lost,
-        _ => FailedAs::Failed,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::id::{
 use crate::patch::Operation;
 use crate::record::{Edge, Progress, Reason};
 use crate::status::{
-    DeliveryState, EdgeKind, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
+    DeliveryState, EdgeKind, End, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,
     WaitKind, names,
 };
 
@@ -283,9 +283,9 @@ pub fn names_of(event: &Event, stage: &Stage) -> Names {
         }
         Body::TaskUnlinked(_) => Names::one(E::DependencyUpdated),
         Body::TaskCompleted(_) => Names::one(E::Completed),
-        Body::TaskFailed(p) => Names::one(match p.reason.as_ref().map(|r| r.code.as_str()) {
-            Some("timed_out") => E::TimedOut,
-            Some("lost") => E::Lost,
+        Body::TaskFailed(_) => Names::one(match event.body.end() {
+            Some(End::TimedOut) => E::TimedOut,
+            Some(End::Lost) => E::Lost,
             _ => E::Failed,
         }),
         Body::TaskCancelled(_) => Names::one(E::Cancelled),

@@ -15,9 +15,9 @@ use super::run::AttemptView;
 use super::summary::{TaskSummary, current_run_id, progress};
 use crate::id::{AgentId, ArtifactId, Millis, Ref, RunId, StepId, TaskId};
 use crate::record::{Edge, Object, Progress, Reason};
-use crate::status::{DeliveryState, EdgeKind, EdgeStatus, TaskStatus, WaitKind, names};
+use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind, names};
 
-/// Ended Tasks and Attempts counted as recent.
+/// Ended Tasks and Attempts that are shown as recent.
 pub const RECENT_MAX: usize = 50;
 
 names! {
@@ -41,7 +41,7 @@ names! {
 /// The views asked for; others are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Counts over all Tasks.
+    /// Counts over all Tasks, and the newest ended ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_summary: Option<Totals>,
     /// A record per Task.
@@ -59,6 +59,36 @@ pub struct Snapshot {
     /// Whether results reached who waits for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_state: Option<BTreeMap<TaskId, DeliveryState>>,
+    /// Tasks that no view has, whichever was asked for: their logs cannot be read (VIEW-07).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<TaskId>,
+}
+
+/// How many Tasks have ended, each way, archived or not: what an index keeps of them for VIEW-01.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ends([[u32; 2]; End::ALL.len()]);
+
+impl Ends {
+    /// One more.
+    pub fn add(&mut self, end: End, archived: bool) {
+        self.0[end as usize][usize::from(archived)] += 1;
+    }
+
+    /// One less.
+    pub fn remove(&mut self, end: End, archived: bool) {
+        let count = &mut self.0[end as usize][usize::from(archived)];
+        *count = count.saturating_sub(1);
+    }
+
+    fn each(&self) -> impl Iterator<Item = (Facts, u32)> {
+        let of = |end: End| {
+            let counts = self.0[end as usize];
+            [false, true]
+                .map(|archived| (Facts::ended(end, archived), counts[usize::from(archived)]))
+        };
+        End::ALL.iter().flat_map(move |end| of(*end))
+    }
 }
 
 /// VIEW-01.
@@ -173,14 +203,46 @@ impl Snapshot {
             attempts: asked(ViewName::Attempts).then(Attempts::default),
             blocked_tasks: asked(ViewName::BlockedTasks).then(Vec::new),
             delivery_state: asked(ViewName::DeliveryState).then(BTreeMap::new),
+            unreadable: Vec::new(),
+        }
+    }
+
+    /// Whether ended Tasks are counted, and the newest of them shown: by VIEW-01 alone.
+    pub const fn shows_ended(&self) -> bool {
+        self.task_summary.is_some()
+    }
+
+    /// Counts Tasks that have ended, without a look at them.
+    pub fn count_ended(&mut self, ends: &Ends) {
+        if let Some(totals) = &mut self.task_summary {
+            ends.each().for_each(|(facts, count)| totals.count(&facts, u64::from(count)));
+        }
+    }
+
+    /// Takes in a Task of which nothing is known.
+    pub fn note_unreadable(&mut self, task: &TaskId) {
+        if let Some(totals) = &mut self.task_summary {
+            totals.count(&Facts::UNREADABLE, 1);
+        }
+        self.unreadable.push(task.clone());
+    }
+
+    /// Shows a Task that was counted as ended, if it is among the newest.
+    pub fn show_ended(&mut self, view: &View<'_>, known: &Known<'_>) {
+        if let Some(totals) = &mut self.task_summary {
+            totals.show(view, known);
         }
     }
 
     /// Takes a Task in.
     pub fn add(&mut self, view: &View<'_>, known: &Known<'_>) {
-        let status = Facts::of(view, known).status();
+        let facts = Facts::of(view, known);
+        let status = facts.status();
         if let Some(totals) = &mut self.task_summary {
-            totals.add(view, status, known);
+            totals.count(&facts, 1);
+            if facts.native.is_terminal() {
+                totals.show(view, known);
+            }
         }
         if let Some(tasks) = &mut self.tasks {
             tasks.push(TaskRecord::of(view, status));
@@ -208,11 +270,13 @@ impl Snapshot {
         join(&mut self.attempts, other.attempts, Attempts::merge);
         join(&mut self.blocked_tasks, other.blocked_tasks, Vec::extend);
         join(&mut self.delivery_state, other.delivery_state, BTreeMap::extend);
+        self.unreadable.extend(other.unreadable);
     }
 
     /// The finished snapshot: inverse relations added, everything in an order of its own.
     #[must_use]
     pub fn finish(mut self) -> Self {
+        self.unreadable.sort();
         if let Some(tasks) = &mut self.tasks {
             tasks.sort_by(|a, b| a.task_id.cmp(&b.task_id));
         }
@@ -237,27 +301,30 @@ fn join<T>(ours: &mut Option<T>, theirs: Option<T>, add: impl FnOnce(&mut T, T))
 }
 
 impl Totals {
-    fn add(&mut self, view: &View<'_>, status: Normal, known: &Known<'_>) {
-        let terminal = view.status().is_terminal();
-        *if terminal { &mut self.terminal } else { &mut self.active } += 1;
-        match status {
-            Normal::Failed | Normal::TimedOut => self.failed += 1,
+    fn count(&mut self, facts: &Facts, tasks: u64) {
+        let terminal = facts.native.is_terminal();
+        if facts.readable {
+            *if terminal { &mut self.terminal } else { &mut self.active } += tasks;
+        }
+        match facts.status() {
+            Normal::Failed | Normal::TimedOut => self.failed += tasks,
             Normal::Lost => {
-                self.lost += 1;
-                self.failed += u64::from(terminal);
+                self.lost += tasks;
+                self.failed += if terminal { tasks } else { 0 };
             }
-            Normal::Archived if view.status() == TaskStatus::Failed => self.failed += 1,
+            Normal::Archived if facts.native == TaskStatus::Failed => self.failed += tasks,
             Normal::WaitingInput
             | Normal::WaitingPermission
             | Normal::WaitingResource
-            | Normal::Blocked => self.waiting += 1,
-            Normal::Unknown | Normal::Stale => self.unknown += 1,
+            | Normal::Blocked => self.waiting += tasks,
+            Normal::Unknown | Normal::Stale => self.unknown += tasks,
             _ => {}
         }
-        if terminal {
-            self.recent_terminal.push(TaskSummary::of(view, known));
-            self.trim();
-        }
+    }
+
+    fn show(&mut self, view: &View<'_>, known: &Known<'_>) {
+        self.recent_terminal.push(TaskSummary::of(view, known));
+        self.trim();
     }
 
     fn merge(&mut self, other: Self) {

@@ -7,11 +7,12 @@ use common::*;
 use serde_json::Value as Json;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Link, StepReport, Why};
-use tenure_core::event::LeaseEnd;
+use tenure_core::event::{Body, Ended, LeaseEnd};
 use tenure_core::id::Ref;
-use tenure_core::status::{EdgeKind, Policy, StepStatus, TaskStatus, WaitKind};
-use tenure_core::view::snapshot::{Snapshot, ViewName};
-use tenure_core::view::{Known, Normal, graph, inspect, timeline};
+use tenure_core::record::Reason;
+use tenure_core::status::{EdgeKind, End, Policy, StepStatus, TaskStatus, WaitKind};
+use tenure_core::view::snapshot::{Ends, Snapshot, ViewName};
+use tenure_core::view::{Facts, Known, Normal, graph, inspect, timeline};
 use tenure_core::{Command, Task};
 use views::*;
 
@@ -70,6 +71,62 @@ fn totals_count_every_task_where_it_belongs() {
     let times: Vec<_> = recent.iter().map(|t| t["updated_at"].as_i64().unwrap()).collect();
     assert!(times.is_sorted_by(|a, b| a >= b), "newest first: {times:?}");
     assert_eq!(shown.as_object().unwrap().len(), 1, "only what was asked for: {shown}");
+}
+
+/// VIEW-01, VIEW-07: what an index knows of ended Tasks counts as their logs would, and one that
+/// cannot be read is neither live nor ended.
+#[test]
+fn an_index_counts_as_the_logs_do() {
+    let tasks = some_tasks();
+    let whole = snapshot_of(tasks.iter().map(|t| &t.task), &[ViewName::TaskSummary]);
+    let (mut all, mut ends) = (Snapshot::asking(&[ViewName::TaskSummary]), Ends::default());
+    for t in &tasks {
+        let archived = t.task.head().archived_at.is_some();
+        let bodies = t.log.iter().flat_map(|commit| &commit.events).map(|event| &event.body);
+        match bodies.filter_map(Body::end).next() {
+            Some(end) => {
+                assert_eq!(end.status(), t.task.head().status);
+                assert_eq!(End::of_status(end.status(), end.failed_as()), Some(end));
+                let facts = Facts::ended(end, archived);
+                assert_eq!(facts.status(), Facts::of(&t.task.durable(), &known()).status());
+                ends.add(end, archived);
+                all.show_ended(&t.task.durable(), &known());
+            }
+            None => all.add(&t.task.durable(), &known()),
+        }
+    }
+    ends.add(End::Lost, false);
+    ends.remove(End::Lost, false);
+    all.count_ended(&ends);
+    assert_eq!(as_json(&all.clone().finish()), whole);
+    all.note_unreadable(&"damaged".parse().unwrap());
+    let all = all.finish();
+    let totals = all.task_summary.unwrap();
+    assert_eq!((totals.active, totals.terminal, totals.unknown), (2, 4, 1));
+    assert_eq!(all.unreadable.len(), 1);
+}
+
+/// How a Task ended is told by its last event alone, whatever its reason.
+#[test]
+fn every_end_is_told_apart() {
+    let failed = |code| {
+        let reason = Some(Reason::code(code));
+        Body::TaskFailed(Box::new(Ended { reason, ..Ended::default() })).end()
+    };
+    assert_eq!(failed("timed_out"), Some(End::TimedOut));
+    assert_eq!(failed("lost"), Some(End::Lost));
+    assert_eq!(failed("step_failed"), Some(End::Failed));
+    assert_eq!(Body::TaskFailed(Box::default()).end(), Some(End::Failed));
+    assert_eq!(Body::TaskCompleted(Box::default()).end(), Some(End::Completed));
+    assert_eq!(Body::TaskCancelled(Box::default()).end(), Some(End::Cancelled));
+    for end in End::ALL {
+        assert!(end.status().is_terminal());
+        let status = Facts::ended(*end, false).status();
+        assert_eq!(status.as_str(), end.as_str());
+        assert_eq!(Facts::ended(*end, true).status(), Normal::Archived);
+        assert_eq!(End::of_status(end.status(), end.failed_as()), Some(*end));
+    }
+    assert_eq!(End::of_status(TaskStatus::Paused, None), None);
 }
 
 /// VIEW-02: a compact record of every Task.

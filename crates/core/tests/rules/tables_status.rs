@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use common::*;
 use tenure_core::command::StepReport;
-use tenure_core::status::{Outcome, Policy, StepStatus, TaskStatus, WaitKind};
-use tenure_core::view::normal::{FailedAs, Row, of_attempt, of_step};
+use tenure_core::status::{FailedAs, Outcome, Policy, StepStatus, TaskStatus, WaitKind};
+use tenure_core::view::normal::{Row, of_attempt, of_step};
 use tenure_core::view::{AttemptView, Facts, Known, LeaseFact, Normal, TaskSummary};
 use tenure_core::{Command, command::Why};
 use views::*;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 use tenure_ports::journal::{Entry, TaskKey};
 
 use super::index::Row;
-use super::tail::{Tail, end_of};
+use super::tail::Tail;
 
 /// A Task and its log.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct Facts {
     pub(crate) title: Box<str>,
     pub(crate) created_at: Millis,
     pub(crate) updated_at: Millis,
-    pub(crate) ended: Option<TaskStatus>,
+    pub(crate) ended: Option<End>,
     pub(crate) archived: bool,
     pub(crate) damaged: bool,
     /// Bytes of the log.
@@ -107,7 +107,7 @@ impl Facts {
         for commit in commits {
             self.updated_at = commit.created_at;
             for event in &commit.events {
-                self.ended = self.ended.or_else(|| end_of(&event.body));
+                self.ended = self.ended.or_else(|| event.body.end());
                 self.archived |= matches!(event.body, Body::TaskArchived(_));
             }
         }

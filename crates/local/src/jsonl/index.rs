@@ -13,7 +13,7 @@ use std::path::Path;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{is_sealed, seal};
 
@@ -30,7 +30,7 @@ pub(crate) struct Row {
     pub(crate) created_at: Millis,
     pub(crate) updated_at: Millis,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ended: Option<TaskStatus>,
+    pub(crate) ended: Option<End>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) archived: bool,
     /// Bytes of the log when the row was written: an ended Task's log of another length has

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 
 use tenure_core::event::Body;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 use tenure_wire::stored::{Line, LineError, decode_line};
 
 use super::lines::{Backward, LineFault};
@@ -44,7 +44,7 @@ pub(crate) struct Tail {
     /// The last whole line.
     pub(crate) last: Line,
     /// How the Task ended, if it has.
-    pub(crate) ended: Option<TaskStatus>,
+    pub(crate) ended: Option<End>,
     /// Whether it was archived after that.
     pub(crate) archived: bool,
 }
@@ -98,26 +98,16 @@ fn skip_commit(lines: &mut Backward<'_>, mut line: Line) -> Result<(), TailError
 
 /// How the Task ended, and whether it was archived. After its end a Task may only be archived or
 /// have its delivery noted, so the first other event from behind decides.
-fn ending(lines: &mut Backward<'_>, last: &Line) -> Result<(Option<TaskStatus>, bool), TailError> {
+fn ending(lines: &mut Backward<'_>, last: &Line) -> Result<(Option<End>, bool), TailError> {
     let mut archived = false;
     let mut line = Some(last.clone());
     while let Some(at) = line {
         match &at.event.body {
             Body::TaskArchived(_) => archived = true,
             Body::TaskDeliveryUpdated(_) => {}
-            other => return Ok((end_of(other), archived)),
+            other => return Ok((other.end(), archived)),
         }
         line = previous(lines)?;
     }
     Err(TailError::Damaged)
-}
-
-/// The terminal status an event leads to.
-pub(crate) fn end_of(body: &Body) -> Option<TaskStatus> {
-    match body {
-        Body::TaskCompleted(_) => Some(TaskStatus::Completed),
-        Body::TaskFailed(_) => Some(TaskStatus::Failed),
-        Body::TaskCancelled(_) => Some(TaskStatus::Cancelled),
-        _ => None,
-    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::{append, assert_holds, crashed, create, data_dir, lines_of, open, wal, work};
 use tempfile::TempDir;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 use tenure_local::{JsonlReader, OpenReport};
 use tenure_ports::Journal;
 use tenure_ports::conformance::History;
@@ -188,5 +188,5 @@ async fn an_end_without_a_row_is_an_end() {
     let (journal, report) = open(crash.path());
     assert_eq!(report.live, 0);
     let entry = journal.entry(&histories[0].key).await.unwrap().unwrap();
-    assert_eq!(entry.ended, Some(TaskStatus::Completed));
+    assert_eq!(entry.ended, Some(End::Completed));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{append, create, data_dir, equals, open, read_with, wal, work};
 use tenure_core::id::SessionId;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 use tenure_local::{JsonlReader, OpenError};
 use tenure_ports::Journal;
 use tenure_ports::conformance::History;
@@ -45,7 +45,7 @@ async fn a_reader_follows_a_writer() {
     }
     writing.await.unwrap();
     let entry = reader.entry(&all.key).await.unwrap().unwrap();
-    assert_eq!(entry.ended, Some(TaskStatus::Completed));
+    assert_eq!(entry.ended, Some(End::Completed));
     assert_eq!(reader.entries(None).await, Ok(vec![entry]));
     drop(journal);
 }

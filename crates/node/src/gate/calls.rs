@@ -20,7 +20,6 @@ use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
 use super::{Gate, say_answer};
-use crate::events;
 
 /// Bytes of commits, or of views, in an answer.
 const LOG_BYTES: usize = 512 << 10;
@@ -197,10 +196,13 @@ impl Call<'_> {
 
     /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
     async fn views(&self, which: Views) -> Result<ViewPage, Rejection> {
+        self.link.may_view()?;
+        let overview = self.gate.fence.journal.overview_in(self.partition, self.link.session());
+        let overview = overview.map_err(|error| tenure_scheduler::unreadable(&error))?;
         let mut most = VIEWED_MAX;
         loop {
-            let (after, partition) = (which.after.as_ref(), Some(self.partition));
-            let page = self.link.views_page(&which.views, partition, after, most).await;
+            let after = which.after.as_ref();
+            let page = self.link.views_page(&which.views, &overview, after, most).await;
             let (snapshot, next) = page?;
             let page = ViewPage { snapshot, next };
             let is_small = encode(&page).is_ok_and(|bytes| bytes.len() <= LOG_BYTES);
@@ -228,9 +230,7 @@ impl Call<'_> {
         };
         let (page, follower) = self.link.follow(task, after, is_known).await?;
         if let Some(follower) = follower {
-            for published in self.gate.followed.know(&key, follower) {
-                events::tell(&self.gate.intake, &key, published).await;
-            }
+            self.gate.followed.know(&key, follower);
         }
         page.within(LOG_BYTES)
     }

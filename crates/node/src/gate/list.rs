@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tenure_core::Rejection;
 use tenure_core::id::{SessionId, TaskId};
+use tenure_core::status::End;
 use tenure_ports::client::{ClientPort as _, OLDEST_MAX};
 use tenure_ports::journal::{Entry as Found, TaskKey};
 use tenure_wire::bus::request::{Entries, Entry, List};
@@ -144,7 +145,8 @@ fn entry(found: Found) -> Entry {
         title: found.title,
         created_at: found.created_at,
         updated_at: found.updated_at,
-        ended: found.ended,
+        ended: found.ended.map(End::status),
+        failed_as: found.ended.and_then(End::failed_as),
         archived: found.archived,
         damaged: found.damaged,
     }

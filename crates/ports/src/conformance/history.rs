@@ -9,7 +9,7 @@ use tenure_core::event::{
 use tenure_core::id::{
     AgentId, CommandId, CommitId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId, WalName,
 };
-use tenure_core::record::{Progress, StepSpec, TaskSpec};
+use tenure_core::record::{Progress, Reason, StepSpec, TaskSpec};
 use tenure_core::status::{DeliveryState, Policy, TaskStatus, Visibility};
 use uuid::Uuid;
 
@@ -106,6 +106,12 @@ impl History {
     /// The Task ends.
     pub fn complete(&mut self) -> Arc<Commit> {
         self.commit([Body::TaskCompleted(Box::<Ended>::default())])
+    }
+
+    /// It is lost.
+    pub fn lose(&mut self) -> Arc<Commit> {
+        let reason = Some(Reason::new("lost", "nobody is left"));
+        self.commit([Body::TaskFailed(Box::new(Ended { reason, ..Ended::default() }))])
     }
 
     /// Its result is delivered.

@@ -8,7 +8,7 @@ use futures::future::{join, join_all};
 use parking_lot::Mutex;
 use tenure_core::Commit;
 use tenure_core::id::SessionId;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::End;
 
 use super::history::{History, title};
 use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
@@ -116,7 +116,7 @@ async fn a_create_may_carry_several_commits<J: Journal>(journal: &J) {
     let commits = vec![history.create(), history.work(2), history.complete()];
     journal.create(&history.key, &history.wal_name, commits).await.unwrap();
     assert_holds(journal, &history).await;
-    assert_eq!(entry(journal, &history).await.ended, Some(TaskStatus::Completed));
+    assert_eq!(entry(journal, &history).await.ended, Some(End::Completed));
 }
 
 /// WAL-04, WAL-05
@@ -283,10 +283,17 @@ async fn entries_follow_the_log<J: Journal>(journal: &J) {
     let after = history.last_seq();
     let end = history.complete();
     append(journal, &history, after, vec![end]).await.unwrap();
-    expected.ended = Some(TaskStatus::Completed);
+    expected.ended = Some(End::Completed);
     expected.updated_at = history.updated_at();
     assert_eq!(entry(journal, &history).await, expected);
     assert_eq!(journal.entries(None).await, Ok(vec![expected]));
+
+    let mut lost = History::of("s", "lost").on(journal);
+    create(journal, &mut lost).await;
+    let after = lost.last_seq();
+    let end = lost.lose();
+    append(journal, &lost, after, vec![end]).await.unwrap();
+    assert_eq!(entry(journal, &lost).await.ended, Some(End::Lost));
 }
 
 /// RECOVER-02, STORE-15
@@ -298,7 +305,7 @@ async fn an_end_is_an_end_whatever_follows<J: Journal>(journal: &J) {
         append(journal, &history, after, vec![commit.clone()]).await.unwrap();
         after = commit.last_seq();
         let entry = entry(journal, &history).await;
-        assert_eq!(entry.ended, Some(TaskStatus::Completed));
+        assert_eq!(entry.ended, Some(End::Completed));
         assert_eq!(entry.updated_at, commit.created_at);
         assert_eq!(entry.archived, after >= 6);
     }

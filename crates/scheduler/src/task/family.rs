@@ -35,7 +35,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             loop {
                 // The logs of parents that have ended well are not read for ever.
                 let ended = node.journal.entry(&parent).await.ok().flatten().and_then(|e| e.ended);
-                let is_over = ended.is_some_and(|status| status.spares_children());
+                let is_over = ended.is_some_and(|end| end.status().spares_children());
                 if is_over || actor.cast(Msg::AskParent).is_err() {
                     return;
                 }

@@ -222,8 +222,8 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::AppendTaskProgress(facts)).await
     }
 
-    /// Views of all live Tasks of the session; none named: all views. Partitions that did not answer
-    /// come with them.
+    /// Views of all live Tasks of the session; none named: all views. `task_summary` counts ended ones
+    /// too, and has the newest. Partitions that did not answer come with them.
     ///
     /// # Errors
     /// Not for this caller.

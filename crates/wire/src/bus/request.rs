@@ -6,7 +6,7 @@ use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, RetryEnded};
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_core::view::{BoardInput, QueryInput, Snapshot, ViewName};
 use tenure_core::{Command, Rejection};
 
@@ -221,6 +221,9 @@ pub struct Entry {
     /// Terminal status; none while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<TaskStatus>,
+    /// How it failed, if not plainly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_as: Option<FailedAs>,
     /// Whether it is archived.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,

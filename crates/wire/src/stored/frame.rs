@@ -26,7 +26,7 @@ use std::io::Cursor;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{FailedAs, TaskStatus};
 
 /// Version of the form. A reader refuses a later one.
 pub const FRAME_VERSION: u32 = 2;
@@ -91,6 +91,9 @@ pub struct CommitHead {
     /// The terminal status after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<TaskStatus>,
+    /// How it failed, if not plainly; older programs do not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_as: Option<FailedAs>,
     /// Whether it archives the Task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,

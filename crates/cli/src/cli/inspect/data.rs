@@ -12,7 +12,7 @@ use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
 use tenure_core::view::{Known, LeaseFact, Snapshot, View, ViewName};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
-use tenure_ports::journal::{Entry, TaskKey};
+use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tokio::runtime::Runtime;
 
 use super::DEFAULT;
@@ -23,7 +23,6 @@ use super::nearest::did_you_mean;
 use super::select;
 use super::wal::scan::{self, Broken, Log};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
 
 /// Tasks as somebody sees them who only looks.
 pub(crate) struct Data {
@@ -185,7 +184,7 @@ impl Data {
         Ok(entry.map(|entry| self.log(&entry)))
     }
 
-    /// These views of the live Tasks of a session, and the partitions that did not answer.
+    /// These views of a session, and the partitions that did not answer.
     pub(super) fn snapshot(
         &self,
         session: &SessionId,
@@ -196,12 +195,15 @@ impl Data {
                 .runtime
                 .block_on(async { Ok(cluster.client(session).await?.views(views).await?) });
         }
-        let mut all = Snapshot::asking(views);
-        let live = self.entries(Some(session))?.into_iter().filter(|entry| entry.ended.is_none());
-        for entry in live {
-            match self.fold(self.log(&entry)) {
-                Ok(loaded) => self.look(&loaded, |view, known| all.add(view, known)),
-                Err(broken) => output::warn(Failure::from(broken).message),
+        let overview = Overview::of(self.entries(Some(session))?);
+        let mut all = overview.begin(views);
+        for entry in overview.to_read(all.shows_ended()) {
+            match (self.fold(self.log(entry)), entry.ended) {
+                (Ok(ended), Some(_)) => {
+                    self.look(&ended, |view, known| all.show_ended(view, known))
+                }
+                (Ok(live), None) => self.look(&live, |view, known| all.add(view, known)),
+                (Err(_), _) => all.note_unreadable(&entry.key.task_id),
             }
         }
         Ok((all.finish(), Vec::new()))

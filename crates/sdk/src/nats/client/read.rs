@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use async_nats::{Message, Subscriber};
 use futures::{Stream, StreamExt as _};
 use tenure_core::id::{SessionId, TaskId};
+use tenure_core::status::End;
 use tenure_core::{Code, Commit, Rejection};
 use tenure_ports::client::{Changed, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
@@ -118,7 +119,7 @@ pub(super) fn entry(sent: SentEntry) -> Entry {
         title: sent.title,
         created_at: sent.created_at,
         updated_at: sent.updated_at,
-        ended: sent.ended,
+        ended: sent.ended.and_then(|status| End::of_status(status, sent.failed_as)),
         archived: sent.archived,
         damaged: sent.damaged,
     }

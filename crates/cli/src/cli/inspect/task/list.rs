@@ -141,7 +141,8 @@ fn list(data: &Data, found: Found, input: &ListInput) -> Result<Listing, Failure
 fn in_order(entries: Vec<Entry>, input: &ListInput) -> Vec<Entry> {
     let (mut ended, mut live): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.ended.is_some());
-    ended.retain(|entry| entry.ended.is_some_and(|status| admits(input, status, entry.archived)));
+    ended
+        .retain(|entry| entry.ended.is_some_and(|end| admits(input, end.status(), entry.archived)));
     live.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
     ended.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.key.cmp(&b.key)));
     live.extend(ended);

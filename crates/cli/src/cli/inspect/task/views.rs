@@ -1,4 +1,4 @@
-//! `tenure task views`: all live Tasks of a session at once (VIEW-01 to VIEW-06).
+//! `tenure task views`: the Tasks of a session at once (VIEW-01 to VIEW-06).
 
 use clap::Args;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::super::worker::warn_of_missing;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
 
-/// Show all live tasks of a session.
+/// Show all live tasks of a session, and count those that have ended.
 #[derive(Debug, Args)]
 pub(crate) struct ViewsArgs {
     /// Which views: all of them, if none is named
@@ -40,6 +40,9 @@ pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.place)?;
     let (snapshot, missing_partitions) = data.snapshot(&args.place.session, &args.views)?;
     warn_of_missing(&missing_partitions);
+    for task in &snapshot.unreadable {
+        output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));
+    }
     let views = Views { snapshot, missing_partitions };
     args.place.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
     Ok(Exit::Ok)
@@ -53,7 +56,20 @@ fn print(all: &Snapshot, data: &Data) -> std::io::Result<()> {
         sheet.field("waiting", totals.waiting);
         sheet.field("lost", totals.lost);
         sheet.field("unknown", totals.unknown);
+        sheet.field("ended", totals.terminal);
+        sheet.field("failed", totals.failed);
         heading("task_summary", sheet)?;
+        let mut sheet = Sheet::new(&["TASK", "STATUS", "ENDED", "TITLE"]);
+        for task in &totals.recent_terminal {
+            let at = task.ended_at.unwrap_or(task.updated_at);
+            sheet.row([
+                toned(&task.task_id, Tone::Strong),
+                status::cell(task.status),
+                text(human::local_and_ago(at, data.now)),
+                text(human::cut(&human::one_line(&task.title), 60)),
+            ]);
+        }
+        heading("recent_terminal", sheet)?;
     }
     if let Some(tasks) = &all.tasks {
         let mut sheet = Sheet::new(&["TASK", "STATUS", "STEPS", "TITLE"]);
