@@ -16,9 +16,10 @@ use tenure_core::id::{
 };
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
+use tenure_core::view::board::task_lines;
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::scope::not_its_runs;
-use tenure_core::view::{ClaimResult, Known, RunOffer, StepPage};
+use tenure_core::view::{BoardInput, ClaimResult, Known, RunOffer, StepPage, TaskLines};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
@@ -211,6 +212,26 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         }
     }
 
+    fn board(
+        &self,
+        task: &TaskKey,
+        run_id: RunId,
+        input: BoardInput,
+    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send + 'static {
+        let (scheduler, task) = (self.scheduler.clone(), task.clone());
+        let caller = self.caller(&task.session_id, run_id);
+        async move {
+            let tokens = input.budget(&scheduler.node.config.limits)?;
+            let (node, now) = (Arc::clone(&scheduler.node), scheduler.now());
+            let look = move |task: &Task| {
+                let lease = |attempt| node.lease(attempt, now);
+                let known = Known::new(now, &lease);
+                task_lines(&task.durable(), &caller, &known).map(|lines| lines.within(tokens))
+            };
+            scheduler.read(&task, look).await.map_err(no_task_shows)?
+        }
+    }
+
     fn claim(
         &self,
         run: &RunOffer,
@@ -313,9 +334,9 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let node = &self.scheduler.node;
         if node.directory.get(task).is_none()
             && let Ok(Some(entry)) = node.journal.entry(task).await
-            && let Some(status) = entry.ended
+            && let Some(end) = entry.ended
         {
-            let lost = |_| (Pulse::Lost(nothing_held(status)), 0);
+            let lost = |_| (Pulse::Lost(nothing_held(end.status())), 0);
             return Some(asked.iter().map(lost).collect());
         }
         let who = self.worker.id.clone();

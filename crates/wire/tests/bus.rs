@@ -25,7 +25,7 @@ use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
 };
 use tenure_wire::bus::worker::{
-    Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Pulse, Pulses, Query, Report,
+    Board, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Pulse, Pulses, Query, Report,
     ReportResult, Reported, Reports, Room, Word,
 };
 use tenure_wire::bus::{Answer, MESSAGE_MAX, V, decode, encode};
@@ -132,6 +132,9 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     golden("pulses", &Answer::from(Ok(Pulses { pulses: vec![renewed, over] })));
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
     golden("query", &Query { v: V, session_id, task_id, run_id: run(), offset: 5 });
+    let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
+    let token_budget = Some(300);
+    golden("board", &Board { v: V, session_id, task_id, run_id: run(), token_budget });
     golden(
         "claim",
         &Claim {
@@ -346,6 +349,7 @@ fn a_subject_says_who_speaks() {
         ("node.n1", WorkerVerb::Room),
         ("report.3", WorkerVerb::Report(3)),
         ("query.0", WorkerVerb::Query(0)),
+        ("board.7", WorkerVerb::Board(7)),
         ("claim.7", WorkerVerb::Claim(7)),
     ];
     for (verb, read) in verbs {

@@ -7,12 +7,12 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Command, RunOutcome};
 use tenure_core::id::RunId;
 use tenure_core::status::StepStatus;
-use tenure_core::view::{ClaimResult, RunOffer, StepPage, WriteSummary};
+use tenure_core::view::{ClaimResult, RunOffer, StepPage, TaskLines, WriteSummary};
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::Ask;
 use tenure_wire::bus::worker::{
-    Claim, Heartbeat, Holding, Pulses, Query, Report, Reported, Reports, Word,
+    Board, Claim, Heartbeat, Holding, Pulses, Query, Report, Reported, Reports, Word,
 };
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers};
@@ -76,6 +76,11 @@ impl Asks<'_> {
         self.to("query", &Query { v: V, session_id, task_id, run_id, offset: 0 }).await
     }
 
+    async fn board(&self, run: &RunOffer, run_id: RunId) -> Result<TaskLines, Rejection> {
+        let (session_id, task_id) = (run.session_id.clone(), run.task_id.clone());
+        self.to("board", &Board { v: V, session_id, task_id, run_id, token_budget: None }).await
+    }
+
     async fn says(&self, run: &RunOffer, run_id: RunId, word: Word) -> Result<(), Rejection> {
         let (session_id, task_id) = (run.session_id.clone(), run.task_id.clone());
         let reports = vec![Report { session_id, task_id, run_id, word }];
@@ -93,7 +98,7 @@ fn report(step: &str, of: &ClaimResult, status: StepStatus, text: &str) -> Word 
     Word::TaskUpdateStep(serde_json::from_value(report).unwrap())
 }
 
-/// PERM-16, PERM-13, QUERY-04, CLAIM-05, CLAIM-14, DISP-10, over NATS: whatever a worker asks, of Steps
+/// PERM-16, PERM-13, PROMPT-06, QUERY-04, CLAIM-05, CLAIM-14, DISP-10, over NATS: whatever a worker asks, of Steps
 /// that it does not see and with the names of another's Run and Attempt, no byte that is sent to it is of
 /// a hidden Step, but the output of its dependency; and nothing of the hidden Step changes.
 #[tokio::test(flavor = "multi_thread")]
@@ -132,6 +137,9 @@ async fn no_byte_of_a_hidden_step_reaches_a_worker() {
     let page = asks.query(&offered, run).await.unwrap();
     assert_eq!(page.steps.len(), 1);
     denied(asks.query(&offered, eves_run).await.map(drop), Code::PermissionDenied);
+    let lines = asks.board(&offered, run).await.unwrap().lines;
+    assert!(!lines.is_empty() && lines.iter().all(|(_, line)| line.contains("seen")), "{lines:?}");
+    denied(asks.board(&offered, eves_run).await.map(drop), Code::PermissionDenied);
     let hidden = asks.claim(&offered, run, "hidden").await.unwrap_err();
     let nowhere = asks.claim(&offered, run, "nowhere").await.unwrap_err();
     let alike = serde_json::to_string(&hidden).unwrap().replace("hidden", "nowhere");

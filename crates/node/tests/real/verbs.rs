@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
-use tenure_core::command::{Complete, Dispatch};
+use tenure_core::command::{Complete, Dispatch, StepReport};
 use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::Operation;
-use tenure_core::record::{Backoff, Progress, RetryPolicy};
+use tenure_core::record::{Backoff, Progress, RetryPolicy, Value};
 use tenure_core::status::{EndReason, Policy, ReplyKind, Role, RunState, StepStatus, WaitKind};
 use tenure_core::task::StepFacts;
 use tenure_core::view::{BoardInput, StepView, TaskView, ViewName};
@@ -72,6 +72,13 @@ fn handlers(go: &Arc<Notify>) -> Handlers {
             Ok(())
         }
     };
+    // PROMPT-06: what a model would be told of the Task that its Step is of.
+    let board = |ctx: StepContext| async move {
+        let board = ctx.board(Some(200)).await?;
+        assert!(ctx.board(Some(1)).await.unwrap_err().code == Code::ValidationError);
+        Ok(ctx.complete_json(&board.text)?)
+    };
+    let all = all.on("board", board).unwrap();
     let until_told = |ctx: StepContext| async move {
         assert!(!ctx.is_cancelled());
         ctx.cancellation().cancelled().await;
@@ -323,6 +330,75 @@ async fn repeats<P: ClientPort>(client: &Client<P>) {
     client.cancel(&live, "enough").await.unwrap();
 }
 
+/// S22: Steps are settled while workers hold them, and one of them is given out again.
+async fn settles<P: ClientPort>(client: &Client<P>) {
+    let steps = ["a", "b", "c"].map(|name| Step::new(name).handler("until_told").optional());
+    let board = Step::new("board").handler("board");
+    let last = Step::new("last").handler("complete").after("a"); // So that the Task goes on.
+    let task = Task::new("settles").id("settles").steps(steps).step(board).step(last);
+    let task = client.create(task).await.unwrap();
+    until_step(client, &task, "board", StepStatus::Completed).await;
+    let text = facts(&client.get(&task).await.unwrap(), "board").output.unwrap();
+    let text = String::from_utf8(text.data().unwrap().to_vec()).unwrap();
+    assert!(text.contains("yours: board") && !text.contains("lost"), "{text}");
+
+    for name in ["a", "b", "c"] {
+        until(async || step(client, &task, name).await.holder.is_some()).await;
+    }
+    let mut block = StepReport::on(id("b"));
+    (block.status, block.wait_kind) = (Some(StepStatus::Blocked), Some(WaitKind::Resource));
+    client.report(&task, block).await.unwrap();
+    let mut complete = StepReport::on(id("c"));
+    complete.status = Some(StepStatus::Completed);
+    complete.output = Some(Value::json(&b"7"[..]));
+    client.report(&task, complete).await.unwrap();
+    let view = client.get(&task).await.unwrap();
+    let of = |name| (step_of(&view, name).status, step_of(&view, name).holder.is_none());
+    assert_eq!([of("b"), of("c")], [(StepStatus::Blocked, true), (StepStatus::Completed, true)]);
+    let first = step(client, &task, "a").await.holder.unwrap().current_attempt_id;
+    let mut block = StepReport::on(id("a"));
+    block.status = Some(StepStatus::Blocked);
+    client.report(&task, block).await.unwrap();
+    client.reopen_step(&task, id("a"), "it hung").await.unwrap();
+    until(async || step(client, &task, "a").await.holder.is_some()).await;
+    let again = step(client, &task, "a").await.holder.unwrap().current_attempt_id;
+    assert_ne!(again, first, "it was given out again");
+    client.cancel(&task, "enough").await.unwrap();
+    client.wait_for_end(&task).await.unwrap();
+}
+
+/// VIEW-01: the Tasks of all parts of the suite, as they have ended.
+async fn counts<P: ClientPort>(client: &Client<P>) {
+    let task = |name| Task::new(name).id(name).step(Step::new("a").handler("ask"));
+    let waits = client.create(task("waits")).await.unwrap();
+    until_step(client, &waits, "a", StepStatus::Blocked).await;
+    for (name, code) in [("lost", "lost"), ("late", "timed_out"), ("failed", "no_luck")] {
+        let failed = client.create(task(name)).await.unwrap();
+        let close = json!({"operation": "task_fail", "input": {"reason": {"code": code}}});
+        client.command(&failed, serde_json::from_value(close).unwrap()).await.unwrap();
+        client.wait_for_end(&failed).await.unwrap();
+    }
+    let (views, missing) = client.views(&[]).await.unwrap();
+    assert!(missing.is_empty());
+    let totals = views.task_summary.unwrap();
+    let counts = [totals.active, totals.waiting, totals.terminal, totals.failed, totals.lost];
+    assert_eq!((counts, totals.unknown), ([1, 1, 12, 3, 1], 0));
+    let shown: Vec<&str> = totals.recent_terminal.iter().map(|it| it.task_id.as_str()).collect();
+    assert_eq!(shown[..3], ["failed", "late", "lost"], "newest first");
+    assert_eq!(shown.len(), 12);
+    let of = |name: &str| {
+        let found = totals.recent_terminal.iter().find(|it| it.task_id.as_str() == name);
+        found.unwrap().status.as_str()
+    };
+    assert_eq!(["lost", "late", "failed"].map(of), ["lost", "timed_out", "failed"]);
+    assert_eq!(["words", "stops", "live"].map(of), ["completed", "archived", "cancelled"]);
+    let live: Vec<TaskId> = views.tasks.unwrap().into_iter().map(|it| it.task_id).collect();
+    assert_eq!(live, std::slice::from_ref(&waits), "the other views are of live ones");
+    let (views, _) = client.views(&[ViewName::Tasks]).await.unwrap();
+    assert!(views.task_summary.is_none() && views.tasks.unwrap().len() == 1);
+    client.cancel(&waits, "enough").await.unwrap();
+}
+
 /// Room for all, and little patience with handlers that do not stop.
 fn options() -> Options {
     let mut options = Options::new(NonZeroUsize::new(16).unwrap());
@@ -337,12 +413,14 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
         repeats(&client).await;
         steers(&client).await;
         follows(&client).await;
+        settles(&client).await;
+        counts(&client).await;
     })
     .await
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06, RETRY-12: in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06, RETRY-12, VIEW-01: in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -358,7 +436,8 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     suite(Client::new(port), go).await;
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06: over NATS, with the same answers.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06, VIEW-01: over NATS, with the same
+/// answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();

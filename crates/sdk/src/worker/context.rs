@@ -14,9 +14,10 @@ use tenure_core::id::{ArtifactId, Ref, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Body, Object, Progress, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, ReplyKind, StepStatus, WaitKind};
-use tenure_core::view::ClaimResult;
+use tenure_core::view::board::compose;
 use tenure_core::view::claim::DependencyResult;
-use tenure_core::{Code, Rejection};
+use tenure_core::view::{Board, BoardInput, ClaimResult, TaskLines};
+use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -32,6 +33,13 @@ pub(super) trait Reporter: Send + Sync {
         claim: &ClaimResult,
         report: StepReport,
     ) -> BoxFuture<'static, Result<Recorded, Rejection>>;
+
+    /// Asks for the Task in few words.
+    fn board(
+        &self,
+        claim: &ClaimResult,
+        input: BoardInput,
+    ) -> BoxFuture<'static, Result<TaskLines, Rejection>>;
 }
 
 struct Shared {
@@ -312,6 +320,18 @@ impl StepContext {
         let text = serde_json::to_string(data)
             .map_err(|error| Rejection::invalid("artifacts", error.to_string()))?;
         self.emit(inline(name, ArtifactKind::Data, "application/json", &text)?).await
+    }
+
+    /// PROMPT-06: the Task in few words, for the context of a model, as far as this Run shows it; in
+    /// so many tokens at most, 2,000 by default.
+    ///
+    /// # Errors
+    /// `validation_error` for too few tokens or more than the scheduler gives, or nobody answers.
+    pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
+        let input = BoardInput { token_budget };
+        let lines = self.shared.reporter.board(self.claim(), input).await?;
+        let tokens = token_budget.unwrap_or(Limits::default().board_tokens);
+        Ok(compose(&[lines], tokens))
     }
 
     /// Adds an artifact to the Step with its final word.

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, HandlerName};
-use tenure_core::view::ClaimResult;
+use tenure_core::view::{BoardInput, ClaimResult, TaskLines};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
@@ -472,5 +472,15 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
                 sent = port.report(&held, report.clone(), None);
             }
         })
+    }
+
+    fn board(
+        &self,
+        claim: &ClaimResult,
+        input: BoardInput,
+    ) -> BoxFuture<'static, Result<TaskLines, Rejection>> {
+        let Holding { task, run_id, .. } = Holding::of(claim);
+        let port = Arc::clone(&self.0);
+        Box::pin(async move { super::runs::repeated(|| port.board(&task, run_id, input)).await })
     }
 }

@@ -125,7 +125,7 @@ fn is_lost(code: Code) -> bool {
 }
 
 /// Asks again, a few times, what was not answered.
-async fn repeated<T, F: Future<Output = Result<T, Rejection>>>(
+pub(super) async fn repeated<T, F: Future<Output = Result<T, Rejection>>>(
     ask: impl Fn() -> F,
 ) -> Result<T, Rejection> {
     let mut wait = RESEND.0;

@@ -222,6 +222,22 @@ pub struct Query {
     pub offset: usize,
 }
 
+/// Asks for a Task in few words, as far as a Run shows it (`board.<partition>`): `TaskLines`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Board {
+    /// The version.
+    pub v: V,
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// How long it may be, in tokens; the configured budget by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_budget: Option<usize>,
+}
+
 /// Claims a Step under a Run (`claim.<partition>`). Asks for a `ClaimResult`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Claim {

@@ -34,11 +34,11 @@ use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AgentId, CommandId, HandlerName, RunId, StepId};
 use tenure_core::patch::ReasonInput;
-use tenure_core::view::{ClaimResult, RunOffer, StepPage};
+use tenure_core::view::{BoardInput, ClaimResult, RunOffer, StepPage, TaskLines};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::WorkerName;
-use tenure_wire::bus::worker::{Bye, Claim, Query, Report, Word};
+use tenure_wire::bus::worker::{Board, Bye, Claim, Query, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -254,6 +254,21 @@ impl WorkerPort for NatsWorker {
             let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
             let body = encode(&Query { v: V, session_id, task_id, run_id, offset });
             inner.ask_owner("query", &task, body).await
+        }
+    }
+
+    fn board(
+        &self,
+        task: &TaskKey,
+        run_id: RunId,
+        input: BoardInput,
+    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send + 'static {
+        let (inner, task) = (Arc::clone(&self.inner), task.clone());
+        async move {
+            let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
+            let BoardInput { token_budget } = input;
+            let body = encode(&Board { v: V, session_id, task_id, run_id, token_budget });
+            inner.ask_owner("board", &task, body).await
         }
     }
 
