@@ -164,3 +164,55 @@ fn tasks_are_shown_in_few_words_and_all_at_once() {
     assert!(shown.contains("task_summary") && shown.contains("long"), "{shown}");
     place.tenure(&["task", "views", "nonsense"]).with(2).saying("blocked_tasks");
 }
+
+/// VIEW-01: Tasks that have ended are counted, and the newest of them shown.
+#[test]
+fn ended_tasks_are_counted_and_shown() {
+    let place = Place::new();
+    place.file("good.yaml", "task_id: good\ntitle: good\nsteps:\n  a: {noop: true}\n");
+    let bad = "task_id: bad\ntitle: bad\nsteps:\n  a: {run: exit 3, retry: {max_attempts: 1}}\n";
+    place.file("bad.yaml", bad);
+    place.tenure(&["run", "good.yaml"]).with(0);
+    place.tenure(&["run", "bad.yaml"]).with(1);
+    let all = place.tenure(&["task", "views", "-o", "json"]).with(0).json();
+    let totals = &all["task_summary"];
+    let count = |name: &str| totals[name].as_u64().unwrap();
+    assert_eq!(["active", "terminal", "failed", "lost", "unknown"].map(count), [0, 2, 1, 0, 0]);
+    let recent: Vec<_> = totals["recent_terminal"].as_array().unwrap().iter().collect();
+    assert_eq!((&recent[0]["task_id"], &recent[1]["task_id"]), (&"bad".into(), &"good".into()));
+    assert_eq!(all["tasks"].as_array().unwrap().len(), 0, "of live ones");
+    let shown = place.tenure(&["task", "views"]).with(0).stdout;
+    assert!(shown.contains("recent_terminal") && shown.contains("ago"), "{shown}");
+
+    let wal = place.path(".tenure/tasks/default/bad.wal.jsonl");
+    std::fs::write(&wal, "no log\n").unwrap();
+    let all = place.tenure(&["task", "views", "-o", "json"]).with(0).json();
+    let totals = &all["task_summary"];
+    assert_eq!((&totals["unknown"], &totals["terminal"]), (&1.into(), &1.into()), "{all:#}");
+}
+
+/// S20 to S22: an orchestrator settles Steps in their workers' place.
+#[test]
+fn steps_are_settled_in_their_workers_place() {
+    let place = killed();
+    let step = |id: &str| {
+        place.tenure(&["step", "get", "long", id, "-o", "json"]).with(0).json()["step"].clone()
+    };
+    place.tenure(&["step", "block", "long", "z"]).with(3);
+    place.tenure(&["step", "complete", "long", "b"]).with(4);
+    place.tenure(&["step", "complete", "long", "a", "--result", "{bad"]).with(2);
+    place.tenure(&["step", "complete", "long", "a", "--result", "[1, 2]"]).with(0);
+    assert_eq!(
+        (&step("a")["status"], &step("b")["status"]),
+        (&"completed".into(), &"ready".into())
+    );
+    place.tenure(&["step", "block", "long", "b", "--waits-for", "me"]).with(2).saying("permission");
+    let why = ["--waits-for", "input", "--reason", "which?"];
+    place.tenure(&[&["step", "block", "long", "b"][..], &why].concat()).with(0);
+    assert_eq!(
+        (&step("b")["status"], &step("b")["wait_kind"]),
+        (&"blocked".into(), &"input".into())
+    );
+    place.tenure(&["step", "fail", "last", "b", "--reason", "no use"]).with(0);
+    assert_eq!(step("b")["status"], "failed");
+}

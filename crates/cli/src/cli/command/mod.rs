@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`life`] | submit, pause, resume, block, reopen, complete, cancel, fail, retry, archive |
 //! | [`patch`] | changes the DAG, or shows what a change would do |
-//! | [`step`] | cancels, reopens and answers Steps |
+//! | [`step`] | settles, cancels, reopens and answers Steps |
 //! | [`dispatch`] | Runs: dispatches and cancels them |
 //! | [`relate`] | relations between Tasks |
 

@@ -145,6 +145,6 @@ pub(super) fn step_status(text: &str) -> Result<tenure_core::status::StepStatus,
     StepStatus::from_name(text).ok_or_else(|| one_of(StepStatus::ALL.iter().map(|s| s.as_str())))
 }
 
-pub(super) fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("one of: {}", names.collect::<Vec<_>>().join(", "))
 }

@@ -35,6 +35,12 @@ pub(crate) enum StepCommand {
     List(ListArgs),
     /// Show a step with its attempts, its input and what came of it
     Get(GetArgs),
+    /// Say that a step waits for something; whoever is at work on it is stopped
+    Block(command::BlockArgs),
+    /// Complete a step in its worker's place; whoever is at work on it is stopped
+    Complete(command::CompleteArgs),
+    /// Fail a step in its worker's place; whoever is at work on it is stopped
+    Fail(command::StepArgs),
     /// Cancel a step that nobody is at work on
     Cancel(command::StepArgs),
     /// Go on with a blocked or failed step
@@ -84,6 +90,9 @@ pub(super) fn run(command: StepCommand) -> Result<Exit, Failure> {
     match command {
         StepCommand::List(args) => list(&args),
         StepCommand::Get(args) => get(&args),
+        StepCommand::Block(args) => command::block(&args),
+        StepCommand::Complete(args) => command::complete(&args),
+        StepCommand::Fail(args) => command::fail(&args),
         StepCommand::Cancel(args) => command::cancel(&args),
         StepCommand::Reopen(args) => command::reopen(&args),
         StepCommand::Answer(args) => command::answer(&args),
