@@ -89,7 +89,7 @@ fn main() -> Result<()> {
                 let after = cluster.cpu()?;
                 let per_step = |(kind, ms): (String, f64)| {
                     let spent = ms - before.get(&kind).copied().unwrap_or_default();
-                    (kind, spent * 1e3 / workload.steps())
+                    (kind, spent.max(0.0) * 1e3 / workload.steps()) // It may be another process.
                 };
                 let cpu = after.into_iter().map(per_step).collect();
                 figures.entry(at).or_default().push(Figure { measured, cpu });

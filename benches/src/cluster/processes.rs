@@ -1,5 +1,6 @@
 //! The processes of a cluster: started on free ports, ended by their process ids.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -18,17 +19,29 @@ const TICKS: f64 = 100.0;
 
 /// A cluster that runs.
 pub(crate) struct Cluster {
-    processes: Vec<(&'static str, Child)>,
+    processes: RefCell<Vec<Process>>,
     nats: u16,
+    redis: u16,
+    pub(crate) partitions: u32,
     _dir: tempfile::TempDir,
+}
+
+/// What is measured: it ends with this.
+struct Process {
+    kind: &'static str,
+    child: Child,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // It may have ended.
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for (_, child) in self.processes.iter_mut().rev() {
-            let _ = child.kill(); // It may have ended.
-            let _ = child.wait();
-        }
+        while self.processes.get_mut().pop().is_some() {} // The servers last.
     }
 }
 
@@ -41,7 +54,8 @@ impl Cluster {
             "listen: 127.0.0.1:{nats}\njetstream {{ store_dir: \"js\", sync_interval: always }}\n"
         );
         std::fs::write(dir.path().join("nats.conf"), config)?;
-        let mut cluster = Self { processes: Vec::new(), nats, _dir: dir };
+        let (processes, partitions) = (RefCell::default(), args.partitions);
+        let cluster = Self { processes, nats, redis, partitions, _dir: dir };
         let server = find("TENURE_NATS_SERVER", "nats-server")?;
         cluster.launch("nats", Command::new(server).args(["-c", "nats.conf"]))?;
         let server = find("TENURE_REDIS_SERVER", "redis-server")?;
@@ -51,19 +65,11 @@ impl Cluster {
         cluster.launch("redis", command.args(["--maxmemory-policy", "noeviction"]))?;
         answers(nats)?;
         answers(redis)?;
-        let tenure = tenure()?;
-        let redis_url = format!("redis://127.0.0.1:{redis}");
         for number in 0..args.nodes {
-            let mut command = Command::new(&tenure);
-            command.args(["serve", "--node", &format!("n{number}")]);
-            command.args(["--partitions", &args.partitions.to_string()]);
-            command.args(["--nats", &cluster.nats_url(), "--redis", &redis_url]);
-            // As deploy/systemd has it.
-            command.env("TENURE_LOG", "warn").env("MIMALLOC_PURGE_DELAY", "10000");
-            cluster.launch("scheduler", &mut command)?;
+            cluster.serve(&format!("n{number}"))?;
         }
         for _ in 0..args.workers {
-            let mut command = Command::new(&tenure);
+            let mut command = Command::new(tenure()?);
             command.args(["worker", "--nats", &cluster.nats_url()]);
             cluster
                 .launch("worker", command.args(["--concurrency", &args.concurrency.to_string()]))?;
@@ -71,13 +77,30 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn launch(&mut self, kind: &'static str, command: &mut Command) -> Result<()> {
+    fn serve(&self, node: &str) -> Result<()> {
+        let mut command = Command::new(tenure()?);
+        command.args(["serve", "--node", node]);
+        command.args(["--partitions", &self.partitions.to_string()]);
+        let redis = format!("redis://127.0.0.1:{}", self.redis);
+        command.args(["--nats", &self.nats_url(), "--redis", &redis]);
+        // As deploy/systemd has it.
+        command.env("TENURE_LOG", "warn").env("MIMALLOC_PURGE_DELAY", "10000");
+        self.launch("scheduler", &mut command)
+    }
+
+    /// Kills all nodes at once and starts another one.
+    pub(crate) fn replace_nodes(&self) -> Result<()> {
+        self.processes.borrow_mut().retain(|process| process.kind != "scheduler");
+        self.serve("heir")
+    }
+
+    fn launch(&self, kind: &'static str, command: &mut Command) -> Result<()> {
         let dir = self._dir.path();
-        let name = format!("{kind}-{}.log", self.processes.len());
+        let name = format!("{kind}-{}.log", self.processes.borrow().len());
         let log = std::fs::File::create(dir.join(name))?;
         command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("{kind} does not start"))?;
-        self.processes.push((kind, child));
+        self.processes.borrow_mut().push(Process { kind, child });
         Ok(())
     }
 
@@ -97,14 +120,15 @@ impl Cluster {
     /// Memory of the processes of a kind, in KB, once they had the time to give back what they can.
     pub(crate) async fn settled_kb(&self, kind: &str) -> Result<f64> {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let of_kind = self.processes.iter().filter(|(of, _)| *of == kind);
-        of_kind.map(|(_, child)| resident_kb(child.id())).sum()
+        let processes = self.processes.borrow();
+        let of_kind = processes.iter().filter(|process| process.kind == kind);
+        of_kind.map(|process| resident_kb(process.child.id())).sum()
     }
 
     /// Milliseconds of processor so far, by kind of process; this one is `load`.
     pub(crate) fn cpu(&self) -> Result<BTreeMap<String, f64>> {
         let mut spent = BTreeMap::new();
-        for (kind, child) in &self.processes {
+        for Process { kind, child } in self.processes.borrow().iter() {
             *spent.entry((*kind).to_owned()).or_default() += cpu_ms(child.id())?;
         }
         spent.insert("load".into(), cpu_ms(std::process::id())?);

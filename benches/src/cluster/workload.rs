@@ -39,6 +39,12 @@ const LISTED: usize = 100_000;
 /// Tasks that are made before anything is measured, at a time.
 const FILLED_AT_ONCE: usize = 20_000;
 
+/// What is left of a dead owner's lease, at least: it is of 1.5 s and renewed every 0.4 s.
+const LEASE: Duration = Duration::from_millis(1_100);
+
+/// How long nobody may answer for a partition.
+const TAKEN: Duration = Duration::from_secs(120);
+
 /// How long nothing may end before the rest is asked for one by one.
 const STALL: Duration = Duration::from_secs(5);
 
@@ -67,6 +73,9 @@ pub(crate) enum Workload {
     Watched,
     /// `tenure task list`, a process, for a page of 50 of 100,000 live Tasks.
     List,
+    /// From the end of a killed owner's lease until another node answers for every partition, with 10,000
+    /// live Tasks.
+    Takeover,
     /// Memory of the node for each of 10,000 Tasks that wait for a worker.
     Live,
     /// Memory of the node for each of 10,000 idle workers.
@@ -92,6 +101,7 @@ impl Workload {
             Self::Size => "size",
             Self::Watched => "watched",
             Self::List => "list",
+            Self::Takeover => "takeover",
             Self::Live => "live",
             Self::Crowd => "crowd",
             Self::Pulse => "pulse",
@@ -108,7 +118,7 @@ impl Workload {
             Self::Size | Self::Watched => 3_000.0,
             Self::Idle | Self::List => 100.0,
             Self::Chain | Self::Get => 1_000.0,
-            Self::Live | Self::Crowd | Self::Pulse => MANY as f64,
+            Self::Takeover | Self::Live | Self::Crowd | Self::Pulse => MANY as f64,
         }
     }
 
@@ -126,6 +136,7 @@ impl Workload {
             Self::Size => ("times", "<= 1.3", "-"),
             Self::Watched => ("% more", "<= 10", "-"),
             Self::List => ("ms (p50)", "<= 100", "-"),
+            Self::Takeover => ("ms", "<= 2000", "-"),
             Self::Live => ("KB/task", "<= 10", "-"),
             Self::Crowd => ("KB/worker", "<= 2", "-"),
             Self::Pulse => ("% of a core", "<= 10", "-"),
@@ -275,6 +286,7 @@ impl Load {
                 Workload::Size => steering::size(&self.client, cluster).await,
                 Workload::Watched => steering::watched(&self.client, cluster).await,
                 Workload::List => self.list(cluster).await,
+                Workload::Takeover => self.takeover(cluster).await,
                 Workload::Live => self.live(cluster).await,
                 Workload::Crowd => {
                     let before = cluster.settled_kb("scheduler").await?;
@@ -338,6 +350,25 @@ impl Load {
             ensure!(page.lines().count() == 50, "{} tasks", page.lines().count());
         }
         Ok(median(times))
+    }
+
+    /// How long nobody serves some partition, beyond what the lease of a dead owner takes: until a live
+    /// Task of each is answered for.
+    async fn takeover(&self, cluster: &Cluster) -> Result<Measured> {
+        self.wait_for_nobody("live", MANY).await?;
+        let live = self.client.list(false).await?.entries;
+        let one_of = |at| live.iter().find(|it| it.key.partition(cluster.partitions) == at);
+        let found: Option<Vec<_>> = (0..cluster.partitions).map(one_of).collect();
+        let one_of_each = found.context("every partition has live tasks")?;
+        let begun = Instant::now();
+        cluster.replace_nodes()?;
+        for entry in one_of_each {
+            while let Err(refused) = self.client.port().get(&entry.key.task_id).await {
+                ensure!(refused.code.is_retryable(), "{refused}");
+                ensure!(begun.elapsed() < TAKEN, "{refused}");
+            }
+        }
+        Ok(of((begun.elapsed().as_secs_f64() - LEASE.as_secs_f64()) * 1e3))
     }
 
     /// What a live Task takes.
