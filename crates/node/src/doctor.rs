@@ -80,8 +80,9 @@ async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String])
     let info = journal.client.server_info();
     examined.findings.push(Finding::good("nats", format!("{at} lets a node in")));
     examined.findings.extend(server::judge(&info, is_near(&settings.nats.url)));
-    let by_others = [write(settings), change(settings, "DELETE")];
-    let by_journal = [change(settings, "UPDATE"), change(settings, "DELETE")];
+    let [update, purge, delete] = ["UPDATE", "PURGE", "DELETE"].map(|verb| change(settings, verb));
+    let by_others = [write(settings), purge.clone(), delete.clone()];
+    let by_journal = [update, purge, delete];
     let rights = match info.auth_required {
         false => Let::default(),
         true => Let {
@@ -119,7 +120,7 @@ fn write(settings: &Settings) -> String {
     format!("{}.wal.doctor", settings.name.to_lowercase())
 }
 
-/// Where a stream would be changed or deleted that there is not.
+/// Where a stream would be changed, emptied or deleted that there is not.
 fn change(settings: &Settings, verb: &str) -> String {
     format!("$JS.API.STREAM.{verb}.{}_DOCTOR", settings.name)
 }

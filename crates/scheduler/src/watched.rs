@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenure_core::event::Body;
+use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::AttemptId;
 use tenure_core::view::{ClaimResult, View, claim_result};
 use tenure_core::{Commit, Rejection, Task};
@@ -71,6 +71,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         }
         for event in commits.iter().flat_map(|commit| &commit.events) {
             if let Body::StepLeaseExpired(ended) = &event.body
+                && ended.reason == LeaseEnd::LeaseExpired
                 && let Some(since) = over.remove(&ended.attempt_id)
                 && let Some(observer) = &self.config.observer
             {

@@ -12,13 +12,18 @@ use common::{
     POOL, cancel, completing, create, dag, envelope, events, node, replayed, status, step_status,
     until, with_policy, workers,
 };
-use tenure_core::Command;
+use smol_str::SmolStr;
 use tenure_core::command::{RunAndWhy, Why};
-use tenure_core::id::{AgentId, PoolId};
+use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::record::{Backoff, RetryPolicy};
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
+use tenure_core::{Command, Commit, Rejection, Task};
+use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::faulty::Fault;
+use tenure_ports::observer::{Called, LeaseCall};
+use tenure_ports::{Faulty, MemoryJournal, Observer};
+use tenure_scheduler::{Config, Scheduler};
 use tokio::time::Instant;
 
 /// LEASE-07, LEASE-10, LEASE-16: a worker that falls silent loses its Step within the lease and one
@@ -40,6 +45,50 @@ async fn a_silent_worker_loses_its_step_within_lease_and_tick() {
     let _workers = completing(&node, 1);
     node.wait_for_end(&key).await.unwrap();
     assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+}
+
+/// Counts what it is told of expiries.
+#[derive(Debug, Default)]
+struct Expiries(AtomicUsize);
+
+impl Observer for Expiries {
+    fn appended(&self, _: &Task, _: &[Arc<Commit>]) {}
+    fn refused(&self, _: &Rejection) {}
+    fn wrote(&self, _: Called) {}
+    fn leased(&self, _: LeaseCall, _: Called) {}
+    fn framed(&self, _: Called) {}
+    fn took_over(&self, _: Duration) {}
+    fn trace_of(&self, _: &Task, _: AttemptId) -> Option<SmolStr> {
+        None
+    }
+
+    fn expired(&self, _: Duration) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// However often its lease is found to be over before its end is in the log.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_lost_is_noted_once() {
+    let seen = Arc::new(Expiries::default());
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
+    config.observer = Some(seen.clone());
+    let leases = Arc::new(MemoryLeases::default());
+    let node = Scheduler::start(journal.clone(), leases, config).await.unwrap();
+    let id = AgentId::new("silent").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    let held = journal.hold_next();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(seen.0.load(Ordering::Relaxed), 0, "nothing of it is in the log");
+    held.open();
+    until(&node, &key, |task| task.tally().held() == 0).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(seen.0.load(Ordering::Relaxed), 1);
 }
 
 /// LEASE-04, LEASE-05, CTX-11: the worker heartbeats by itself; nothing of it reaches the log.

@@ -59,9 +59,8 @@ impl Tally {
             pools: RwLock::default(),
         });
         this.register(meter, names::CREATED, |tally, to| {
-            let created = tally.created.load(Ordering::Relaxed);
-            if created > 0 || tally.has_begun.load(Ordering::Relaxed) {
-                to.observe(created, &[]);
+            if tally.has_begun.load(Ordering::Relaxed) {
+                to.observe(tally.created.load(Ordering::Relaxed), &[]);
             }
         });
         this.register(meter, names::ENDED, |tally, to| {

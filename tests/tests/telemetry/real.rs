@@ -41,10 +41,12 @@ impl Rotel {
         }
         command.args(["--debug-log-verbosity", "detailed"]).stdin(Stdio::null());
         let process = command.stdout(File::create(&printed)?).spawn()?;
-        let rotel = Self { process, printed };
+        let mut rotel = Self { process, printed };
         let begun = Instant::now();
         for port in [grpc, http] {
             while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+                let ended = rotel.process.try_wait()?;
+                ensure!(ended.is_none(), "rotel has ended: {}", rotel.printed()?);
                 ensure!(begun.elapsed() < PATIENCE, "rotel does not listen at {port}");
                 std::thread::sleep(Duration::from_millis(20));
             }

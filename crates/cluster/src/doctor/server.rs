@@ -56,11 +56,11 @@ fn tls(info: &ServerInfo, is_near: bool) -> Finding {
 pub struct Let {
     /// The server asks who is there.
     pub asks: bool,
-    /// Who speaks to workers can write the log too, or delete a stream.
+    /// Who speaks to workers can write the log too, or empty or delete a stream.
     pub control: Option<bool>,
     /// Who speaks to callers can.
     pub intake: Option<bool>,
-    /// Who writes the log can change or delete a stream.
+    /// Who writes the log can change, empty or delete a stream.
     pub journal: Option<bool>,
 }
 
@@ -82,14 +82,14 @@ pub fn rights(of: Let) -> Finding {
         Let { journal: Some(true), .. } => Finding::caution(
             CHECK,
             "who writes the log may change or delete it too",
-            "deny the journal's user $JS.API.STREAM.DELETE.>, $JS.API.STREAM.UPDATE.> and the others, \
-             as deploy/nats/roles.conf does",
+            "deny the journal's user $JS.API.STREAM.DELETE.>, $JS.API.STREAM.PURGE.> and the others, as \
+             deploy/nats/roles.conf does",
         ),
         Let { control: Some(false), intake: Some(false), journal: Some(false), .. } => {
             Finding::good(
                 CHECK,
-                "control and intake can neither write the log nor delete a stream, and journal can \
-                 neither change nor delete one",
+                "control and intake can neither write the log nor empty or delete a stream, and journal \
+                 can change, empty or delete none",
             )
         }
         Let { .. } => Finding::unknown(
