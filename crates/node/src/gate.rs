@@ -79,7 +79,7 @@ impl Gate {
                 WorkerVerb::Report(partition) => self.report(&name, partition, &bytes, reply),
                 WorkerVerb::Query(partition) => self.query(&name, partition, &bytes, reply),
                 WorkerVerb::Claim(partition) => self.claim(&name, partition, &bytes, reply),
-                WorkerVerb::Board(partition) => self.board(&name, partition, &bytes, reply),
+                WorkerVerb::Look(partition) => self.look(&name, partition, &bytes, reply),
             },
             Heard::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // Nobody could be answered.

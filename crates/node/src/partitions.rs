@@ -74,7 +74,7 @@ impl Partitions {
 
     async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), String> {
         let gate = &self.gate;
-        for verb in ["report", "query", "claim", "board"] {
+        for verb in ["report", "query", "claim", "look"] {
             let subject = format!("tenure.v1.worker.*.*.*.{verb}.{partition}");
             attend(gate, listen(&gate.control, subject).await?, ends);
         }

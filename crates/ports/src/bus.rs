@@ -10,7 +10,7 @@ use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AgentId, AttemptId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
-use tenure_core::view::{BoardInput, ClaimResult, RunOffer, StepPage, TaskLines};
+use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 
 use crate::journal::TaskKey;
 
@@ -121,13 +121,13 @@ pub trait WorkerPort: Send + Sync + 'static {
         offset: usize,
     ) -> impl Future<Output = Result<StepPage, Rejection>> + Send + 'static;
 
-    /// PROMPT-06: a Task in few words, as far as this Run shows it.
-    fn board(
+    /// Looks at the Task of a Run, as far as that shows it.
+    fn look(
         &self,
         task: &TaskKey,
         run_id: RunId,
-        input: BoardInput,
-    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send + 'static;
+        look: Look,
+    ) -> impl Future<Output = Result<Looked, Rejection>> + Send + 'static;
 
     /// Claims a Step under a Run. The same `command_id` again gives the same claim (CLAIM-15).
     fn claim(

@@ -16,10 +16,9 @@ use tenure_core::id::{
 };
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
-use tenure_core::view::board::task_lines;
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::scope::not_its_runs;
-use tenure_core::view::{BoardInput, ClaimResult, Known, RunOffer, StepPage, TaskLines};
+use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, look};
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
@@ -212,23 +211,22 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         }
     }
 
-    fn board(
+    fn look(
         &self,
         task: &TaskKey,
         run_id: RunId,
-        input: BoardInput,
-    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send + 'static {
+        asked: Look,
+    ) -> impl Future<Output = Result<Looked, Rejection>> + Send + 'static {
         let (scheduler, task) = (self.scheduler.clone(), task.clone());
         let caller = self.caller(&task.session_id, run_id);
         async move {
-            let tokens = input.budget(&scheduler.node.config.limits)?;
             let (node, now) = (Arc::clone(&scheduler.node), scheduler.now());
-            let look = move |task: &Task| {
+            let see = move |task: &Task| {
                 let lease = |attempt| node.lease(attempt, now);
                 let known = Known::new(now, &lease);
-                task_lines(&task.durable(), &caller, &known).map(|lines| lines.within(tokens))
+                look(&task.durable(), &caller, &asked, &known, &node.config.limits)
             };
-            scheduler.read(&task, look).await.map_err(no_task_shows)?
+            scheduler.read(&task, see).await.map_err(no_task_shows)?
         }
     }
 

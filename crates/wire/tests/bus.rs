@@ -15,7 +15,7 @@ use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
-use tenure_core::view::{BoardInput, ClaimResult, Normal, QueryInput, RunOffer, ViewName};
+use tenure_core::view::{BoardInput, ClaimResult, Look, Normal, QueryInput, RunOffer, ViewName};
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, TaskEvent};
 use tenure_wire::bus::node::{Alive, Hungry};
@@ -25,7 +25,7 @@ use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
 };
 use tenure_wire::bus::worker::{
-    Board, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Pulse, Pulses, Query, Report,
+    Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Looking, Pulse, Pulses, Query, Report,
     ReportResult, Reported, Reports, Room, Word,
 };
 use tenure_wire::bus::{Answer, MESSAGE_MAX, V, decode, encode};
@@ -133,8 +133,8 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
     golden("query", &Query { v: V, session_id, task_id, run_id: run(), offset: 5 });
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
-    let token_budget = Some(300);
-    golden("board", &Board { v: V, session_id, task_id, run_id: run(), token_budget });
+    let look = Look::TaskBoardSummary(BoardInput { token_budget: Some(300) });
+    golden("look", &Looking { v: V, session_id, task_id, run_id: run(), look });
     golden(
         "claim",
         &Claim {
@@ -349,7 +349,7 @@ fn a_subject_says_who_speaks() {
         ("node.n1", WorkerVerb::Room),
         ("report.3", WorkerVerb::Report(3)),
         ("query.0", WorkerVerb::Query(0)),
-        ("board.7", WorkerVerb::Board(7)),
+        ("look.7", WorkerVerb::Look(7)),
         ("claim.7", WorkerVerb::Claim(7)),
     ];
     for (verb, read) in verbs {

@@ -10,6 +10,7 @@
 //! | a Task for `agent.task_get` | [`get_task`] |
 //! | a line of `agent.task_list`; the page | [`list_entry`], [`page_tasks`], [`worker_page`] |
 //! | Steps for `agent.task_query_steps` | [`query_steps`] |
+//! | whatever a worker asks within its Run | [`look()`] |
 //! | the answer to a write | [`write_summary`] |
 //! | what a worker gets with its claim | [`claim_result`] |
 //! | a Run that a worker may take | [`RunOffer`] |
@@ -39,6 +40,7 @@ pub mod explain;
 pub mod gateway;
 pub mod graph;
 pub mod list;
+pub mod look;
 pub mod normal;
 pub mod public;
 pub mod query;
@@ -58,6 +60,7 @@ pub use claim::{ClaimResult, claim_result};
 pub use explain::{Explanation, explain};
 pub use graph::{Graph, graph};
 pub use list::{ListInput, TaskPage, list_entry, page_tasks, worker_page};
+pub use look::{Look, Looked, look};
 pub use normal::{Facts, Normal, Stage};
 pub use public::{PublicEvent, public_events};
 pub use query::{QueryInput, StepPage, query_steps};

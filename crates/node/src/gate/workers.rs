@@ -7,13 +7,13 @@ use futures::future::join_all;
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
 use tenure_core::id::{RunId, SessionId, TaskId};
-use tenure_core::view::{BoardInput, RunOffer};
+use tenure_core::view::RunOffer;
 use tenure_ports::bus::{Credit, Holding, Pulse as Beat, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{
-    Board, Claim, Heartbeat, Hello, Pulse, Pulses, Query, Report, ReportResult, Reported, Reports,
-    Room, Word,
+    Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, ReportResult, Reported,
+    Reports, Room, Word,
 };
 use tenure_wire::bus::{Answer, decode};
 
@@ -181,7 +181,7 @@ impl Gate {
         });
     }
 
-    pub(super) fn board(
+    pub(super) fn look(
         self: &Arc<Self>,
         name: &WorkerName,
         partition: u32,
@@ -189,22 +189,21 @@ impl Gate {
         reply: Option<String>,
     ) {
         let Some(reply) = reply else { return };
-        let asked = decode::<Board>(bytes).map_err(Rejection::from).and_then(|board| {
-            let Board { session_id, task_id, run_id, token_budget, .. } = board;
+        let asked = decode::<Looking>(bytes).map_err(Rejection::from).and_then(|looking| {
+            let Looking { session_id, task_id, run_id, look, .. } = looking;
             let key = TaskKey { session_id, task_id };
             self.check_partition(&key, partition)?;
-            let input = BoardInput { token_budget };
-            Ok((self.links.of(name)?, self.leave_to_read()?, key, run_id, input))
+            Ok((self.links.of(name)?, self.leave_to_read()?, key, run_id, look))
         });
-        let (link, leave, key, run_id, input) = match asked {
+        let (link, leave, key, run_id, look) = match asked {
             Ok(asked) => asked,
             Err(refused) => return self.refuse(reply, refused),
         };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let _leave = leave;
-            let lines = link.port.board(&key, run_id, input).await;
-            gate.answer(&gate.control, &reply, partition, false, lines).await;
+            let looked = link.port.look(&key, run_id, look).await;
+            gate.answer(&gate.control, &reply, partition, false, looked).await;
         });
     }
 

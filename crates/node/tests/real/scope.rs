@@ -7,12 +7,15 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Command, RunOutcome};
 use tenure_core::id::RunId;
 use tenure_core::status::StepStatus;
-use tenure_core::view::{ClaimResult, RunOffer, StepPage, TaskLines, WriteSummary};
+use tenure_core::view::{
+    BoardInput, ClaimResult, ListInput, Look, QueryInput, RunOffer, StepPage, TaskLines, TaskPage,
+    WorkerTask, WriteSummary,
+};
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::Ask;
 use tenure_wire::bus::worker::{
-    Board, Claim, Heartbeat, Holding, Pulses, Query, Report, Reported, Reports, Word,
+    Claim, Heartbeat, Holding, Looking, Pulses, Query, Report, Reported, Reports, Word,
 };
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers};
@@ -76,9 +79,14 @@ impl Asks<'_> {
         self.to("query", &Query { v: V, session_id, task_id, run_id, offset: 0 }).await
     }
 
-    async fn board(&self, run: &RunOffer, run_id: RunId) -> Result<TaskLines, Rejection> {
+    async fn looks<T: serde::de::DeserializeOwned>(
+        &self,
+        run: &RunOffer,
+        run_id: RunId,
+        look: Look,
+    ) -> Result<T, Rejection> {
         let (session_id, task_id) = (run.session_id.clone(), run.task_id.clone());
-        self.to("board", &Board { v: V, session_id, task_id, run_id, token_budget: None }).await
+        self.to("look", &Looking { v: V, session_id, task_id, run_id, look }).await
     }
 
     async fn says(&self, run: &RunOffer, run_id: RunId, word: Word) -> Result<(), Rejection> {
@@ -98,9 +106,10 @@ fn report(step: &str, of: &ClaimResult, status: StepStatus, text: &str) -> Word 
     Word::TaskUpdateStep(serde_json::from_value(report).unwrap())
 }
 
-/// PERM-16, PERM-13, PROMPT-06, QUERY-04, CLAIM-05, CLAIM-14, DISP-10, over NATS: whatever a worker asks, of Steps
-/// that it does not see and with the names of another's Run and Attempt, no byte that is sent to it is of
-/// a hidden Step, but the output of its dependency; and nothing of the hidden Step changes.
+/// PERM-16, PERM-13, PROMPT-06, GET-04, LIST-08, QUERY-04, CLAIM-05, CLAIM-14, DISP-10, over NATS: whatever
+/// a worker asks, of Steps that it does not see and with the names of another's Run and Attempt, no byte
+/// that is sent to it is of a hidden Step, but the output of its dependency; and nothing of the hidden
+/// Step changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_byte_of_a_hidden_step_reaches_a_worker() {
     let servers = Servers::start();
@@ -137,9 +146,21 @@ async fn no_byte_of_a_hidden_step_reaches_a_worker() {
     let page = asks.query(&offered, run).await.unwrap();
     assert_eq!(page.steps.len(), 1);
     denied(asks.query(&offered, eves_run).await.map(drop), Code::PermissionDenied);
-    let lines = asks.board(&offered, run).await.unwrap().lines;
+    let board = Look::TaskBoardSummary(BoardInput::default());
+    let lines = asks.looks::<TaskLines>(&offered, run, board.clone()).await.unwrap().lines;
     assert!(!lines.is_empty() && lines.iter().all(|(_, line)| line.contains("seen")), "{lines:?}");
-    denied(asks.board(&offered, eves_run).await.map(drop), Code::PermissionDenied);
+    let all = QueryInput { include_terminal_steps: true, ..QueryInput::default() };
+    let (query, list) = (Look::TaskQuerySteps(all), Look::TaskList(ListInput::default()));
+    let page: StepPage = asks.looks(&offered, run, query.clone()).await.unwrap();
+    assert_eq!(page.steps.len(), 1);
+    let task: WorkerTask = asks.looks(&offered, run, Look::TaskGet).await.unwrap();
+    assert_eq!((task.steps.unwrap().len(), task.run.run_id), (1, run));
+    let own: TaskPage<WorkerTask> = asks.looks(&offered, run, list.clone()).await.unwrap();
+    assert_eq!((own.tasks.len(), &own.tasks[0].steps), (1, &None));
+    for look in [board, query, list, Look::TaskGet] {
+        let foreign: Result<Json, _> = asks.looks(&offered, eves_run, look).await;
+        denied(foreign.map(drop), Code::PermissionDenied);
+    }
     let hidden = asks.claim(&offered, run, "hidden").await.unwrap_err();
     let nowhere = asks.claim(&offered, run, "nowhere").await.unwrap_err();
     let alike = serde_json::to_string(&hidden).unwrap().replace("hidden", "nowhere");

@@ -12,9 +12,11 @@ use tenure_core::command::{Complete, Dispatch, StepReport};
 use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::Operation;
 use tenure_core::record::{Backoff, Progress, RetryPolicy, Value};
-use tenure_core::status::{EndReason, Policy, ReplyKind, Role, RunState, StepStatus, WaitKind};
+use tenure_core::status::{
+    EndReason, Policy, ReplyKind, Role, RunState, StepStatus, TaskStatus, WaitKind,
+};
 use tenure_core::task::StepFacts;
-use tenure_core::view::{BoardInput, StepView, TaskView, ViewName};
+use tenure_core::view::{BoardInput, QueryInput, StepView, TaskView, ViewName};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
@@ -72,10 +74,18 @@ fn handlers(go: &Arc<Notify>) -> Handlers {
             Ok(())
         }
     };
-    // PROMPT-06: what a model would be told of the Task that its Step is of.
+    // PROMPT-06, GET-04: what a worker is told of the Task that its Step is of.
     let board = |ctx: StepContext| async move {
         let board = ctx.board(Some(200)).await?;
         assert!(ctx.board(Some(1)).await.unwrap_err().code == Code::ValidationError);
+        let task = ctx.task().await?;
+        assert_eq!(
+            (task.task_id.as_str(), task.native_status),
+            (ctx.task_id(), TaskStatus::Running)
+        );
+        let mine = Some(vec![StepStatus::Claimed, StepStatus::Running]);
+        let page = ctx.query_steps(QueryInput { statuses: mine, ..QueryInput::default() }).await?;
+        assert!(page.steps.iter().any(|step| step.spec.step_id == *ctx.step_id()));
         Ok(ctx.complete_json(&board.text)?)
     };
     let all = all.on("board", board).unwrap();

@@ -16,7 +16,9 @@ use tenure_core::record::{ArtifactInput, Body, Object, Progress, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, ReplyKind, StepStatus, WaitKind};
 use tenure_core::view::board::compose;
 use tenure_core::view::claim::DependencyResult;
-use tenure_core::view::{Board, BoardInput, ClaimResult, TaskLines};
+use tenure_core::view::{
+    Board, BoardInput, ClaimResult, Look, Looked, QueryInput, StepPage, WorkerTask,
+};
 use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
@@ -34,12 +36,12 @@ pub(super) trait Reporter: Send + Sync {
         report: StepReport,
     ) -> BoxFuture<'static, Result<Recorded, Rejection>>;
 
-    /// Asks for the Task in few words.
-    fn board(
+    /// Looks at the Task.
+    fn look(
         &self,
         claim: &ClaimResult,
-        input: BoardInput,
-    ) -> BoxFuture<'static, Result<TaskLines, Rejection>>;
+        look: Look,
+    ) -> BoxFuture<'static, Result<Looked, Rejection>>;
 }
 
 struct Shared {
@@ -322,16 +324,43 @@ impl StepContext {
         self.emit(inline(name, ArtifactKind::Data, "application/json", &text)?).await
     }
 
+    /// `agent.task_get`: the Task as far as this Run shows it (GET-04).
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer is longer than a message may be.
+    pub async fn task(&self) -> Result<WorkerTask, Refused> {
+        match self.look(Look::TaskGet).await? {
+            Looked::Task(task) => Ok(*task),
+            _ => Err(misread()),
+        }
+    }
+
+    /// `agent.task_query_steps`: a page of the Steps that this Run shows (QUERY).
+    ///
+    /// # Errors
+    /// As [`task`](Self::task), or `validation_error` for the input.
+    pub async fn query_steps(&self, input: QueryInput) -> Result<StepPage, Refused> {
+        match self.look(Look::TaskQuerySteps(input)).await? {
+            Looked::Steps(page) => Ok(page),
+            _ => Err(misread()),
+        }
+    }
+
     /// PROMPT-06: the Task in few words, for the context of a model, as far as this Run shows it; in
     /// so many tokens at most, 2,000 by default.
     ///
     /// # Errors
     /// `validation_error` for too few tokens or more than the scheduler gives, or nobody answers.
     pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
-        let input = BoardInput { token_budget };
-        let lines = self.shared.reporter.board(self.claim(), input).await?;
         let tokens = token_budget.unwrap_or(Limits::default().board_tokens);
-        Ok(compose(&[lines], tokens))
+        match self.look(Look::TaskBoardSummary(BoardInput { token_budget })).await? {
+            Looked::Board(lines) => Ok(compose(&[lines], tokens)),
+            _ => Err(misread()),
+        }
+    }
+
+    async fn look(&self, look: Look) -> Result<Looked, Refused> {
+        self.shared.reporter.look(self.claim(), look).await
     }
 
     /// Adds an artifact to the Step with its final word.
@@ -414,6 +443,11 @@ const MESSAGE_MAX: usize = 4_096;
 fn cut(message: &str) -> String {
     let end = message.floor_char_boundary(MESSAGE_MAX);
     if end == message.len() { message.to_owned() } else { format!("{}…", &message[..end]) }
+}
+
+/// An answer to another question than was asked.
+fn misread() -> Rejection {
+    Rejection::new(Code::Unavailable, "the answer is not what was asked for")
 }
 
 fn said_already() -> Rejection {

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, HandlerName};
-use tenure_core::view::{BoardInput, ClaimResult, TaskLines};
+use tenure_core::view::{ClaimResult, Look, Looked};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
@@ -474,13 +474,15 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
         })
     }
 
-    fn board(
+    fn look(
         &self,
         claim: &ClaimResult,
-        input: BoardInput,
-    ) -> BoxFuture<'static, Result<TaskLines, Rejection>> {
+        look: Look,
+    ) -> BoxFuture<'static, Result<Looked, Rejection>> {
         let Holding { task, run_id, .. } = Holding::of(claim);
         let port = Arc::clone(&self.0);
-        Box::pin(async move { super::runs::repeated(|| port.board(&task, run_id, input)).await })
+        Box::pin(
+            async move { super::runs::repeated(|| port.look(&task, run_id, look.clone())).await },
+        )
     }
 }

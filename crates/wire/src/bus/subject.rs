@@ -176,8 +176,8 @@ pub enum WorkerVerb {
     Query(u32),
     /// Claims one.
     Claim(u32),
-    /// Asks for a Task in few words.
-    Board(u32),
+    /// Looks at the Task of a Run.
+    Look(u32),
 }
 
 /// What an orchestrator or observer does.
@@ -242,7 +242,7 @@ fn worker_verb<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<WorkerV
         "report" => WorkerVerb::Report(tokens.next()?.parse().ok()?),
         "query" => WorkerVerb::Query(tokens.next()?.parse().ok()?),
         "claim" => WorkerVerb::Claim(tokens.next()?.parse().ok()?),
-        "board" => WorkerVerb::Board(tokens.next()?.parse().ok()?),
+        "look" => WorkerVerb::Look(tokens.next()?.parse().ok()?),
         _ => return None,
     })
 }

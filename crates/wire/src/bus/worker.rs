@@ -6,7 +6,7 @@ use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
-use tenure_core::view::{ClaimResult, RunOffer};
+use tenure_core::view::{ClaimResult, Look, RunOffer};
 
 use super::V;
 
@@ -222,9 +222,9 @@ pub struct Query {
     pub offset: usize,
 }
 
-/// Asks for a Task in few words, as far as a Run shows it (`board.<partition>`): `TaskLines`.
+/// Looks at the Task of a Run, as far as that shows it (`look.<partition>`). Asks for what [`Look`] says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Board {
+pub struct Looking {
     /// The version.
     pub v: V,
     /// The session.
@@ -233,9 +233,8 @@ pub struct Board {
     pub task_id: TaskId,
     /// The Run.
     pub run_id: RunId,
-    /// How long it may be, in tokens; the configured budget by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_budget: Option<usize>,
+    /// What is asked.
+    pub look: Look,
 }
 
 /// Claims a Step under a Run (`claim.<partition>`). Asks for a `ClaimResult`.

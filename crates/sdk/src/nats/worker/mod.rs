@@ -34,11 +34,11 @@ use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::id::{AgentId, CommandId, HandlerName, RunId, StepId};
 use tenure_core::patch::ReasonInput;
-use tenure_core::view::{BoardInput, ClaimResult, RunOffer, StepPage, TaskLines};
+use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::WorkerName;
-use tenure_wire::bus::worker::{Board, Bye, Claim, Query, Report, Word};
+use tenure_wire::bus::worker::{Bye, Claim, Looking, Query, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -257,18 +257,26 @@ impl WorkerPort for NatsWorker {
         }
     }
 
-    fn board(
+    fn look(
         &self,
         task: &TaskKey,
         run_id: RunId,
-        input: BoardInput,
-    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send + 'static {
+        look: Look,
+    ) -> impl Future<Output = Result<Looked, Rejection>> + Send + 'static {
         let (inner, task) = (Arc::clone(&self.inner), task.clone());
         async move {
             let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
-            let BoardInput { token_budget } = input;
-            let body = encode(&Board { v: V, session_id, task_id, run_id, token_budget });
-            inner.ask_owner("board", &task, body).await
+            let body = encode(&Looking { v: V, session_id, task_id, run_id, look: look.clone() });
+            Ok(match look {
+                Look::TaskGet => Looked::Task(inner.ask_owner("look", &task, body).await?),
+                Look::TaskList(_) => Looked::List(inner.ask_owner("look", &task, body).await?),
+                Look::TaskQuerySteps(_) => {
+                    Looked::Steps(inner.ask_owner("look", &task, body).await?)
+                }
+                Look::TaskBoardSummary(_) => {
+                    Looked::Board(inner.ask_owner("look", &task, body).await?)
+                }
+            })
         }
     }
 

@@ -1,0 +1,74 @@
+//! What a worker may ask of the Task that its Run is of (5.2, PERM-13): each look by its operation.
+
+use alloc::boxed::Box;
+
+use serde::{Deserialize, Serialize};
+
+use super::WorkerTask;
+use super::board::task_lines;
+use super::list::worker_page;
+use super::query::query_steps;
+use super::read::View;
+use super::scope::not_its_runs;
+use super::task::get_task;
+use super::{BoardInput, Known, ListInput, QueryInput, StepPage, TaskLines, TaskPage, TaskRead};
+use crate::command::Caller;
+use crate::limits::Limits;
+use crate::reject::Rejection;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "operation", content = "input", rename_all = "snake_case")]
+pub enum Look {
+    /// `agent.task_get`: [`Looked::Task`].
+    TaskGet,
+    /// `agent.task_list`: [`Looked::List`], with at most the Run's Task (LIST-08).
+    TaskList(ListInput),
+    /// `agent.task_query_steps`: [`Looked::Steps`].
+    TaskQuerySteps(QueryInput),
+    /// `task_board_summary`: [`Looked::Board`].
+    TaskBoardSummary(BoardInput),
+}
+
+/// What is answered: no more than the Run shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Looked {
+    /// The Task.
+    Task(Box<WorkerTask>),
+    /// The Task in short.
+    List(TaskPage<WorkerTask>),
+    /// Some of its Steps.
+    Steps(StepPage),
+    /// It in few words (PROMPT-06).
+    Board(TaskLines),
+}
+
+/// Answers a worker.
+///
+/// # Errors
+/// As [`Scope::of`](super::Scope::of), or `validation_error` for the input.
+pub fn look(
+    view: &View<'_>,
+    caller: &Caller,
+    look: &Look,
+    known: &Known<'_>,
+    limits: &Limits,
+) -> Result<Looked, Rejection> {
+    Ok(match look {
+        Look::TaskGet => match get_task(view, caller, known)? {
+            TaskRead::Worker(task) => Looked::Task(task),
+            TaskRead::Whole(_) => return Err(not_its_runs()),
+        },
+        Look::TaskList(input) => {
+            Looked::List(worker_page(Some(view), caller, input, known, limits)?)
+        }
+        Look::TaskQuerySteps(input) => {
+            Looked::Steps(query_steps(view, caller, input, known, limits)?)
+        }
+        Look::TaskBoardSummary(input) => {
+            let tokens = input.budget(limits)?;
+            Looked::Board(task_lines(view, caller, known)?.within(tokens))
+        }
+    })
+}
