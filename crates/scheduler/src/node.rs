@@ -34,6 +34,14 @@ pub struct Appended {
     pub commit: Arc<Commit>,
 }
 
+/// The partitions of a node.
+#[derive(Debug, Default)]
+struct Partitions {
+    all: Vec<Partition>,
+    /// Actors of all of them that are busy with no Task.
+    free: usize,
+}
+
 /// A partition's actors.
 #[derive(Debug)]
 struct Partition {
@@ -42,8 +50,8 @@ struct Partition {
     free: Vec<ActorRef<Letter>>,
 }
 
-/// Actors that a partition keeps though they are busy with no Task: some 6 KB each.
-const FREE_MAX: usize = 64;
+/// Actors that a node keeps though they are busy with no Task: some 6 KB each.
+const FREE_MAX: usize = 1_024;
 
 /// The shared parts of a node.
 #[derive(Debug)]
@@ -58,7 +66,7 @@ pub(crate) struct Node<J, L> {
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
-    partitions: Mutex<Vec<Partition>>,
+    partitions: Mutex<Partitions>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
     peers: OnceLock<Box<dyn Peers>>,
@@ -100,7 +108,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) fn supervise(&self, supervisor: ActorCell, partitions: Vec<ActorCell>) {
         *self.supervisor.lock() = Some(supervisor);
         let partition = |supervisor| Partition { supervisor, free: Vec::new() };
-        *self.partitions.lock() = partitions.into_iter().map(partition).collect();
+        self.partitions.lock().all = partitions.into_iter().map(partition).collect();
     }
 
     /// Where the Task is reached; it is read, or made, if it is not here yet.
@@ -126,9 +134,10 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// An actor for a Task: one that is free, or a new one.
     pub(crate) fn lend(self: &Arc<Self>, key: &TaskKey) -> Result<ActorRef<Letter>, Rejection> {
         let mut partitions = self.partitions.lock();
-        let at = place(key, &partitions);
-        let partition = partitions.get_mut(at).ok_or_else(|| stopped("the node"))?;
+        let at = place(key, &partitions.all);
+        let partition = partitions.all.get_mut(at).ok_or_else(|| stopped("the node"))?;
         if let Some(free) = partition.free.pop() {
+            partitions.free -= 1;
             return Ok(free);
         }
         let supervisor = partition.supervisor.clone();
@@ -143,10 +152,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// An actor that was busy with this Task is free.
     pub(crate) fn take_back(&self, key: &TaskKey, actor: &ActorRef<Letter>) {
         let mut partitions = self.partitions.lock();
-        let at = place(key, &partitions);
-        match partitions.get_mut(at) {
-            Some(partition) if partition.free.len() < FREE_MAX => {
+        let at = place(key, &partitions.all);
+        let has_room = partitions.free < FREE_MAX;
+        match partitions.all.get_mut(at) {
+            Some(partition) if has_room => {
                 partition.free.push(actor.clone());
+                partitions.free += 1;
             }
             _ => {
                 let _ = actor.drain(); // Never `stop`, which would drop what is queued.

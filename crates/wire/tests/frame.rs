@@ -41,7 +41,7 @@ fn commits() -> Header {
 }
 
 fn frame() -> Vec<u8> {
-    let mut bytes = encode_header(&commits()).unwrap();
+    let mut bytes = encode_header(&commits(), 0).unwrap();
     bytes.extend_from_slice(b"abcde");
     bytes
 }
@@ -56,7 +56,7 @@ fn a_frame_is_read_as_it_was_written() {
         read.commits().map(|(head, lines)| (head.task_id.as_str(), lines)).collect();
     assert_eq!(lines, [("t", &b"abc"[..]), ("u", &b"de"[..])]);
     let owner = Header::Owner { version: 1, node: "n".into(), taking: "t".into(), write_level: 1 };
-    let bytes = encode_header(&owner).unwrap();
+    let bytes = encode_header(&owner, 0).unwrap();
     let read = decode(&bytes).unwrap();
     assert_eq!((read.commits().count(), read.header), (0, owner));
 }
@@ -80,7 +80,7 @@ fn the_end_of_a_task_has_a_golden_form_of_its_own() {
     let header = Header::Commits { version: 2, epoch: 5, commits: vec![lost] };
     let golden = include_bytes!("golden/frame-v2-lost.bin");
     assert_eq!(decode(golden).unwrap().header, header);
-    assert_eq!(encode_header(&header).unwrap(), golden);
+    assert_eq!(encode_header(&header, 0).unwrap(), golden);
 }
 
 /// Every changed byte of a header is noticed; a body of another length is.
@@ -101,7 +101,7 @@ fn damage_is_noticed() {
     let longer = [&bytes[..], b"x"].concat();
     assert_eq!(decode(&longer), Err(FrameError::Body { expected: 5, found: 6 }));
     let later = Header::Commits { version: FRAME_VERSION + 1, epoch: 1, commits: Vec::new() };
-    let later = encode_header(&later).unwrap();
+    let later = encode_header(&later, 0).unwrap();
     assert_eq!(decode(&later), Err(FrameError::Version(FRAME_VERSION + 1)));
 }
 

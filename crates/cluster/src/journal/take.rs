@@ -142,7 +142,7 @@ impl Taking<'_> {
             taking: self.taking.clone(),
             write_level: u32::from(SCHEMA_VERSION),
         };
-        let record: Bytes = encode_header(&record).map_err(|error| error.to_string())?.into();
+        let record: Bytes = encode_header(&record, 0).map_err(|error| error.to_string())?.into();
         let mut read_to = self.index.covered();
         // What a checkpoint covers was acknowledged, to this node or another.
         let known = self.acknowledged.max(read_to);

@@ -139,7 +139,9 @@ pub(super) struct Writing {
 #[derive(Debug, Default)]
 struct Gathered {
     heads: Vec<CommitHead>,
-    body: Vec<u8>,
+    /// The lines of all commits, and their bytes.
+    lines: Vec<Bytes>,
+    bytes: usize,
     tasks: HashSet<TaskKey>,
     replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
 }
@@ -197,7 +199,7 @@ impl Writing {
         let mut index = self.index.write();
         let mut later = VecDeque::new();
         while let Some(request) = waiting.pop_front() {
-            let size = gathered.body.len() + request.lines.len();
+            let size = gathered.bytes + request.lines.len();
             let is_full = !gathered.replies.is_empty()
                 && (size > self.message_bytes / 2 || gathered.heads.len() >= COMMITS_MAX);
             if is_full || gathered.tasks.contains(&request.key) {
@@ -224,17 +226,18 @@ impl Writing {
 
     /// Appends a frame and answers. An error is why this writer must not go on.
     async fn append(&mut self, gathered: Gathered) -> Result<(), String> {
-        let Gathered { heads, body, replies, .. } = gathered;
+        let Gathered { heads, lines, bytes, replies, .. } = gathered;
         let header =
             Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads.clone() };
-        let mut frame = match encode_header(&header) {
+        let mut frame = match encode_header(&header, bytes) {
             Ok(frame) => frame,
             Err(error) => {
                 answer_all(replies, || AppendError::Failed(error.to_string()));
                 return Ok(());
             }
         };
-        frame.extend_from_slice(&body);
+        lines.iter().for_each(|lines| frame.extend_from_slice(lines));
+        drop(lines);
         let messages = messages(frame, self.message_bytes);
         let last_seq = self.last_seq.load(Ordering::Acquire);
         let begun = Instant::now();
@@ -306,7 +309,8 @@ impl Gathered {
     fn add(&mut self, request: Request, prev: u64) {
         let Request { key, heads, lines, reply, .. } = request;
         self.heads.extend(heads.into_iter().map(|head| head.in_frame(&key, prev)));
-        self.body.extend_from_slice(&lines);
+        self.bytes += lines.len();
+        self.lines.push(lines);
         self.tasks.insert(key);
         self.replies.push(reply);
     }

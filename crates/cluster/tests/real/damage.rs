@@ -35,7 +35,7 @@ fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
         archived: false,
     };
     let header = Header::Commits { version: FRAME_VERSION, epoch: 1, commits: vec![head] };
-    let mut frame = encode_header(&header).unwrap();
+    let mut frame = encode_header(&header, 0).unwrap();
     frame.extend_from_slice(&lines);
     frame
 }

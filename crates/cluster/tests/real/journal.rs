@@ -261,7 +261,7 @@ fn frame_of(
         archived: false,
     };
     let header = Header::Commits { version, epoch: 1, commits: vec![head] };
-    let mut frame = encode_header(&header).unwrap();
+    let mut frame = encode_header(&header, 0).unwrap();
     frame.extend_from_slice(body);
     frame
 }

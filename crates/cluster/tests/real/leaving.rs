@@ -72,7 +72,7 @@ async fn an_owner_can_ask_whether_it_is_one() {
     // As an append of its own that is stored and not acknowledged yet.
     let epoch = new.owned().epoch(0).unwrap();
     let frame =
-        encode_header(&Header::Commits { version: FRAME_VERSION, epoch, commits: Vec::new() })
+        encode_header(&Header::Commits { version: FRAME_VERSION, epoch, commits: Vec::new() }, 0)
             .unwrap();
     let context = async_nats::jetstream::new(connect(&server).await);
     context.publish("tenure.wal.0", frame.into()).await.unwrap().await.unwrap();

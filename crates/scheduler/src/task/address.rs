@@ -115,6 +115,11 @@ impl Address {
         }
     }
 
+    /// Whether there are messages behind the one that is being handled.
+    pub(super) fn has_more(&self) -> bool {
+        matches!(&*self.0.place.lock(), Place::Busy { unread, .. } if *unread > 1)
+    }
+
     /// A message was handled. Answers whether there is no other.
     pub(super) fn note_read(&self) -> bool {
         match &mut *self.0.place.lock() {

@@ -234,11 +234,15 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    /// Queues something to decide. What is in the mailbox behind it comes along: the flush is a
-    /// message of its own.
+    /// Queues something to decide. What is in the mailbox behind it comes along: where there is
+    /// something, the flush is a message of its own.
     fn gather(&mut self, myself: &Address, waiting: Waiting) {
         self.waiting.push_back(waiting);
-        self.flush_soon(myself);
+        if myself.has_more() {
+            self.flush_soon(myself);
+        } else if !self.flush_is_due {
+            self.flush(myself);
+        }
     }
 
     fn flush_soon(&mut self, myself: &Address) {

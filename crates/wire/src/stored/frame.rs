@@ -142,14 +142,14 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
 }
 
-/// Begins a frame: what stands before the body.
+/// Begins a frame: what stands before the body, for which `room` bytes are left.
 ///
 /// # Errors
 /// The header does not serialise, or is too long.
-pub fn encode_header(header: &Header) -> Result<Vec<u8>, FrameError> {
+pub fn encode_header(header: &Header, room: usize) -> Result<Vec<u8>, FrameError> {
     let header = rmp_serde::to_vec_named(header).map_err(|e| FrameError::Header(e.to_string()))?;
     let len = u32::try_from(header.len()).map_err(|e| FrameError::Header(e.to_string()))?;
-    let mut out = Vec::with_capacity(FRAME_HEAD + header.len());
+    let mut out = Vec::with_capacity(FRAME_HEAD + header.len() + room);
     out.extend_from_slice(FRAME);
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());

@@ -15,6 +15,7 @@ use super::stop::Stop;
 /// On a runtime of one thread: what waits gathers meanwhile and then goes together, which more
 /// threads would undo; ownership has a thread of its own.
 pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
+    take_small_pages();
     let mut settings = args.node.into_settings()?;
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -36,6 +37,16 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
             () = stop.asked() => Ok(Exit::Interrupted),
         }
     })
+}
+
+/// Has the kernel give memory by pages of 4 KiB. A scheduler's memory comes and goes in small pieces;
+/// with huge pages the kernel clears two MiB for the first of them, which on a virtual machine whose
+/// host has that memory elsewhere takes milliseconds.
+fn take_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
+        tracing::debug!(%error, "memory comes in huge pages");
+    }
 }
 
 fn not_started(error: StartError) -> Failure {
