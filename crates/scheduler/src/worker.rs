@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 use crate::ask::{Answer, Envelope};
 use crate::handle::{Lane, Scheduler, ambiguous};
 use crate::pool::Worker;
+use crate::task::open::says_unreadable;
 
 /// A worker's connection: it asks for work, reports, heartbeats. Dropping it leaves the pool.
 #[derive(Debug)]
@@ -221,6 +222,7 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         let caller = self.caller(&task.session_id, run_id);
         async move {
             let (node, now) = (Arc::clone(&scheduler.node), scheduler.now());
+            asked.check(&node.config.limits)?;
             let see = move |task: &Task| {
                 let lease = |attempt| node.lease(attempt, now);
                 let known = Known::new(now, &lease);
@@ -357,9 +359,13 @@ fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
 
-/// PERM-16: a worker is not told which Tasks there are.
+/// PERM-16: a worker is not told which Tasks there are, nor which of them cannot be read.
 fn no_task_shows(refused: Rejection) -> Rejection {
-    if refused.code == Code::TaskNotFound { not_its_runs() } else { refused }
+    match refused.code {
+        Code::TaskNotFound => not_its_runs(),
+        _ if says_unreadable(&refused) => not_its_runs(),
+        _ => refused,
+    }
 }
 
 /// How long a heartbeat waits for one Task.

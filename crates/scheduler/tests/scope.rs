@@ -12,7 +12,7 @@ use tenure_core::command::StepReport;
 use tenure_core::id::{AgentId, AttemptId, CommandId, PoolId, RunId};
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::{Policy, StepStatus};
-use tenure_core::view::RunOffer;
+use tenure_core::view::{Look, RunOffer};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
@@ -71,7 +71,27 @@ async fn says_everything(link: &Link, task: &TaskKey, run_id: RunId) -> Vec<Reje
         ..StepReport::on(step_id("a"))
     };
     said.push(link.report(&held, long, None).await.map(drop));
+    for look in looks() {
+        said.push(link.look(task, run_id, look).await.map(drop));
+    }
     said.into_iter().map(|answer| answer.expect_err("it is not the worker's")).collect()
+}
+
+/// Everything that a worker can ask of a Task, with what may stand there and what may not.
+fn looks() -> Vec<Look> {
+    let statuses = vec!["failed"; 1_000];
+    let asked = serde_json::json!([
+        {"operation": "task_get"},
+        {"operation": "task_list", "input": {}},
+        {"operation": "task_list", "input": {"limit": 0}},
+        {"operation": "task_query_steps", "input": {}},
+        {"operation": "task_query_steps", "input": {"limit": 0}},
+        {"operation": "task_query_steps", "input": {"statuses": statuses}},
+        {"operation": "task_board_summary", "input": {}},
+        {"operation": "task_board_summary", "input": {"token_budget": 1}},
+        {"operation": "task_board_summary", "input": {"token_budget": 1_000_000}},
+    ]);
+    serde_json::from_value(asked).unwrap()
 }
 
 /// PERM-16, CLAIM-02, QUERY-05: whether a Task is at work, has ended or never was is all the same to a

@@ -4,13 +4,15 @@
 
 mod operators;
 
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
 use rmpv::Value as Msg;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::ser::SerializeSeq as _;
+use serde::{Serialize, Serializer};
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
@@ -305,9 +307,13 @@ fn what_is_not_understood_is_refused_with_a_reason() {
         let fields = [("v", Msg::from(1)), ("operation", Msg::from(internal))];
         assert!(Request::read(&map(&fields)).is_err(), "{internal} is the scheduler's own");
     }
-    let mut more = encode(&Hello { v: V, handlers: None }).unwrap();
-    more.push(0xc0);
-    assert!(decode::<Hello>(&more).unwrap_err().0.contains("1 bytes follow"));
+    // A value, the beginning of a text, of an array and of a map, and what begins nothing.
+    for more in [0xc0, 0xd9, 0x91, 0x81, 0xc1] {
+        let mut bytes = encode(&Hello { v: V, handlers: None }).unwrap();
+        bytes.push(more);
+        let refused = decode::<Hello>(&bytes).unwrap_err();
+        assert!(refused.0.contains("something follows"), "{more:x}: {refused}");
+    }
 }
 
 /// Nesting costs stack, and length costs memory: both are bounded, at the bound and over it.
@@ -331,6 +337,24 @@ fn depth_and_length_are_bounded() {
     assert!(decode::<serde_json::Value>(&head).is_ok());
     assert!(encode(&long(MESSAGE_MAX - 4)).is_err());
     assert!(decode::<serde_json::Value>(&[0; MESSAGE_MAX + 1]).is_err());
+    let endless = Endless(Cell::new(0));
+    assert!(encode(&endless).is_err());
+    assert!(endless.0.get() <= MESSAGE_MAX, "what becomes too long is not written to its end");
+}
+
+/// A long list, which counts how much of it was asked for.
+struct Endless(Cell<usize>);
+
+impl Serialize for Endless {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let count = 100 * MESSAGE_MAX;
+        let mut list = to.serialize_seq(Some(count))?;
+        for _ in 0..count {
+            self.0.set(self.0.get() + 1);
+            list.serialize_element(&0)?;
+        }
+        list.end()
+    }
 }
 
 fn worker() -> WorkerName {

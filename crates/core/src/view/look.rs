@@ -44,6 +44,22 @@ pub enum Looked {
     Board(TaskLines),
 }
 
+impl Look {
+    /// Whether it can be answered, whatever the Task is: judged before one is looked for, so that the
+    /// refusal says nothing of it (PERM-16).
+    ///
+    /// # Errors
+    /// `validation_error` for the input.
+    pub fn check(&self, limits: &Limits) -> Result<(), Rejection> {
+        match self {
+            Self::TaskGet => Ok(()),
+            Self::TaskList(input) => input.limit(limits).map(drop),
+            Self::TaskQuerySteps(input) => input.check(limits),
+            Self::TaskBoardSummary(input) => input.budget(limits).map(drop),
+        }
+    }
+}
+
 /// Answers a worker.
 ///
 /// # Errors

@@ -68,7 +68,8 @@ pub struct StepPage {
 /// passes over ready Steps of its pool only.
 ///
 /// # Errors
-/// As [`Scope::of`]; `validation_error` for a limit of 0 or above the largest page.
+/// As [`Scope::of`]; `validation_error` for a limit of 0 or above the largest page, or more statuses than
+/// there are.
 pub fn query_steps(
     view: &View<'_>,
     caller: &Caller,
@@ -77,6 +78,7 @@ pub fn query_steps(
     limits: &Limits,
 ) -> Result<StepPage, Rejection> {
     let scope = Scope::of(view, caller, Operator::TaskQuerySteps)?;
+    input.check(limits)?;
     let looks_for_work = caller.role == Role::Worker
         && input.statuses.as_deref().is_some_and(|s| s.iter().all(|&s| s == StepStatus::Ready))
         && input.statuses.as_ref().is_some_and(|s| !s.is_empty());
@@ -103,6 +105,21 @@ pub fn query_steps(
 }
 
 impl QueryInput {
+    /// Whether it can be answered, whatever the Task is.
+    ///
+    /// # Errors
+    /// `validation_error`: the limit, or more statuses than there are, each of which is looked at for
+    /// each Step.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), Rejection> {
+        page_limit(self.limit, PAGE_DEFAULT, limits)?;
+        let (given, most) = (self.statuses.as_ref().map_or(0, Vec::len), StepStatus::ALL.len());
+        if given > most {
+            let message = format!("{given} statuses are given, and there are {most}");
+            return Err(Rejection::invalid("statuses", message).with("limit", most));
+        }
+        Ok(())
+    }
+
     /// QUERY-06, QUERY-07. Positions follow `created_at`, so creation order is QUERY-09's.
     fn admits(&self, view: &View<'_>, step: StepRef<'_>) -> bool {
         let holds = |who: &AgentId| view.current(step).is_some_and(|a| a.worker_id == *who);

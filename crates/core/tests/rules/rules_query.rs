@@ -159,6 +159,19 @@ fn pages_follow_limit_and_offset() {
     }
 }
 
+/// QUERY-06: all statuses may be named; more than there are would only cost.
+#[test]
+fn statuses_are_no_more_than_there_are() {
+    let t = Fixture::manual("a b");
+    let named = |statuses: Vec<StepStatus>| {
+        let input = QueryInput { statuses: Some(statuses), ..QueryInput::default() };
+        query(&t, &orchestrator(), &input)
+    };
+    assert_eq!(named(StepStatus::ALL.to_vec()).unwrap().steps.len(), 2);
+    let no = named([StepStatus::ALL, &[StepStatus::Ready]].concat()).unwrap_err();
+    assert_eq!((no.code, no.details["field"].as_str()), (Code::ValidationError, Some("statuses")));
+}
+
 /// QUERY-09, QUERY-10: oldest first, ties by position; status and edits change nothing in that.
 #[test]
 fn the_order_is_that_of_creation() {

@@ -15,6 +15,10 @@ pub mod request;
 pub mod subject;
 pub mod worker;
 
+use std::io::ErrorKind::UnexpectedEof;
+use std::io::{self, Write};
+
+use rmp_serde::decode::Error::InvalidMarkerRead;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_core::Rejection;
@@ -65,12 +69,13 @@ impl From<BadMessage> for Rejection {
 /// # Errors
 /// It is longer than [`MESSAGE_MAX`], or a value in it has no form in MessagePack.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
-    let mut out = Vec::with_capacity(256);
+    let mut out = Bounded { bytes: Vec::with_capacity(256), is_full: false };
     let written = message.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
-    written.map_err(|error| BadMessage(error.to_string()))?;
-    if out.len() > MESSAGE_MAX {
-        return Err(too_long(out.len()));
+    if out.is_full {
+        return Err(too_long());
     }
+    written.map_err(|error| BadMessage(error.to_string()))?;
+    let out = out.bytes;
     Ok(out)
 }
 
@@ -80,20 +85,45 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
 /// It is no such message, too deep, too long, or something follows it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     if bytes.len() > MESSAGE_MAX {
-        return Err(too_long(bytes.len()));
+        return Err(too_long());
     }
-    let mut rest = bytes;
-    let mut reader = rmp_serde::Deserializer::new(&mut rest);
+    let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
     reader.set_max_depth(DEPTH_MAX);
     let message = T::deserialize(&mut reader).map_err(|error| BadMessage(error.to_string()))?;
-    match rest.len() {
-        0 => Ok(message),
-        more => Err(BadMessage(format!("{more} bytes follow its end"))),
+    // Nothing inside a value is read for it: only where there is none does this find the end.
+    match <()>::deserialize(&mut reader) {
+        Err(InvalidMarkerRead(end)) if end.kind() == UnexpectedEof => Ok(message),
+        _ => Err(BadMessage("something follows its end".to_owned())),
     }
 }
 
-fn too_long(bytes: usize) -> BadMessage {
-    BadMessage(format!("it has {bytes} bytes, and {MESSAGE_MAX} is the most"))
+fn too_long() -> BadMessage {
+    BadMessage(format!("it has more than {MESSAGE_MAX} bytes"))
+}
+
+/// A message as it is written: what becomes too long is not written to its end.
+struct Bounded {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        self.write_all(more).map(|()| more.len())
+    }
+
+    fn write_all(&mut self, more: &[u8]) -> io::Result<()> {
+        if self.bytes.len() + more.len() > MESSAGE_MAX {
+            self.is_full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An answer: what was asked for, or a refusal.
