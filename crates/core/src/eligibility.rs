@@ -85,6 +85,17 @@ pub struct PoolFacts {
     pub free: u32,
 }
 
+impl PoolFacts {
+    /// What keeps a ready Step of the pool waiting, if it is the pool.
+    pub const fn obstacle(self) -> Option<Obstacle> {
+        match (self.workers, self.free) {
+            (0, _) => Some(Obstacle::NoWorkerInPool),
+            (_, 0) => Some(Obstacle::PoolSaturated),
+            _ => None,
+        }
+    }
+}
+
 /// For whom the question is asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asker<'a> {
@@ -119,10 +130,9 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found.add(O::Held, state.status.is_held());
     found.add(O::ScopeExcludes, asker.run.is_some_and(|run| !may_claim(run, spec)));
     if asker.run.is_none()
-        && let Some(pool) = asker.pool
+        && let Some(of_pool) = asker.pool.and_then(PoolFacts::obstacle)
     {
-        found.add(O::NoWorkerInPool, pool.workers == 0);
-        found.add(O::PoolSaturated, pool.workers > 0 && pool.free == 0);
+        found.add(of_pool, true);
     }
     if found.is_empty() && state.status != StepStatus::Ready {
         // Pending with nothing in the way: it becomes ready in the commit being made.

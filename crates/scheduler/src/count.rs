@@ -11,6 +11,7 @@ use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::task::Waits;
+use tenure_ports::observer::PoolSample;
 
 use crate::pool::Worker;
 
@@ -65,10 +66,19 @@ impl Default for WaitTotals {
 }
 
 impl WaitTotals {
-    /// How many, by what.
-    pub(crate) fn now(&self) -> Vec<(Obstacle, u64)> {
-        let count = |why: Obstacle| (why, self.0[why as usize].load(Ordering::Relaxed));
-        Waits::REASONS.iter().copied().map(count).collect()
+    /// How many, by what. Ready Steps wait for their pool where that has no worker, or none with room.
+    pub(crate) fn now(&self, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
+        let mut counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+        for pool in pools {
+            let Some(of_pool) = pool.facts().obstacle() else { continue };
+            // A pool hears of what its Tasks have ready a moment later than it is counted here.
+            let waiting = pool.ready.min(counts[Obstacle::RunnableNow as usize]);
+            counts[Obstacle::RunnableNow as usize] -= waiting;
+            counts[of_pool as usize] += waiting;
+        }
+        let of_pools = [Obstacle::NoWorkerInPool, Obstacle::PoolSaturated];
+        let all = Waits::REASONS.iter().copied().chain(of_pools);
+        all.map(|why| (why, counts[why as usize])).collect()
     }
 }
 

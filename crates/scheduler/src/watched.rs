@@ -21,7 +21,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub fn sample(&self) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
-        Sample { tasks, partitions: None, counts, waits: self.node.waits.now(), pools }
+        Sample { tasks, partitions: None, counts, waits: self.node.waits.now(&pools), pools }
     }
 
     /// Who is told what happens.

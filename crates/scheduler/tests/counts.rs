@@ -9,7 +9,9 @@ use std::sync::Arc;
 use common::{POOL, completing, create, dag, envelope, key, node, until};
 use futures::StreamExt as _;
 use tenure_core::Counts;
+use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, PoolId};
+use tenure_core::status::Policy;
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
@@ -72,31 +74,19 @@ async fn what_a_worker_holds_is_counted_over_its_links_and_over_owners() {
 #[tokio::test(start_paused = true)]
 async fn what_steps_wait_for_is_counted() {
     let node = node().await;
-    let waits = || {
-        let waits = node.sample().waits.into_iter().filter(|(_, count)| *count > 0);
-        waits.map(|(why, count)| format!("{why} {count}")).collect::<Vec<_>>()
-    };
+    let waits = || waits(&node);
     assert_eq!(waits(), [""; 0]);
     let first = create(&node, dag("t", "a b<-a c<-b")).await.unwrap();
     let second = create(&node, dag("other", "a b")).await.unwrap();
     assert_ne!(first.partition(8), second.partition(8));
-    assert_eq!(waits(), ["dependency_pending 2", "runnable_now 3"]);
+    until_waits(&node, &["dependency_pending 2", "no_worker_in_pool 3"]).await;
     order(&node, &second, "pause_task").await;
-    assert_eq!(waits(), ["task_paused 2", "dependency_pending 2", "runnable_now 1"]);
+    until_waits(&node, &["task_paused 2", "dependency_pending 2", "no_worker_in_pool 1"]).await;
 
-    let come_to = async |all: &[&str]| {
-        for _ in 0..1_000 {
-            if waits() == all {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        panic!("{:?} and not {all:?}", waits());
-    };
     node.leave(first.partition(8), None).await;
-    come_to(&["task_paused 2"]).await;
+    until_waits(&node, &["task_paused 2"]).await;
     node.resume(first.partition(8)).await.unwrap();
-    come_to(&["task_paused 2", "dependency_pending 2", "runnable_now 1"]).await;
+    until_waits(&node, &["task_paused 2", "dependency_pending 2", "no_worker_in_pool 1"]).await;
 
     order(&node, &second, "resume_task").await;
     let workers = completing(&node, 3);
@@ -104,6 +94,59 @@ async fn what_steps_wait_for_is_counted() {
     node.wait_for_end(&second).await.unwrap();
     assert_eq!(waits(), [""; 0]);
     drop(workers);
+}
+
+/// A ready Step waits for its pool where that has no worker, or none with room; a Step that nobody is
+/// to be given yet waits for neither.
+#[tokio::test(start_paused = true)]
+async fn ready_steps_wait_for_workers_or_for_room() {
+    let node = node().await;
+    let first = create(&node, dag("t", "a b c<-a")).await.unwrap();
+    let second = create(&node, dag("other", "a")).await.unwrap();
+    until_waits(&node, &["dependency_pending 1", "no_worker_in_pool 3"]).await;
+    let pool = PoolId::new(POOL).unwrap();
+    let (link, mut inbox) = node.join(AgentId::new("w.1").unwrap(), pool, None).unwrap();
+    until_waits(&node, &["dependency_pending 1", "pool_saturated 3"]).await;
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
+    until_waits(&node, &["dependency_pending 1", "pool_saturated 2"]).await;
+    drop(link);
+    until_waits(&node, &["dependency_pending 1", "no_worker_in_pool 2"]).await;
+    let manual = CreateTask { dispatch: Some(Policy::Manual), ..dag("by-hand", "a") };
+    create(&node, manual).await.unwrap();
+    until_waits(&node, &["dependency_pending 1", "runnable_now 1", "no_worker_in_pool 2"]).await;
+    // Runs that wait for a worker are no Steps.
+    let by_hand = key("by-hand");
+    for _ in 0..3 {
+        let input = serde_json::json!({"worker_pool_id": POOL});
+        let run = serde_json::json!({"operation": "dispatch_worker", "input": input});
+        node.command(&by_hand, envelope(), serde_json::from_value(run).unwrap()).await.unwrap();
+    }
+    for task in [&first, &second] {
+        order(&node, task, "pause_task").await;
+    }
+    until_waits(&node, &["task_paused 3", "runnable_now 1"]).await;
+    let waiting = || node.sample().pools.iter().map(|pool| pool.waiting).sum::<u64>();
+    while waiting() != 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(waits(&node), ["task_paused 3", "runnable_now 1"]);
+}
+
+/// What Steps wait for, in numbers that are not 0.
+fn waits(node: &common::Node) -> Vec<String> {
+    let waits = node.sample().waits.into_iter().filter(|(_, count)| *count > 0);
+    waits.map(|(why, count)| format!("{why} {count}")).collect()
+}
+
+async fn until_waits(node: &common::Node, all: &[&str]) {
+    for _ in 0..1_000 {
+        if waits(node) == all {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{:?} and not {all:?}", waits(node));
 }
 
 async fn order(node: &common::Node, task: &TaskKey, operation: &str) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use parking_lot::Mutex;
+use tenure_core::Code;
 use tenure_ports::observer::{PoolSample, Sample};
 
 use crate::health::Signal;
@@ -14,9 +15,9 @@ use crate::process::Process;
 use crate::tally::Tally;
 
 /// Bounds of durations, in seconds: from an append to a Step that takes days.
-const SECONDS: [f64; 18] = [
-    0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0,
-    1_800.0, 7_200.0, 86_400.0,
+const SECONDS: [f64; 24] = [
+    0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 86_400.0,
 ];
 
 /// Bounds of how much goes at a time.
@@ -65,14 +66,20 @@ impl Counts {
         }
     }
 
+    /// Commands that were refused.
+    pub(crate) fn note_refused(&self, code: Code, commands: u64) {
+        self.refusals.add(commands, &[KeyValue::new(names::CODE, code.as_str())]);
+    }
+
     /// Items of a signal that nobody will get.
     pub(crate) fn note_dropped(&self, signal: Signal, items: u64) {
         self.dropped.add(items, &[KeyValue::new(names::SIGNAL, signal.as_str())]);
     }
 
-    /// So that a panel shows 0 before the first one.
+    /// So that a panel shows 0 before the first one, and the first one then.
     pub(crate) fn begin(&self) {
         Signal::ALL.into_iter().for_each(|signal| self.note_dropped(signal, 0));
+        Code::ALL.iter().for_each(|code| self.note_refused(*code, 0));
         self.overloaded.add(0, &[]);
         self.tally.begin();
     }
@@ -118,7 +125,9 @@ impl Gauges {
     /// Looks at everything anew.
     pub(crate) fn refresh(&self, begun: Instant) {
         let sample = self.source.lock().as_ref().map(|source| source());
-        *self.now.lock() = (sample, Process::now(begun));
+        let mut now = self.now.lock();
+        let sample = sample.or_else(|| now.0.take().map(gone));
+        *now = (sample, Process::now(begun));
     }
 
     pub(crate) fn register(self: &Arc<Self>, meter: &Meter) {
@@ -197,6 +206,76 @@ impl Gauges {
     }
 }
 
+/// What is left when a scheduler has ended. Said, nobody takes what there was at last for what there is.
+fn gone(last: Sample) -> Sample {
+    let pool = |pool: PoolSample| PoolSample {
+        workers: 0,
+        leaving: 0,
+        free: 0,
+        waiting: 0,
+        ready: 0,
+        oldest: Duration::ZERO,
+        running: 0,
+        ..pool
+    };
+    Sample {
+        tasks: 0,
+        partitions: last.partitions.map(|_| 0),
+        counts: last.counts,
+        waits: last.waits.into_iter().map(|(why, _)| (why, 0)).collect(),
+        pools: last.pools.into_iter().map(pool).collect(),
+    }
+}
+
 fn observe(to: &dyn AsyncInstrument<f64>, time: Duration) {
     to.observe(time.as_secs_f64(), &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::eligibility::Obstacle;
+
+    use super::*;
+
+    /// What was there at last is not sent again when there is no scheduler any more.
+    #[test]
+    fn a_scheduler_that_has_ended_leaves_nothing() {
+        let pool = PoolSample {
+            pool: "p".parse().unwrap(),
+            workers: 3,
+            leaving: 1,
+            free: 2,
+            waiting: 9,
+            ready: 8,
+            oldest: Duration::from_secs(7),
+            running: 4,
+            ended: 5,
+        };
+        let sample = Sample {
+            tasks: 6,
+            partitions: Some(8),
+            counts: tenure_core::Counts { claims: 11, ..tenure_core::Counts::default() },
+            waits: vec![(Obstacle::RunnableNow, 10)],
+            pools: vec![pool.clone()],
+        };
+        let gauges = Gauges::default();
+        let now = || gauges.now.lock().0.clone();
+        gauges.refresh(Instant::now());
+        assert_eq!(now(), None, "no scheduler was here");
+        let there = sample.clone();
+        gauges.set_source(Some(Box::new(move || there.clone())));
+        gauges.refresh(Instant::now());
+        assert_eq!(now(), Some(sample.clone()));
+        gauges.set_source(None);
+        gauges.refresh(Instant::now());
+        let left = now().unwrap();
+        assert_eq!((left.tasks, left.partitions, left.counts), (0, Some(0), sample.counts));
+        assert_eq!(left.waits, [(Obstacle::RunnableNow, 0)]);
+        let none = PoolSample { pool: pool.pool, ended: pool.ended, ..left.pools[0].clone() };
+        assert_eq!(left.pools, [none]);
+        let PoolSample { workers, leaving, free, waiting, ready, oldest, running, .. } =
+            left.pools[0].clone();
+        assert_eq!([workers, leaving, free, waiting, ready, running], [0; 6]);
+        assert_eq!(oldest, Duration::ZERO);
+    }
 }

@@ -148,7 +148,7 @@ metrics! {
     HEARTBEAT = "tenure.worker.heartbeat.duration", Histogram, "s", [ERROR],
         "How long does a worker wait for the answers to a heartbeat?";
     TAKEOVERS = "tenure.partitions.takeover.duration", Histogram, "s", [],
-        "How often and how long are partitions without a scheduler that serves them?";
+        "How often does a scheduler take a partition, and how long until it has its live tasks?";
     DROPPED = "tenure.telemetry.dropped", Counter, "{item}", [SIGNAL],
         "What did the collector not get?";
     MEMORY = "process.memory.usage", Gauge, "By", [],

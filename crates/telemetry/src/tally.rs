@@ -79,8 +79,10 @@ impl Tally {
         });
         this.register(meter, names::ATTEMPTS_ENDED, |tally, to| {
             let pools = tally.pools.read();
-            let all = pools.values().flat_map(|pool| &pool.ended);
-            all.for_each(|(attributes, count)| observe(to, count, attributes));
+            // Also what has not happened yet: an increase is only seen of what was there before.
+            for (attributes, count) in pools.values().flat_map(|pool| &pool.ended) {
+                to.observe(count.load(Ordering::Relaxed), attributes);
+            }
         });
         this
     }

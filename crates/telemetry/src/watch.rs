@@ -60,7 +60,7 @@ impl Observer for Watch {
 
     fn refused(&self, rejection: &Rejection) {
         let Some(counts) = &self.counts else { return };
-        counts.refusals.add(1, &[KeyValue::new(names::CODE, rejection.code.as_str())]);
+        counts.note_refused(rejection.code, 1);
         let kind = rejection.details.get("kind").and_then(|kind| kind.as_str());
         if rejection.code == Code::Unavailable && kind == Some("overloaded") {
             counts.overloaded.add(1, &[]);

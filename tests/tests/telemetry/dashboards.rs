@@ -15,7 +15,7 @@ use tenure_tests::otlp::{Got, Point, Protocol, Receiver};
 const OF_THE_STORE: [&str; 4] = ["le", "job", "instance", "service_instance_id"];
 
 /// Words of the query language.
-const WORDS: [&str; 19] = [
+const WORDS: [&str; 25] = [
     "and",
     "or",
     "unless",
@@ -35,6 +35,12 @@ const WORDS: [&str; 19] = [
     "ignoring",
     "bool",
     "offset",
+    "last_over_time",
+    "quantile_over_time",
+    "label_replace",
+    "round",
+    "topk",
+    "vector",
 ];
 
 fn root() -> PathBuf {

@@ -212,6 +212,12 @@ impl Task {
         steps.chain(runs.map(|(pool, runs)| (pool, runs.len())))
     }
 
+    /// Ready Steps of a pool that are for whoever has room there.
+    pub fn given_out_in(&self, pool: &PoolId) -> usize {
+        let gives = self.gives_out() && self.head.spec.dispatch == Policy::Auto;
+        if gives { self.ready_in(pool) } else { 0 }
+    }
+
     /// Since when the ready Step that is next in line in a pool has waited: of each handler the oldest
     /// Step goes first.
     pub fn ready_since(&self, pool: &PoolId) -> Option<Millis> {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tenure_core::Task;
 use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId};
 use tenure_ports::bus::{Credit, Delivery};
@@ -187,6 +188,7 @@ impl Pool {
             workers: state.members.count() as u64,
             free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
             waiting: state.turns.waiting(),
+            ready: state.turns.steps(),
             oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
             running: self.turnover.running(),
             ended: self.turnover.ended(),
@@ -226,8 +228,27 @@ pub(crate) struct Left {
     pub(crate) priority: i32,
     /// Ready Steps and Runs to take.
     pub(crate) ready: usize,
+    /// How many of them are Steps.
+    pub(crate) steps: usize,
     /// Since when the Step that is next in line has been ready.
     pub(crate) since: Option<Millis>,
+}
+
+impl Left {
+    /// So many Steps and Runs of a pool.
+    pub(crate) fn of(task: &Task, at: &Address, pool: &PoolId, ready: usize) -> Self {
+        Self {
+            task: at.clone(),
+            priority: task.head().spec.priority,
+            ready,
+            steps: task.given_out_in(pool),
+            since: task.ready_since(pool),
+        }
+    }
+
+    pub(crate) fn nothing(at: &Address) -> Self {
+        Self { task: at.clone(), priority: 0, ready: 0, steps: 0, since: None }
+    }
 }
 
 /// Pairs ready Steps with credits.

@@ -88,6 +88,12 @@ impl Turns {
         self.entries.values().map(|entry| entry.waiting.left.ready as u64).sum()
     }
 
+    /// Ready Steps of all that wait, as far as is known: which were given out is not.
+    pub(super) fn steps(&self) -> u64 {
+        let steps = |entry: &Entry| entry.waiting.left.steps.min(entry.waiting.left.ready) as u64;
+        self.entries.values().map(steps).sum()
+    }
+
     /// Since when the Step has been ready that has waited longest of those next in line.
     pub(super) fn since(&self) -> Option<Millis> {
         let waiting = self.entries.values().filter(|entry| entry.waiting.left.ready > 0);

@@ -333,19 +333,16 @@ impl<J: Journal, L: Leases> State<J, L> {
                 continue;
             }
             let pool = loan.worker.pool.clone();
-            let (priority, ready) = match &self.life {
+            let left = match &self.life {
                 Life::Known(task) if !self.pauses => {
-                    (task.head().spec.priority, Self::ready_for(task, &pool))
+                    Left::of(task, myself, &pool, Self::ready_for(task, &pool))
                 }
-                _ => (0, 0),
+                _ => Left::nothing(myself),
             };
-            if ready > 0 && !self.offered.contains(&pool) {
+            if left.ready > 0 && !self.offered.contains(&pool) {
                 self.offered.push(pool.clone());
             }
-            let (key, task) = (self.key.clone(), myself.clone());
-            let since = self.task().and_then(|task| task.ready_since(&pool));
-            let left = Left { task, priority, ready, since };
-            self.node.tell_pool(&pool, PoolMsg::Unfit(key, left, loan));
+            self.node.tell_pool(&pool, PoolMsg::Unfit(self.key.clone(), left, loan));
         }
     }
 

@@ -278,15 +278,13 @@ impl<J: Journal, L: Leases> State<J, L> {
     pub(super) fn offer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         let ready = task.open_pools().filter(|_| !self.pauses);
-        let ready: Vec<_> =
-            ready.map(|(pool, n)| (pool.clone(), n, task.ready_since(pool))).collect();
-        let priority = task.head().spec.priority;
-        let told = ready.iter().map(|(pool, ..)| pool.clone()).collect();
+        let ready: Vec<_> = ready.map(|(pool, n)| (pool.clone(), n)).collect();
+        let told = ready.iter().map(|(pool, _)| pool.clone()).collect();
         let told_before = std::mem::replace(&mut self.offered, told);
         let none = told_before.into_iter().filter(|pool| !self.offered.contains(pool));
-        for (pool, ready, since) in none.map(|pool| (pool, 0, None)).chain(ready) {
-            let (key, task) = (self.key.clone(), myself.clone());
-            self.node.tell_pool(&pool, PoolMsg::Ready(key, Left { task, priority, ready, since }));
+        for (pool, ready) in none.map(|pool| (pool, 0)).chain(ready) {
+            let left = Left::of(task, myself, &pool, ready);
+            self.node.tell_pool(&pool, PoolMsg::Ready(self.key.clone(), left));
         }
     }
 
