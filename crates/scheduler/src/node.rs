@@ -50,8 +50,11 @@ struct Partition {
     free: Vec<ActorRef<Letter>>,
 }
 
-/// Actors that a node keeps though they are busy with no Task: some 6 KB each.
+/// Actors that a node keeps though they are busy with no Task, some 6 KB each.
 const FREE_MAX: usize = 1_024;
+
+/// Actors that a partition may keep however many the others have.
+const FREE_MIN: usize = 64;
 
 /// The shared parts of a node.
 #[derive(Debug)]
@@ -155,7 +158,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let at = place(key, &partitions.all);
         let has_room = partitions.free < FREE_MAX;
         match partitions.all.get_mut(at) {
-            Some(partition) if has_room => {
+            Some(partition) if has_room || partition.free.len() < FREE_MIN => {
                 partition.free.push(actor.clone());
                 partitions.free += 1;
             }

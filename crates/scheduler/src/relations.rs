@@ -15,7 +15,6 @@ use tenure_ports::{Journal, Leases};
 
 use crate::ask::{Answer, Envelope};
 use crate::handle::Scheduler;
-use crate::task::open::says_unreadable;
 
 /// Tasks looked at for a circle of blocking Tasks.
 const LOOKED_AT_MAX: usize = 1_000;
@@ -126,7 +125,10 @@ fn key(session: &SessionId, task: &TaskId) -> TaskKey {
 }
 
 fn damaged_has_none(refused: Rejection) -> Result<bool, Rejection> {
-    if says_unreadable(&refused) { Ok(false) } else { Err(refused) }
+    if refused.details.get("kind").is_some_and(|kind| kind == crate::task::open::REPLAY_FAILED) {
+        return Ok(false);
+    }
+    Err(refused)
 }
 
 /// A Task that does not exist is an answer, not a failure.

@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 use crate::ask::{Answer, Envelope};
 use crate::handle::{Lane, Scheduler, ambiguous};
 use crate::pool::Worker;
-use crate::task::open::says_unreadable;
 
 /// A worker's connection: it asks for work, reports, heartbeats. Dropping it leaves the pool.
 #[derive(Debug)]
@@ -359,13 +358,9 @@ fn task_of(run: &RunOffer) -> TaskKey {
     TaskKey { session_id: run.session_id.clone(), task_id: run.task_id.clone() }
 }
 
-/// PERM-16: a worker is not told which Tasks there are, nor which of them cannot be read.
+/// PERM-16: a worker is not told which Tasks there are.
 fn no_task_shows(refused: Rejection) -> Rejection {
-    match refused.code {
-        Code::TaskNotFound => not_its_runs(),
-        _ if says_unreadable(&refused) => not_its_runs(),
-        _ => refused,
-    }
+    if refused.code == Code::TaskNotFound { not_its_runs() } else { refused }
 }
 
 /// How long a heartbeat waits for one Task.

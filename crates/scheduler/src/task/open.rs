@@ -130,15 +130,10 @@ pub async fn load_until<J: Journal>(
 }
 
 /// What a refusal calls a log that cannot be read.
-const REPLAY_FAILED: &str = "replay_failed";
+pub(crate) const REPLAY_FAILED: &str = "replay_failed";
 
 /// RECOVER-04: what every command and read on the Task is answered with.
 pub fn unreadable(error: &ReadError) -> Rejection {
     Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
         .with("kind", REPLAY_FAILED)
-}
-
-/// Whether that is what a refusal says.
-pub(crate) fn says_unreadable(refused: &Rejection) -> bool {
-    refused.details.get("kind").is_some_and(|kind| kind == REPLAY_FAILED)
 }
