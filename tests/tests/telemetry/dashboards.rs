@@ -214,11 +214,15 @@ fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
     on_cluster(plan, |cluster| {
         let client = cluster.client("c")?;
         // A lease that ends without a word.
-        client.create(&task("lost", &[sleep("a", &[], 3_000)]))?;
+        client.create(&task("lost", &[sleep("a", &[], 10_000)]))?;
         let held = |who: &str| {
             Ok::<_, anyhow::Error>(!client.log("lost", PATIENCE)?.held_by(who).is_empty())
         };
         until("it runs", PATIENCE, || Ok(held("w0")? || held("w1")?))?;
+        // What a worker has not got yet is another's at once when it dies.
+        receiver.wait("its worker has it", PATIENCE, |got| {
+            got.total("tenure.leases.items", Some(("tenure.lease.call", "renew"))) > 0.0
+        })?;
         let holder = usize::from(held("w1")?);
         cluster.workers[holder].kill()?;
         // Long enough for heartbeats, and a command that is refused.

@@ -295,7 +295,8 @@ impl Checkpoints {
         }
         let name = self.store.settings.stream(self.store.partition);
         let timeout = self.store.settings.timeout;
-        let wal = Frames { stream: &self.wal, name: &name, timeout, asks_leader: true };
+        let (stream, name) = (&self.wal, name.as_str());
+        let wal = Frames { stream, name, timeout, asks_leader: true, shelf: None };
         let covered = self.store.write(&self.index, wal, *slot).await?;
         self.commits.fetch_sub(commits, Ordering::AcqRel);
         *slot = 1 - *slot;

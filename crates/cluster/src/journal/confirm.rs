@@ -39,6 +39,7 @@ impl JetStreamJournal {
             name: &name,
             timeout: self.settings.timeout,
             asks_leader: true,
+            shelf: None,
         };
         let frame = frames.ending_at(last).await.map_err(|error| error.to_string())?;
         let frame = decode(&frame).map_err(|error| format!("{name}: message {last}: {error}"))?;

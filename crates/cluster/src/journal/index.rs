@@ -281,10 +281,12 @@ impl Index {
         (live.into_iter().map(|(key, row)| row.entry(key)).collect(), has_more)
     }
 
-    /// The Tasks that have not ended.
+    /// The Tasks that have not ended, in the order of their newest commits: those that share a frame
+    /// are read one behind the other.
     pub(super) fn live(&self) -> Vec<TaskKey> {
-        let live = self.rows.iter().filter(|(_, row)| row.ended.is_none());
-        live.map(|(key, _)| key.clone()).collect()
+        let mut live: Vec<_> = self.rows.iter().filter(|(_, row)| row.ended.is_none()).collect();
+        live.sort_unstable_by_key(|(_, row)| row.newest.stream_seq);
+        live.into_iter().map(|(key, _)| key.clone()).collect()
     }
 }
 

@@ -14,6 +14,7 @@ mod leave;
 mod read;
 mod row;
 mod settings;
+mod shelf;
 mod tail;
 mod take;
 mod writer;
@@ -41,6 +42,7 @@ use self::index::{Found, Index, Known};
 pub use self::leave::Leaving;
 use self::read::Frames;
 pub use self::settings::Settings;
+use self::shelf::Shelf;
 use self::tail::Tail;
 use self::writer::Request;
 use crate::owned::Owned;
@@ -99,6 +101,7 @@ struct Partition {
     /// Ends when what was accepted has its answer.
     writer: Mutex<Option<JoinHandle<()>>>,
     checkpoints: Arc<Checkpoints>,
+    shelf: Shelf,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -118,6 +121,10 @@ pub struct JetStreamJournal {
     places: Vec<Place>,
     /// Appends that may be on their way at a time.
     turns: Arc<Semaphore>,
+    /// Streams that may be read at a time.
+    pulls: Semaphore,
+    /// Frames that may be fetched at a time.
+    fetches: Arc<Semaphore>,
 }
 
 /// What outlives the owners of a partition on this node.
@@ -146,7 +153,9 @@ impl JetStreamJournal {
         let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
         let places = (0..settings.partitions).map(|_| Place::default()).collect();
         let turns = Arc::new(Semaphore::new(writer::APPENDS_AT_ONCE));
-        Ok(Self { client, context, settings, owned, partitions, places, turns })
+        let pulls = Semaphore::new(tail::PULLS_AT_ONCE);
+        let fetches = Arc::new(Semaphore::new(shelf::FETCHES));
+        Ok(Self { client, context, settings, owned, partitions, places, turns, pulls, fetches })
     }
 
     /// What is owned here.
@@ -160,8 +169,13 @@ impl JetStreamJournal {
         self.settings.message_bytes.min(most)
     }
 
-    fn frames<'a>(&self, stream: &'a stream::Stream<()>, name: &'a str) -> Frames<'a> {
-        Frames { stream, name, timeout: self.settings.timeout, asks_leader: false }
+    fn frames<'a>(
+        &self,
+        stream: &'a stream::Stream<()>,
+        name: &'a str,
+        shelf: Option<&'a Shelf>,
+    ) -> Frames<'a> {
+        Frames { stream, name, timeout: self.settings.timeout, asks_leader: false, shelf }
     }
 
     /// What is known of a Task; read from its frames, if it ended long ago.
@@ -182,7 +196,8 @@ impl JetStreamJournal {
         among: Vec<u64>,
     ) -> Result<Known, ReadError> {
         let name = self.settings.stream(key.partition(self.settings.partitions));
-        Ok(match self.frames(&partition.stream, &name).row(key, &among).await? {
+        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
+        Ok(match frames.row(key, &among).await? {
             None => Known { row: None, others: among },
             row => Known { row, others: Vec::new() },
         })
@@ -269,7 +284,7 @@ impl JetStreamJournal {
         };
         let name = self.settings.stream(at);
         let mut index = Index::new(usize::MAX);
-        let mut tail = Tail::of(self.frames(&partition.stream, &name));
+        let mut tail = Tail::of(self.frames(&partition.stream, &name, None), &self.pulls);
         tail.read(&mut index, 0, covered).await.map_err(ReadError::Failed)?;
         // What the owner knows is newer, and may be damaged in a way that heads do not show.
         let entries = index.rows(session).into_iter().chain(partition.index.read().rows(session));
@@ -359,9 +374,11 @@ impl Journal for JetStreamJournal {
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
+        let _reading = partition.shelf.reading();
         let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
         let name = self.settings.stream(key.partition(self.settings.partitions));
-        let chain = read::Chain { frames: self.frames(&partition.stream, &name), key };
+        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
+        let chain = read::Chain { frames, key };
         let read = chain.read(row.newest, after, each).await;
         if let Err(ReadError::Damaged { .. }) = &read {
             let mut index = partition.index.write();

@@ -1,17 +1,20 @@
 //! One Task's log, read backwards along its chain: each frame names the one before it.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
+use futures::FutureExt as _;
 use tenure_core::Commit;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::frame::{CommitHead, LAST_OF_LINES, decode, decode_chunk};
+use tenure_wire::stored::frame::{CommitHead, LAST_OF_LINES, decode_chunk};
 use tenure_wire::stored::{Assembler, LineError, decode_line, decode_packed};
 use tokio::time::timeout;
 
 use super::index::Newest;
+use super::shelf::{Opened, Shelf};
 
 /// Where frames are read.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +25,8 @@ pub(super) struct Frames<'a> {
     pub(super) timeout: Duration,
     /// Whether only the leader will do: a follower may have what was overwritten.
     pub(super) asks_leader: bool,
+    /// Where others find what is read here.
+    pub(super) shelf: Option<&'a Shelf>,
 }
 
 /// Messages that are looked through for a broken chain's older end.
@@ -34,6 +39,26 @@ pub(super) struct Chain<'a> {
 }
 
 impl Frames<'_> {
+    /// The frame that ends with a message, opened: fetched once for all who ask at a time.
+    pub(super) async fn opened(self, at: u64) -> Result<Arc<Opened>, ReadError> {
+        let Some(shelf) = self.shelf else { return self.open(at).await };
+        let fetch = || {
+            let (stream, name) = (self.stream.clone(), self.name.to_owned());
+            let (timeout, asks_leader) = (self.timeout, self.asks_leader);
+            let fetch = async move {
+                let (stream, name) = (&stream, name.as_str());
+                Frames { stream, name, timeout, asks_leader, shelf: None }.open(at).await
+            };
+            fetch.boxed()
+        };
+        shelf.frame(at, fetch).await
+    }
+
+    async fn open(self, at: u64) -> Result<Arc<Opened>, ReadError> {
+        let opened = Opened::read(self.ending_at(at).await?);
+        opened.map(Arc::new).map_err(|error| self.damaged(at, error.to_string()))
+    }
+
     /// The frame that ends with a message.
     pub(super) async fn ending_at(self, at: u64) -> Result<Bytes, ReadError> {
         let last = self.message(at).await?;
@@ -94,7 +119,7 @@ impl Chain<'_> {
         let (mut frames, mut damage) = (Vec::new(), None);
         let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
         while last > after {
-            let frame = self.frames.ending_at(at).await;
+            let frame = self.frames.opened(at).await;
             let found = frame.and_then(|frame| self.commits(at, &frame, after, last));
             let found = match found {
                 Err(error @ ReadError::Damaged { .. }) => {
@@ -130,13 +155,12 @@ impl Chain<'_> {
     /// where the chain is broken, older frames are looked through for where it goes on.
     async fn before(&self, at: u64, last: u64) -> Result<Option<(u64, u64)>, ReadError> {
         for at in (at.saturating_sub(LOOKED_THROUGH_MAX).max(1)..at).rev() {
-            let frame = match self.frames.ending_at(at).await {
+            let frame = match self.frames.opened(at).await {
                 Ok(frame) => frame,
                 Err(ReadError::Damaged { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let Ok(frame) = decode(&frame) else { continue };
-            let own = frame.commits().filter(|(head, _)| self.is_own(head));
+            let own = frame.commits_of(self.key);
             if let Some(found) = own.map(|(head, _)| head.last_seq).filter(|l| *l < last).max() {
                 return Ok(Some((at, found)));
             }
@@ -146,11 +170,10 @@ impl Chain<'_> {
 
     /// The Task's commits of a frame: those behind event `after`, of which the last ends with event
     /// `last`.
-    fn commits(&self, at: u64, bytes: &[u8], after: u64, last: u64) -> Result<Found, ReadError> {
-        let frame = decode(bytes).map_err(|error| self.damaged(at, error.to_string()))?;
+    fn commits(&self, at: u64, frame: &Opened, after: u64, last: u64) -> Result<Found, ReadError> {
         let (mut commits, mut broken, mut before) = (Vec::new(), None, None);
         let mut next = None;
-        let own = frame.commits().filter(|(head, _)| self.is_own(head) && head.last_seq <= last);
+        let own = frame.commits_of(self.key).filter(|(head, _)| head.last_seq <= last);
         for (head, lines) in own.filter(|(head, _)| head.last_seq > after) {
             if next.is_some_and(|next| next != head.first_seq) {
                 let message = format!("event {} is out of place", head.first_seq);
@@ -159,7 +182,7 @@ impl Chain<'_> {
             next = Some(head.last_seq + 1);
             before.get_or_insert((head.prev, head.first_seq.saturating_sub(1)));
             if broken.is_none() {
-                let commit = match frame.version() {
+                let commit = match frame.version {
                     ..=LAST_OF_LINES => self.of_lines(head, lines),
                     _ => decode_packed(lines.strip_suffix(b"\n").unwrap_or(lines)),
                 };
@@ -176,10 +199,6 @@ impl Chain<'_> {
                 Err(self.damaged(at, message))
             }
         }
-    }
-
-    fn is_own(&self, head: &CommitHead) -> bool {
-        head.session_id == self.key.session_id && head.task_id == self.key.task_id
     }
 
     /// The commit in a frame of the first version.

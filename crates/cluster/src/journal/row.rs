@@ -1,7 +1,7 @@
 //! What the index would say of a Task that has no row there, from the heads of its frames.
 
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::frame::{CommitHead, decode};
+use tenure_wire::stored::frame::CommitHead;
 
 use super::index::{Found, Index, Newest, Row, fallback};
 use super::read::Frames;
@@ -52,12 +52,8 @@ impl Frames<'_> {
 
     /// What a frame says of a Task's commits.
     async fn heads(self, key: &TaskKey, at: u64) -> Result<Vec<CommitHead>, ReadError> {
-        let bytes = self.ending_at(at).await?;
-        let frame = decode(&bytes).map_err(|error| self.damaged(at, error.to_string()))?;
-        let heads = frame.commits().map(|(head, _)| head);
-        let own =
-            heads.filter(|head| head.session_id == key.session_id && head.task_id == key.task_id);
-        Ok(own.cloned().collect())
+        let frame = self.opened(at).await?;
+        Ok(frame.commits_of(key).map(|(head, _)| head.clone()).collect())
     }
 }
 

@@ -7,14 +7,17 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::frame::{FrameError, decode, decode_chunk};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::index::{Found, Index};
 use super::read::Frames;
 
-/// Messages and bytes that are asked for at once. The server cuts off a client that is more than
-/// 64 MiB behind, and an ordered consumer asks for messages without regard to their bytes.
-const PULLED_MAX: (usize, usize) = (2_000, 16 << 20);
+/// Messages and bytes that are asked for at once. An ordered consumer asks for messages without regard
+/// to their bytes.
+const PULLED_MAX: (usize, usize) = (2_000, 4 << 20);
+/// Streams that are asked at a time: the server cuts off a client that is more than 64 MiB behind.
+pub(super) const PULLS_AT_ONCE: usize = 4;
 /// Consumers in a row that may bring nothing.
 const IDLE_MAX: u32 = 3;
 
@@ -33,6 +36,8 @@ enum End {
 /// Where a stream is read.
 pub(super) struct Tail<'a> {
     pub(super) frames: Frames<'a>,
+    /// Of all who read streams.
+    turns: &'a Semaphore,
     /// A frame of which some chunks have been read.
     parts: Vec<u8>,
     /// The chunk that comes next.
@@ -40,8 +45,8 @@ pub(super) struct Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
-    pub(super) fn of(frames: Frames<'a>) -> Self {
-        Self { frames, parts: Vec::new(), next: 0 }
+    pub(super) fn of(frames: Frames<'a>, turns: &'a Semaphore) -> Self {
+        Self { frames, turns, parts: Vec::new(), next: 0 }
     }
 
     /// Where the stream ends.
@@ -95,6 +100,7 @@ impl<'a> Tail<'a> {
         let consumer = consumer.map_err(|error| error.to_string())?;
         let mut is_first = true;
         loop {
+            let _turn = self.turns.acquire().await;
             let pulled = consumer.batch().max_messages(PULLED_MAX.0).max_bytes(PULLED_MAX.1);
             let Ok(Ok(mut pulled)) = timeout(wait, pulled.expires(wait).messages()).await else {
                 return Ok(End::Broken);

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
+use super::shelf::Shelf;
 use super::tail::Tail;
 use super::writer::Writing;
 use super::{JetStreamJournal, Partition, REQUESTS_MAX, Settings, TakeError};
@@ -49,7 +50,7 @@ impl JetStreamJournal {
             self.settings.timeout,
         );
         let appender = appender.await.map_err(failed)?;
-        let frames = self.frames(&stream, &name);
+        let frames = self.frames(&stream, &name, None);
         let store = Store {
             context: self.context.clone(),
             settings: self.settings.clone(),
@@ -61,7 +62,7 @@ impl JetStreamJournal {
             None => (Index::new(self.settings.ended_rows), 0),
         };
         let taking = Taking {
-            tail: Tail::of(frames),
+            tail: Tail::of(frames, &self.pulls),
             settings: &self.settings,
             index,
             acknowledged: place.acknowledged.load(Ordering::Acquire),
@@ -111,6 +112,7 @@ impl JetStreamJournal {
                 closes,
                 writer,
                 checkpoints,
+                shelf: Shelf::new(Arc::clone(&self.fetches)),
             }));
         }
         self.owned.set(partition, Some(epoch));

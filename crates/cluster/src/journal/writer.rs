@@ -227,8 +227,7 @@ impl Writing {
     /// Appends a frame and answers. An error is why this writer must not go on.
     async fn append(&mut self, gathered: Gathered) -> Result<(), String> {
         let Gathered { heads, lines, bytes, replies, .. } = gathered;
-        let header =
-            Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads.clone() };
+        let header = Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads };
         let mut frame = match encode_header(&header, bytes) {
             Ok(frame) => frame,
             Err(error) => {
@@ -238,6 +237,7 @@ impl Writing {
         };
         lines.iter().for_each(|lines| frame.extend_from_slice(lines));
         drop(lines);
+        let Header::Commits { commits: heads, .. } = header else { unreachable!("as made above") };
         let messages = messages(frame, self.message_bytes);
         let last_seq = self.last_seq.load(Ordering::Acquire);
         let begun = Instant::now();

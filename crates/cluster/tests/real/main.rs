@@ -10,3 +10,4 @@ mod ownership;
 mod redis_at;
 mod scheduler;
 mod servers;
+mod takeover;

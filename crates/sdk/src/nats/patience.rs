@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::jitter::jittered;
 
 /// First and longest pause.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// What is left of somebody's patience.
 #[derive(Debug)]
