@@ -1,7 +1,7 @@
 //! What is measured, and what it has to reach.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{CommandId, PoolId, TaskId};
 use tenure_core::status::{Role, TaskStatus};
 use tenure_ports::ClientPort as _;
+use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
@@ -26,6 +27,9 @@ use super::crowd::Crowd;
 use super::dags;
 use super::processes::Cluster;
 use super::steering;
+
+/// Whose Tasks all are.
+const SESSION: &str = "bench";
 
 /// Submits that are unanswered at a time, where many Tasks are made.
 const SUBMITS: usize = 256;
@@ -175,7 +179,7 @@ struct Ends(HashMap<TaskId, TaskStatus>);
 impl Load {
     pub(crate) async fn connect(url: &str) -> Result<Self> {
         let (principal, boot) = (Token::new("bench")?, Token::new("b1")?);
-        let (role, session) = (Role::Orchestrator, "bench".parse()?);
+        let (role, session) = (Role::Orchestrator, SESSION.parse()?);
         let inbox = inbox(role, &principal, &boot);
         let connection = Connection::open(&Settings::new(url), inbox).await?;
         let name = ClientName { role, session, principal };
@@ -345,7 +349,7 @@ impl Load {
         let mut times = Vec::new();
         for _ in 0..100 {
             let begun = Instant::now();
-            let page = cluster.tenure(&["task", "list", "--session", "bench", "--limit", "50"])?;
+            let page = cluster.tenure(&["task", "list", "--session", SESSION, "--limit", "50"])?;
             times.push(begun.elapsed());
             ensure!(page.lines().count() == 50, "{} tasks", page.lines().count());
         }
@@ -356,14 +360,17 @@ impl Load {
     /// Task of each is answered for.
     async fn takeover(&self, cluster: &Cluster) -> Result<Measured> {
         self.wait_for_nobody("live", MANY).await?;
-        let live = self.client.list(false).await?.entries;
-        let one_of = |at| live.iter().find(|it| it.key.partition(cluster.partitions) == at);
-        let found: Option<Vec<_>> = (0..cluster.partitions).map(one_of).collect();
-        let one_of_each = found.context("every partition has live tasks")?;
+        let mut one_of_each = BTreeMap::new();
+        for i in 0..MANY {
+            let task_id = TaskId::new(format!("{}-live{i}", self.runs.get()))?;
+            let key = TaskKey { session_id: SESSION.parse()?, task_id };
+            one_of_each.entry(key.partition(cluster.partitions)).or_insert(key.task_id);
+        }
+        ensure!(one_of_each.len() == cluster.partitions as usize, "a partition has no live task");
         let begun = Instant::now();
         cluster.replace_nodes()?;
-        for entry in one_of_each {
-            while let Err(refused) = self.client.port().get(&entry.key.task_id).await {
+        for id in one_of_each.values() {
+            while let Err(refused) = self.client.port().get(id).await {
                 ensure!(refused.code.is_retryable(), "{refused}");
                 ensure!(begun.elapsed() < TAKEN, "{refused}");
             }

@@ -7,6 +7,7 @@
 //! is little enough to be in memory for all of them (a million takes 16 MB), and a create with a new
 //! id reads nothing. How many have ended, and how, is counted for each session.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
@@ -281,11 +282,11 @@ impl Index {
         (live.into_iter().map(|(key, row)| row.entry(key)).collect(), has_more)
     }
 
-    /// The Tasks that have not ended, in the order of their newest commits: those that share a frame
-    /// are read one behind the other.
+    /// The Tasks that have not ended, those with the newest commits first, as work is under way there:
+    /// those that share a frame are read one behind the other.
     pub(super) fn live(&self) -> Vec<TaskKey> {
         let mut live: Vec<_> = self.rows.iter().filter(|(_, row)| row.ended.is_none()).collect();
-        live.sort_unstable_by_key(|(_, row)| row.newest.stream_seq);
+        live.sort_unstable_by_key(|(_, row)| Reverse(row.newest.stream_seq));
         live.into_iter().map(|(key, _)| key.clone()).collect()
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -13,11 +14,14 @@ use parking_lot::Mutex;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::frame::{CommitHead, FrameError, Header, decode};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Frames that may be on their way at a time, of all partitions: a server that is asked for all at
 /// once answers none in time, and cuts off a client that is too far behind.
 pub(super) const FETCHES: usize = 16;
-/// Bytes of frames that are kept for who comes next, as long as anybody reads.
+/// How long a fetch may hold up others.
+const SLOW: Duration = Duration::from_millis(500);
+/// Bytes of frames of a partition that are kept for who comes next, as long as anybody reads.
 const KEPT_BYTES: usize = 8 << 20;
 
 /// A frame whose header has been read.
@@ -124,10 +128,18 @@ impl Shelf {
             return other.clone();
         }
         let fetched = tokio::spawn(async move {
-            let _turn = turns.acquire_owned().await;
-            let answer = fetch.await;
-            if let Ok(frame) = &answer {
-                kept.lock().keep(at, frame.bytes.len());
+            let turn = turns.acquire_owned().await;
+            let mut fetch = fetch;
+            let answer = match timeout(SLOW, &mut fetch).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    drop(turn); // One stream that does not answer holds up no other.
+                    fetch.await
+                }
+            };
+            match &answer {
+                Ok(frame) => kept.lock().keep(at, frame.bytes.len()),
+                Err(_) => drop(kept.lock().frames.remove(&at)), // Though nobody may wait for it.
             }
             answer
         });
@@ -168,7 +180,6 @@ impl Drop for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use super::*;
 
@@ -262,5 +273,8 @@ mod tests {
         }
         shelf.frame(100, || asked.fetch(Some(1))).await.unwrap();
         assert_eq!(asked.all(), 101);
+        assert!(shelf.frame(200, || asked.fetch(None)).now_or_never().is_none());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shelf.frame(200, || asked.fetch(Some(1))).await.unwrap();
     }
 }

@@ -100,7 +100,7 @@ impl<'a> Tail<'a> {
         let consumer = consumer.map_err(|error| error.to_string())?;
         let mut is_first = true;
         loop {
-            let _turn = self.turns.acquire().await;
+            let turn = self.turns.acquire().await;
             let pulled = consumer.batch().max_messages(PULLED_MAX.0).max_bytes(PULLED_MAX.1);
             let Ok(Ok(mut pulled)) = timeout(wait, pulled.expires(wait).messages()).await else {
                 return Ok(End::Broken);
@@ -122,6 +122,7 @@ impl<'a> Tail<'a> {
                     return Ok(End::Reached);
                 }
                 if left == 0 {
+                    drop(turn);
                     return self.judge_end(to).await;
                 }
             }
