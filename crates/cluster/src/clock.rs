@@ -1,8 +1,12 @@
-//! A clock that goes on while the machine is suspended.
+//! A clock that goes on while the machine is suspended, and whether two clocks go alike.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use tokio::time::Instant;
+
+/// How far two clocks may move apart between two looks, besides what the look took (LEASE-14).
+const APART: Duration = Duration::from_secs(1);
 
 /// Time since the machine was started, sleep included: what was certain before a suspension is not
 /// after it. None where the system does not say: then nothing is certain.
@@ -10,9 +14,54 @@ pub(crate) fn since_boot() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
 }
 
+/// This node's clock and a server's, as of the last look.
+#[derive(Debug, Default)]
+pub(crate) struct TwoClocks(Option<(Instant, f64)>);
+
+impl TwoClocks {
+    /// Notes what the server's clock said, in milliseconds, when it was asked at `asked`. Answers
+    /// whether the two have moved apart since the last look: one was set, or this machine was
+    /// suspended, whose clock then stood still.
+    pub(crate) fn note(&mut self, asked: Instant, there: f64) -> bool {
+        let now = Instant::now();
+        let Some((before, there_before)) = self.0.replace((now, there)) else { return false };
+        let here = (now - before).as_secs_f64() * 1_000.0;
+        let took = (now - asked).as_secs_f64() * 1_000.0;
+        (there - there_before - here).abs() > APART.as_secs_f64() * 1_000.0 + took
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// LEASE-14, mechanisms 6: of two clocks one of which was set no lease is judged; one look tells.
+    #[tokio::test(start_paused = true)]
+    async fn clocks_that_move_apart_are_noticed_once() {
+        let mut clocks = TwoClocks::default();
+        let mut there = 5e12;
+        assert!(!clocks.note(Instant::now(), there), "the first look says nothing");
+        let passed = [1_000.0, 1_990.0, 10.0, 2_010.0, 1_000.0, -10.0, 1_000.0, 3.6e6, 1_000.0];
+        let apart = passed.map(|passed| f64::abs(passed - 1_000.0) > 1_000.0);
+        for (passed, apart) in passed.into_iter().zip(apart) {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            there += passed;
+            assert_eq!(clocks.note(Instant::now(), there), apart, "{passed} ms");
+        }
+    }
+
+    /// What a slow look leaves open is no jump.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_answer_is_no_jump() {
+        let mut clocks = TwoClocks::default();
+        assert!(!clocks.note(Instant::now(), 0.0));
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(!clocks.note(asked, 100.0));
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(clocks.note(asked, 6_000.0));
+    }
 
     #[test]
     fn it_goes_on() {

@@ -4,7 +4,8 @@
 --       2: the newest epoch that was seen
 -- ARGV  1: the caller's epoch, then for each change two: session/task/attempt, duration in ms;
 --       an empty duration drops the lease; one behind a `>` is for a lease that is not there, and
---       one that is there lasts at least half of it
+--       one that is there lasts at least half of it and at most all of it; one behind a `?` is for
+--       a lease that is not there, and one that is there stays as it is
 --
 -- The clock is this server's, for whoever sets and for whoever judges. What is dropped is dropped
 -- last: a renewal may have crossed the end of its Attempt.
@@ -27,8 +28,13 @@ for at = 2, #ARGV, 2 do
     local full = tonumber(string.sub(duration, 2))
     local ends = tonumber(redis.call('ZSCORE', KEYS[1], member) or '0')
     local least = now + (ends == 0 and full or math.floor(full / 2))
-    if ends < least then
-      set[#set + 1] = least
+    if ends < least or ends > now + full then
+      set[#set + 1] = ends < least and least or now + full
+      set[#set + 1] = member
+    end
+  elseif string.sub(duration, 1, 1) == '?' then
+    if not redis.call('ZSCORE', KEYS[1], member) then
+      set[#set + 1] = now + tonumber(string.sub(duration, 2))
       set[#set + 1] = member
     end
   else

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
+use crate::clock::TwoClocks;
 use crate::owned::Owned;
 use crate::redis_at::{Connection, RedisAt};
 
@@ -64,6 +65,8 @@ pub struct RedisLeases {
     owned: Arc<Owned>,
     /// The leases that were set here: releases and questions name the Attempt alone.
     places: Mutex<HashMap<AttemptId, Place>>,
+    /// By partition: they may lie on different servers.
+    clocks: Mutex<HashMap<u32, TwoClocks>>,
     writers: Vec<mpsc::Sender<Request>>,
 }
 
@@ -105,8 +108,10 @@ struct Change {
 enum To {
     /// It lasts so many milliseconds from now.
     Last(u64),
-    /// It lasts half of them at least, and all of them if it was not there.
+    /// It lasts half of them at least and all of them at most; all of them if it was not there.
     LastHalf(u64),
+    /// It lasts so many if it was not there.
+    BeThere(u64),
     /// It is gone.
     Nothing,
 }
@@ -116,8 +121,9 @@ impl To {
     fn ends(self, now: Instant, before: Option<Instant>) -> Instant {
         let after = |ms: u64| now + Duration::from_millis(ms.min(LEASE_MS_MAX));
         match (self, before) {
-            (Self::LastHalf(ms), Some(before)) => before.max(after(ms / 2)),
-            (Self::Last(ms) | Self::LastHalf(ms), _) => after(ms),
+            (Self::LastHalf(ms), Some(before)) => before.clamp(after(ms / 2), after(ms)),
+            (Self::BeThere(_), Some(before)) => before,
+            (Self::Last(ms) | Self::LastHalf(ms) | Self::BeThere(ms), _) => after(ms),
             (Self::Nothing, _) => now,
         }
     }
@@ -127,6 +133,7 @@ impl To {
         match self {
             Self::Last(ms) => ms.to_string(),
             Self::LastHalf(ms) => format!(">{ms}"),
+            Self::BeThere(ms) => format!("?{ms}"),
             Self::Nothing => String::new(),
         }
     }
@@ -161,7 +168,7 @@ impl RedisLeases {
             requests
         };
         let writers = (0..owned.partitions()).map(writer).collect();
-        Ok(Self { redis, keys, owned, places: Mutex::default(), writers })
+        Ok(Self { redis, keys, owned, places: Mutex::default(), clocks: Mutex::default(), writers })
     }
 
     async fn set(&self, leases: Vec<Lease>, to: fn(u64) -> To) -> Result<(), LeaseError> {
@@ -201,8 +208,10 @@ impl RedisLeases {
         let mut call = SCAN.prepare_invoke();
         call.key(&keys.ends).key(&keys.scanned).arg(SCAN_MAX).arg(epoch);
         let mut redis = self.redis.clone();
+        let asked = Instant::now();
         let (forgot, now, rows): (u8, f64, Vec<String>) =
             answered(call.invoke_async(&mut redis)).await?;
+        let has_jumped = self.clocks.lock().entry(partition).or_default().note(asked, now);
         let mut places = self.places.lock();
         let row = |row: &[String]| {
             let (task, attempt_id) = of_member(&row[0])?;
@@ -217,7 +226,7 @@ impl RedisLeases {
             Some((end, Ended { task, attempt_id, late }))
         };
         let ended = rows.chunks_exact(2).filter_map(row).collect();
-        Ok(Found { forgot: forgot != 0, ended })
+        Ok(Found { doubtful: forgot != 0 || has_jumped, ended })
     }
 
     /// All leases of a partition, with what is left of each: 0 of those that have ended. Leases that
@@ -254,8 +263,8 @@ impl RedisLeases {
 /// What a scan of a partition found.
 #[derive(Debug, Default)]
 struct Found {
-    /// Redis knew nothing of the partition.
-    forgot: bool,
+    /// Redis knew nothing of the partition, or its clock was set.
+    doubtful: bool,
     /// Leases that have ended, each with its end by Redis' clock.
     ended: Vec<(f64, Ended)>,
 }
@@ -287,6 +296,10 @@ impl Leases for RedisLeases {
         self.set(leases, To::LastHalf).await
     }
 
+    async fn ensure(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.set(leases, To::BeThere).await
+    }
+
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
         let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         {
@@ -313,11 +326,11 @@ impl Leases for RedisLeases {
         let scans = self.owned.all().into_iter().map(|(at, epoch)| self.scan(at, epoch));
         let scanned: Result<Vec<Found>, LeaseError> = join_all(scans).await.into_iter().collect();
         let scanned = scanned?;
-        let forgot = scanned.iter().any(|found| found.forgot);
+        let doubtful = scanned.iter().any(|found| found.doubtful);
         let ended = scanned.into_iter().flat_map(|found| found.ended);
         let mut ended: Vec<(f64, Ended)> = ended.collect();
         ended.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        Ok(Scan { ended: ended.into_iter().map(|(_, ended)| ended).collect(), forgot })
+        Ok(Scan { ended: ended.into_iter().map(|(_, ended)| ended).collect(), doubtful })
     }
 
     fn left_ms(&self, attempt: AttemptId) -> Option<u64> {

@@ -82,14 +82,25 @@ impl Leases for MemoryLeases {
         let now = Instant::now();
         let mut held = self.held.lock();
         for lease in leases {
-            let half = now + Duration::from_millis(lease.duration_ms.min(LEASE_MS_MAX) / 2);
+            let all = Duration::from_millis(lease.duration_ms.min(LEASE_MS_MAX));
             let there = held.leases.get(&lease.attempt_id).map(|kept| kept.end);
             match there {
-                None => held.put(lease, now),
-                Some(end) if end < half => {
+                Some(end) if end < now + all / 2 => {
                     held.put(Lease { duration_ms: lease.duration_ms / 2, ..lease }, now);
                 }
-                Some(_) => {}
+                Some(end) if end <= now + all => {}
+                _ => held.put(lease, now),
+            }
+        }
+        Ok(())
+    }
+
+    async fn ensure(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        let now = Instant::now();
+        let mut held = self.held.lock();
+        for lease in leases {
+            if !held.leases.contains_key(&lease.attempt_id) {
+                held.put(lease, now);
             }
         }
         Ok(())
@@ -102,7 +113,7 @@ impl Leases for MemoryLeases {
     }
 
     async fn expired(&self) -> Result<Scan, LeaseError> {
-        Ok(Scan { ended: self.held.lock().ended(Instant::now()), forgot: false })
+        Ok(Scan { ended: self.held.lock().ended(Instant::now()), doubtful: false })
     }
 
     fn left_ms(&self, attempt: AttemptId) -> Option<u64> {

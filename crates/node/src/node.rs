@@ -116,6 +116,10 @@ impl Node {
         keeping.given = Some(Arc::new(move |node: &str| {
             let _ = tell.send(node.to_owned()); // The node may be ending.
         }));
+        keeping.clock = Arc::new({
+            let scheduler = scheduler.clone();
+            move || scheduler.now()
+        });
         let keeper = Keeper::start(keeping, Arc::clone(&journal));
         let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
         let links =
@@ -288,6 +292,7 @@ async fn sweep(gate: Arc<Gate>) {
         if gate.control.connection_state() != State::Connected {
             gate.scheduler.note_unheard();
         }
+        gate.scheduler.catch_up();
         gate.links.sweep().await;
         gate.lists.sweep();
         for (pool, wants) in gate.scheduler.hungry_pools() {

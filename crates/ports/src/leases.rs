@@ -34,8 +34,9 @@ pub struct Ended {
 pub struct Scan {
     /// Leases that have ended, oldest end first.
     pub ended: Vec<Ended>,
-    /// The store has lost what it was told: leases of open Attempts are to be raised.
-    pub forgot: bool,
+    /// What the store says of ends is not to be believed: it has lost what it was told, or its clock
+    /// and this node's moved apart. Leases of open Attempts are to be raised.
+    pub doubtful: bool,
 }
 
 /// A store of leases with a clock of its own.
@@ -50,8 +51,13 @@ pub trait Leases: Send + Sync + 'static {
     fn renew(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Makes sure of leases after a time in which nobody could renew them: one that is there lasts at
-    /// least half of `duration_ms` from now, one that is not is made with all of it (LEASE-15).
+    /// least half of `duration_ms` from now and at most all of it, one that is not is made with all of
+    /// it (LEASE-15).
     fn raise(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
+
+    /// Makes leases that are not there, with all of `duration_ms`, and leaves others as they are: a
+    /// store may lose single ones in silence, and what has no lease would never end (LEASE-15).
+    fn ensure(&self, leases: Vec<Lease>) -> impl Future<Output = Result<(), LeaseError>> + Send;
 
     /// Drops leases.
     fn release(

@@ -18,6 +18,8 @@ pub enum LeaseCall {
     Renew,
     /// Leases are made sure of after a gap.
     Raise,
+    /// Leases that are missing are made.
+    Ensure,
     /// Leases of ended Attempts are dropped.
     Release,
     /// Ended leases are looked for.
@@ -26,7 +28,8 @@ pub enum LeaseCall {
 
 impl LeaseCall {
     /// Every call.
-    pub const ALL: [Self; 5] = [Self::Acquire, Self::Renew, Self::Raise, Self::Release, Self::Scan];
+    pub const ALL: [Self; 6] =
+        [Self::Acquire, Self::Renew, Self::Raise, Self::Ensure, Self::Release, Self::Scan];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -34,6 +37,7 @@ impl LeaseCall {
             Self::Acquire => "acquire",
             Self::Renew => "renew",
             Self::Raise => "raise",
+            Self::Ensure => "ensure",
             Self::Release => "release",
             Self::Scan => "scan",
         }

@@ -1,5 +1,6 @@
 //! Time and ids for the core, which has neither.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tenure_core::Stamp;
@@ -7,31 +8,45 @@ use tenure_core::id::{AttemptId, CommitId, Millis, RunId};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// How far the system's clock must be ahead to be caught up with.
+const BEHIND: Millis = 1_000;
+
 /// A wall clock that follows tokio's: it stands still when a test pauses time, and never steps
 /// back while the process lives.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Clock {
     started: Instant,
-    started_at: Millis,
+    started_at: AtomicI64,
 }
 
 impl Clock {
     /// Starts at the system's time.
     pub fn new() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started_at = Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX);
-        Self { started: Instant::now(), started_at }
+        Self { started: Instant::now(), started_at: AtomicI64::new(system_time()) }
+    }
+
+    /// Goes forward to the system's time where that is ahead.
+    pub fn catch_up(&self) {
+        self.go_forward_to(system_time());
+    }
+
+    fn go_forward_to(&self, at: Millis) {
+        let behind = at.saturating_sub(self.now());
+        if behind > BEHIND {
+            self.started_at.fetch_add(behind, Ordering::Relaxed);
+        }
     }
 
     /// Unix milliseconds now.
     pub fn now(&self) -> Millis {
         let passed = Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX);
-        self.started_at.saturating_add(passed)
+        self.started_at.load(Ordering::Relaxed).saturating_add(passed)
     }
 
     /// The tokio instant of a Unix time; now if it has passed.
     pub fn instant_of(&self, at: Millis) -> Instant {
-        let from_start = u64::try_from(at.saturating_sub(self.started_at)).unwrap_or(0);
+        let from_start = u64::try_from(at.saturating_sub(self.started_at.load(Ordering::Relaxed)));
+        let from_start = from_start.unwrap_or(0);
         self.started + std::time::Duration::from_millis(from_start)
     }
 
@@ -51,5 +66,30 @@ impl Clock {
 impl Default for Clock {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+fn system_time() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mechanisms 17: a clock that stood still goes forward, and never back.
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_forward_and_never_back() {
+        let clock = Clock::new();
+        let before = clock.now();
+        clock.go_forward_to(before + BEHIND);
+        assert_eq!(clock.now(), before, "so little may be the clocks' ways of counting");
+        clock.go_forward_to(before + 3_600_000);
+        assert_eq!(clock.now(), before + 3_600_000);
+        clock.go_forward_to(before);
+        assert_eq!(clock.now(), before + 3_600_000);
+        let later = clock.instant_of(clock.now() + 5_000);
+        assert_eq!(later - Instant::now(), std::time::Duration::from_secs(5));
     }
 }

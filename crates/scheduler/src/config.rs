@@ -10,7 +10,10 @@ use tenure_ports::Observer;
 /// Commands in flight before intake answers `unavailable`: bounds memory, not throughput.
 pub(crate) const COMMANDS_IN_FLIGHT: usize = 8_192;
 
-/// Reports, releases and heartbeats in flight. They free resources, so they have room of their
+/// What of that creates leave to commands on Tasks that are there.
+pub(crate) const KEPT_FROM_CREATES: usize = COMMANDS_IN_FLIGHT / 4;
+
+/// Reports, releases, cancels and heartbeats in flight. They free resources, so they have room of their
 /// own and are never refused because of new work (mechanisms 16).
 pub(crate) const REPORTS_IN_FLIGHT: usize = 16_384;
 
@@ -19,6 +22,9 @@ pub(crate) const BATCH_MAX: usize = 1_024;
 
 /// Commands that go into an append at once, if so many wait: enough that a sync costs each little.
 pub(crate) const BATCH_SOON: usize = 128;
+
+/// How much longer than its append the leases of claims in it may take.
+pub(crate) const HOLDS_UP: Duration = Duration::from_millis(3);
 
 /// Commits a slow subscriber may lag behind before it has to read the log.
 pub(crate) const EVENTS_KEPT: usize = 16_384;

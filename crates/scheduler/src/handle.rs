@@ -15,7 +15,7 @@ use tenure_ports::{Journal, Leases};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 
 use crate::ask::{Answer, Ask, Envelope, What};
-use crate::config::{COMMANDS_IN_FLIGHT, Config, REPORTS_IN_FLIGHT};
+use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
 use crate::node::{Appended, Node, stopped};
 use crate::partition::{NodeActor, Nothing, PartitionActor};
 use crate::pool::Worker;
@@ -48,11 +48,23 @@ impl<J: Journal, L: Leases> fmt::Debug for Scheduler<J, L> {
     }
 }
 
-/// Which permits a request takes: reports are served even when new work is refused.
+/// Which permits a request takes: what ends work is served even when new work is refused, and creates
+/// are refused first (mechanisms 16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
+    Creates,
     Commands,
+    Cancels,
     Reports,
+}
+
+impl Lane {
+    fn of(command: &Command) -> Self {
+        match command.operation() {
+            Operator::TaskCancel | Operator::TaskFail | Operator::CancelRun => Self::Cancels,
+            _ => Self::Commands,
+        }
+    }
 }
 
 /// Tasks that are left without letting others in between.
@@ -123,7 +135,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
         let defaults = Defaults { policy, worker_pool_id };
         let what = What::Create(Box::new((input, defaults, parent)));
-        let answer = self.enqueue(&key, begin, what, envelope, digest, Lane::Commands)?;
+        let answer = self.enqueue(&key, begin, what, envelope, digest, Lane::Creates)?;
         answer.await.map_err(|_| ambiguous())?
     }
 
@@ -140,7 +152,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         check_tool(&envelope.caller, command.operation())?;
         check_session(&envelope.caller, &key.session_id)?;
         self.check_relations(key, &command).await?;
-        let answer = self.send(key, envelope, command, Lane::Commands)?;
+        let lane = Lane::of(&command);
+        let answer = self.send(key, envelope, command, lane)?;
         answer.await.map_err(|_| ambiguous())?
     }
 
@@ -165,15 +178,19 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         digest: Option<tenure_core::id::Digest>,
         lane: Lane,
     ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
-        let permits = match lane {
-            Lane::Commands => &self.commands,
-            Lane::Reports => &self.reports,
+        let (permits, kept) = match lane {
+            Lane::Creates => (&self.commands, KEPT_FROM_CREATES),
+            Lane::Commands => (&self.commands, 0),
+            Lane::Cancels | Lane::Reports => (&self.reports, 0),
         };
-        let permit = Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded());
+        let permit = match permits.available_permits() > kept {
+            true => Arc::clone(permits).try_acquire_owned().map_err(|_| overloaded()),
+            false => Err(overloaded()),
+        };
         self.node.note_refusal(&permit);
         let permit = permit?;
         let (reply_to, answer) = oneshot::channel();
-        let summarised = lane == Lane::Commands;
+        let summarised = lane != Lane::Reports;
         let ask = Ask { what, envelope, digest, reply_to, summarised, permit: Some(permit) };
         self.cast(key, begin, Msg::Ask(Box::new(ask)))?;
         Ok(answer)
@@ -338,6 +355,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// Milliseconds until an Attempt's lease ends; none if that is not known here.
     pub fn lease_left_ms(&self, attempt: AttemptId) -> Option<u64> {
         self.node.leases.left_ms(attempt)
+    }
+
+    /// Goes forward to the system's time where that is ahead: the machine was suspended, or its clock
+    /// was set. To be asked now and then, where time is the system's.
+    pub fn catch_up(&self) {
+        self.node.clock.catch_up();
     }
 
     /// The scheduler's clock.

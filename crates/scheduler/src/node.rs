@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
@@ -10,10 +11,12 @@ use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
 use tenure_core::view::LeaseFact;
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::Lease;
 use tenure_ports::observer::{LeaseCall, PoolSample};
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT};
@@ -56,6 +59,9 @@ const FREE_MAX: usize = 1_024;
 /// Actors that a partition may keep however many the others have.
 const FREE_MIN: usize = 64;
 
+/// How long after leases were slow appends go without claims.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
 /// The shared parts of a node.
 #[derive(Debug)]
 pub(crate) struct Node<J, L> {
@@ -81,6 +87,8 @@ pub(crate) struct Node<J, L> {
     keeps_leases: AtomicBool,
     /// Leases of open Attempts could not be made sure of: it is tried again.
     leases_lost: AtomicBool,
+    /// Until when appends go without claims, whose leases would hold them up.
+    leases_slow_until: Mutex<Option<Instant>>,
 }
 
 impl<J: Journal, L: Leases> Node<J, L> {
@@ -104,6 +112,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             runtime: Handle::current(),
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
+            leases_slow_until: Mutex::default(),
         }
     }
 
@@ -265,6 +274,20 @@ impl<J: Journal, L: Leases> Node<J, L> {
         });
     }
 
+    /// Makes those leases that are missing.
+    pub(crate) fn ensure_leases(self: &Arc<Self>, leases: Vec<Lease>) {
+        if leases.is_empty() {
+            return;
+        }
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            let (count, ensure) = (leases.len(), node.leases.ensure(leases));
+            if let Err(error) = node.watch_leases(LeaseCall::Ensure, count, ensure).await {
+                tracing::debug!(%error, "leases are made sure of another time");
+            }
+        });
+    }
+
     /// Commits of a Task are durable, and others may learn of them.
     pub(crate) fn publish_all(&self, key: &TaskKey, task: &Task, commits: &[Arc<Commit>]) {
         let mut counts = Counts::default();
@@ -325,6 +348,15 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Whether leases are to be made sure of, told once.
     pub(crate) fn take_leases_lost(&self) -> bool {
         self.leases_lost.swap(false, Ordering::AcqRel)
+    }
+
+    /// Leases have held up an append: for a while none waits for any.
+    pub(crate) fn note_slow_leases(&self) {
+        *self.leases_slow_until.lock() = Some(Instant::now() + SLOW_FOR);
+    }
+
+    pub(crate) fn are_leases_slow(&self) -> bool {
+        self.leases_slow_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {

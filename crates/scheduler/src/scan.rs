@@ -21,13 +21,15 @@ const SLACK: Duration = Duration::from_secs(2);
 /// Looks for ended leases on every tick and tells their Tasks.
 ///
 /// Nothing is judged before every worker had the time to be heard since the last gap: this process
-/// stood still, the store of leases did not answer, or it has lost what it was told (mechanisms 6).
+/// stood still, the store of leases did not answer, it has lost what it was told, or its clock was
+/// set (mechanisms 6). What it lost in silence is made good once in the time of a lease.
 pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> JoinHandle<()> {
     let (node, tick) = (Arc::downgrade(node), node.config.tick);
     tokio::spawn(async move {
         let mut ticks = interval(tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut last, mut judge_from) = (Instant::now(), Instant::now());
+        let mut ensured = Instant::now();
         loop {
             ticks.tick().await;
             let Some(node) = node.upgrade() else { return };
@@ -37,10 +39,14 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
                 judge_from = now + heard; // The workers of this process stood still with it.
             }
             last = now;
+            if now - ensured >= Duration::from_millis(node.config.limits.lease_ms) {
+                ensured = now;
+                ensure_all(&node);
+            }
             let scan = node.watch_leases(LeaseCall::Scan, 0, node.leases.expired()).await;
             node.note_leases(scan.is_ok());
             match scan {
-                Ok(scan) if scan.forgot || node.take_leases_lost() => {
+                Ok(scan) if scan.doubtful || node.take_leases_lost() => {
                     judge_from = Instant::now() + heard;
                     raise_all(&node);
                 }
@@ -67,6 +73,21 @@ fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
             let _ = task.cast(Msg::Raise); // It may be over.
         }
     }
+}
+
+/// Has the store get what it has lost of the leases of open Attempts (LEASE-15).
+fn ensure_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+    let mut leases = Vec::new();
+    for task in node.directory.all() {
+        let look = |state: &mut State<J, L>| {
+            leases.append(&mut state.open_leases());
+            true
+        };
+        if !task.at_rest(look) {
+            let _ = task.cast(Msg::Ensure); // It may be over.
+        }
+    }
+    node.ensure_leases(leases);
 }
 
 fn tell_tasks<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, ended: Vec<Ended>) {

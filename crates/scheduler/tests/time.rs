@@ -22,7 +22,7 @@ use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::faulty::Fault;
 use tenure_ports::observer::{Called, LeaseCall};
-use tenure_ports::{Faulty, MemoryJournal, Observer};
+use tenure_ports::{Faulty, Leases as _, MemoryJournal, Observer};
 use tenure_scheduler::{Config, Scheduler};
 use tokio::time::Instant;
 
@@ -89,6 +89,29 @@ async fn an_attempt_that_was_lost_is_noted_once() {
     until(&node, &key, |task| task.tally().held() == 0).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(seen.0.load(Ordering::Relaxed), 1);
+}
+
+/// LEASE-15: a single lease that the store has lost is made again, with all of its duration. Without it
+/// an Attempt whose worker is gone would stay open for ever.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_lost_in_silence_is_made_again() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let leases = Arc::new(MemoryLeases::default());
+    let config = Config::embedded(PoolId::new(POOL).unwrap());
+    let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
+    let id = AgentId::new("silent").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let attempt = Holding::of(&claim).attempt_id;
+    leases.release(vec![attempt]).await.unwrap();
+    assert_eq!(leases.left_ms(attempt), None);
+    tokio::time::sleep(Duration::from_secs(32)).await;
+    assert!(leases.left_ms(attempt).unwrap() > 25_000);
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    tokio::time::sleep(Duration::from_secs(32)).await;
+    assert!(events(&node, &key).await.contains(&"task_step_lease_expired"));
 }
 
 /// LEASE-04, LEASE-05, CTX-11: the worker heartbeats by itself; nothing of it reaches the log.

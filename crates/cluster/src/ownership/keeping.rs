@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Script;
+use tenure_core::id::Millis;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -24,6 +25,9 @@ const SETTLED_POLLS: usize = 4;
 
 /// How long a hand-over waits for appends in flight. The next owner's record settles what is left.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// How far the clocks of a node that takes partitions and of Redis may be apart.
+const APART: Duration = Duration::from_secs(5);
 
 /// Polls of a node that ends which may fail before it ends without having handed over.
 const LAST_POLLS_FAILED: usize = 3;
@@ -50,10 +54,13 @@ pub(super) struct Keeping {
     settled: BTreeMap<u32, usize>,
     /// Whether everything is handed over, and nothing taken any more.
     ends: bool,
+    /// Whether this node's clock was off Redis' at the last answer.
+    is_off: bool,
 }
 
-/// What a poll answers: live nodes, owners with the rest of their leases, who could not take what.
-type Polled = (Vec<String>, Vec<String>, Vec<String>);
+/// What a poll answers: live nodes, owners with the rest of their leases, who could not take what,
+/// and Redis' time.
+type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis);
 
 /// Something to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +110,7 @@ impl Keeping {
             ended: BTreeMap::new(),
             settled: BTreeMap::new(),
             ends: false,
+            is_off: false,
         }
     }
 
@@ -129,6 +137,7 @@ impl Keeping {
             match self.poll(&client, &changes).await {
                 Ok(polled) => {
                     self.sure_since.get_or_insert(begun);
+                    self.compare_clocks(polled.3, begun.elapsed());
                     self.tell(&changes);
                     changes = self.judge(&polled, cause);
                     *self.shared.certain_until.lock() = at.map(|at| at + self.options.lease);
@@ -164,8 +173,8 @@ impl Keeping {
         call.key(key("nodes")).key(key("owners")).key(key("ends")).key(key("failures"));
         let lease = self.options.lease.as_millis().to_string();
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
-        // One that ends is no candidate any more, but keeps what it has not given yet.
-        call.arg(if self.ends { "leaves" } else { "lives" });
+        // One that ends, or whose clock is off, is no candidate, but keeps what it has not given yet.
+        call.arg(if self.ends || self.is_off { "leaves" } else { "lives" });
         let kept = self.mine.iter().filter(|&&p| !changes.iter().any(|change| change.of() == p));
         for &partition in kept {
             call.arg("r").arg(partition);
@@ -187,7 +196,7 @@ impl Keeping {
     }
 
     /// Does what the answer means, and says what to ask for in the next poll.
-    fn judge(&mut self, (nodes, owners, failures): &Polled, cause: Cause) -> Vec<Change> {
+    fn judge(&mut self, (nodes, owners, failures, _): &Polled, cause: Cause) -> Vec<Change> {
         let me = self.options.node.clone();
         let is_sure = self.sure_since.is_some_and(|s| s.elapsed() >= self.options.lease);
         let mut changes = Vec::new();
@@ -213,7 +222,7 @@ impl Keeping {
             }
             let has_ended = is_sure && (owner.is_empty() || left == 0);
             let seen = count(&mut self.ended, partition, has_ended, cause);
-            if has_ended && seen >= ENDED_POLLS + rank {
+            if has_ended && !self.is_off && seen >= ENDED_POLLS + rank {
                 changes.push(Change::Take(partition));
             }
             let seen = count(&mut self.settled, partition, is_mine && better.is_some(), cause);
@@ -225,12 +234,30 @@ impl Keeping {
         changes
     }
 
+    /// Notes whether this node's clock is off Redis', which answered within `took`.
+    fn compare_clocks(&mut self, there: Millis, took: Duration) {
+        let apart = (self.options.clock)().abs_diff(there);
+        let is_off = Duration::from_millis(apart) > APART + took;
+        if is_off != self.is_off {
+            match is_off {
+                true => tracing::error!(
+                    apart_ms = apart,
+                    "this node's clock and Redis' are apart: it takes no partition and gives its own \
+                     away until they agree; \
+                     set the clocks right, and start it anew if its own was ahead"
+                ),
+                false => tracing::info!("this node's clock and Redis' agree again"),
+            }
+        }
+        self.is_off = is_off;
+    }
+
     /// The lease is this node's: has the journal take the partition, if it has not. One that cannot
     /// be taken is let go where there is another who may.
     fn keep(&mut self, partition: u32, has_others: bool) -> Option<Change> {
         self.mine.insert(partition);
         let is_taken = self.journal.owned().epoch(partition).is_some();
-        if is_taken || self.leaving.contains_key(&partition) {
+        if is_taken || self.is_off || self.leaving.contains_key(&partition) {
             return None;
         }
         if has_others && self.takings.fails(partition) {

@@ -13,6 +13,9 @@
 //! A hand-over: the partition is left, its appends in flight return, its lease is given to the next
 //! node at once, and that node is told ([`Options::given`]) so that it polls at once
 //! ([`Keeper::poke`]).
+//!
+//! A node whose clock is more than 5 s off Redis' takes no partition, and gives those it has to others
+//! if there are any: nobody could believe its times.
 
 mod keeping;
 mod rank;
@@ -21,10 +24,11 @@ mod takings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
+use tenure_core::id::Millis;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -35,6 +39,9 @@ use crate::redis_at::RedisAt;
 
 /// What is called with the name of a node that was given partitions.
 pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Unix milliseconds by the clock that stamps what a node writes.
+pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
 
 /// How a node keeps its partitions.
 #[derive(Clone)]
@@ -52,10 +59,12 @@ pub struct Options {
     /// Called when this node has given partitions to another, with the other's name, so that the
     /// other can be told to poll. It is called on the thread that renews the leases: it must not wait.
     pub given: Option<Given>,
+    /// What is compared with Redis' clock: a node whose times nobody could believe takes nothing.
+    pub clock: Clock,
 }
 
 impl Options {
-    /// A lease of 1.5 s, renewed every 400 ms.
+    /// A lease of 1.5 s, renewed every 400 ms; the system's clock.
     pub fn new(redis: impl Into<RedisAt>, node: impl Into<String>) -> Self {
         Self {
             redis: redis.into(),
@@ -64,13 +73,20 @@ impl Options {
             lease: Duration::from_millis(1_500),
             every: Duration::from_millis(400),
             given: None,
+            clock: Arc::new(system_time),
         }
     }
 }
 
+/// Unix milliseconds by the system's clock.
+fn system_time() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+}
+
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { redis, name, node, lease, every, given: _ } = self;
+        let Self { redis, name, node, lease, every, given: _, clock: _ } = self;
         let mut all = f.debug_struct("Options");
         all.field("redis", redis).field("name", name).field("node", node);
         all.field("lease", lease).field("every", every).finish_non_exhaustive()

@@ -1,5 +1,5 @@
 -- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
--- answers who lives, who has what, and who cannot take what.
+-- answers who lives, who has what, who cannot take what, and what time it is here.
 --
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
@@ -63,4 +63,4 @@ for partition = 0, partitions - 1 do
   owners[#owners + 1] = owner
   owners[#owners + 1] = tostring(math.max(0, ends - now))
 end
-return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1)}
+return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now}

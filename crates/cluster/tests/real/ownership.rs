@@ -1,6 +1,7 @@
 //! Partitions find their owners, and change hands when nodes come and go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -257,4 +258,30 @@ async fn an_idle_owner_steps_down_where_another_is() {
     // By design within 2 s; the machine may be busy with other tests.
     assert!(took < Duration::from_secs(4), "{took:?}");
     assert_eq!(two.owns(), 8);
+}
+
+/// Mechanisms 17: a node whose clock is off Redis' takes nothing, and gives what it has to another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_clock_is_off_takes_nothing() {
+    let (nats, redis) = (nats(), redis(&[]));
+    let off = Arc::new(AtomicI64::new(-6_500));
+    let one = node_with(&nats, &redis, "one", |options| {
+        let (off, system) = (Arc::clone(&off), Arc::clone(&options.clock));
+        Options { clock: Arc::new(move || system() + off.load(Ordering::SeqCst)), ..options }
+    });
+    let one = one.await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(one.owns(), 0);
+    off.store(-3_000, Ordering::SeqCst);
+    until(Duration::from_secs(10), "so much is no reason", || one.owns() == 8).await;
+    off.store(6_500, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(one.owns(), 8, "there is nobody else");
+    let two = node(&nats, &redis, "two").await;
+    until(Duration::from_secs(30), "the other has all", || two.owns() == 8).await;
+    off.store(0, Ordering::SeqCst);
+    until(Duration::from_secs(30), "it has its share again", || {
+        one.owns() >= 2 && is_shared_out(&[&one, &two])
+    })
+    .await;
 }

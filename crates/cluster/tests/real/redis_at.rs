@@ -161,7 +161,7 @@ async fn a_server_of_a_redis_cluster_may_be_killed() {
     })
     .await;
     // It kept nothing, and says so: what lives is made again from the log.
-    assert!(leases.expired().await.unwrap().forgot);
+    assert!(leases.expired().await.unwrap().doubtful);
 }
 
 /// OWN-02 to OWN-05: partitions change hands over a Redis Cluster as over one server.

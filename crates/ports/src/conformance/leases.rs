@@ -31,7 +31,8 @@ where
         a_renewal_may_shorten,
         what_is_not_there_is_made_by_a_renewal,
         acquiring_takes_over_what_was_left,
-        a_raised_lease_lasts_at_least_half,
+        a_raised_lease_lasts_at_least_half_and_at_most_all,
+        what_is_there_is_left_as_it_is,
         a_released_lease_is_gone,
         ended_leases_stay_until_released,
         the_oldest_end_comes_first,
@@ -114,13 +115,28 @@ async fn acquiring_takes_over_what_was_left<L: Leases>(leases: &L) {
 }
 
 /// LEASE-15
-async fn a_raised_lease_lasts_at_least_half<L: Leases>(leases: &L) {
+async fn a_raised_lease_lasts_at_least_half_and_at_most_all<L: Leases>(leases: &L) {
     leases.acquire(vec![lease(1, LEASE_MS / 3), lease(2, 10 * LEASE_MS)]).await.unwrap();
     leases.raise(vec![lease(1, LEASE_MS), lease(2, LEASE_MS), lease(3, LEASE_MS)]).await.unwrap();
+    assert!(leases.left_ms(attempt(2)).unwrap() <= LEASE_MS);
     pass(LEASE_MS / 2 + 100).await;
     assert_eq!(ended(leases).await, named(&[1]), "half of it for what was there");
     pass(LEASE_MS / 2).await;
-    assert_eq!(ended(leases).await, named(&[1, 3]), "all of it for what was not");
+    let mut all = ended(leases).await;
+    all.sort();
+    assert_eq!(all, named(&[1, 2, 3]), "all of it for what was not, or was to last longer");
+}
+
+/// LEASE-15
+async fn what_is_there_is_left_as_it_is<L: Leases>(leases: &L) {
+    leases.acquire(vec![lease(1, LEASE_MS / 3), lease(2, 10 * LEASE_MS)]).await.unwrap();
+    leases.ensure(vec![lease(1, LEASE_MS), lease(2, LEASE_MS), lease(3, LEASE_MS)]).await.unwrap();
+    pass(LEASE_MS / 2).await;
+    assert_eq!(ended(leases).await, named(&[1]));
+    leases.ensure(vec![lease(1, LEASE_MS)]).await.unwrap();
+    assert_eq!(ended(leases).await, named(&[1]), "it has ended, and is there");
+    pass(LEASE_MS / 2 + 100).await;
+    assert_eq!(ended(leases).await, named(&[1, 3]), "made with all of it");
     assert!(leases.left_ms(attempt(2)).unwrap() > 5 * LEASE_MS);
 }
 

@@ -11,11 +11,12 @@ use tenure_core::{Command, Outcome, Rejection, Task};
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
+use tokio::time::Instant;
 
 use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held, What};
-use crate::config::{BATCH_MAX, BATCH_SOON};
+use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::pool::{Credits, Left, Loan, Msg as PoolMsg};
 
 impl Flight {
@@ -246,9 +247,11 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Claims in the append that made Steps ready, where credits wait and no other Task has the turn.
+    /// What has its answer from that append waits for the leases too: not where they are slow
+    /// (mechanisms 9).
     fn claim_at_once(&mut self, flight: &mut Flight) {
         let Life::Known(task) = &self.life else { return };
-        if flight.commits.is_empty() || !self.may_claim() {
+        if flight.commits.is_empty() || !self.may_claim() || self.node.are_leases_slow() {
             return;
         }
         let pools: Vec<(PoolId, usize)> = task.open_pools().map(|(p, n)| (p.clone(), n)).collect();
@@ -293,7 +296,13 @@ impl<J: Journal, L: Leases> State<J, L> {
                 let (count, acquire) = (leases.len(), node.leases.acquire(leases));
                 node.watch_leases(LeaseCall::Acquire, count, acquire).await
             };
-            let (append, leases) = tokio::join!(node.watch_append(count, append), take);
+            let begun = Instant::now();
+            let append = async { (node.watch_append(count, append).await, begun.elapsed()) };
+            let take = async { (take.await, begun.elapsed()) };
+            let ((append, appended), (leases, taken)) = tokio::join!(append, take);
+            if taken > appended + HOLDS_UP {
+                node.note_slow_leases();
+            }
             let landed = Landed { append, leases };
             let _ = actor.cast(Msg::Landed(landed)); // A stopped actor is replaced by replay.
         });

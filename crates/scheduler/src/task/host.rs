@@ -151,6 +151,7 @@ impl<J: Journal, L: Leases> Host<J, L> {
             | Msg::Asked(..)
             | Msg::Silence
             | Msg::Raise
+            | Msg::Ensure
             | Msg::Leave(_)
             | Msg::Adopt(_) => {}
         }
@@ -189,6 +190,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             Msg::Silence => self.end_silence(myself),
             Msg::WaitForEnd(watcher) => self.watch(watcher),
             Msg::Raise => self.raise_leases(),
+            Msg::Ensure => self.node.ensure_leases(self.open_leases()),
             Msg::Leave(of) => self.leave_epoch(myself, of),
         }
         Ok(())

@@ -73,7 +73,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         });
     }
 
-    fn open_leases(&self) -> Vec<Lease> {
+    /// A lease for each open Attempt, with all of its duration.
+    pub(crate) fn open_leases(&self) -> Vec<Lease> {
         let Life::Known(task) = &self.life else { return Vec::new() };
         let lease = |attempt: &tenure_core::task::Attempt| Lease {
             task: self.key.clone(),

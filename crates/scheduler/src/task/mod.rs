@@ -74,6 +74,8 @@ pub(crate) enum Msg {
     WaitForEnd(oneshot::Sender<()>),
     /// Leases of open Attempts may be gone: they are raised.
     Raise,
+    /// Leases of open Attempts that are missing are made.
+    Ensure,
     /// The node does not own the Task any more: not in this epoch, or in any.
     Leave(Option<u64>),
 }
@@ -97,6 +99,7 @@ impl fmt::Debug for Msg {
             Self::Silence => "Silence",
             Self::WaitForEnd(_) => "WaitForEnd",
             Self::Raise => "Raise",
+            Self::Ensure => "Ensure",
             Self::Leave(_) => "Leave",
         };
         f.write_str(name)

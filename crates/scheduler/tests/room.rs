@@ -1,0 +1,133 @@
+//! What is served where there is little room, or the store of leases is slow.
+#![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Node, POOL, cancel, create, dag, envelope, key, node};
+use futures::StreamExt as _;
+use tenure_core::command::{StepReport, Why};
+use tenure_core::id::{AgentId, AttemptId, PoolId};
+use tenure_core::status::{Policy, StepStatus};
+use tenure_core::{Code, Command, Rejection};
+use tenure_local::MemoryLeases;
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::{Lease, LeaseError, Scan};
+use tenure_ports::{Faulty, Leases, MemoryJournal};
+use tenure_scheduler::{Config, Scheduler};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+/// Sends so many commands on a Task. Answers those that were refused for want of room.
+async fn send(node: &Node, key: &TaskKey, many: usize, sent: &mut JoinSet<Refused>) -> usize {
+    for _ in 0..many {
+        let (node, key) = (node.clone(), key.clone());
+        sent.spawn(async move {
+            let pause = Command::PauseTask(Why::default());
+            node.command(&key, envelope(), pause).await.err()
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut refused = 0;
+    while let Some(answer) = sent.try_join_next() {
+        assert!(is_for_room(answer.unwrap().as_ref().unwrap()));
+        refused += 1;
+    }
+    refused
+}
+
+type Refused = Option<Rejection>;
+
+fn is_for_room(refused: &Rejection) -> bool {
+    refused.code == Code::Unavailable && refused.details["kind"] == "overloaded"
+}
+
+/// Mechanisms 16: where there is little room creates are refused first, then other commands, and
+/// cancels are still served.
+#[tokio::test(start_paused = true)]
+async fn creates_are_refused_first_and_cancels_are_served() {
+    let node = node().await;
+    let key_of_it = create(&node, dag("t", "a")).await.unwrap();
+    let held = node.journal().hold_next();
+    let mut sent = JoinSet::new();
+    assert_eq!(send(&node, &key_of_it, 6_144, &mut sent).await, 0);
+    let refused = node.create(envelope(), dag("new", "a"), Policy::Auto).await.unwrap_err();
+    assert!(is_for_room(&refused), "{refused:?}");
+    assert_eq!(send(&node, &key_of_it, 2_048, &mut sent).await, 0, "there is room for commands");
+    assert_eq!(send(&node, &key_of_it, 10, &mut sent).await, 10);
+    let cancelled = cancel(&node, &key_of_it);
+    tokio::pin!(cancelled);
+    assert!(timeout(Duration::from_millis(1), &mut cancelled).await.is_err(), "it waits its turn");
+    held.open();
+    cancelled.await.unwrap();
+    while sent.join_next().await.is_some() {}
+    node.create(envelope(), dag("new", "a"), Policy::Auto).await.unwrap();
+    node.read(&key("new"), |_| ()).await.unwrap();
+}
+
+/// A store that takes its time.
+struct Slow(MemoryLeases);
+
+const SLOWLY: Duration = Duration::from_millis(400);
+
+impl Leases for Slow {
+    async fn acquire(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        tokio::time::sleep(SLOWLY).await;
+        self.0.acquire(leases).await
+    }
+
+    async fn renew(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.0.renew(leases).await
+    }
+
+    async fn raise(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.0.raise(leases).await
+    }
+
+    async fn ensure(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.0.ensure(leases).await
+    }
+
+    async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
+        self.0.release(attempts).await
+    }
+
+    async fn expired(&self) -> Result<Scan, LeaseError> {
+        self.0.expired().await
+    }
+
+    fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
+        self.0.left_ms(attempt)
+    }
+}
+
+/// Mechanisms 9: where leases are slow, a report does not wait for those of the Steps that it made
+/// ready: they are claimed in an append of their own.
+#[tokio::test(start_paused = true)]
+async fn a_report_does_not_wait_for_slow_leases() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let leases = Arc::new(Slow(MemoryLeases::default()));
+    let config = Config::embedded(PoolId::new(POOL).unwrap());
+    let node = Scheduler::start(journal, leases, config).await.unwrap();
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 9, seen: 0, number: 1 });
+    node.create(envelope(), dag("t", "a b<-a c<-b"), Policy::Auto).await.unwrap();
+    for step in ["a", "b", "c"] {
+        let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+        assert_eq!(claim.step.step_id.as_str(), step);
+        let report = StepReport {
+            attempt_id: Some(claim.attempt_id),
+            fencing_token: Some(claim.fencing_token),
+            status: Some(StepStatus::Completed),
+            ..StepReport::on(claim.step.step_id.clone())
+        };
+        let begun = Instant::now();
+        link.report(&Holding::of(&claim), report, None).await.unwrap();
+        assert!(begun.elapsed() < SLOWLY / 4, "{step}: {:?}", begun.elapsed());
+    }
+    node.wait_for_end(&key("t")).await.unwrap();
+}
