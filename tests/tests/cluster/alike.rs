@@ -45,8 +45,9 @@ const OWN: &[&str] = &[
     "not_before",
 ];
 
-/// The same without that.
-fn shared(value: &Json) -> Json {
+/// The same without that. A Task whose file names no id has one of its own in each run.
+fn shared(value: &Json, task: &str) -> Json {
+    let shared = |value| shared(value, task);
     match value {
         Json::Object(map) => {
             let kept =
@@ -56,7 +57,8 @@ fn shared(value: &Json) -> Json {
         Json::Array(all) => all.iter().map(shared).collect(),
         // Relations are named after what they relate.
         Json::String(text) => {
-            let parts = text.split(':').map(|part| if is_id(part) { "id" } else { part });
+            let is_own = |part: &str| is_id(part) || part == task;
+            let parts = text.split(':').map(|part| if is_own(part) { "id" } else { part });
             parts.collect::<Vec<_>>().join(":").into()
         }
         other => other.clone(),
@@ -92,12 +94,12 @@ fn difference(one: &Json, other: &Json, at: String) -> Option<String> {
 }
 
 /// What happened to each Step in its order, and to the Task.
-fn histories(lines: &[u8]) -> Result<BTreeMap<String, Vec<Json>>> {
+fn histories(lines: &[u8], task: &str) -> Result<BTreeMap<String, Vec<Json>>> {
     let mut of_each: BTreeMap<String, Vec<Json>> = BTreeMap::new();
     for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let event: Json = serde_json::from_slice(line)?;
         let whose = event["step_id"].as_str().unwrap_or_default().to_owned();
-        of_each.entry(whose).or_default().push(shared(&event));
+        of_each.entry(whose).or_default().push(shared(&event, task));
     }
     Ok(of_each)
 }
@@ -127,7 +129,7 @@ fn is_alike(cluster: &Cluster, file: &Path, more: &[&str]) -> Result<usize> {
     };
 
     let log = data.path().join(format!("tasks/default/{id}.wal.jsonl"));
-    let (one, other) = (histories(&std::fs::read(log)?)?, histories(&there.lines)?);
+    let (one, other) = (histories(&std::fs::read(log)?, id)?, histories(&there.lines, &task)?);
     for (step, events) in &one {
         let others = other.get(step).cloned().unwrap_or_default();
         let (events, others) = (Json::from(events.clone()), Json::from(others));
@@ -140,7 +142,7 @@ fn is_alike(cluster: &Cluster, file: &Path, more: &[&str]) -> Result<usize> {
     let get = |id: &str, at: [&str; 2]| {
         let mut get = Command::new(tenure()?);
         let state = told(get.args(["task", "get", id, "-o", "json"]).args(at))?;
-        let mut state = shared(&state);
+        let mut state = shared(&state, id);
         // Steps that run side by side come to an end in any order.
         for several in ["artifacts", "attempts", "relationships", "runs"] {
             if let Some(all) = state[several].as_array_mut() {
