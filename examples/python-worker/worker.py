@@ -182,7 +182,7 @@ class Worker:
             given["step_id"] = of["step"]["step_id"]
         report = {name: of[name] for name in ("session_id", "task_id", "run_id")}
         report["word"] = {"operation": operation, "input": given}
-        message, pause = msgpack.packb({"v": 1, "reports": [report]}), 25
+        message, pause = msgpack.packb({"v": 1, "reports": [report]}), 10
         while "attempt_id" not in of or of["attempt_id"] in self.open:  # Else it is lost.
             try:
                 answer = unpack(await self.nc.request(subject, message, timeout=5))

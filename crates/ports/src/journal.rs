@@ -97,7 +97,9 @@ pub trait Journal: Send + Sync + 'static {
         session: Option<&SessionId>,
     ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + Send;
 
-    /// The Tasks that have not ended, without a look at the others; in no order.
+    /// The Tasks that have not ended, without a look at the others, in the order in which they are
+    /// best read, if the adapter knows one: in a cluster those of each partition with the newest
+    /// commits first.
     fn live(&self) -> impl Future<Output = Result<Vec<TaskKey>, ReadError>> + Send {
         async {
             let entries = self.entries(None).await?;
