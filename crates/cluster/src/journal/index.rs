@@ -327,3 +327,39 @@ impl Row {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::id::TaskId;
+    use tenure_core::status::TaskStatus;
+
+    use super::*;
+
+    /// RECOVER-01: the live Tasks where work is under way are brought back first.
+    #[test]
+    fn live_tasks_with_the_newest_commits_come_first() {
+        let mut index = Index::new(10);
+        let commits = [("a", 1), ("b", 1), ("c", 1), ("a", 2), ("d", 1), ("d", 2)];
+        for (at, (task, seq)) in (1..).zip(commits) {
+            let session_id = SessionId::new("s").unwrap();
+            let key = TaskKey { session_id, task_id: TaskId::new(task).unwrap() };
+            let head = CommitHead {
+                session_id: key.session_id.clone(),
+                task_id: key.task_id.clone(),
+                first_seq: seq,
+                last_seq: seq,
+                created_at: 0,
+                prev: 0,
+                len: 0,
+                named: None,
+                ended: ((task, seq) == ("d", 2)).then_some(TaskStatus::Completed),
+                failed_as: None,
+                archived: false,
+            };
+            index.take(&key, &head, at);
+        }
+        let live = index.live();
+        let live: Vec<&str> = live.iter().map(|key| key.task_id.as_str()).collect();
+        assert_eq!(live, ["a", "c", "b"]);
+    }
+}

@@ -123,7 +123,7 @@ pub struct JetStreamJournal {
     turns: Arc<Semaphore>,
     /// Streams that may be read at a time.
     pulls: Semaphore,
-    /// Frames that may be fetched at a time.
+    /// Frames that may be fetched at a time, beside one of each partition.
     fetches: Arc<Semaphore>,
 }
 

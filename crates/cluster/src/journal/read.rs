@@ -230,7 +230,11 @@ impl Chain<'_> {
         Ok(commit)
     }
 
+    /// Damage in a frame that could be opened: it does not stay on the shelf.
     fn damaged(&self, at: u64, message: String) -> ReadError {
+        if let Some(shelf) = self.frames.shelf {
+            shelf.forget(at);
+        }
         self.frames.damaged(at, message)
     }
 }

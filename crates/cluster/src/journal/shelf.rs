@@ -4,23 +4,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::frame::{CommitHead, FrameError, Header, decode};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, watch};
 
-/// Frames that may be on their way at a time, of all partitions: a server that is asked for all at
-/// once answers none in time, and cuts off a client that is too far behind.
-pub(super) const FETCHES: usize = 16;
-/// How long a fetch may hold up others.
-const SLOW: Duration = Duration::from_millis(500);
+/// Frames that may be on their way at a time, beside one of each partition: a server that is asked
+/// for all at once answers none in time, and cuts off a client that is too far behind.
+pub(super) const FETCHES: usize = 8;
 /// Bytes of frames of a partition that are kept for who comes next, as long as anybody reads.
 const KEPT_BYTES: usize = 8 << 20;
 
@@ -49,6 +46,11 @@ impl Opened {
         Ok(Self { commits: placed.collect(), version, bytes })
     }
 
+    /// Its bytes and those of what has been read of it.
+    fn size(&self) -> usize {
+        self.bytes.len() + size_of_val(self.commits.as_slice())
+    }
+
     /// A Task's commits, each with its lines.
     pub(super) fn commits_of(&self, key: &TaskKey) -> impl Iterator<Item = (&CommitHead, &[u8])> {
         let own =
@@ -60,11 +62,14 @@ impl Opened {
 
 type Answer = Result<Arc<Opened>, ReadError>;
 /// A frame that is on its way or has come.
-type Coming = Shared<BoxFuture<'static, Answer>>;
+type Coming = watch::Receiver<Option<Answer>>;
 
 /// The frames of a partition that are being read.
 pub(super) struct Shelf {
-    turns: Arc<Semaphore>,
+    /// A turn of its own, so that no stream that does not answer holds up others; those that all
+    /// share let a busy partition have more.
+    own: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -89,9 +94,9 @@ impl fmt::Debug for Shelf {
 }
 
 impl Shelf {
-    /// Fetches take turns with those of other shelves.
-    pub(super) fn new(turns: Arc<Semaphore>) -> Self {
-        Self { turns, kept: Arc::default() }
+    /// Fetches share turns with those of other shelves.
+    pub(super) fn new(shared: Arc<Semaphore>) -> Self {
+        Self { own: Arc::new(Semaphore::new(1)), shared, kept: Arc::default() }
     }
 
     pub(super) fn reading(&self) -> Reading<'_> {
@@ -108,46 +113,45 @@ impl Shelf {
         at: u64,
         fetch: impl FnOnce() -> BoxFuture<'static, Answer>,
     ) -> Answer {
-        let coming = self.kept.lock().frames.get(&at).cloned();
-        let coming = coming.unwrap_or_else(|| self.begin(at, fetch()));
-        let answer = coming.clone().await;
-        if answer.is_err() {
-            let mut kept = self.kept.lock();
-            if kept.frames.get(&at).is_some_and(|it| it.ptr_eq(&coming)) {
-                kept.frames.remove(&at);
-            }
-        }
-        answer
+        let begin = || self.begin(at, fetch());
+        let mut coming = self.kept.lock().frames.entry(at).or_insert_with(begin).clone();
+        let answer = coming.wait_for(Option::is_some).await.map(|answer| answer.clone());
+        let gone = || Err(ReadError::Failed(format!("message {at}: the fetch was broken off")));
+        answer.ok().flatten().unwrap_or_else(gone)
+    }
+
+    /// A frame is found to be damaged: who asks next fetches it again, perhaps from another server.
+    pub(super) fn forget(&self, at: u64) {
+        self.kept.lock().frames.remove(&at);
     }
 
     /// Nobody need wait for it: it comes to its end by itself.
     fn begin(&self, at: u64, fetch: BoxFuture<'static, Answer>) -> Coming {
-        let (turns, kept) = (Arc::clone(&self.turns), Arc::clone(&self.kept));
-        let mut all = self.kept.lock();
-        if let Some(other) = all.frames.get(&at) {
-            return other.clone();
-        }
-        let fetched = tokio::spawn(async move {
-            let turn = turns.acquire_owned().await;
-            let mut fetch = fetch;
-            let answer = match timeout(SLOW, &mut fetch).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    drop(turn); // One stream that does not answer holds up no other.
-                    fetch.await
-                }
+        let (own, shared) = (Arc::clone(&self.own), Arc::clone(&self.shared));
+        let kept = Arc::downgrade(&self.kept);
+        let (sender, coming) = watch::channel(None);
+        tokio::spawn(async move {
+            let _turn = tokio::select! {
+                biased;
+                turn = own.acquire_owned() => turn,
+                turn = shared.acquire_owned() => turn,
             };
-            match &answer {
-                Ok(frame) => kept.lock().keep(at, frame.bytes.len()),
-                Err(_) => drop(kept.lock().frames.remove(&at)), // Though nobody may wait for it.
+            // Not held while it fetches: those that wait behind would find it there.
+            if kept.strong_count() == 0 {
+                return; // The partition was left, and nobody reads there any more.
             }
-            answer
+            let fetched = AssertUnwindSafe(fetch).catch_unwind().await;
+            let defect = |_| Err(ReadError::Failed(format!("message {at}: the fetch panicked")));
+            let answer = fetched.unwrap_or_else(defect);
+            if let Some(kept) = kept.upgrade() {
+                let mut kept = kept.lock();
+                match &answer {
+                    Ok(frame) => kept.keep(at, frame.size()),
+                    Err(_) => drop(kept.frames.remove(&at)),
+                }
+            }
+            sender.send_replace(Some(answer));
         });
-        let or_failed = move |it: Result<Answer, _>| {
-            it.unwrap_or_else(|error| Err(ReadError::Failed(format!("message {at}: {error}"))))
-        };
-        let coming = fetched.map(or_failed).boxed().shared();
-        all.frames.insert(at, coming.clone());
         coming
     }
 }
@@ -180,11 +184,24 @@ impl Drop for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures::future::{join_all, pending};
+    use tokio::sync::oneshot;
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
 
     use super::*;
 
+    /// Longer than anything takes by a clock that goes on when nothing else does.
+    const EVER: Duration = Duration::from_secs(3_600);
+
     fn shelf() -> Shelf {
         Shelf::new(Arc::new(Semaphore::new(FETCHES)))
+    }
+
+    fn opened(bytes: usize) -> Arc<Opened> {
+        Arc::new(Opened { bytes: vec![0; bytes].into(), version: 2, commits: Vec::new() })
     }
 
     /// A store that counts what is asked of it, and how much at a time.
@@ -206,14 +223,17 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 asked.now.fetch_sub(1, Ordering::SeqCst);
                 let bytes = bytes.ok_or_else(|| ReadError::Failed("no answer".into()))?;
-                let bytes = vec![0; bytes].into();
-                Ok(Arc::new(Opened { bytes, version: 2, commits: Vec::new() }))
+                Ok(opened(bytes))
             };
             answer.boxed()
         }
 
         fn all(&self) -> usize {
             self.all.load(Ordering::SeqCst)
+        }
+
+        fn most(&self) -> usize {
+            self.most.load(Ordering::SeqCst)
         }
     }
 
@@ -226,8 +246,8 @@ mod tests {
             let _reading = shelf.reading();
             shelf.frame(at, || asked.fetch(Some(100))).await.unwrap()
         };
-        futures::future::join_all((0..3_000).map(|i| read(i / 100))).await;
-        assert_eq!((asked.all(), asked.most.load(Ordering::SeqCst)), (30, FETCHES));
+        join_all((0..3_000).map(|i| read(i / 100))).await;
+        assert_eq!((asked.all(), asked.most()), (30, FETCHES + 1), "with the partition's own turn");
         assert!(shelf.kept.lock().frames.is_empty(), "nobody reads any more");
     }
 
@@ -276,5 +296,86 @@ mod tests {
         assert!(shelf.frame(200, || asked.fetch(None)).now_or_never().is_none());
         tokio::time::sleep(Duration::from_secs(1)).await;
         shelf.frame(200, || asked.fetch(Some(1))).await.unwrap();
+    }
+
+    /// OWN-06: a stream that does not answer holds up no Task of another partition.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_does_not_answer_holds_up_no_other() {
+        let shared = Arc::new(Semaphore::new(FETCHES));
+        let (dead, live) = (Shelf::new(Arc::clone(&shared)), Shelf::new(Arc::clone(&shared)));
+        let asked = Arc::new(Asked::default());
+        for at in 0..100 {
+            let waits = dead.frame(at, || pending().boxed());
+            assert!(waits.now_or_never().is_none());
+        }
+        let all = join_all((0..100).map(|at| live.frame(at, || asked.fetch(Some(1)))));
+        let all = timeout(EVER, all).await.expect("the other does not wait");
+        assert!(all.iter().all(Result::is_ok));
+        assert_eq!((shared.available_permits(), asked.most()), (0, 1), "it has its own turn alone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_of_a_partition_that_was_left_are_not_fetched() {
+        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
+        for at in 1..100 {
+            let gone = shelf.frame(at, || asked.fetch(Some(1)));
+            assert!(gone.now_or_never().is_none());
+        }
+        shelf.frame(1, || asked.fetch(Some(1))).await.unwrap();
+        let (own, shared, begun) = (shelf.own.clone(), shelf.shared.clone(), asked.all());
+        assert!(begun < 99, "most wait for their turns");
+        drop(shelf);
+        // Turns come in order: who has all of them is behind all who waited.
+        let _shared = shared.acquire_many(u32::try_from(FETCHES).unwrap()).await.unwrap();
+        let _own = own.acquire().await.unwrap();
+        assert_eq!(asked.all(), begun);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_wait_any_more_takes_nobodys_answer() {
+        let (shelf, asked) = (Arc::new(shelf()), Arc::new(Asked::default()));
+        let _reading = shelf.reading();
+        let (go, gate) = oneshot::channel();
+        let fetch = async { gate.await.map_err(|_| ReadError::Failed("gone".into())) };
+        let mut first = Box::pin(shelf.frame(1, || fetch.boxed()));
+        assert!(futures::poll!(&mut first).is_pending());
+        let (same, counted) = (Arc::clone(&shelf), Arc::clone(&asked));
+        let other = async move { same.frame(1, || counted.fetch(Some(1))).await };
+        let other = tokio::spawn(other);
+        yield_now().await; // It waits behind the first.
+        go.send(opened(1)).unwrap();
+        yield_now().await;
+        drop(first); // Woken, and not heard of again.
+        timeout(EVER, other).await.expect("the other is woken").unwrap().unwrap();
+        assert_eq!(asked.all(), 0, "it waited for the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fetch_that_panics_fails_and_is_made_again() {
+        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
+        let _reading = shelf.reading();
+        let panics = || -> BoxFuture<'static, Answer> { async { panic!("a defect") }.boxed() };
+        let failed = shelf.frame(1, panics).await;
+        assert!(matches!(failed, Err(ReadError::Failed(_))), "{failed:?}");
+        let nobody_waits = shelf.frame(2, panics);
+        assert!(nobody_waits.now_or_never().is_none());
+        for at in [1, 2] {
+            // Before the first has come, the second has panicked.
+            shelf.frame(at, || asked.fetch(Some(1))).await.unwrap();
+        }
+    }
+
+    /// RECOVER-04: another server may have it whole.
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_that_is_found_damaged_is_fetched_again() {
+        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
+        let reading = shelf.reading();
+        for _ in 0..2 {
+            shelf.frame(1, || asked.fetch(Some(1))).await.unwrap();
+            shelf.forget(1);
+        }
+        drop(reading);
+        let kept = shelf.kept.lock();
+        assert_eq!((asked.all(), kept.frames.len(), kept.bytes), (2, 0, 0));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tenure_ports::journal::{ReadError, TaskKey};
@@ -31,6 +31,17 @@ enum End {
     Reached,
     /// It does not go on: another has to be made.
     Broken,
+}
+
+/// What a consumer brought at once.
+#[derive(Default)]
+struct Pulled {
+    /// With their places in the stream.
+    messages: Vec<(u64, Bytes)>,
+    /// Whether the server has no more.
+    is_all: bool,
+    /// Whether some behind them were lost on their way.
+    has_gap: bool,
 }
 
 /// Where a stream is read.
@@ -98,38 +109,59 @@ impl<'a> Tail<'a> {
         let consumer = timeout(wait, stream.create_consumer(config)).await;
         let consumer = consumer.map_err(|_| format!("{name} does not answer"))?;
         let consumer = consumer.map_err(|error| error.to_string())?;
-        let mut is_first = true;
+        let start = *reached;
         loop {
-            let turn = self.turns.acquire().await;
-            let pulled = consumer.batch().max_messages(PULLED_MAX.0).max_bytes(PULLED_MAX.1);
-            let Ok(Ok(mut pulled)) = timeout(wait, pulled.expires(wait).messages()).await else {
-                return Ok(End::Broken);
-            };
             let before = *reached;
-            // It ends with an error where the next message would be too many bytes.
-            while let Ok(Some(Ok(message))) = timeout(wait, pulled.next()).await {
-                let info = message.info().map_err(|error| error.to_string())?;
-                let (at, left) = (info.stream_sequence, info.pending);
-                // What is missing before the consumer's first is not there; what is missing before
-                // any other was lost on its way.
-                if at != *reached + 1 && !(is_first && info.consumer_sequence == 1) {
-                    return Ok(End::Broken);
-                }
-                is_first = false;
-                *reached = at;
-                self.take_message(index, at, &message.payload).await?;
-                if *reached >= to {
-                    return Ok(End::Reached);
-                }
-                if left == 0 {
-                    drop(turn);
-                    return self.judge_end(to).await;
-                }
+            let pulled = self.pull(&consumer, start, before, to).await?;
+            for (at, payload) in &pulled.messages {
+                *reached = *at;
+                self.take_message(index, *at, payload).await?;
             }
-            if *reached == before {
+            if *reached >= to {
+                return Ok(End::Reached);
+            }
+            if pulled.is_all {
+                return self.judge_end(to).await;
+            }
+            if pulled.has_gap || *reached == before {
                 return Ok(End::Broken);
             }
         }
+    }
+
+    /// The messages behind `reached` that a consumer, which began behind `start`, brings at once.
+    /// They are taken in without the turn: other frames may be asked for then, and not come.
+    async fn pull(
+        &self,
+        consumer: &PullConsumer,
+        start: u64,
+        reached: u64,
+        to: u64,
+    ) -> Result<Pulled, String> {
+        let (mut found, mut last) = (Pulled::default(), reached);
+        let wait = self.frames.timeout;
+        let _turn = self.turns.acquire().await;
+        let pulled = consumer.batch().max_messages(PULLED_MAX.0).max_bytes(PULLED_MAX.1);
+        let Ok(Ok(mut pulled)) = timeout(wait, pulled.expires(wait).messages()).await else {
+            return Ok(found);
+        };
+        // It ends with an error where the next message would be too many bytes.
+        while let Ok(Some(Ok(message))) = timeout(wait, pulled.next()).await {
+            let info = message.info().map_err(|error| error.to_string())?;
+            let is_first = last == start && info.consumer_sequence == 1;
+            // What is missing before the consumer's first is not there; what is missing before any
+            // other was lost on its way.
+            found.has_gap = info.stream_sequence != last + 1 && !is_first;
+            if found.has_gap {
+                break;
+            }
+            (last, found.is_all) = (info.stream_sequence, info.pending == 0);
+            found.messages.push((last, message.payload.clone()));
+            if last >= to || found.is_all {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// The server that was read has no more, though the stream went on to `to`: either that is not there
