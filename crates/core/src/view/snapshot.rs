@@ -166,6 +166,12 @@ pub struct BlockedTask {
     pub task_id: TaskId,
     /// Normalized status.
     pub status: Normal,
+    /// Attribution: whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AgentId>,
+    /// Attribution: who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<AgentId>,
     /// Why, in the Task's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
@@ -185,6 +191,9 @@ pub struct Blocker {
     /// What it waits for; none: it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_kind: Option<WaitKind>,
+    /// Who alone may claim it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignee: Option<AgentId>,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
@@ -435,9 +444,9 @@ impl BlockedTask {
         if view.status().is_terminal() {
             return None;
         }
-        let blocked = view.blocked().map(|s| Blocker::of(s, "reopen_step"));
-        let failed = view.failed().map(|s| Blocker::of(s, "reopen_step"));
-        let cancelled = view.cancelled_required().map(|s| Blocker::of(s, "delete_step"));
+        let blocked = view.blocked().map(|s| Blocker::of(view, s, "reopen_step"));
+        let failed = view.failed().map(|s| Blocker::of(view, s, "reopen_step"));
+        let cancelled = view.cancelled_required().map(|s| Blocker::of(view, s, "delete_step"));
         let blockers: Vec<Blocker> = blocked.chain(failed).chain(cancelled).collect();
         let by = active_edges(view).filter(|e| e.kind == EdgeKind::BlockedBy);
         let blocked_by_task_ids: Vec<Ref> = by.map(|e| e.to.clone()).collect();
@@ -457,6 +466,8 @@ impl BlockedTask {
         Some(Self {
             task_id: view.task_id().clone(),
             status,
+            owner: view.head().spec.owner.clone(),
+            requested_by: view.head().spec.requested_by.clone(),
             reason: view.head().status_reason.as_deref().cloned(),
             required_action_ids: of_task.into_iter().chain(of_steps).collect(),
             blockers,
@@ -477,10 +488,11 @@ fn task_action(view: &View<'_>) -> Option<&'static str> {
 }
 
 impl Blocker {
-    fn of(step: super::StepRef<'_>, operation: &str) -> Self {
+    fn of(view: &View<'_>, step: super::StepRef<'_>, operation: &str) -> Self {
         Self {
             step_id: step.id().clone(),
             wait_kind: step.state.wait_kind,
+            assignee: step.spec.assignee.as_ref().or(view.head().spec.assignee.as_ref()).cloned(),
             reason: step.facts().status_reason.clone(),
             required_action_id: SmolStr::from(alloc::format!("{operation}:{}", step.id())),
         }

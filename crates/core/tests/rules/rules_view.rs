@@ -218,12 +218,19 @@ fn attempts_are_active_or_recent() {
     assert_eq!((active.as_array().unwrap().len(), recent.as_array().unwrap().len()), (1, 1));
 }
 
-/// VIEW-05, REL-07: who waits, for what, and which action would help; a `blocked_by` edge is shown
-/// and gates nothing.
+/// VIEW-05, REL-07: who waits, for what and for whom, and which action would help; a `blocked_by` edge
+/// is shown and gates nothing.
 #[test]
 fn blocked_tasks_name_blockers_and_actions() {
     let mut waiting = manual("waiting", "a b c");
     blocked_on(&mut waiting, "a", WaitKind::Input);
+    blocked_on(&mut waiting, "b", WaitKind::Input);
+    let whose = json!([
+        {"op": "update_task", "owner": "ann", "requested_by": "bob", "assignee": "worker-1"},
+        {"op": "update_step", "step_id": "a", "fields": {"assignee": "worker-2"}},
+    ]);
+    let operations = serde_json::from_value(whose).unwrap();
+    waiting.ok(Command::TaskUpdate { operations });
     let mut stopped = manual("stopped", "a");
     stopped.ok(Command::BlockTask(Why::default()));
     let mut done = manual("done", "a");
@@ -241,9 +248,13 @@ fn blocked_tasks_name_blockers_and_actions() {
     assert_eq!(blocked[0]["blocked_by_task_ids"], json!(["waiting"]));
     assert_eq!(blocked[1]["required_action_ids"], json!(["agent.task_complete"]));
     assert_eq!(blocked[2]["required_action_ids"], json!(["reopen_task"]));
-    assert_eq!(blocked[3]["required_action_ids"], json!(["reopen_step:a"]));
+    assert_eq!(blocked[3]["required_action_ids"], json!(["reopen_step:a", "reopen_step:b"]));
     assert_eq!(blocked[3]["blockers"][0]["wait_kind"], "input");
     assert_eq!(blocked[3]["blockers"][0]["reason"]["message"], "which one?");
+    assert_eq!(["owner", "requested_by"].map(|field| &blocked[3][field]), ["ann", "bob"]);
+    let assignee = |n: usize| &blocked[3]["blockers"][n]["assignee"];
+    assert_eq!([assignee(0), assignee(1)], ["worker-2", "worker-1"], "the Step's, else the Task's");
+    assert_eq!(blocked[2].get("owner"), None);
 }
 
 /// VIEW-06: the delivery state of every Task.

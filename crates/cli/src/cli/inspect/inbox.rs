@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use tenure_core::id::{SessionId, StepId, TaskId};
+use tenure_core::id::{AgentId, SessionId, StepId, TaskId};
 use tenure_core::record::Reason;
 use tenure_core::status::WaitKind;
 use tenure_core::view::ViewName;
@@ -41,6 +41,14 @@ struct Waiting {
     /// None of a Step that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_kind: Option<WaitKind>,
+    /// Whose Task it is, and who asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_by: Option<AgentId>,
+    /// Who alone may claim the Step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assignee: Option<AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
     /// What to type.
@@ -65,7 +73,7 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
         output::say(format_args!("nothing in session {} waits for anybody", place.session));
         return Ok(Exit::Ok);
     }
-    let mut sheet = Sheet::new(&["TASK", "STEP", "WAITS FOR", "WHY", "ANSWER WITH"]);
+    let mut sheet = Sheet::new(&["TASK", "STEP", "WAITS FOR", "WHOSE", "WHY", "ANSWER WITH"]);
     for one in &inbox.waiting {
         let why = one.reason.as_ref().map(|reason| match reason.message.is_empty() {
             true => reason.code.to_string(),
@@ -76,10 +84,12 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
             (None, Some(_)) => "a decision".into(),
             (None, None) => "going on".into(),
         };
+        let whose = one.owner.as_ref().or(one.requested_by.as_ref());
         sheet.row([
             toned(&one.task_id, Tone::Strong),
             text(one.step_id.as_ref().map_or("", |step| step.as_str())),
             text(waits_for),
+            text(whose.map_or("", |agent| agent.as_str())),
             text(human::cut(&why.unwrap_or_default(), 80)),
             text(&one.answer),
         ]);
@@ -90,19 +100,26 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
 
 /// The Task itself, if an operation on it would set it going, and each of its Steps that waits.
 fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
-    let BlockedTask { task_id, reason, blockers, required_action_ids, .. } = task;
-    let session_id = place.session.clone();
+    let BlockedTask { task_id, owner, requested_by, reason, .. } = task;
     let at = elsewhere(place);
+    let of_task = |answer: String| Waiting {
+        task_id: task_id.clone(),
+        session_id: place.session.clone(),
+        step_id: None,
+        wait_kind: None,
+        owner: owner.clone(),
+        requested_by: requested_by.clone(),
+        assignee: None,
+        reason: reason.clone(),
+        answer,
+    };
     let mut all = Vec::new();
     for (action, verb) in [("reopen_task", "reopen"), ("resume_task", "resume")] {
-        if required_action_ids.iter().any(|id| id == action) {
-            let answer = format!("tenure task {verb} {task_id}{at}");
-            let (task_id, session_id) = (task_id.clone(), session_id.clone());
-            let (step_id, wait_kind, reason) = (None, None, reason.clone());
-            all.push(Waiting { task_id, session_id, step_id, wait_kind, reason, answer });
+        if task.required_action_ids.iter().any(|id| id == action) {
+            all.push(of_task(format!("tenure task {verb} {task_id}{at}")));
         }
     }
-    all.extend(blockers.into_iter().map(|blocker| {
+    all.extend(task.blockers.into_iter().map(|blocker| {
         let step = &blocker.step_id;
         let operation = blocker.required_action_id.split(':').next().unwrap_or_default();
         let answer = match (blocker.wait_kind, operation) {
@@ -114,12 +131,11 @@ fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
             _ => format!("tenure task patch {task_id} FILE{at}"),
         };
         Waiting {
-            task_id: task_id.clone(),
-            session_id: session_id.clone(),
             step_id: Some(blocker.step_id),
             wait_kind: blocker.wait_kind,
+            assignee: blocker.assignee,
             reason: blocker.reason,
-            answer,
+            ..of_task(answer)
         }
     }));
     all
