@@ -436,7 +436,7 @@ fn a_directory_that_is_not_there_is_not_found() {
         3,
         "
 error: the data directory <data> does not exist
- = help: name another directory with --data or TENURE_DATA
+ = help: name another directory with --data or TENURE_DATA, or a cluster with --nats or TENURE_NATS_URL
 ",
     );
     let bench = Bench::new();

@@ -61,9 +61,12 @@ fn what_was_left_is_shown_in_the_inbox_and_ended() {
     assert_eq!(inbox["waiting"][0]["answer"], "tenure task reopen long");
     let shown = place.tenure(&["inbox"]).with(0).stdout;
     assert!(shown.contains("which one?"), "{shown}");
+    let waits = ["task", "wait", "long", "--timeout", "0"];
+    place.tenure(&waits).with(6).saying("to go on: tenure run --resume=long");
     place.tenure(&["task", "cancel", "long", "--wait"]).with(0);
     let got = place.tenure(&["task", "get", "long", "-o", "json"]).with(0).json();
     assert_eq!(got["status"], "cancelled");
+    place.tenure(&waits[..3]).with(1);
     place.tenure(&["inbox"]).with(0).saying("nothing in session default waits");
     place.tenure(&["task", "cancel", "nothing"]).with(3);
     place.tenure(&["task", "cancel", "long", "--data", "elsewhere"]).with(3);
@@ -85,6 +88,45 @@ fn what_has_ended_is_made_again_under_another_name() {
     let got = place.tenure(&["task", "get", "again", "-o", "json"]).with(0).json();
     assert_eq!((&got["status"], got["steps"].as_array().unwrap().len()), (&"queued".into(), 2));
     place.tenure(&["task", "retry", "long", "--as", "again"]).with(4).saying("task again exists");
+}
+
+/// A Task whose second Step waits for a file.
+const GATED: &str = "
+task_id: gated
+title: gated
+steps:
+  a: {noop: true}
+  b: {run: 'echo here > begun; until [ -e go ]; do sleep 0.02; done', needs: a}
+  c: {noop: true, needs: b}
+";
+
+/// EVENT-04, WAL-11: what happens in a directory is followed, beside the process that makes it happen.
+#[test]
+fn a_directory_is_followed_until_its_task_has_ended() {
+    let place = Place::new();
+    place.file("gated.yaml", GATED);
+    let run = place.start(&["run", "gated.yaml", "-o", "quiet"]);
+    place.wait_for("begun");
+    let still = ["task", "wait", "gated", "--timeout", "0"];
+    place.tenure(&still).with(6).saying("task default/gated has not ended");
+    let mut watching = place.start(&["watch", "gated"]);
+    watching.hears("completed  a"); // It was done before; the rest is still to come.
+    let behind = place.start(&["task", "events", "last", "--after", "2"]);
+    place.file("go", "");
+    let shown = watching.end().with(0);
+    assert!(shown.stdout.contains("gated completed: 3 of 3 steps"), "{shown:#?}");
+    run.end().with(0);
+
+    let all = place.tenure(&["task", "events", "gated"]).with(0).lines();
+    assert_eq!((&all[0]["event"], &all[0]["wal_seq"]), (&"task.created".into(), &1.into()));
+    assert_eq!(all.last().unwrap()["event"], "task.completed");
+    let rest = all.iter().filter(|event| event["wal_seq"].as_u64() > Some(2));
+    assert_eq!(behind.end().with(0).lines(), rest.cloned().collect::<Vec<_>>());
+    let ended = place.tenure(&["task", "wait", "gated", "-o", "json"]).with(0).json();
+    assert_eq!(ended["native_status"], "completed");
+    assert!(ended["version"].as_u64() >= all.last().unwrap()["wal_seq"].as_u64(), "{ended}");
+    place.tenure(&["watch", "nothing"]).with(3);
+    place.tenure(&["watch", "gated", "--data", "elsewhere"]).with(3).saying("--nats");
 }
 
 #[test]

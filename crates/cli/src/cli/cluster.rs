@@ -61,13 +61,9 @@ pub(crate) struct ClusterArgs {
 impl ClusterArgs {
     /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
-        self.caller().await?.client(&self.session).await
-    }
-
-    /// Connects as an orchestrator.
-    pub(crate) async fn caller(&self) -> Result<Caller, Failure> {
         let settings = self.nats.settings(&format!("tenure-{}", self.name));
-        Caller::connect(&settings, Role::Orchestrator, self.name.clone()).await
+        let caller = Caller::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
+        caller.client(&self.session).await
     }
 }
 

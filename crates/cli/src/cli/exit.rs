@@ -157,11 +157,12 @@ impl From<embedded::Error> for Failure {
 }
 
 const ANOTHER_DIRECTORY: &str = "name another directory with --data or TENURE_DATA";
+const ANOTHER_PLACE: &str = "name another directory with --data or TENURE_DATA, or a cluster with --nats or TENURE_NATS_URL";
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let (exit, help) = match &error {
-            OpenError::Missing(_) => (Exit::NotFound, ANOTHER_DIRECTORY),
+            OpenError::Missing(_) => (Exit::NotFound, ANOTHER_PLACE),
             OpenError::NotADirectory(_) => (Exit::Usage, ANOTHER_DIRECTORY),
             OpenError::NotWritable { .. } => (Exit::Unavailable, ANOTHER_DIRECTORY),
             OpenError::Locked { .. } => (

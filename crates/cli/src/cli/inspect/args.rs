@@ -9,9 +9,13 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 
 pub(crate) use super::answer::{Format, Shape};
+use super::data::Data;
+use super::host::Host;
 use super::select;
-use crate::cli::cluster::{ClusterArgs, LookArgs};
+use super::wal::scan::Log;
+use crate::cli::cluster::LookArgs;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
 
 /// Where to look, and how to answer.
 #[derive(Debug, Clone, Args)]
@@ -43,21 +47,47 @@ pub(crate) struct OfTask {
     pub(crate) place: Place,
 }
 
-/// One Task of a cluster, which somebody acts on.
+/// One Task that somebody follows.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct FarTask {
-    /// Id of the task, or SESSION/ID
+pub(crate) struct LiveTask {
+    /// Id of the task, or SESSION/ID, or `last` for the newest
     #[arg(value_name = "TASK_ID")]
     task: String,
 
+    /// Directory that keeps the tasks [default: .tenure, unless --nats names a cluster]
+    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
+    data: Option<PathBuf>,
+
     #[command(flatten)]
-    cluster: ClusterArgs,
+    cluster: LookArgs,
+
+    /// Session to look in
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    session: SessionId,
 }
 
-impl FarTask {
+impl LiveTask {
+    /// The log of the Task, if it is one of a directory. What nobody works on is followed all the
+    /// same: somebody may begin.
+    pub(super) fn here(&self) -> Result<Option<Log>, Failure> {
+        let (data, cluster) = (self.data.clone(), self.cluster.clone());
+        let (session, output) = (self.session.clone(), Format::default());
+        let place = Place { data, cluster, session, output };
+        if place.is_cluster() {
+            return Ok(None);
+        }
+        let data = Data::open(&place)?;
+        let log = data.find(&place.key(&self.task)?)?;
+        if data.host == Host::Nobody && !data.fold(log.clone())?.task.is_terminal() {
+            let resume = data.resume(&log.key);
+            output::say(format_args!("no process is at work here; to go on: {resume}"));
+        }
+        Ok(Some(log))
+    }
+
     /// Connects to the session of the Task, and finds it.
-    pub(super) async fn find(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
-        let key = key_in(&self.cluster.session, &self.task)?;
+    pub(super) async fn far(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+        let key = key_in(&self.session, &self.task)?;
         let client = self.cluster.caller().await?.client(&key.session_id).await?;
         let key = select::find(&client, key).await?;
         Ok((client, key))

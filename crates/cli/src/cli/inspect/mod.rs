@@ -55,6 +55,8 @@ pub(crate) enum InspectCommand {
     /// Look at tasks
     #[command(subcommand)]
     Task(task::TaskCommand),
+    /// Show what happens to a task, until it has ended: `task watch`
+    Watch(task::WatchArgs),
     /// Look at the steps of a task
     #[command(subcommand)]
     Step(step::StepCommand),
@@ -85,6 +87,7 @@ pub(crate) enum InspectCommand {
 pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
     match command {
         InspectCommand::Task(command) => task::run(command),
+        InspectCommand::Watch(args) => task::watch(&args),
         InspectCommand::Step(command) => step::run(command),
         InspectCommand::Attempt(command) => attempt::run(command),
         InspectCommand::Runs(command) => runs::run(command),

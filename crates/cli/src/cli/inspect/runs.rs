@@ -20,6 +20,7 @@ pub(crate) enum RunsCommand {
     /// List the runs of a task, oldest first: dispatched and active ones
     List(ListArgs),
     /// Show a run
+    #[command(visible_alias = "show")]
     Get(GetArgs),
     /// Take a run back, and stop its worker if it has one
     Cancel(dispatch::CancelArgs),

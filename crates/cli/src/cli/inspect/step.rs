@@ -28,8 +28,14 @@ use crate::cli::output::{self, Paint, Stream, Tone};
 const VALUE_LINES_MAX: usize = 20;
 const VALUE_CHARS_MAX: usize = 2_000;
 
+/// Only a worker can release a Step that it holds (`release_step`): it knows that it does no more on it.
+const RELEASE: &str = "\
+To take a step from its worker and give it out again: `step block`, then `step reopen`. To have its
+worker stop of its own accord, and the step fail: `runs cancel`; to send the worker away: `worker drain`.";
+
 /// Steps.
 #[derive(Debug, Subcommand)]
+#[command(after_help = RELEASE)]
 pub(crate) enum StepCommand {
     /// List the steps of a task, in the order they were made
     List(ListArgs),

@@ -1,13 +1,10 @@
-//! A Task of a cluster as somebody sees it who waits for its end.
+//! A Task as somebody sees it who waits for its end, and does not run it.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures::StreamExt as _;
-use tenure_core::Task;
-use tenure_core::id::TaskId;
-use tenure_sdk::client::Client;
-use tenure_sdk::nats::NatsClient;
+use futures::{Stream, StreamExt as _};
+use tenure_core::{Commit, Task};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::args::Format;
@@ -15,16 +12,15 @@ use super::show;
 use super::watch::show_all;
 use crate::cli::exit::{Exit, Failure};
 
-/// Shows a Task of a cluster, from its beginning until it has ended. Answers what its end means.
+/// Shows a Task by its commits, from the first on, until it has ended. Answers what its end means.
 pub(crate) async fn show_to_end(
     format: Format,
-    client: &Client<NatsClient>,
-    id: &TaskId,
+    commits: impl Stream<Item = Result<Commit, Failure>>,
     begun: Instant,
 ) -> Result<Exit, Failure> {
     let mut show = show::of(format, None);
     let mut replica: Option<Box<Task>> = None;
-    let mut commits = std::pin::pin!(client.watch(id, 0));
+    let mut commits = std::pin::pin!(commits);
     let mut ticks = show.every().map(interval);
     if let Some(ticks) = &mut ticks {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -39,7 +35,7 @@ pub(crate) async fn show_to_end(
         tokio::select! {
             next = commits.next() => match next {
                 None => break Ok(()),
-                Some(Err(refused)) => break Err(refused.into()),
+                Some(Err(failure)) => break Err(failure),
                 Some(Ok(commit)) => {
                     if let Err(failure) = show_all(&mut replica, &[Arc::new(commit)], &mut *show) {
                         break Err(failure);

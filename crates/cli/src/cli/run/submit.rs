@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use futures::TryStreamExt as _;
 use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::id::{CommandId, SessionId, TaskId};
@@ -34,6 +35,10 @@ pub(crate) struct SubmitArgs {
     #[arg(long, short = 'w')]
     wait: bool,
 
+    /// Begin nothing before `tenure task submit`
+    #[arg(long, conflicts_with = "wait")]
+    draft: bool,
+
     /// Make a task of its own even if FILE names a task that exists
     #[arg(long)]
     new: bool,
@@ -63,7 +68,8 @@ struct Submitted<'a> {
 pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let request = Request::open(&args.file, &args.vars, args.time_scale)?;
-    let input = tenure::plan::into_create(request.named(args.new), now())?;
+    let mut input = tenure::plan::into_create(request.named(args.new), now())?;
+    input.draft = args.draft.then_some(true);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
@@ -77,11 +83,15 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
                 if args.output == Format::Table {
                     output::say(format_args!("task {id}"));
                 }
-                return show_to_end(args.output, &client, &id, begun).await;
+                let commits = client.watch(&id, 0).map_err(Failure::from);
+                return show_to_end(args.output, commits, begun).await;
             }
             let session_id = &args.cluster.session;
             match args.output {
-                Format::Table => output::print(format_args!("task {id} submitted\n"))?,
+                Format::Table => {
+                    let done = if args.draft { "is a draft" } else { "submitted" };
+                    output::print(format_args!("task {id} {done}\n"))?;
+                }
                 Format::Json | Format::Jsonl => {
                     let version = made.version;
                     output::print_json(&Submitted { task_id: &id, session_id, version })?;

@@ -2,6 +2,7 @@
 
 mod board;
 mod explain;
+mod follow;
 mod frontier;
 mod get;
 mod list;
@@ -9,6 +10,7 @@ mod views;
 mod watch;
 
 pub(super) use get::{Page, print_task};
+pub(super) use watch::{WatchArgs, watch};
 
 use clap::Subcommand;
 use tenure_core::Command;
@@ -33,11 +35,11 @@ pub(crate) enum TaskCommand {
     Views(views::ViewsArgs),
     /// Draw the steps and what they wait for
     Graph(GraphArgs),
-    /// Show what happens to a task of a cluster, until it has ended
-    Watch(watch::WatchArgs),
-    /// Print the public events of a task of a cluster, a JSON line each, until it has ended
+    /// Show what happens to a task, until it has ended
+    Watch(WatchArgs),
+    /// Print the public events of a task, a JSON line each, until it has ended
     Events(watch::EventsArgs),
-    /// Wait until a task of a cluster has ended
+    /// Wait until a task has ended
     Wait(watch::WaitArgs),
     /// Change a task while it runs, all operations of a file or none; or show what they would do
     Patch(patch::PatchArgs),
@@ -75,7 +77,7 @@ pub(super) fn run(command: TaskCommand) -> Result<Exit, Failure> {
         TaskCommand::Board(args) => board::run(&args),
         TaskCommand::Views(args) => views::run(&args),
         TaskCommand::Graph(args) => graph::run(&args),
-        TaskCommand::Watch(args) => watch::watch(&args),
+        TaskCommand::Watch(args) => watch(&args),
         TaskCommand::Events(args) => watch::events(&args),
         TaskCommand::Wait(args) => watch::wait(&args),
         TaskCommand::Patch(args) => patch::run(&args),

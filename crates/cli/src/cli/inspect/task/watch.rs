@@ -1,16 +1,22 @@
-//! `tenure task watch`, `tenure task wait`: a Task of a cluster, until it has ended.
+//! `tenure task watch`, `events`, `wait`: a Task of a cluster or a directory, until it has ended.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _, TryFutureExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::TaskStatus;
+use tenure_ports::journal::TaskKey;
+use tenure_scheduler::Follower;
+use tenure_sdk::client::Ended;
+use tenure_wire::bus::event::TaskEvent;
 
-use super::super::args::{FarTask, Format, Shape};
+use super::super::args::{Format, LiveTask, Shape};
 use super::super::human;
+use super::super::wal::scan::Log;
+use super::follow::follow;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::cli::run::{Format as ShowFormat, show_to_end};
@@ -20,7 +26,7 @@ use crate::cli::stop::Stop;
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
-    of: FarTask,
+    of: LiveTask,
 
     /// What to print
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
@@ -31,7 +37,7 @@ pub(crate) struct WatchArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     #[command(flatten)]
-    of: FarTask,
+    of: LiveTask,
 
     /// Go on behind this event of the log: the last `wal_seq` all of whose lines were dealt with
     #[arg(long, value_name = "SEQ", default_value_t)]
@@ -42,7 +48,7 @@ pub(crate) struct EventsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
-    of: FarTask,
+    of: LiveTask,
 
     /// Give up after so many seconds, with exit code 6
     #[arg(long, value_name = "SECONDS")]
@@ -62,20 +68,32 @@ struct End<'a> {
     version: u64,
 }
 
-pub(super) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
-    let begun = Instant::now();
+pub(crate) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
+    let (begun, here) = (Instant::now(), args.of.here()?);
     until_stopped(async {
-        let (client, key) = args.of.find().await?;
-        show_to_end(args.output, &client, &key.task_id, begun).await
+        let commits = match here {
+            Some(log) => follow(log)?.boxed_local(),
+            None => {
+                let (client, key) = args.of.far().await?;
+                client.watch(&key.task_id, 0).map_err(Failure::from).boxed_local()
+            }
+        };
+        show_to_end(args.output, commits, begun).await
     })
 }
 
 pub(super) fn events(args: &EventsArgs) -> Result<Exit, Failure> {
+    let here = args.of.here()?;
     until_stopped(async {
-        let (client, key) = args.of.find().await?;
-        let mut events = std::pin::pin!(client.events(&key.task_id, args.after));
-        while let Some(event) = events.next().await {
-            let line = serde_json::to_string(&event?)
+        let mut events = match here {
+            Some(log) => events_of(log, args.after)?.boxed_local(),
+            None => {
+                let (client, key) = args.of.far().await?;
+                client.events(&key.task_id, args.after).map_err(Failure::from).boxed_local()
+            }
+        };
+        while let Some(event) = events.try_next().await? {
+            let line = serde_json::to_string(&event)
                 .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
             match output::stdout(|out| writeln!(out, "{line}").and_then(|()| out.flush())) {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => break, // It was enough.
@@ -86,16 +104,35 @@ pub(super) fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     })
 }
 
+/// The public events of a log behind event `after`.
+fn events_of(
+    log: Log,
+    after: u64,
+) -> std::io::Result<impl Stream<Item = Result<TaskEvent, Failure>>> {
+    let mut follower = Follower::default();
+    let events = follow(log)?.map(move |commit| {
+        let told = follower.take(&commit?);
+        let told = told.map_err(|illegal| Failure::caused(Exit::Unavailable, &illegal))?;
+        let new = told.into_iter().filter(move |event| event.wal_seq > after);
+        Ok::<_, Failure>(stream::iter(new.map(Ok::<_, Failure>)))
+    });
+    Ok(events.try_flatten())
+}
+
 pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
     let most = args.timeout.map_or(Duration::MAX, Duration::from_secs);
+    let here = args.of.here()?;
     until_stopped(async {
-        let (client, key) = args.of.find().await?;
-        let waited = tokio::time::timeout(most, client.wait_for_end(&key.task_id)).await;
-        let ended = waited.map_err(|_| {
-            let waited = human::duration(u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
-            Failure::new(Exit::Unavailable, format!("task {key} has not ended within {waited}"))
-                .help(format!("`tenure task explain {key} --nats URL` says what it waits for"))
-        })??;
+        let (key, waited) = match here {
+            Some(log) => (log.key.clone(), tokio::time::timeout(most, end_of(log)).await),
+            None => {
+                let (client, key) = args.of.far().await?;
+                let ended = client.wait_for_end(&key.task_id).map_err(Failure::from);
+                let waited = tokio::time::timeout(most, ended).await;
+                (key, waited)
+            }
+        };
+        let ended = waited.map_err(|_| has_not_ended(&key, most))??;
         let end = End {
             task_id: &key.task_id,
             session_id: &key.session_id,
@@ -110,6 +147,24 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
             _ => Exit::TaskFailed,
         })
     })
+}
+
+/// How the Task of a log ends, when it has.
+async fn end_of(log: Log) -> Result<Ended, Failure> {
+    let broken_off = || Failure::new(Exit::Unavailable, "the reading of the log broke off");
+    let mut commits = std::pin::pin!(follow(log)?);
+    let (mut end, mut version) = (None, 0);
+    while let Some(commit) = commits.try_next().await? {
+        version = commit.last_seq();
+        end = end.or_else(|| commit.events.iter().find_map(|event| event.body.end()));
+    }
+    Ok(Ended { status: end.ok_or_else(broken_off)?.status(), version })
+}
+
+fn has_not_ended(key: &TaskKey, within: Duration) -> Failure {
+    let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+    Failure::new(Exit::Unavailable, format!("task {key} has not ended within {waited}"))
+        .help(format!("`tenure task explain {key}` says what it waits for"))
 }
 
 /// Waits for something that goes on without whoever waits.

@@ -5,7 +5,7 @@
 //! one line and one commit are in memory at a time.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -40,6 +40,14 @@ pub(in crate::cli::inspect) struct Fault {
     pub(in crate::cli::inspect) offset: u64,
     /// What is wrong.
     pub(in crate::cli::inspect) message: String,
+}
+
+/// The end of a commit, or the start of a log.
+#[derive(Debug, Default)]
+pub(in crate::cli::inspect) struct Spot {
+    line: u64,
+    offset: u64,
+    seq: u64,
 }
 
 /// Why a log could not be read to its end.
@@ -143,12 +151,22 @@ impl Placed<'_> {
 /// Hands every whole commit to `each`, oldest first, until it breaks off.
 pub(in crate::cli::inspect) fn walk(
     log: &Log,
+    each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
+) -> Result<End, Broken> {
+    walk_on(log, &mut Spot::default(), each)
+}
+
+/// The same behind `spot`, which ends up behind the last commit that was handed out.
+pub(in crate::cli::inspect) fn walk_on(
+    log: &Log,
+    spot: &mut Spot,
     mut each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
 ) -> Result<End, Broken> {
     let unreadable = |error| Broken::Unreadable(log.path.clone(), error);
     let damaged = |fault| Broken::Damaged(log.path.clone(), fault);
-    let mut lines = Lines::open(log).map_err(unreadable)?;
-    let mut commits = Assembler::new(log.key.session_id.clone(), log.key.task_id.clone());
+    let mut lines = Lines::open_at(log, spot).map_err(unreadable)?;
+    let (session, task) = (log.key.session_id.clone(), log.key.task_id.clone());
+    let mut commits = Assembler::after(session, task, spot.seq);
     let mut open = Open::default();
     loop {
         let text = match lines.next().map_err(unreadable)? {
@@ -168,6 +186,7 @@ pub(in crate::cli::inspect) fn walk(
         };
         let flow = each(&Placed { commit, line: open.line, offset: open.offset, text: &open.text });
         open.text.clear();
+        *spot = Spot { line: lines.number, offset: lines.next, seq: commits.last_seq() };
         match flow {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => return Ok(End::Left),
@@ -242,8 +261,14 @@ pub(super) enum Next<'a> {
 
 impl Lines {
     pub(super) fn open(log: &Log) -> io::Result<Self> {
-        let input = BufReader::with_capacity(64 << 10, File::open(&log.path)?);
-        Ok(Self { input, line: Vec::new(), number: 0, offset: 0, next: 0 })
+        Self::open_at(log, &Spot::default())
+    }
+
+    fn open_at(log: &Log, &Spot { line, offset, .. }: &Spot) -> io::Result<Self> {
+        let mut file = File::open(&log.path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let input = BufReader::with_capacity(64 << 10, file);
+        Ok(Self { input, line: Vec::new(), number: line, offset, next: offset })
     }
 
     /// The next line; [`line`](Self::line) holds it too.

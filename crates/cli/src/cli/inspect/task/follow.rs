@@ -1,0 +1,47 @@
+//! The log of a directory, while another process may be writing it.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use tenure_core::Commit;
+use tokio::sync::mpsc;
+
+use super::super::wal::scan::{self, Log, Spot};
+use crate::cli::exit::Failure;
+
+/// Commits that are read ahead of whoever follows.
+const AHEAD: usize = 64;
+/// Between two looks at a file of which everything was read.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The commits of a Task, in order, those to come included, until it has ended. An error is the last
+/// item.
+///
+/// They are read by a thread of its own, which leaves when nobody follows any more.
+pub(super) fn follow(log: Log) -> io::Result<impl Stream<Item = Result<Commit, Failure>>> {
+    let (to, commits) = mpsc::channel(AHEAD);
+    let read = move || {
+        let (mut spot, mut has_ended) = (Spot::default(), false);
+        loop {
+            let walked = scan::walk_on(&log, &mut spot, |placed| {
+                has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());
+                match to.blocking_send(Ok(placed.commit.clone())) {
+                    Ok(()) => Ok(ControlFlow::Continue(())),
+                    Err(_) => Ok(ControlFlow::Break(())),
+                }
+            });
+            if let Err(broken) = walked {
+                let _ = to.blocking_send(Err(broken.into())); // Nobody may be left to hear it.
+                return;
+            }
+            if has_ended || to.is_closed() {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    };
+    std::thread::Builder::new().name("follow".into()).spawn(read)?;
+    Ok(stream::unfold(commits, async |mut commits| Some((commits.recv().await?, commits))))
+}
