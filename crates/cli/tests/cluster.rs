@@ -2,95 +2,23 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+#[path = "support/cluster.rs"]
+mod cluster;
 #[allow(dead_code)] // Other tests need more of it.
 #[path = "../../cluster/tests/real/servers.rs"]
 mod servers;
 mod support;
 
-use std::process::Command;
-use std::time::Instant;
-
+use cluster::Cluster;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use servers::{Server, nats, redis};
-use support::{Ended, PATIENCE, Place, Running};
+use support::Ended;
 
 /// A Task of two Steps, one after the other.
 const TWO: &str = "steps: {a: {run: echo one}, b: {run: echo two, needs: a}}";
 
 /// A Task that runs until it is told to stop.
 const LONG: &str = "steps: {a: {run: sleep 600}, b: {run: echo two, needs: a}}";
-
-/// Servers, a node, and a place to speak to them from.
-struct Cluster {
-    place: Place,
-    node: Option<Running>,
-    nats: Server,
-    redis: Server,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let (nats, redis) = (nats(), redis(&[]));
-        let mut cluster = Self { place: Place::new(), node: None, nats, redis };
-        let url = format!("redis://127.0.0.1:{}", cluster.redis.port);
-        let mut node = cluster.begin(&["serve", "--redis", &url, "--node", "n1"]);
-        node.hears(" serves");
-        cluster.node = Some(node);
-        cluster
-    }
-
-    /// `tenure` in the place, which knows where the cluster is.
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.place.command(args);
-        command.env("TENURE_NATS_URL", format!("nats://127.0.0.1:{}", self.nats.port));
-        command
-    }
-
-    fn tenure(&self, args: &[&str]) -> Ended {
-        self.command(args).output().unwrap().into()
-    }
-
-    fn begin(&self, args: &[&str]) -> Running {
-        Running::of(&mut self.command(args))
-    }
-
-    fn worker(&self, name: &str) -> Running {
-        let mut worker = self.begin(&["worker", "--name", name]);
-        worker.hears("runs steps of pool default");
-        worker
-    }
-
-    /// Asks until the answer is as it must come to be.
-    #[track_caller]
-    fn until(&self, args: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
-            let said = self.tenure(&[args, &["-o", "json"]].concat());
-            if let Ok(value) = serde_json::from_str(&said.stdout)
-                && is_so(&value)
-            {
-                return value;
-            }
-            assert!(begun.elapsed() < PATIENCE, "it does not come to pass: {said:#?}");
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-    }
-
-    /// Submits a file of this text as a Task.
-    #[track_caller]
-    fn submit(&self, task: &str, text: &str, more: &[&str]) -> Ended {
-        let name = format!("{task}.yaml");
-        self.place.file(&name, format!("task_id: {task}\ntitle: {task}\n{text}\n"));
-        self.tenure(&[&["submit", &name], more].concat())
-    }
-
-    fn is_at_work(&self, task: &str) {
-        let at_work =
-            |value: &Value| value["status"] == "running" || value["status"] == "preparing";
-        self.until(&["task", "get", task], at_work);
-    }
-}
 
 #[test]
 fn a_cluster_is_looked_into_as_a_directory_is() {
@@ -142,7 +70,7 @@ fn a_task_is_watched_waited_for_and_stopped() {
     cluster.tenure(&["task", "wait", "long", "--timeout", "1"]).with(6).saying("has not ended");
     cluster.tenure(&["task", "pause", "long", "--reason", "lunch"]).with(0);
     cluster.tenure(&["task", "resume", "long"]).with(0);
-    let watching = cluster.begin(&["task", "watch", "long", "-o", "jsonl"]);
+    let watching = cluster.begin(&["watch", "long", "-o", "jsonl"]);
     cluster.tenure(&["task", "cancel", "long", "--reason", "enough", "--wait"]).with(0);
     let watched = watching.end().with(1).lines();
     assert_eq!(watched.last().unwrap()["event"], "task.cancelled");
@@ -310,6 +238,7 @@ const PATCH: &str = "
 - op: update_step
   step_id: b
   fields: {title: The second}
+- {op: update_task, owner: ann, requested_by: bob}
 ";
 
 #[test]
@@ -330,7 +259,7 @@ fn an_orchestrator_steers_a_task_from_the_command_line() {
     assert_eq!(runs["runs"][0]["run_id"], *run);
     let told = json(&["runs", "get", "steer", &run]);
     assert_eq!((&told["claimed_step_id"], &told["state"]), (&"a".into(), &"ended".into()));
-    let shown = cluster.tenure(&["runs", "get", "steer", &run]).with(0).stdout;
+    let shown = cluster.tenure(&["runs", "show", "steer", &run]).with(0).stdout;
     assert!(shown.contains("with care"), "{shown}");
     let nobody = "00000000-0000-0000-0000-000000000000";
     cluster.tenure(&["runs", "get", "steer", nobody]).with(3).saying("no run");
@@ -360,6 +289,9 @@ fn an_orchestrator_steers_a_task_from_the_command_line() {
     let waiting = inbox["waiting"].as_array().unwrap();
     assert_eq!(waiting.len(), 1, "{inbox:#}");
     assert_eq!(waiting[0]["reason"]["message"], "which branch?");
+    assert_eq!(["owner", "requested_by"].map(|field| &waiting[0][field]), ["ann", "bob"]);
+    let shown = cluster.tenure(&["inbox"]).with(0).stdout;
+    assert!(shown.contains("ann") && !shown.contains("bob"), "{shown}");
     let answer: Vec<&str> = waiting[0]["answer"].as_str().unwrap().split(' ').skip(1).collect();
     cluster.tenure(&answer).with(0);
     cluster.tenure(&["inbox"]).with(0).saying("nothing in session default waits");
@@ -396,4 +328,46 @@ fn tasks_are_related_and_drafts_submitted_from_the_command_line() {
     assert_eq!(view["relationships"][0]["status"], "removed");
     cluster.tenure(&["task", "submit", "one"]).with(4).saying("invalid_transition");
     cluster.tenure(&["task", "cancel", "one", "--wait"]).with(0);
+
+    let native = |task: &str| json(&["task", "get", task])["native_status"].clone();
+    cluster.submit("sketch", BY_HAND, &["--draft"]).with(0);
+    assert_eq!(native("sketch"), "draft");
+    cluster.tenure(&["dispatch", "sketch"]).with(4).saying("task_not_dispatchable");
+    json(&["task", "submit", "sketch", "--reason", "agreed"]);
+    assert_eq!(native("sketch"), "running");
+
+    a_step_is_asked_about_and_tried_again(&cluster, "two");
+    cluster.tenure(&["task", "fail", "two", "--reason", "in vain", "--wait"]).with(0);
+    let got = json(&["task", "get", "two"]);
+    assert_eq!(
+        (&got["native_status"], &got["status_reason"]["message"]),
+        (&"failed".into(), &"in vain".into())
+    );
+}
+
+/// S18, S20, S21: a Step is blocked, answered and reopened, and it fails and is tried again while its Task
+/// is live.
+fn a_step_is_asked_about_and_tried_again(cluster: &Cluster, task: &str) {
+    let done = |args: &[&str]| cluster.tenure(args).with(0);
+    let status =
+        || done(&["step", "get", task, "a", "-o", "json"]).json()["step"]["status"].clone();
+    done(&["step", "block", task, "a", "--waits-for", "input", "--reason", "which one?"]);
+    let inbox = done(&["inbox", "-o", "json"]).json();
+    assert_eq!(inbox["waiting"][0]["answer"], format!("tenure step answer {task} a TEXT"));
+    done(&["step", "answer", task, "a", "the second"]);
+    assert_eq!(status(), "ready");
+    let reopened = done(&["wal", "show", task, "--type", "step_reopened", "-o", "json"]).stdout;
+    assert!(reopened.contains("input_received") && reopened.contains("input_refs"), "{reopened}");
+    done(&["inbox"]).saying("nothing in session default waits");
+
+    done(&["step", "block", task, "a"]);
+    assert_eq!(status(), "blocked");
+    done(&["step", "reopen", task, "a", "--reason", "go on"]);
+    assert_eq!(status(), "ready");
+    for only in [&["--step", "a"][..], &[]] {
+        done(&["step", "fail", task, "a", "--reason", "no luck"]);
+        assert_eq!(status(), "failed");
+        done(&[&["task", "retry", task], only].concat());
+        assert_eq!(status(), "ready");
+    }
 }

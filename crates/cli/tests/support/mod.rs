@@ -46,10 +46,15 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// `tenure` with these arguments, in this place and with no settings of the tester's environment:
-    /// what is left of that name says where servers are.
+    /// `tenure` with these arguments.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(TENURE);
+        self.program(TENURE, args)
+    }
+
+    /// A program in this place, with no settings of the tester's environment: what is left of that name
+    /// says where servers are.
+    pub fn program(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         let servers = ["TENURE_NATS_SERVER", "TENURE_REDIS_SERVER", "TENURE_ROTEL"];
         for (name, _) in std::env::vars_os() {
