@@ -250,7 +250,9 @@ fn an_orchestrator_steers_a_task_from_the_command_line() {
 
     // A scope is hard: the Run takes `a` and leaves the rest.
     let scope = ["dispatch", "steer", "--step", "a", "--instructions", "with care", "--wait"];
-    let run = json(&scope)["run_id"].as_str().unwrap().to_owned();
+    let dispatched = json(&scope);
+    assert_eq!(dispatched["run_end"]["end_reason"], "completed", "{dispatched:#}");
+    let run = dispatched["run_id"].as_str().unwrap().to_owned();
     let steps = json(&["step", "list", "steer", "--all"]);
     assert_eq!(steps["steps"][0]["status"], "completed", "{steps:#}");
     assert_eq!(steps["steps"][1]["status"], "ready");
@@ -299,7 +301,8 @@ fn an_orchestrator_steers_a_task_from_the_command_line() {
 
     cluster.tenure(&["task", "complete", "steer"]).with(4).saying("required_steps_incomplete");
     cluster.tenure(&["step", "cancel", "steer", "c", "--reason", "not now"]).with(0);
-    cluster.tenure(&["dispatch", "steer", "--step", "b", "--wait"]).with(0);
+    let shown = cluster.tenure(&["dispatch", "steer", "--step", "b", "--wait"]).with(0).stdout;
+    assert!(shown.ends_with("  completed\n"), "{shown}");
     let done = ["task", "complete", "steer", "--result", "shipped", "--command-id", "once"];
     let first = json(&done);
     assert_eq!(json(&done)["event_ids"], first["event_ids"], "the same command, the same answer");

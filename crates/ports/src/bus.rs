@@ -149,8 +149,15 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// Reports on a held Step, with the room there is now.
     fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Self::Answer;
 
-    /// Ends a Run without a final word on its Step (RUN-03).
-    fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Self::Answer;
+    /// Ends a Run without a final word on its Step (RUN-03), or after one; with its own final output,
+    /// if it has any (DISP-13).
+    fn end_run(
+        &self,
+        held: &Holding,
+        outcome: RunOutcome,
+        result: Option<String>,
+        room: Option<Credit>,
+    ) -> Self::Answer;
 
     /// Gives a Step back (S26).
     fn release(&self, held: &Holding, room: Option<Credit>) -> Self::Answer;

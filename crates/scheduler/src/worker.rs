@@ -272,8 +272,14 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         self.send_holding(held, Command::TaskUpdateStep(report), room)
     }
 
-    fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Answering {
-        let end = EndRun { outcome, result: None, run_id: held.run_id };
+    fn end_run(
+        &self,
+        held: &Holding,
+        outcome: RunOutcome,
+        result: Option<String>,
+        room: Option<Credit>,
+    ) -> Answering {
+        let end = EndRun { outcome, result, run_id: held.run_id };
         self.send_holding(held, Command::EndRun(end), room)
     }
 

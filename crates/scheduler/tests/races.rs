@@ -296,7 +296,7 @@ impl Word {
         let (link, held) = (Arc::clone(link), held.clone());
         let answer = async move {
             let said = match self {
-                Self::EndOfRun => link.end_run(&held, FINISHED, None),
+                Self::EndOfRun => link.end_run(&held, FINISHED, None, None),
                 Self::Completed => {
                     let report = StepReport {
                         attempt_id: Some(held.attempt_id),

@@ -13,11 +13,11 @@ use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{AgentId, CommandId, PoolId, RunId};
 use tenure_core::status::{EndReason, Policy, RunState, StepStatus, TaskStatus};
-use tenure_core::view::RunOffer;
+use tenure_core::view::{RunEnd, RunOffer};
 use tenure_core::{Code, Command};
 use tenure_ports::bus::{Credit, Delivery, WorkerPort};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::WorkerLink;
+use tenure_scheduler::{Envelope, WorkerLink};
 
 type Link =
     WorkerLink<tenure_ports::Faulty<tenure_ports::MemoryJournal>, tenure_local::MemoryLeases>;
@@ -108,6 +108,41 @@ async fn a_run_that_finds_nothing_ends_well() {
     assert_eq!(ended.await.unwrap(), Some(EndReason::NoStepClaimed));
     node.command(&key, envelope(), dispatch(Some(&["a"]), true)).await.unwrap();
     assert_eq!(step_status(&node, &key, "a").await, StepStatus::Completed);
+    drop(pool);
+}
+
+/// DISP-12, DISP-13, DAG-13, IDEM-01: a dispatcher that waits is told how its Run ended and what it said
+/// in the end, also when it asks again; the log has nothing of that.
+#[tokio::test(start_paused = true)]
+async fn a_dispatcher_that_waits_is_told_what_its_run_says() {
+    let node = node().await;
+    let key = manual(&node, "t", "a b<-a c").await;
+    let pool = workers(&node, 1, |ctx| async move {
+        ctx.set_run_result(&format!("{} as you like it", ctx.step_id()))?;
+        assert!(ctx.set_run_result(&"x".repeat(1 << 20)).is_err());
+        if ctx.step_id().as_str() == "a" {
+            ctx.complete(None)?;
+        }
+        Ok(())
+    });
+    let end = async |id: &str, step: &str| {
+        let envelope = Envelope::new(orchestrator(), Some(command_id(id)));
+        let answer = node.command(&key, envelope, dispatch(Some(&[step]), true)).await.unwrap();
+        answer.summary.unwrap().run_end.unwrap()
+    };
+    let told = |end_reason, no_step_claimed, result: Option<&str>| {
+        let result = result.map(Arc::from);
+        RunEnd { end_reason, no_step_claimed, result }
+    };
+    assert_eq!(end("1", "b").await, told(EndReason::NoStepClaimed, true, None));
+    let done = told(EndReason::Completed, false, Some("a as you like it"));
+    assert_eq!(end("2", "a").await, done);
+    assert_eq!(end("2", "a").await, done, "asked again");
+    let silent = EndReason::FinishedWithoutTerminalStepStatus;
+    assert_eq!(end("3", "c").await, told(silent, false, Some("c as you like it")));
+    assert_eq!(step_status(&node, &key, "c").await, StepStatus::Failed);
+    let log = format!("{:?}", node.commits(&key).await.unwrap());
+    assert!(!log.contains("as you like it"), "{log}");
     drop(pool);
 }
 

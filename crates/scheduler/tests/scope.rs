@@ -55,7 +55,7 @@ async fn says_everything(link: &Link, task: &TaskKey, run_id: RunId) -> Vec<Reje
         link.leave(&offer, None, None).await.map(drop),
         link.leave(&offer, why(), None).await.map(drop),
         link.release(&held, None).await.map(drop),
-        link.end_run(&held, FINISHED, None).await.map(drop),
+        link.end_run(&held, FINISHED, None, None).await.map(drop),
     ];
     for status in StepStatus::ALL.iter().copied().map(Some).chain([None]) {
         let report = StepReport {

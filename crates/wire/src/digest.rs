@@ -211,6 +211,7 @@ mod tests {
             remote: Some(remote()),
             reply: Some(ReplyKind::Message),
             result_summary: Some("done".into()),
+            run_result: Some("so it is".into()),
             status: Some(StepStatus::Blocked),
             step_id: step("write"),
             wait_kind: Some(WaitKind::Input),

@@ -109,13 +109,20 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     };
     let release = Word::ReleaseStep { attempt_id: attempt(), fencing_token: 4 };
     let words = [
-        Word::TaskUpdateStep(done),
-        Word::EndRun { outcome: RunOutcome::Finished },
+        Word::TaskUpdateStep(done.clone()),
+        Word::EndRun { outcome: RunOutcome::Finished, result: None },
         Word::DeclineRun { reason: None },
         release,
     ];
     let reports = words.map(report).to_vec();
     golden("reports", &Reports { v: V, room: Some(room()), reports });
+    let result = Some("all of it".to_owned());
+    let words = [
+        Word::TaskUpdateStep(StepReport { run_result: result.clone(), ..done }),
+        Word::EndRun { outcome: RunOutcome::Finished, result },
+    ];
+    let reports = words.map(report).to_vec();
+    golden("reports-run-result", &Reports { v: V, room: None, reports });
     let refused = Rejection::new(Code::StaleAttempt, "it is over").with("step_id", "a");
     let good = ReportResult { version: Some(9), cancel_requested: true, error: None };
     let bad = ReportResult { version: None, cancel_requested: false, error: Some(refused.clone()) };
@@ -274,7 +281,8 @@ fn the_order_of_fields_says_nothing() {
     ]);
     let fields = [("reports", Msg::Array(vec![report])), ("v", Msg::from(1))];
     let reports: Reports = decode(&map(&fields)).unwrap();
-    assert_eq!(reports.reports[0].word, Word::EndRun { outcome: RunOutcome::Finished });
+    let said = Word::EndRun { outcome: RunOutcome::Finished, result: None };
+    assert_eq!(reports.reports[0].word, said);
     assert_eq!(reports.reports[0].run_id, run(), "16 bytes or text");
     let fields = [
         ("input", Msg::Map(vec![(Msg::from("wait"), Msg::from(false))])),

@@ -108,6 +108,10 @@ pub struct StepReport {
     /// In prose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_summary: Option<String>,
+    /// The final output of the Run itself, with the word that ends it: handed on, never stored
+    /// (DISP-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_result: Option<String>,
     /// The new status; none: results and progress only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StepStatus>,
@@ -136,6 +140,7 @@ impl StepReport {
             remote: None,
             reply: None,
             result_summary: None,
+            run_result: None,
             status: None,
             step_id,
             wait_kind: None,

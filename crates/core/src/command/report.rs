@@ -31,6 +31,11 @@ impl Tx<'_, '_> {
             Some(to) if self.cx.caller.role == Role::Worker => {
                 check_holder_move(from, to)?;
                 self.write(pos, to, report)?;
+                if let Some(result) = &report.run_result
+                    && let Some(attempt) = self.task.claimed_by_run(self.cx, report)
+                {
+                    self.task.keep_result(attempt.run, result);
+                }
             }
             Some(to) => {
                 check_orchestrator_move(from, to)?;

@@ -17,7 +17,7 @@ use crate::task::derived::after;
 use crate::task::{Stopping, Task};
 
 impl Tx<'_, '_> {
-    /// RUN-03 to RUN-09, R05.
+    /// RUN-03 to RUN-09, R05, DISP-13.
     pub(super) fn end_run(&mut self, end: &EndRun) -> Result<Did, Rejection> {
         let run = self.task.run_or_reject(end.run_id)?;
         match self.task.held_by(run) {
@@ -25,7 +25,10 @@ impl Tx<'_, '_> {
             None if self.task.runs[run].state == RunState::Dispatched => {
                 self.task.mark_spent(run); // Nothing claimed: nothing written (R05).
             }
-            None => {}
+            None => {} // RUN-11: what it says in the end is handed on all the same.
+        }
+        if let Some(result) = &end.result {
+            self.task.keep_result(run, result);
         }
         Ok(Did::DONE)
     }

@@ -30,6 +30,7 @@ impl Command {
             | Self::ReopenTask(why)
             | Self::ArchiveTask(why) => reason(why.reason.as_ref(), limits),
             Self::RetryTask(retry) => reason(Some(&retry.reason), limits),
+            Self::EndRun(end) => long_text("result", end.result.as_deref(), limits),
             Self::DeclineRun(run) | Self::CancelRun(run) => reason(run.reason.as_ref(), limits),
             Self::LinkTasks(link) => long_text("reason", link.reason.as_deref(), limits),
             Self::UnlinkTasks(unlink) => long_text("reason", unlink.reason.as_deref(), limits),
@@ -251,13 +252,25 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
     if !report.input_refs.is_empty() && !reopens {
         return Err(Rejection::invalid("input_refs", "input_refs go with a reopening only"));
     }
+    if report.run_result.is_some() && !ends_run(report, cx) {
+        let message = "run_result goes with a worker's final status only";
+        return Err(Rejection::invalid("run_result", message));
+    }
     if let Some(value) = &report.output {
         inline("output", value, limits)?;
     }
     long_text("result_summary", report.result_summary.as_deref(), limits)?;
+    long_text("run_result", report.run_result.as_deref(), limits)?;
     reason(report.reason.as_ref(), limits)?;
     if let Some(delta) = &report.progress {
         progress(delta, limits)?;
     }
     report.artifacts.iter().try_for_each(|a| artifact(a, limits))
+}
+
+/// R06.
+fn ends_run(report: &StepReport, cx: &Cx<'_>) -> bool {
+    use StepStatus::{Blocked, Cancelled, Completed, Failed};
+    let is_final = matches!(report.status, Some(Blocked | Cancelled | Completed | Failed));
+    is_final && cx.caller.role == Role::Worker
 }

@@ -70,11 +70,16 @@ pub struct Volatile {
     pub spent: BTreeSet<Pos>,
     /// Runs asked to stop while they hold a Step.
     pub stopping: BTreeMap<Pos, Stopping>,
+    /// What dispatched Runs said in the end, for their dispatchers (DISP-13).
+    pub results: BTreeMap<Pos, Arc<str>>,
     /// Runs that a worker may take, by pool: unused, as far as the log and this memory know.
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
     /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
     pub run_expiry: BTreeSet<(Millis, Pos)>,
 }
+
+/// Results of Runs that are remembered, those of the newest Runs: some 2 MiB of a Task at most.
+const RESULTS_MAX: usize = 256;
 
 /// Who took an unclaimed Run (5.4 `take_run`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -627,6 +632,20 @@ impl Task {
     pub(crate) fn mark_spent(&mut self, run: Pos) {
         if self.change_memory(run, |memory| memory.spent.insert(run)) {
             self.note(|_| Note::Spent(run));
+        }
+    }
+
+    /// Remembers the first thing that a dispatched Run said in the end. Nobody waits for a Run that
+    /// the scheduler made.
+    pub(crate) fn keep_result(&mut self, run: Pos, result: &str) {
+        let results = &self.volatile.results;
+        if self.runs[run].expires_at.is_none() || results.contains_key(&run) {
+            return;
+        }
+        self.note(|_| Note::Result(run));
+        self.volatile.results.insert(run, text(result));
+        if self.volatile.results.len() > RESULTS_MAX {
+            self.volatile.results.pop_first();
         }
     }
 

@@ -52,6 +52,8 @@ pub(crate) enum Note {
     CommandAdded,
     /// A Run that was not known to have ended with nothing claimed.
     Spent(Pos),
+    /// A Run that had said nothing in the end.
+    Result(Pos),
     /// How a Run was asked to stop.
     Stopping(Pos, Option<Box<Stopping>>),
 }
@@ -216,6 +218,7 @@ impl Task {
             Note::Spent(pos) => {
                 self.change_memory(pos, |memory| memory.spent.remove(&pos));
             }
+            Note::Result(pos) => drop(self.volatile.results.remove(&pos)),
             Note::Stopping(pos, stopping) => {
                 self.volatile.put_stopping(pos, stopping.map(|stopping| *stopping));
             }
@@ -285,7 +288,11 @@ impl<'a> Before<'a> {
             Note::RunAdded => self.runs_len -= 1,
             Note::ArtifactAdded => self.artifacts_len -= 1,
             Note::EdgeAdded => self.edges_len -= 1,
-            Note::Dependents { .. } | Note::CommandAdded | Note::Spent(_) | Note::Stopping(..) => {}
+            Note::Dependents { .. }
+            | Note::CommandAdded
+            | Note::Spent(_)
+            | Note::Result(_)
+            | Note::Stopping(..) => {}
         }
     }
 }

@@ -65,7 +65,7 @@ pub use normal::{Facts, Normal, Stage};
 pub use public::{PublicEvent, public_events};
 pub use query::{QueryInput, StepPage, query_steps};
 pub use read::{StepRef, View};
-pub use run::{AttemptView, RunOffer, RunView};
+pub use run::{AttemptView, RunEnd, RunOffer, RunView};
 pub use scope::Scope;
 pub use snapshot::{Snapshot, ViewName};
 pub use step::StepView;

@@ -57,8 +57,12 @@ pub struct RunMemory<'a> {
     pub taken_by: Option<&'a AgentId>,
     /// It ended with nothing claimed (R05).
     pub spent: bool,
+    /// It ended while its Task is being closed, which ends its Attempt (RUN-08).
+    pub gone: bool,
     /// It was asked to stop.
     pub stopping: Option<&'a Stopping>,
+    /// What it said in the end (DISP-13).
+    pub result: Option<&'a Arc<str>>,
 }
 
 impl Task {
@@ -209,11 +213,15 @@ impl<'a> View<'a> {
     /// What the owner's memory knows of a Run.
     pub fn memory_of(&self, run: Pos) -> RunMemory<'a> {
         let memory = &self.task.volatile;
+        // Memory is of now: a Run whose claim is in flight has spent its licence on that.
+        let has_claimed = self.task.runs[run].attempt.is_some();
+        let has_ended = memory.spent.contains(&run);
         RunMemory {
             taken_by: memory.taken.get(&run).map(|taken| &taken.by),
-            // Memory is of now: a Run whose claim is in flight has spent its licence on that.
-            spent: memory.spent.contains(&run) && self.task.runs[run].attempt.is_none(),
+            spent: has_ended && !has_claimed,
+            gone: has_ended && has_claimed,
             stopping: memory.stopping.get(&run),
+            result: memory.results.get(&run),
         }
     }
 

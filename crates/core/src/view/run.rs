@@ -222,6 +222,36 @@ impl RunView {
     }
 }
 
+/// How a Run ended, for whoever dispatched it and waits (5.2 `dispatch_worker`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// How.
+    pub end_reason: EndReason,
+    /// It found nothing to claim, which is a success (DISP-12).
+    pub no_step_claimed: bool,
+    /// Its own final output, which says nothing of any Step; only the owner's memory has it (DISP-13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<str>>,
+}
+
+impl RunEnd {
+    /// Of a Run of a view; none while it goes on.
+    pub fn of(view: &View<'_>, pos: Pos) -> Option<Self> {
+        let (run, memory) = (view.run_at(pos), view.memory_of(pos));
+        let end_reason = match run.end_reason {
+            Some(end_reason) => end_reason,
+            None if memory.spent => EndReason::NoStepClaimed,
+            None if memory.gone => EndReason::TaskTerminal,
+            None => return None,
+        };
+        Some(Self {
+            end_reason,
+            no_step_claimed: end_reason == EndReason::NoStepClaimed,
+            result: memory.result.cloned(),
+        })
+    }
+}
+
 /// A dispatched Run as a worker is offered it (5.4 `take_run`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunOffer {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Known;
 use super::budget::Reference;
 use super::read::View;
+use super::run::RunEnd;
 use super::scope::Scope;
 use super::step::StepView;
 use super::summary::TaskSummary;
@@ -37,6 +38,9 @@ pub struct WriteSummary {
     /// End of that Run's life while unused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Millis>,
+    /// How that Run ended, if it has: whoever waited for it is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_end: Option<RunEnd>,
     /// The Attempt it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<AttemptId>,
@@ -70,10 +74,11 @@ pub fn write_summary(
     let scope = Scope::of(view, caller, Operator::TaskGet).ok();
     let sees = |s: &super::StepRef<'_>| scope.is_some_and(|scope| scope.sees(view, *s));
     let changed = reply.changed.iter().filter_map(|&pos| view.step_at(pos)).filter(sees);
-    let run = match reply.made {
-        Made::Run(pos) => Some(view.run_at(pos)),
+    let made_run = match reply.made {
+        Made::Run(pos) => Some(pos),
         _ => None,
     };
+    let run = made_run.map(|pos| view.run_at(pos));
     WriteSummary {
         task: header(view, scope, known),
         steps: changed.map(|s| StepView::of(view, s, known)).collect(),
@@ -81,6 +86,7 @@ pub fn write_summary(
         version: reply.version,
         run_id: run.map(|r| r.run_id),
         expires_at: run.and_then(|r| r.expires_at),
+        run_end: made_run.and_then(|pos| RunEnd::of(view, pos)),
         attempt_id: match reply.made {
             Made::Attempt(pos) => Some(view.attempt_at(pos).attempt_id),
             _ => None,

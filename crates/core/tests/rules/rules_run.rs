@@ -4,9 +4,10 @@
 
 use crate::common;
 use common::*;
-use tenure_core::command::{RunOutcome, Wait};
+use tenure_core::command::{EndRun, RunOutcome, StepReport, Wait};
 use tenure_core::id::RunId;
 use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus, TaskStatus};
+use tenure_core::view::RunEnd;
 use tenure_core::{Code, Command};
 
 const SILENT: &str = "worker_finished_without_terminal_step_status";
@@ -336,4 +337,124 @@ fn a_run_that_found_nothing_ends_once() {
     assert!(t.ok_as(&system(), Command::Due).commit.is_none());
     t.restart();
     assert!(t.ok_as(&system(), Command::Due).commit.is_some(), "unused again, and run out (R05)");
+}
+
+/// The final word of a holder, with what its Run says in the end.
+fn says(held: &Held, status: StepStatus, result: &str) -> Command {
+    let (status, run_result) = (Some(status), Some(result.to_owned()));
+    Command::TaskUpdateStep(StepReport { status, run_result, ..held.says() })
+}
+
+fn ends_saying(run_id: RunId, result: &str) -> Command {
+    let (outcome, result) = (RunOutcome::Finished, Some(result.to_owned()));
+    Command::EndRun(EndRun { outcome, result, run_id })
+}
+
+/// What the dispatcher of a Run is told, if it has ended.
+fn told(t: &Fixture, run: RunId) -> Option<(EndReason, bool, Option<String>)> {
+    let view = t.task.durable();
+    let end = RunEnd::of(&view, view.find_run(run).unwrap())?;
+    Some((end.end_reason, end.no_step_claimed, end.result.map(|text| text.to_string())))
+}
+
+fn some(end_reason: EndReason, result: &str) -> Option<(EndReason, bool, Option<String>)> {
+    let result = (!result.is_empty()).then(|| result.to_owned());
+    Some((end_reason, end_reason == EndReason::NoStepClaimed, result))
+}
+
+/// DISP-12, DISP-13, DAG-13, RUN-11: what a Run says in the end is for its dispatcher. The first word
+/// counts, before and after the Task has ended; log, Steps and replay are as without it.
+#[test]
+fn what_a_run_says_in_the_end_is_for_its_dispatcher() {
+    let mut t = Fixture::manual("a b c");
+    let (a, b) = (t.claim("a"), t.claim("b"));
+    assert_eq!(told(&t, a.run_id), None, "it goes on");
+    let mut mute = t.clone();
+    mute.complete(&a);
+    t.ok_as(&a.caller(), says(&a, StepStatus::Completed, "all of it"));
+    assert_eq!((&t.task, t.last()), (&mute.task, mute.last()));
+    assert_eq!(told(&t, a.run_id), some(EndReason::Completed, "all of it"));
+    assert!(t.ok_as(&a.caller(), ends_saying(a.run_id, "and more")).commit.is_none());
+    assert_eq!(told(&t, a.run_id), some(EndReason::Completed, "all of it"));
+
+    let silent = EndReason::FinishedWithoutTerminalStepStatus;
+    t.ok_as(&b.caller(), ends_saying(b.run_id, "half of it"));
+    assert_eq!((t.status("b"), t.code_of("b")), (StepStatus::Failed, SILENT));
+    assert_eq!(told(&t, b.run_id), some(silent, "half of it"));
+
+    let idle = t.dispatch(POOL);
+    let ant = t.member("ant", idle);
+    let version = t.task.version();
+    assert!(t.ok_as(&ant, ends_saying(idle, "nothing here")).commit.is_none());
+    assert_eq!(t.task.version(), version);
+    assert_eq!(told(&t, idle), some(EndReason::NoStepClaimed, "nothing here"));
+
+    let c = t.claim("c");
+    t.complete(&c);
+    t.ok(cancel_task());
+    assert_eq!(told(&t, c.run_id), some(EndReason::Completed, ""));
+    assert!(t.ok_as(&c.caller(), ends_saying(c.run_id, "late")).commit.is_none());
+    assert_eq!(told(&t, c.run_id), some(EndReason::Completed, "late"));
+    t.restart();
+    assert_eq!(told(&t, a.run_id), some(EndReason::Completed, ""), "only memory had it");
+}
+
+/// DISP-13, K3: a result is as short as other texts, and goes with the word that ends the Run.
+#[test]
+fn a_result_of_a_run_is_short_and_comes_last() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    let most = t.limits.progress_bytes_max;
+    let long = "x".repeat(most + 1);
+    for wrong in [
+        says(&held, StepStatus::Completed, &long),
+        says(&held, StepStatus::Running, "too early"),
+        ends_saying(held.run_id, &long),
+    ] {
+        t.refuse_as(&held.caller(), wrong, Code::ValidationError);
+    }
+    t.refuse(says(&held, StepStatus::Completed, "not its Run"), Code::ValidationError);
+    t.ok_as(&held.caller(), says(&held, StepStatus::Blocked, &long[1..]));
+    assert_eq!(told(&t, held.run_id), some(EndReason::Completed, &long[1..]));
+}
+
+/// DISP-13: results are kept for dispatchers, of the newest Runs, and not where the end of the Run was
+/// taken back.
+#[test]
+fn results_of_runs_take_little_memory() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    let mut trial = t.clone();
+    trial.in_one_append(&[(held.caller(), says(&held, StepStatus::Completed, "done"))]);
+    trial.task.abort();
+    trial.end(&held, RunOutcome::Cancelled);
+    assert_eq!(told(&trial, held.run_id), some(EndReason::Cancelled, ""));
+
+    let runs: Vec<RunId> = (0..300)
+        .map(|_| {
+            let run = t.dispatch(POOL);
+            let ant = t.member("ant", run);
+            t.ok_as(&ant, ends_saying(run, "nothing"));
+            run
+        })
+        .collect();
+    let kept = |run: &RunId| told(&t, *run) == some(EndReason::NoStepClaimed, "nothing");
+    assert_eq!(runs.iter().filter(|run| kept(run)).count(), 256);
+    assert!(runs[300 - 256..].iter().all(kept));
+
+    let mut t = Fixture::auto("a b");
+    let held = t.grant("ant", POOL).unwrap();
+    t.ok_as(&held.caller(), says(&held, StepStatus::Completed, "nobody waits"));
+    assert_eq!(told(&t, held.run_id), some(EndReason::Completed, ""));
+}
+
+/// RUN-08, 5.2: a dispatcher whose Run ends while its Task is being closed is told how it ends.
+#[test]
+fn a_run_that_ends_while_its_task_is_closed_is_told_of() {
+    let mut t = Fixture::manual("a b");
+    let (a, _b) = (t.claim("a"), t.claim("b"));
+    t.ok(cancel_task());
+    t.ok_as(&a.caller(), ends_saying(a.run_id, "as far as I got"));
+    assert_eq!(t.events(), ["task_cancel_requested"], "the other one is at work");
+    assert_eq!(told(&t, a.run_id), some(EndReason::TaskTerminal, "as far as I got"));
 }

@@ -269,7 +269,9 @@ fn send_report(
             let held = held(attempt.unwrap_or(nobody), token.unwrap_or_default());
             link.port.report(&held, StepReport { ..word }, room)
         }
-        Word::EndRun { outcome } => link.port.end_run(&held(nobody, 0), outcome, room),
+        Word::EndRun { outcome, result } => {
+            link.port.end_run(&held(nobody, 0), outcome, result, room)
+        }
         Word::DeclineRun { reason } => link.port.decline(&task, run_id, reason, room),
         Word::ReleaseStep { attempt_id, fencing_token } => {
             link.port.release(&held(attempt_id, fencing_token), room)

@@ -180,7 +180,7 @@ async fn no_byte_of_a_hidden_step_reaches_a_worker() {
     let (attempt_id, fencing_token) = (eves_claim.attempt_id, eves_claim.fencing_token);
     for word in [
         Word::ReleaseStep { attempt_id, fencing_token },
-        Word::EndRun { outcome: RunOutcome::Finished },
+        Word::EndRun { outcome: RunOutcome::Finished, result: None },
         Word::DeclineRun { reason: None },
     ] {
         denied(asks.says(&offered, eves_run, word).await, Code::PermissionDenied);

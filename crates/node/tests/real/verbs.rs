@@ -16,7 +16,7 @@ use tenure_core::status::{
     EndReason, Policy, ReplyKind, Role, RunState, StepStatus, TaskStatus, WaitKind,
 };
 use tenure_core::task::StepFacts;
-use tenure_core::view::{BoardInput, QueryInput, StepView, TaskView, ViewName};
+use tenure_core::view::{BoardInput, QueryInput, RunEnd, StepView, TaskView, ViewName};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
@@ -46,6 +46,10 @@ fn handlers(go: &Arc<Notify>) -> Handlers {
         says("reject", |ctx| ctx.reject("not my kind of work").unwrap()),
         says("panic", |_| panic!("oh no")),
         says("silent", |_| {}),
+        says("reporting", |ctx| {
+            ctx.complete(None).unwrap();
+            ctx.set_run_result("it took two tries").unwrap();
+        }),
         says("auth", |ctx| {
             let details = [("scope".to_owned(), json!("repo"))].into_iter().collect();
             ctx.request_auth("may I?", details).unwrap();
@@ -235,6 +239,8 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
     };
     let done = client.dispatch(&task, dispatch(&["a"], true)).await.unwrap();
     assert!(done.run_id.is_some());
+    let (end_reason, no_step_claimed) = (EndReason::Completed, false);
+    assert_eq!(done.run_end, Some(RunEnd { end_reason, no_step_claimed, result: None }));
     let view = client.get(&task).await.unwrap();
     assert_eq!(step_of(&view, "a").status, StepStatus::Completed);
     assert_eq!(step_of(&view, "b").status, StepStatus::Ready, "out of the scope");
@@ -249,14 +255,16 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
     let patch: Vec<Operation> = serde_json::from_value(json!([
         {"op": "update_step", "step_id": "b", "fields": {"required": false}},
         {"op": "cancel_step", "step_id": "b"},
-        {"op": "add_step", "step": {"step_id": "c", "title": "c", "summary": "", "handler": "complete",
+        {"op": "add_step", "step": {"step_id": "c", "title": "c", "summary": "", "handler": "reporting",
          "depends_on_step_ids": ["a"]}},
     ]))
     .unwrap();
     client.update(&task, patch).await.unwrap();
     let nowhere = client.dispatch(&task, dispatch(&["nothing"], false)).await.unwrap_err();
     assert_eq!(nowhere.code, Code::StepNotFound);
-    let idle = client.dispatch(&task, dispatch(&["a"], true)).await.unwrap().run_id.unwrap();
+    let idle = client.dispatch(&task, dispatch(&["a"], true)).await.unwrap();
+    assert!(idle.run_end.unwrap().no_step_claimed, "a success");
+    let idle = idle.run_id.unwrap();
     let view = client.get(&task).await.unwrap();
     let idle = view.runs.iter().find(|run| run.run_id == idle).unwrap();
     assert_eq!((idle.state, idle.end_reason), (RunState::Ended, Some(EndReason::NoStepClaimed)));
@@ -267,7 +275,8 @@ async fn steers<P: ClientPort>(client: &Client<P>) {
 
     let early = client.complete(&task, Complete::default()).await.unwrap_err();
     assert_eq!(early.code, Code::RequiredStepsIncomplete);
-    client.dispatch(&task, dispatch(&["c"], true)).await.unwrap();
+    let done = client.dispatch(&task, dispatch(&["c"], true)).await.unwrap();
+    assert_eq!(done.run_end.unwrap().result.as_deref(), Some("it took two tries"));
     let result = Complete { result_summary: Some("done".into()), ..Complete::default() };
     client.complete(&task, result).await.unwrap();
     assert_eq!(client.wait_for_end(&task).await.unwrap().status.as_str(), "completed");
@@ -430,7 +439,8 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06, RETRY-12, VIEW-01: in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, RETRY-12, VIEW-01:
+/// in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -446,8 +456,8 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     suite(Client::new(port), go).await;
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, EVENT-01 to EVENT-06, VIEW-01: over NATS, with the same
-/// answers.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, VIEW-01: over NATS,
+/// with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();

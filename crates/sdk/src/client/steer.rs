@@ -128,7 +128,7 @@ impl<P: ClientPort> Client<P> {
 
     /// Dispatches a Run: a licence for one worker of a pool to claim one Step, of those in
     /// `allowed_step_ids` if there are any. The answer names it in `run_id`; with `wait` it comes when
-    /// the Run has ended.
+    /// the Run has ended, and says in `run_end` how, and what the Run itself had to say (DISP-13).
     ///
     /// # Errors
     /// Why not.

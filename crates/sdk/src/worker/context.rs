@@ -7,13 +7,11 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use smol_str::SmolStr;
 use tenure_core::command::StepReport;
 use tenure_core::event::Bindings;
-use tenure_core::id::{ArtifactId, Ref, StepId};
-use tenure_core::patch::ReasonInput;
+use tenure_core::id::{Ref, StepId};
 use tenure_core::record::{ArtifactInput, Body, Object, Progress, Value};
-use tenure_core::status::{ArtifactKind, ArtifactState, ReplyKind, StepStatus, WaitKind};
+use tenure_core::status::{ArtifactKind, ReplyKind, StepStatus, WaitKind};
 use tenure_core::view::board::compose;
 use tenure_core::view::claim::DependencyResult;
 use tenure_core::view::{
@@ -22,7 +20,8 @@ use tenure_core::view::{
 use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
+
+use super::words::{cut, inline, reason};
 
 /// Why a word was not accepted.
 pub type Refused = Rejection;
@@ -51,6 +50,8 @@ struct Shared {
     /// The word the handler ends with, kept until it returns.
     spoken: Mutex<Option<Box<StepReport>>>,
     artifacts: Mutex<Vec<ArtifactInput>>,
+    /// What the Run itself says in the end.
+    run_result: Mutex<Option<String>>,
 }
 
 /// What a handler gets: its Step, its inputs, and the words it may say. Cheap to clone.
@@ -75,8 +76,9 @@ impl StepContext {
         cancelled: CancellationToken,
         reporter: Arc<dyn Reporter>,
     ) -> Self {
-        let (spoken, artifacts) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { claim, cancelled, reporter, spoken, artifacts }) }
+        let (spoken, artifacts, run_result) = Default::default();
+        let shared = Shared { claim, cancelled, reporter, spoken, artifacts, run_result };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The Task's id.
@@ -281,6 +283,21 @@ impl StepContext {
         }
     }
 
+    /// What the Run itself says in the end, for whoever dispatched it and waits: no result of the Step,
+    /// and stored nowhere (DISP-13). The last one counts.
+    ///
+    /// # Errors
+    /// `validation_error` for more than 8 KiB.
+    pub fn set_run_result(&self, text: &str) -> Result<(), Refused> {
+        let most = Limits::default().progress_bytes_max;
+        if text.len() > most {
+            let message = format!("a run's result has {} bytes; at most {most}", text.len());
+            return Err(Rejection::invalid("run_result", message));
+        }
+        *self.shared.run_result.lock() = Some(text.to_owned());
+        Ok(())
+    }
+
     /// CTX-07: progress on the Step. Recorded when the future is done.
     ///
     /// # Errors
@@ -419,7 +436,13 @@ impl StepContext {
     pub(super) fn take_final(&self) -> Option<StepReport> {
         let mut report = self.shared.spoken.lock().take()?;
         report.artifacts.append(&mut self.shared.artifacts.lock());
+        report.run_result = self.run_result();
         Some(*report)
+    }
+
+    /// What the Run says in the end, whether there is a final word or not.
+    pub(super) fn run_result(&self) -> Option<String> {
+        self.shared.run_result.lock().clone()
     }
 
     /// The final word of a handler that broke (CTX-03). What it had said before stands.
@@ -437,14 +460,6 @@ impl StepContext {
     }
 }
 
-/// What of a message is kept that nobody bounded: reasons have a limit of their own.
-const MESSAGE_MAX: usize = 4_096;
-
-fn cut(message: &str) -> String {
-    let end = message.floor_char_boundary(MESSAGE_MAX);
-    if end == message.len() { message.to_owned() } else { format!("{}…", &message[..end]) }
-}
-
 /// An answer to another question than was asked.
 fn misread() -> Rejection {
     Rejection::new(Code::Unavailable, "the answer is not what was asked for")
@@ -452,33 +467,4 @@ fn misread() -> Rejection {
 
 fn said_already() -> Rejection {
     Rejection::new(Code::StaleAttempt, "the final word on this step has been said")
-}
-
-fn reason(
-    code: &str,
-    message: &str,
-    details: Option<Object>,
-    retryable: Option<bool>,
-) -> ReasonInput {
-    ReasonInput { code: Some(SmolStr::new(code)), details, message: message.into(), retryable }
-}
-
-fn inline(
-    name: &str,
-    kind: ArtifactKind,
-    media: &str,
-    text: &str,
-) -> Result<ArtifactInput, Refused> {
-    Ok(ArtifactInput {
-        artifact_id: ArtifactId::new(Uuid::now_v7().to_string())?,
-        name: name.into(),
-        description: None,
-        media_type: Some(SmolStr::new(media)),
-        kind,
-        uri: None,
-        data: Some(text.into()),
-        size_bytes: Some(text.len() as u64),
-        digest: None,
-        state: ArtifactState::Available,
-    })
 }

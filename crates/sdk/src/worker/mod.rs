@@ -14,6 +14,7 @@ mod pool;
 mod pulse;
 mod room;
 mod runs;
+mod words;
 
 pub use context::StepContext;
 pub use handler::{HandlerError, Handlers};

@@ -384,7 +384,7 @@ impl<P: WorkerPort> Shared<P> {
             }
             (None, stopped) => {
                 let how = if stopped { RunOutcome::Cancelled } else { RunOutcome::Finished };
-                let ended = |room| self.port.end_run(held, how, room);
+                let ended = |room| self.port.end_run(held, how, ctx.run_result(), room);
                 let _ = self.until_recorded(held, room, ended).await; // Then it is over.
             }
         }

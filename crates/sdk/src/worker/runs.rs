@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tenure_core::id::{AttemptId, CommandId};
-use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::WorkerPort;
 use uuid::Uuid;
 
 use super::pool::{RESEND, Shared};
+use super::words::reason;
 
 /// How often a Run looks for a Step before its worker does something else.
 const LOOKS_MAX: usize = 1000;
@@ -80,7 +80,7 @@ impl<P: WorkerPort> Shared<P> {
             Ok(Found::Nothing) => None,
             Ok(Found::Unfit) => {
                 let message = "no handler of this worker runs what is ready in the scope";
-                Some(reason("unknown_handler", message))
+                Some(reason("unknown_handler", message, None, None))
             }
             Err(refused) => {
                 tracing::debug!(run = %run.run_id, %refused, "the run cannot be used now");
@@ -141,9 +141,4 @@ pub(super) async fn repeated<T, F: Future<Output = Result<T, Rejection>>>(
 
 fn leaving() -> Rejection {
     Rejection::new(Code::Unavailable, "this worker takes no more work")
-}
-
-fn reason(code: &str, message: &str) -> ReasonInput {
-    let (code, message) = (Some(code.into()), message.into());
-    ReasonInput { code, details: None, message, retryable: None }
 }

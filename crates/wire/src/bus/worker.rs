@@ -120,6 +120,9 @@ pub enum Word {
     EndRun {
         /// How.
         outcome: RunOutcome,
+        /// Its own final output (DISP-13).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<String>,
     },
     /// The Run is not for this worker (RUN-12).
     DeclineRun {

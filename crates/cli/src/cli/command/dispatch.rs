@@ -6,6 +6,7 @@ use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{PoolId, RunId, StepId};
 
 use super::super::inspect::args::Shape;
+use super::super::inspect::human;
 use super::{Done, Key, OnTask, Reason, Told, Until};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -64,9 +65,12 @@ pub(crate) fn dispatch(args: &DispatchArgs) -> Result<Exit, Failure> {
     let (key, summary) = args.on.send(Command::DispatchWorker(dispatch), until)?;
     let done = Done::of(&summary, false);
     let run = done.run_id.map_or_else(String::new, |run| run.to_string());
+    let end = done.run_end.map_or_else(String::new, |end| format!("  {}", end.end_reason));
+    let result = done.run_end.and_then(|end| end.result.as_deref()).unwrap_or_default();
+    let result = human::indented(result, "  ");
     let told = Told { key: Key::of(&key), done };
     args.on.of.place.output.answer(&told, Shape::one("run_id"), || {
-        output::print(format_args!("{key}  run {run}\n"))
+        output::print(format_args!("{key}  run {run}{end}\n{result}"))
     })?;
     Ok(Exit::Ok)
 }

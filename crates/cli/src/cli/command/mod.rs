@@ -24,7 +24,7 @@ use tenure_core::Command;
 use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::write::Header;
-use tenure_core::view::{Normal, WriteSummary};
+use tenure_core::view::{Normal, RunEnd, WriteSummary};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Around;
 use tenure_ports::journal::TaskKey;
@@ -268,6 +268,8 @@ struct Done<'a> {
     run_id: Option<RunId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Millis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_end: Option<&'a RunEnd>,
 }
 
 impl<'a> Done<'a> {
@@ -279,6 +281,7 @@ impl<'a> Done<'a> {
         };
         let WriteSummary { version, event_ids, run_id, expires_at, .. } = summary;
         let (version, run_id, expires_at) = (*version, *run_id, *expires_at);
-        Self { status, version, event_ids, run_id, expires_at }
+        let run_end = summary.run_end.as_ref();
+        Self { status, version, event_ids, run_id, expires_at, run_end }
     }
 }

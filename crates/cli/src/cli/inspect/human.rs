@@ -102,7 +102,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// The same with its line breaks, each indented.
-pub(super) fn indented(text: &str, indent: &str) -> String {
+pub(crate) fn indented(text: &str, indent: &str) -> String {
     text.lines().map(|line| format!("{indent}{}\n", one_line(line))).collect()
 }
 

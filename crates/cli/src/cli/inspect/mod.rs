@@ -24,7 +24,7 @@ pub(crate) mod data;
 mod doctor;
 pub(crate) mod graph;
 mod host;
-mod human;
+pub(crate) mod human;
 mod inbox;
 mod lease;
 mod nearest;

@@ -254,7 +254,7 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
     async fn ends(&mut self, claim: &ClaimResult, held: &Holding) {
         let from = self.notes(&claim.task_id).seen();
         let outcome = self.dice.of(RunOutcome::ALL);
-        let answer = self.port.end_run(held, outcome, None).await;
+        let answer = self.port.end_run(held, outcome, None, None).await;
         let answer = answer.map(|done| done.version);
         self.note(&claim.task_id, (Ask::EndRun, None, from), answer).await;
     }

@@ -305,7 +305,7 @@ impl WorkerPort for NatsWorker {
         room: Option<Credit>,
     ) -> Answering {
         let word = match declined {
-            None => Word::EndRun { outcome: RunOutcome::Finished },
+            None => Word::EndRun { outcome: RunOutcome::Finished, result: None },
             reason => Word::DeclineRun { reason },
         };
         self.tell(task_of(run), run.run_id, word, room)
@@ -315,8 +315,14 @@ impl WorkerPort for NatsWorker {
         self.tell(held.task.clone(), held.run_id, Word::TaskUpdateStep(report), room)
     }
 
-    fn end_run(&self, held: &Holding, outcome: RunOutcome, room: Option<Credit>) -> Answering {
-        self.tell(held.task.clone(), held.run_id, Word::EndRun { outcome }, room)
+    fn end_run(
+        &self,
+        held: &Holding,
+        outcome: RunOutcome,
+        result: Option<String>,
+        room: Option<Credit>,
+    ) -> Answering {
+        self.tell(held.task.clone(), held.run_id, Word::EndRun { outcome, result }, room)
     }
 
     fn release(&self, held: &Holding, room: Option<Credit>) -> Answering {

@@ -143,7 +143,7 @@ mod tests {
             session_id: session_id.clone(),
             task_id: task_id.clone(),
             run_id,
-            word: Word::EndRun { outcome: RunOutcome::Finished },
+            word: Word::EndRun { outcome: RunOutcome::Finished, result: None },
         };
         let (waiter, _) = oneshot::channel();
         Item { task: TaskKey { session_id, task_id }, report, bytes, alone: false, waiter }
