@@ -7,8 +7,8 @@ use std::path::Path;
 
 use tenure_core::Code;
 use tenure_core::command::Operator;
-use tenure_core::view::ViewName;
 use tenure_core::view::public::EventName;
+use tenure_core::view::{RuntimeName, ViewName};
 
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -61,6 +61,7 @@ fn protocol_md_names_every_operation_event_and_view() {
     let text = read("docs/protocol.md");
     let operations = Operator::ALL.iter().filter(|op| !NOT_SENT.contains(op)).map(|op| op.as_str());
     let events = EventName::ALL.iter().map(|name| name.as_str());
+    let events = events.chain(RuntimeName::ALL.iter().map(|name| name.as_str()));
     let views = ViewName::ALL.iter().map(|name| name.as_str());
     let missing = |name: &&str| !text.contains(&format!("`{name}`"));
     let missing: Vec<&str> = operations.chain(events).chain(views).filter(missing).collect();

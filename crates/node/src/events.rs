@@ -4,7 +4,7 @@
 //! Either may get lost, and says where to read. The end of a Task is hinted at once; what happens
 //! before is gathered: a Task that changes often is told of ten times a second. Public events are sent
 //! as they happen, once for all who follow. So is it that somebody has asked for them: the others need
-//! not ask then.
+//! not ask then. Runtime events are sent as they happen, and are to be read nowhere.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,9 +17,9 @@ use tenure_core::Commit;
 use tenure_ports::client::{Changed, FOLLOWED};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Appended, Follower};
-use tenure_wire::bus::event::{EventPage, Published};
+use tenure_wire::bus::event::{EventPage, Published, Runtime};
 use tenure_wire::bus::request::Committed;
-use tenure_wire::bus::subject::{event, public};
+use tenure_wire::bus::subject::{event, public, runtime};
 use tenure_wire::bus::{MESSAGE_MAX, V};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -202,6 +202,21 @@ pub(crate) async fn publish(gate: Arc<Gate>) {
         }
         for (task, published) in told.drain() {
             tell(client, &task, published).await;
+        }
+    }
+}
+
+/// Publishes what happens around Runs and changes no Task, until the scheduler is gone (EVENT-07).
+pub(crate) async fn publish_runtime(gate: Arc<Gate>) {
+    let mut events = gate.scheduler.runtime_events();
+    loop {
+        match events.recv().await {
+            Ok(event) => {
+                let subject = runtime(&event.session_id, Some(&event.task_id));
+                say(&gate.intake, &subject, &Runtime { v: V, event }).await;
+            }
+            Err(RecvError::Lagged(missed)) => tracing::debug!(missed, "runtime events are lost"),
+            Err(RecvError::Closed) => return,
         }
     }
 }

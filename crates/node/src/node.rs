@@ -165,6 +165,7 @@ impl Node {
             spawn(&ends, announce(Arc::clone(&gate))),
             spawn(&ends, sweep(Arc::clone(&gate))),
             spawn(&ends, events::publish(Arc::clone(&gate))),
+            spawn(&ends, events::publish_runtime(Arc::clone(&gate))),
         ];
         Ok(Self { gate, keeper, ends, loops: loops.into() })
     }

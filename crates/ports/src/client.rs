@@ -4,13 +4,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures::Stream;
+use futures::stream::BoxStream;
 use smol_str::SmolStr;
 use tenure_core::command::RetryEnded;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{
-    BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+    BoardInput, QueryInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskView, ViewName,
+    WriteSummary,
 };
 use tenure_core::{Command, Commit, Rejection};
 use tenure_wire::bus::event::{EventPage, Published};
@@ -169,6 +171,13 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         &self,
         task: &TaskId,
     ) -> impl Future<Output = Result<Self::Events, Rejection>> + Send;
+
+    /// What happens around Runs and changes no Task, of one Task or of all of the session, from when
+    /// this has returned. Some may get lost, and nobody can ask for them (EVENT-07).
+    fn runtime(
+        &self,
+        task: Option<&TaskId>,
+    ) -> impl Future<Output = Result<BoxStream<'static, RuntimeEvent>, Rejection>> + Send;
 
     /// Tasks of the session, live ones and, if asked for, ended ones.
     fn list(

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::Stream;
+use futures::future::ready;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _, stream};
 use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, RetryEnded, check_tool};
@@ -14,14 +16,15 @@ use tenure_core::status::{Policy, Role};
 use tenure_core::view::board::{task_lines, template};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::{
-    Board, BoardInput, Known, Snapshot, StepPage, TaskLines, TaskRead, TaskView, ViewName,
-    WriteSummary, get_task,
+    Board, BoardInput, Known, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskRead, TaskView,
+    ViewName, WriteSummary, get_task,
 };
 use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::event::{EventPage, Published};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use crate::ask::Envelope;
@@ -255,6 +258,27 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Ok(Events(published))
     }
 
+    async fn runtime(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
+        check_tool(&self.caller, Operator::InspectTask)?;
+        let (session, task) = (self.caller.session_id.clone(), task.cloned());
+        let heard = stream::unfold(self.scheduler.runtime_events(), |mut events| async move {
+            loop {
+                match events.recv().await {
+                    Ok(event) => return Some((event, events)),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        });
+        let is_asked_for = move |event: &RuntimeEvent| {
+            event.session_id == session && task.as_ref().is_none_or(|id| *id == event.task_id)
+        };
+        Ok(heard.filter(move |event| ready(is_asked_for(event))).boxed())
+    }
+
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         self.may_list()?;
         let journal = self.scheduler.journal();
@@ -296,8 +320,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
                 };
                 let appended = match appended {
                     Ok(appended) => appended,
-                    Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => continue,
-                    Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+                    Err(RecvError::Lagged(_)) => continue,
+                    Err(RecvError::Closed) => return,
                 };
                 let key = &appended.task;
                 if key.session_id == session && task.as_ref().is_none_or(|id| *id == key.task_id) {

@@ -29,6 +29,9 @@ pub(crate) const HOLDS_UP: Duration = Duration::from_millis(3);
 /// Commits a slow subscriber may lag behind before it has to read the log.
 pub(crate) const EVENTS_KEPT: usize = 16_384;
 
+/// Runtime events a slow listener may lag behind before it misses some.
+pub(crate) const RUNTIME_KEPT: usize = 1_024;
+
 /// Settings of a node.
 #[derive(Debug, Clone)]
 pub struct Config {

@@ -9,6 +9,7 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::Policy;
+use tenure_core::view::RuntimeEvent;
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
@@ -315,6 +316,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// the log.
     pub fn subscribe(&self) -> broadcast::Receiver<Appended> {
         self.node.subscribe()
+    }
+
+    /// What happens around Runs and changes no Task, from now on. A listener that lags too far behind
+    /// misses some.
+    pub fn runtime_events(&self) -> broadcast::Receiver<RuntimeEvent> {
+        self.node.runtime_events()
     }
 
     /// Why the log cannot be written: set by an append that failed, cleared by one that did not.

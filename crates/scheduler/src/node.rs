@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
-use tenure_core::view::LeaseFact;
+use tenure_core::view::{LeaseFact, RuntimeEvent};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
@@ -19,7 +19,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::config::{Config, EVENTS_KEPT};
+use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
 use crate::peers::Peers;
@@ -78,6 +78,7 @@ pub(crate) struct Node<J, L> {
     partitions: Mutex<Partitions>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
+    runtime_events: broadcast::Sender<RuntimeEvent>,
     peers: OnceLock<Box<dyn Peers>>,
     /// Why the last append failed, until one succeeds.
     trouble: watch::Sender<Option<Arc<str>>>,
@@ -107,6 +108,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             partitions: Mutex::default(),
             supervisor: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_KEPT),
+            runtime_events: broadcast::Sender::new(RUNTIME_KEPT),
             peers: OnceLock::new(),
             trouble: watch::Sender::new(None),
             runtime: Handle::current(),
@@ -308,6 +310,19 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Appended> {
         self.events.subscribe()
+    }
+
+    /// Tells what changes no Task, if anybody listens, and waits for nobody (EVENT-07).
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Option<RuntimeEvent>) {
+        if self.runtime_events.receiver_count() > 0
+            && let Some(event) = event()
+        {
+            let _ = self.runtime_events.send(event); // As above.
+        }
+    }
+
+    pub(crate) fn runtime_events(&self) -> broadcast::Receiver<RuntimeEvent> {
+        self.runtime_events.subscribe()
     }
 
     /// Notes whether the log can be written.

@@ -17,14 +17,17 @@ use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
-use tenure_core::view::{BoardInput, ClaimResult, Look, Normal, QueryInput, RunOffer, ViewName};
+use tenure_core::view::{
+    BoardInput, ClaimResult, Look, Normal, QueryInput, RunOffer, RuntimeEvent, RuntimeName,
+    ViewName,
+};
 use tenure_core::{Code, Rejection};
-use tenure_wire::bus::event::{EventPage, Published, ReadEvents, TaskEvent};
+use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::operate::ListLeases;
 use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
-    ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of,
+    ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
 use tenure_wire::bus::worker::{
     Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Looking, Pulse, Pulses, Query, Report,
@@ -166,6 +169,21 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     golden("committed", &Committed { v: V, version: 9, ended: None });
     golden("events", &Answer::from(Ok(event_page())));
     golden("published", &Published { v: V, after: 8, page: event_page() });
+    golden("runtime", &Runtime { v: V, event: runtime_event() });
+}
+
+fn runtime_event() -> RuntimeEvent {
+    RuntimeEvent {
+        event: RuntimeName::RunResult,
+        session_id: "s".parse().unwrap(),
+        task_id: "t".parse().unwrap(),
+        run_id: run(),
+        step_id: Some("a".parse().unwrap()),
+        attempt_id: Some(attempt()),
+        worker_id: Some("alice".parse().unwrap()),
+        created_at: 1_700_000_000_000,
+        result: Some("all of it".into()),
+    }
 }
 
 fn event_page() -> EventPage {
@@ -422,6 +440,14 @@ fn a_subject_says_who_speaks() {
     for subject in wrong {
         assert_eq!(Heard::read(subject), None, "{subject}");
     }
+}
+
+/// EVENT-07: whoever may hear of a session's Tasks hears of their Runs.
+#[test]
+fn runtime_events_have_a_subject_for_each_task() {
+    let (session, task) = ("s1".parse().unwrap(), "t".parse().unwrap());
+    assert_eq!(runtime(&session, Some(&task)), "tenure.v1.event.s1.t.runtime");
+    assert_eq!(runtime(&session, None), "tenure.v1.event.s1.*.runtime");
 }
 
 /// Mechanisms 15: an answer goes to whoever asked and to nobody else.

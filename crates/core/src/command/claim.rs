@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::tx::{By, Did};
-use super::{Caller, Grant, Tx};
+use super::{Caller, Command, Cx, Grant, Tx};
 use crate::eligibility::{Asker, Obstacle, Obstacles, is_in_scope, obstacles};
 use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
@@ -19,6 +19,7 @@ use crate::status::{Policy, RunState};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{Made, Step, Task};
+use crate::view::{RuntimeEvent, RuntimeName};
 
 /// Under which Run a Step is claimed.
 struct Under {
@@ -153,6 +154,20 @@ impl Task {
             return Err(Rejection::new(Code::PermissionDenied, "the run is for another pool"));
         }
         Ok(())
+    }
+
+    /// What is told of a claim that was refused because another worker was faster (CLAIM-10).
+    pub fn lost_claim(
+        &self,
+        cx: &Cx<'_>,
+        command: &Command,
+        refused: &Rejection,
+    ) -> Option<RuntimeEvent> {
+        let Command::TaskClaimStep { run_id, step_id } = command else { return None };
+        let run = self.runs.find(run_id).filter(|_| refused.code == Code::StepAlreadyClaimed)?;
+        let (step_id, worker_id) = (Some(step_id.clone()), Some(cx.caller.agent.clone()));
+        let event = RuntimeEvent::of(self, RuntimeName::ClaimLost, run, cx.stamp.now);
+        Some(RuntimeEvent { step_id, worker_id, ..event })
     }
 
     /// The oldest ready Step of a pool that a worker may and can run.

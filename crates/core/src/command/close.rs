@@ -18,6 +18,7 @@ use crate::status::{ArtifactState, Intent, Outcome, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{CommandRecord, Task};
+use crate::view::RuntimeName;
 
 /// What a closing will do, and why.
 pub(super) struct Closing {
@@ -125,13 +126,16 @@ impl Tx<'_, '_> {
         self.emit(by, Body::TaskCancelRequested(event))
     }
 
-    /// Phase 2 of a closing, when all runs have ended, or when they had long enough (TERM-13).
+    /// Phase 2 of a closing, when all runs have ended, or when they had long enough: of those that have
+    /// not it is told (TERM-13).
     pub(super) fn end_closing(&mut self, time_is_up: bool) -> Result<(), Rejection> {
         let task = &*self.task;
-        if !task.is_closing() || !(time_is_up || task.all_runs_are_gone()) {
+        if !task.is_closing() || !(time_is_up || task.runs_at_work().next().is_none()) {
             return Ok(());
         }
         let Some(request) = task.head.cancel_requested.clone() else { return Ok(()) };
+        let late: Vec<Pos> = task.runs_at_work().collect();
+        late.into_iter().for_each(|run| self.tell(RuntimeName::ChildAgentCancelTimeout, run));
         self.name_after_request(request.seq);
         let by = By { agent: request.by.clone(), run: request.by_run };
         self.end_all(request.intent, &request.reason, by)
@@ -219,9 +223,10 @@ impl Task {
         last.values().filter(|state| **state == ArtifactState::Pending).count()
     }
 
-    /// Whether no Run that holds a Step is known to be at work (RUN-08).
-    fn all_runs_are_gone(&self) -> bool {
-        self.open_attempts().all(|a| self.volatile.spent.contains(&a.run))
+    /// Runs that hold a Step and are not known to have ended (RUN-08).
+    fn runs_at_work(&self) -> impl Iterator<Item = Pos> {
+        let holders = self.open_attempts().map(|a| a.run);
+        holders.filter(|run| !self.volatile.spent.contains(run))
     }
 
     /// The open Attempt of a Step.

@@ -42,7 +42,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::Role;
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
-use crate::view::Stage;
+use crate::view::{RuntimeEvent, Stage};
 
 pub use input::{
     AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetryEnded, RetrySteps,
@@ -124,12 +124,14 @@ pub struct Outcome {
     pub reply: Reply,
     /// The Task after each event of the commit: what its public events say (7.1).
     pub stages: Vec<Stage>,
+    /// What is to be told that changes no Task, once the commit is durable (EVENT-07).
+    pub told: Vec<RuntimeEvent>,
 }
 
 impl Outcome {
     /// Nothing was written.
     pub const fn unchanged(reply: Reply) -> Self {
-        Self { commit: None, reply, stages: Vec::new() }
+        Self { commit: None, reply, stages: Vec::new(), told: Vec::new() }
     }
 }
 

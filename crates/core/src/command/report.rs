@@ -34,7 +34,7 @@ impl Tx<'_, '_> {
                 if let Some(result) = &report.run_result
                     && let Some(attempt) = self.task.claimed_by_run(self.cx, report)
                 {
-                    self.task.keep_result(attempt.run, result);
+                    self.hand_on(attempt.run, result);
                 }
             }
             Some(to) => {

@@ -15,6 +15,7 @@ use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::{Stopping, Task};
+use crate::view::RuntimeName;
 
 impl Tx<'_, '_> {
     /// RUN-03 to RUN-09, R05, DISP-13.
@@ -22,15 +23,19 @@ impl Tx<'_, '_> {
         let run = self.task.run_or_reject(end.run_id)?;
         match self.task.held_by(run) {
             Some(pos) => self.end_holding_run(run, pos, end.outcome)?,
-            None if self.task.runs[run].state == RunState::Dispatched => {
-                self.task.mark_spent(run); // Nothing claimed: nothing written (R05).
-            }
+            // Nothing claimed: nothing written (R05).
+            None if self.ends_unused(run) => self.tell(RuntimeName::NoStepClaimed, run),
             None => {} // RUN-11: what it says in the end is handed on all the same.
         }
         if let Some(result) = &end.result {
-            self.task.keep_result(run, result);
+            self.hand_on(run, result);
         }
         Ok(Did::DONE)
+    }
+
+    /// Ends a Run that has claimed nothing; answers whether it had not ended before.
+    fn ends_unused(&mut self, run: Pos) -> bool {
+        self.task.runs[run].state == RunState::Dispatched && self.task.mark_spent(run)
     }
 
     /// S13: the Step of a Run that ended without a final status fails; while the Task is closing
@@ -69,7 +74,10 @@ impl Tx<'_, '_> {
     /// A `cancel_run` that nobody answered in time.
     pub(super) fn end_stopped_run(&mut self, run: Pos) -> Result<(), Rejection> {
         match self.task.held_by(run) {
-            Some(pos) => self.end_holding_run(run, pos, RunOutcome::Cancelled),
+            Some(pos) => {
+                self.tell(RuntimeName::ChildAgentCancelTimeout, run);
+                self.end_holding_run(run, pos, RunOutcome::Cancelled)
+            }
             None => {
                 self.task.set_stopping(run, None); // The Run ended by itself.
                 Ok(())

@@ -10,8 +10,8 @@ use crate::reject::{Code, Rejection};
 use crate::status::Role;
 use crate::table::Pos;
 use crate::task::apply::At;
-use crate::task::{Made, Task, Written};
-use crate::view::Stage;
+use crate::task::{Made, Task, Written, text};
+use crate::view::{RuntimeEvent, RuntimeName, Stage};
 
 /// Steps named in an answer (CTRL-04).
 const CHANGED_MAX: usize = 50;
@@ -49,6 +49,7 @@ pub(crate) struct Tx<'t, 'c> {
     pub(crate) failed: Vec<Pos>,
     changed: Vec<Pos>,
     stages: Vec<Stage>,
+    told: Vec<RuntimeEvent>,
 }
 
 impl<'t, 'c> Tx<'t, 'c> {
@@ -63,8 +64,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             trace: cx.trace.cloned(),
             events: Vec::new(),
         };
-        let (failed, changed, stages) = (Vec::new(), Vec::new(), Vec::new());
-        Self { task, cx, commit, failed, changed, stages }
+        let (failed, changed, stages, told) = Default::default();
+        Self { task, cx, commit, failed, changed, stages, told }
     }
 
     /// Time of this commit.
@@ -89,6 +90,20 @@ impl<'t, 'c> Tx<'t, 'c> {
     /// Emits an event about the Task.
     pub(crate) fn emit(&mut self, by: By, body: Body) -> Result<(), Rejection> {
         self.push(by, None, None, body)
+    }
+
+    /// Tells of a Run what changes no Task (EVENT-07).
+    pub(crate) fn tell(&mut self, what: RuntimeName, run: Pos) {
+        self.told.push(RuntimeEvent::of(self.task, what, run, self.now()));
+    }
+
+    /// DISP-13: what a Run says in the end, for its dispatcher and whoever listens.
+    pub(crate) fn hand_on(&mut self, run: Pos, result: &str) {
+        let result = text(result);
+        if self.task.keep_result(run, &result) {
+            let event = RuntimeEvent::of(self.task, RuntimeName::RunResult, run, self.now());
+            self.told.push(RuntimeEvent { result: Some(result), ..event });
+        }
     }
 
     /// Names a Step in the answer.
@@ -174,7 +189,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         if self.commit.events.is_empty() {
             let version = self.task.mark.version;
             let reply = Reply { written: None, version, made, changed: self.changed, waits };
-            return Ok(Outcome::unchanged(reply));
+            return Ok(Outcome { told: self.told, ..Outcome::unchanged(reply) });
         }
         self.correct_counts();
         self.task.remember(&self.commit);
@@ -182,7 +197,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         let waits = waits.filter(|w| *w != Wait::TaskEnd || !self.task.is_terminal());
         let version = written.version();
         let reply = Reply { written: Some(written), version, made, changed: self.changed, waits };
-        Ok(Outcome { commit: Some(self.commit), reply, stages: self.stages })
+        Ok(Outcome { commit: Some(self.commit), reply, stages: self.stages, told: self.told })
     }
 
     /// Attempts that ended in this commit name it with its final number of events.

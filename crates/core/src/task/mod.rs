@@ -628,25 +628,30 @@ impl Task {
         spec.retry_policy.as_ref().or(self.head.spec.retry_policy.as_ref())
     }
 
-    /// Remembers that a Run has ended although the log does not say so (R05, RUN-08).
-    pub(crate) fn mark_spent(&mut self, run: Pos) {
-        if self.change_memory(run, |memory| memory.spent.insert(run)) {
+    /// Remembers that a Run has ended although the log does not say so (R05, RUN-08). Answers whether
+    /// that is news.
+    pub(crate) fn mark_spent(&mut self, run: Pos) -> bool {
+        let is_news = self.change_memory(run, |memory| memory.spent.insert(run));
+        if is_news {
             self.note(|_| Note::Spent(run));
         }
+        is_news
     }
 
-    /// Remembers the first thing that a dispatched Run said in the end. Nobody waits for a Run that
-    /// the scheduler made.
-    pub(crate) fn keep_result(&mut self, run: Pos, result: &str) {
-        let results = &self.volatile.results;
-        if self.runs[run].expires_at.is_none() || results.contains_key(&run) {
-            return;
+    /// Remembers the first thing that a dispatched Run said in the end; nobody waits for a Run that the
+    /// scheduler made. Answers whether it is the first, as far as that is known.
+    pub(crate) fn keep_result(&mut self, run: Pos, result: &Arc<str>) -> bool {
+        if self.volatile.results.contains_key(&run) {
+            return false;
         }
-        self.note(|_| Note::Result(run));
-        self.volatile.results.insert(run, text(result));
-        if self.volatile.results.len() > RESULTS_MAX {
-            self.volatile.results.pop_first();
+        if self.runs[run].expires_at.is_some() {
+            self.note(|_| Note::Result(run));
+            self.volatile.results.insert(run, Arc::clone(result));
+            if self.volatile.results.len() > RESULTS_MAX {
+                self.volatile.results.pop_first();
+            }
         }
+        true
     }
 
     /// Records, or forgets, that a Run was asked to stop; answers what was recorded.

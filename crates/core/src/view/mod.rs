@@ -16,6 +16,7 @@
 //! | a Run that a worker may take | [`RunOffer`] |
 //! | why a Step is not running | [`explain()`] |
 //! | public events of a commit | [`public_events`], with the stages of [`Outcome`] or [`Task::replay_traced`] |
+//! | what happens to Runs and changes no Task | [`RuntimeEvent`] |
 //! | normalized status | [`Facts::of`], [`Facts::status`] |
 //! | A2A state, MACP phase, gateway codes | [`gateway`] |
 //! | the snapshot of many Tasks (`task_views`) | [`snapshot::Snapshot`] |
@@ -46,6 +47,7 @@ pub mod public;
 pub mod query;
 pub mod read;
 pub mod run;
+pub mod runtime;
 pub mod scope;
 pub mod snapshot;
 pub mod step;
@@ -66,6 +68,7 @@ pub use public::{PublicEvent, public_events};
 pub use query::{QueryInput, StepPage, query_steps};
 pub use read::{StepRef, View};
 pub use run::{AttemptView, RunEnd, RunOffer, RunView};
+pub use runtime::{RuntimeEvent, RuntimeName};
 pub use scope::Scope;
 pub use snapshot::{Snapshot, ViewName};
 pub use step::StepView;

@@ -5,6 +5,7 @@ mod calls;
 mod common;
 mod limits;
 mod random;
+mod runtime;
 mod scope;
 #[path = "../../../cluster/tests/real/servers.rs"]
 #[allow(dead_code)] // Other tests use more of it.

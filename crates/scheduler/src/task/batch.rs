@@ -31,6 +31,7 @@ impl Flight {
             ended: Vec::new(),
             expired: Vec::new(),
             unused: Vec::new(),
+            told: Vec::new(),
             append: None,
         }
     }
@@ -146,6 +147,11 @@ impl<J: Journal, L: Leases> State<J, L> {
                 })
             }
         };
+        if let (Err(refused), Life::Known(task), What::Command(command)) =
+            (&decided, &self.life, &what)
+        {
+            self.node.tell(|| task.lost_claim(&cx, command, refused));
+        }
         let waits = decided.as_ref().ok().and_then(|outcome| outcome.reply.waits);
         let result = decided.map(|outcome| self.keep(flight, outcome));
         flight.claimed.extend(result.as_ref().ok().and_then(|answer| answer.attempt_id));
@@ -189,6 +195,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn keep(&self, flight: &mut Flight, outcome: Outcome) -> Answer {
         let Life::Known(task) = &self.life else { unreachable!("a decision was made on a task") };
         let answer = Answer::of(task, outcome.reply);
+        flight.told.extend(outcome.told);
         if let Some(commit) = outcome.commit {
             flight.ended.extend(commit.events.iter().filter_map(|event| ended(&event.body)));
             flight.commits.push(Arc::new(commit));
@@ -266,6 +273,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Nothing was written: refusals, replays and no-ops are answered.
     fn answer_refusals(&mut self, myself: &Address, flight: Flight) {
         self.node.drop_leases(flight.ended);
+        flight.told.into_iter().for_each(|event| self.node.tell(|| Some(event)));
         self.return_credits(myself, flight.unused);
         for held in flight.answers {
             self.answer(held);

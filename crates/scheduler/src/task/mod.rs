@@ -24,6 +24,7 @@ use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
+use tenure_core::view::RuntimeEvent;
 use tenure_core::{Caller, Commit, Rejection, Task};
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
@@ -202,6 +203,8 @@ pub(crate) struct Flight {
     expired: Vec<(Vec<AttemptId>, LeaseEnd)>,
     /// Credits that found no Step.
     unused: Credits,
+    /// What is to be told that changes no Task.
+    told: Vec<RuntimeEvent>,
     /// The append itself.
     append: Option<JoinHandle<()>>,
 }

@@ -4,8 +4,9 @@
 //! like any other. A worker that says nothing for one lease duration has lost the Run to whoever
 //! has room next.
 
+use tenure_core::Task;
 use tenure_core::id::{Millis, RunId};
-use tenure_core::view::RunOffer;
+use tenure_core::view::{RunOffer, RuntimeEvent, RuntimeName};
 use tenure_ports::bus::Delivery;
 use tenure_ports::{Journal, Leases};
 
@@ -29,6 +30,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 return; // It has left; the Run waits for another.
             }
             task.take_run(run_id, (&loan.worker.id, &loan.worker.pool), until);
+            self.node.tell(|| taken(task, run_id, now));
             if let Some(one) = loan.take_one() {
                 one.spend();
             }
@@ -44,9 +46,14 @@ impl<J: Journal, L: Leases> State<J, L> {
     pub(super) fn note_asked(&mut self, myself: &Address, run: RunId, worker: &Worker) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
-        if task.take_run(run, (&worker.id, &worker.pool), until) && !self.listens {
-            self.listens = listen_again(myself, self.node.clock.instant_of(until));
+        let was_taken = is_taken(task, run);
+        if !task.take_run(run, (&worker.id, &worker.pool), until) {
+            return;
         }
+        if !was_taken {
+            self.node.tell(|| taken(task, run, self.node.clock.now()));
+        }
+        self.listens = self.listens || listen_again(myself, self.node.clock.instant_of(until));
     }
 
     /// Offers again what silent workers took.
@@ -60,6 +67,16 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.offer(myself); // Else it is done when the append returns.
         }
     }
+}
+
+fn is_taken(task: &Task, run: RunId) -> bool {
+    let live = task.live();
+    live.find_run(run).is_some_and(|run| live.memory_of(run).taken_by.is_some())
+}
+
+fn taken(task: &Task, run: RunId, now: Millis) -> Option<RuntimeEvent> {
+    let run = task.live().find_run(run)?;
+    Some(RuntimeEvent::of(task, RuntimeName::RunTaken, run, now))
 }
 
 /// Has the actor look for silent workers at a moment.

@@ -9,7 +9,7 @@ use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::status::EndReason;
 use tenure_core::table::Pos;
-use tenure_core::view::{Known, write_summary};
+use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
 use tenure_core::{Caller, Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
@@ -112,6 +112,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &mut self.life else { return };
         task.settle();
         self.node.publish_all(&self.key, task, &flight.commits);
+        flight.told.drain(..).for_each(|event| self.node.tell(|| Some(event)));
         self.node.note_expired(&flight.commits, &mut self.over);
         self.waits.tell(task.waits());
         let grants = std::mem::take(&mut flight.grants);
@@ -209,6 +210,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         for attempt in task.open_attempts() {
             if task.must_stop(attempt.attempt_id) && !self.told.contains(&attempt.attempt_id) {
                 self.told.push(attempt.attempt_id);
+                let (what, now) = (RuntimeName::CancelSignal, self.node.clock.now());
+                self.node.tell(|| Some(RuntimeEvent::of(task, what, attempt.run, now)));
                 let holder = self.holders.get(&attempt.attempt_id);
                 if let Some(worker) = holder.and_then(Holder::worker) {
                     let _ =

@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
 use tenure_core::Rejection;
 use tenure_core::id::TaskId;
 use tenure_core::status::TaskStatus;
+use tenure_core::view::RuntimeEvent;
 use tenure_ports::ClientPort;
 use tenure_wire::bus::event::{Published, TaskEvent};
 use tokio::time::{Instant, timeout_at};
@@ -39,6 +41,21 @@ impl<P: ClientPort> Client<P> {
             next: Next::Read,
         };
         stream::unfold(following, async |mut f| Some((f.next().await?, f)))
+    }
+}
+
+impl<P: ClientPort> Client<P> {
+    /// What happens around Runs and changes no Task, of one Task or of all of the session, from when
+    /// this has returned: who took a Run, what it said in the end, and the like. Hints, of which some may
+    /// get lost (EVENT-07).
+    ///
+    /// # Errors
+    /// Not for this caller, or the connection is closed.
+    pub async fn runtime_events(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
+        self.port().runtime(task).await
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
 use tenure_core::event::{Body, Moved};
@@ -11,7 +12,8 @@ use tenure_core::id::{CommitId, SessionId, system_agent};
 use tenure_core::status::TaskStatus;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, Normal, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+    BoardInput, Normal, QueryInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskView,
+    ViewName, WriteSummary,
 };
 use tenure_core::{Code, Commit, Event, Rejection};
 use tenure_ports::ClientPort;
@@ -180,6 +182,13 @@ impl ClientPort for Fake {
         let (to, published) = unbounded();
         self.0.lock().listeners.push(to);
         Ok(published)
+    }
+
+    async fn runtime(
+        &self,
+        _: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
+        no_such()
     }
 
     async fn list(&self, _: bool) -> Result<Listing, Rejection> {

@@ -6,8 +6,8 @@ use smol_str::{SmolStr, ToSmolStr as _};
 use tenure_core::Rejection;
 use tenure_core::id::{AgentId, AttemptId, Millis, RunId, SessionId, StepId, TaskId};
 use tenure_core::status::TaskStatus;
-use tenure_core::view::Normal;
 use tenure_core::view::public::{EventName, PublicEvent};
+use tenure_core::view::{Normal, RuntimeEvent};
 
 use super::{BadMessage, V, encode};
 
@@ -129,6 +129,16 @@ pub struct Published {
     /// With them.
     #[serde(flatten)]
     pub page: EventPage,
+}
+
+/// A runtime event, as it is sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Runtime {
+    /// The version.
+    pub v: V,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: RuntimeEvent,
 }
 
 #[cfg(test)]

@@ -150,6 +150,11 @@ pub fn public(session: &SessionId, task: &TaskId) -> String {
     format!("{ROOT}.event.{session}.{task}.public")
 }
 
+/// Where it is told what happens to Runs of a Task and changes none; without a Task, to hear it of all.
+pub fn runtime(session: &SessionId, task: Option<&TaskId>) -> String {
+    format!("{ROOT}.event.{session}.{}.runtime", task.map_or("*", TaskId::as_str))
+}
+
 /// What a subject says, read by a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {

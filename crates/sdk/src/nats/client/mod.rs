@@ -12,7 +12,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::Message;
 use bytes::Bytes;
+use futures::future::ready;
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
 use tenure_core::command::create::CreateTask;
@@ -20,19 +23,20 @@ use tenure_core::command::{RetryEnded, Why};
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
-    BoardInput, QueryInput, Snapshot, StepPage, TaskLines, TaskView, ViewName, WriteSummary,
+    BoardInput, QueryInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskView, ViewName,
+    WriteSummary,
 };
 use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
-use tenure_wire::bus::event::{EventPage, ReadEvents};
+use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
 use tenure_wire::bus::request::{
     Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
     Welcome,
 };
-use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public};
-use tenure_wire::bus::{V, encode};
+use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
+use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -349,6 +353,16 @@ impl ClientPort for NatsClient {
 
     async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {
         self.0.connection.subscribe(public(&self.0.session, task)).await.map(Events::new)
+    }
+
+    async fn runtime(
+        &self,
+        task: Option<&TaskId>,
+    ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
+        let told = self.0.connection.subscribe(runtime(&self.0.session, task)).await?;
+        // One that cannot be read is one that got lost.
+        let event = |message: Message| decode(&message.payload).ok().map(|it: Runtime| it.event);
+        Ok(told.filter_map(move |message| ready(event(message))).boxed())
     }
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {

@@ -1,0 +1,77 @@
+//! Runtime events: what happens around Runs and changes no Task (EVENT-07).
+//!
+//! They are hints: told once to whoever listens, in no log, and not to be asked for later.
+
+use alloc::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AgentId, AttemptId, Millis, RunId, SessionId, StepId, TaskId};
+use crate::status::names;
+use crate::table::Pos;
+use crate::task::Task;
+
+names! {
+    /// The names of runtime events.
+    RuntimeName {
+        /// A Run did not stop in the time it was given (TERM-13).
+        ChildAgentCancelTimeout = "child_agent_cancel_timeout",
+        /// Another worker was faster with the Step (CLAIM-10).
+        ClaimLost = "claim_lost",
+        /// A Run found nothing to claim (DISP-12).
+        NoStepClaimed = "no_step_claimed",
+        /// A worker took a Run that nobody had (5.4 `take_run`).
+        RunTaken = "run_taken",
+        /// What a Run said in the end (DISP-13).
+        RunResult = "run_result",
+        /// A Run at work was asked to stop (CANCEL-07).
+        CancelSignal = "cancel_signal",
+    }
+}
+
+/// Something that happened to a Run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeEvent {
+    /// What happened.
+    pub event: RuntimeName,
+    /// The session.
+    pub session_id: SessionId,
+    /// The Task.
+    pub task_id: TaskId,
+    /// The Run.
+    pub run_id: RunId,
+    /// The Step that the Run claimed, or was too late for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<StepId>,
+    /// The Attempt that the Run made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<AttemptId>,
+    /// The worker, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<AgentId>,
+    /// When.
+    pub created_at: Millis,
+    /// With `run_result`: what was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<str>>,
+}
+
+impl RuntimeEvent {
+    /// What happened to a Run, by position.
+    pub fn of(task: &Task, event: RuntimeName, run: Pos, created_at: Millis) -> Self {
+        let (spec, live) = (&task.head.spec, task.live());
+        let (run, taken_by) = (&task.runs[run], live.memory_of(run).taken_by);
+        let attempt = run.attempt.map(|at| &task.attempts[at]);
+        Self {
+            event,
+            session_id: spec.session_id.clone(),
+            task_id: spec.task_id.clone(),
+            run_id: run.run_id,
+            step_id: attempt.map(|a| a.step_id.clone()),
+            attempt_id: attempt.map(|a| a.attempt_id),
+            worker_id: run.worker_id.as_ref().or(taken_by).cloned(),
+            created_at,
+            result: None,
+        }
+    }
+}
