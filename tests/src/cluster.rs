@@ -18,6 +18,7 @@ pub mod servers;
 pub mod tasks;
 pub mod verdict;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ pub struct Cluster {
     pub records: Arc<Records>,
     /// Which node owns what, as the nodes say.
     pub members: Members,
+    /// The pool of each worker.
+    pools: BTreeMap<String, String>,
     dir: tempfile::TempDir,
 }
 
@@ -127,10 +130,18 @@ impl Cluster {
         let nats = servers.remove(0);
         let redis = Server::redis(dir.path())?;
         let members = Members::watch(&url_of(&nats, &replicas))?;
-        let (schedulers, workers) = (Vec::new(), Vec::new());
-        let records = Arc::new(Records::default());
-        let mut cluster =
-            Self { plan, nats, replicas, redis, schedulers, workers, records, members, dir };
+        let mut cluster = Self {
+            plan,
+            nats,
+            replicas,
+            redis,
+            schedulers: Vec::new(),
+            workers: Vec::new(),
+            records: Arc::default(),
+            members,
+            pools: BTreeMap::new(),
+            dir,
+        };
         for _ in 0..cluster.plan.schedulers {
             cluster.add_scheduler()?;
         }
@@ -201,7 +212,13 @@ impl Cluster {
         command.env("TENURE_LOG", std::env::var("TENURE_LOG").unwrap_or_else(|_| "info".into()));
         command.envs(self.plan.environment.clone());
         self.workers.push(Process::start(&name, self.dir.path(), command)?);
+        self.pools.insert(name, pool.to_owned());
         Ok(())
+    }
+
+    /// The pool of a worker as logs name it, if it was started here.
+    pub fn pool_of(&self, worker: &str) -> Option<&str> {
+        self.pools.get(worker.split('.').next()?).map(String::as_str)
     }
 
     /// An orchestrator.

@@ -208,6 +208,23 @@ impl Client {
         Ok(())
     }
 
+    /// Changes a Task, and notes it once that is durable.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn change(
+        &self,
+        task: &str,
+        operation: &str,
+        input: &Json,
+        within: Duration,
+    ) -> Result<()> {
+        let body = command(operation, Some(task), input);
+        let done = self.ask_of(task, &body, within).await?;
+        self.records.changed(task, &events(&done));
+        Ok(())
+    }
+
     /// Creates a Task, within ten seconds.
     ///
     /// # Errors
@@ -227,13 +244,21 @@ impl Client {
     /// The log of a Task as a file would have it, its status and version.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// As [`Client::ask`], or it is not what it was before.
     pub fn log(&self, task: &str, within: Duration) -> Result<Log> {
+        wait(self.read_log(task, within))
+    }
+
+    /// The same, for whoever waits for other things too.
+    ///
+    /// # Errors
+    /// As [`Client::log`].
+    pub async fn read_log(&self, task: &str, within: Duration) -> Result<Log> {
         let (mut log, mut after, mut from) = (Log::default(), 0, 0_u64);
         loop {
             let input = json!({"after": after, "from": from});
             let body = json!({"v": 1, "operation": "read_log", "task_id": task, "input": input});
-            let page = wait(self.ask_of(task, &body, within))?;
+            let page = self.ask_of(task, &body, within).await?;
             for commit in list(&page, "commits") {
                 log.lines.extend_from_slice(commit.as_slice().context("commits are bytes")?);
             }
@@ -242,6 +267,7 @@ impl Client {
             from = number(&page, "cut").unwrap_or_default();
             let more = field(&page, "more").and_then(Value::as_bool) == Some(true);
             if from == 0 && !more {
+                self.records.read(task, &log.lines)?;
                 return Ok(log);
             }
             if from == 0 {

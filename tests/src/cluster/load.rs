@@ -1,10 +1,11 @@
-//! Clients that never stop making Tasks, and cancel some of them.
+//! Clients that never stop making Tasks, change some of them, and cancel some.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::client::{Client, runtime, wait};
@@ -55,17 +56,38 @@ impl Load {
     }
 }
 
-/// Most Tasks are two Steps, some run a command, and some are cancelled while they wait.
+/// Most Tasks are two Steps. Some run a command, some get their second Step by a patch, some are
+/// changed and cancelled while they wait; of some the log is read long before they end.
 async fn make(client: &Client, number: u64) -> Result<()> {
     let id = format!("load-{number}");
     let steps = match number % 8 {
         0 => vec![exec("a", &[], "true"), noop("b", &["a"])],
         1 => vec![sleep("a", &[], 60_000), noop("b", &["a"])],
+        2 => vec![noop("a", &[])],
         _ => vec![noop("a", &[]), sleep("b", &["a"], 5)],
     };
-    client.make(&task(&id, &steps), PATIENCE).await?;
-    if number % 8 == 1 {
-        client.drop_task(&id, PATIENCE).await?;
+    let mut input = task(&id, &steps);
+    input["draft"] = json!(number % 8 == 2);
+    client.make(&input, PATIENCE).await?;
+    match number % 8 {
+        1 => {
+            let progress = json!({"progress": {"summary": "it waits"}});
+            client.change(&id, "append_task_progress", &progress, PATIENCE).await?;
+            add(client, &id, "c").await?;
+            client.read_log(&id, PATIENCE).await?;
+            client.drop_task(&id, PATIENCE).await
+        }
+        2 => {
+            add(client, &id, "b").await?;
+            client.change(&id, "submit_task", &json!({}), PATIENCE).await?;
+            client.read_log(&id, PATIENCE).await.map(|_| ())
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Adds a Step behind the first by a patch.
+async fn add(client: &Client, task: &str, step: &str) -> Result<()> {
+    let patch = json!({"operations": [{"op": "add_step", "step": noop(step, &["a"])}]});
+    client.change(task, "task_update", &patch, PATIENCE).await
 }

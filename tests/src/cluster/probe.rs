@@ -10,7 +10,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::client::{Client, command, runtime, wait};
+use super::client::{Client, runtime, wait};
 use super::message::Answer;
 use super::tasks::{id_in, noop, task};
 
@@ -119,6 +119,5 @@ async fn ask(client: Client, partition: u32, task: String, ends: Arc<AtomicBool>
 /// It is refused, or nobody answers in time.
 pub fn append(client: &Client, task: &str, within: Duration) -> Result<()> {
     let input = json!({"progress": {"summary": "still there"}});
-    let body = command("append_task_progress", Some(task), &input);
-    wait(client.ask_of(task, &body, within)).map(|_| ())
+    wait(client.change(task, "append_task_progress", &input, within))
 }

@@ -1,7 +1,8 @@
 //! What must hold whatever was broken.
 //!
-//! Every Task ends; every log is sound by the checker of [`wal`]; what was acknowledged is
-//! in the logs; nothing ran more often than its log has Attempts, nor twice under one number.
+//! Every Task ends; every log is sound by the checker of [`wal`], and begins as it did whenever it
+//! was read before; what was acknowledged is in the logs; no worker has claimed in another pool than
+//! its own; nothing ran more often than its log has Attempts, nor twice under one number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -55,6 +56,11 @@ fn check_one(
     let text = String::from_utf8_lossy(&log.lines);
     let summary = wal::check_bytes(&log.lines, false).with_context(|| text.clone().into_owned())?;
     ensure!(summary.events == log.version, "version {}, {} events", log.version, summary.events);
+    ensure!(log.lines.starts_with(&record.copy), "it was longer before:\n{text}");
+    for (worker, pools) in &summary.pools {
+        let Some(own) = cluster.pool_of(worker) else { continue };
+        ensure!(pools.iter().all(|pool| pool == own), "{worker} has claimed in {pools:?}");
+    }
     for event in &record.events {
         let line = format!("\"event_id\":\"{event}\"");
         ensure!(text.contains(&line), "event {event} was acknowledged and is not there:\n{text}");

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::line::Line;
+use super::runs::Runs;
 
 /// Faults that are written out; more say nothing new.
 const FAULTS_SHOWN: usize = 20;
@@ -23,6 +24,8 @@ pub struct Summary {
     pub completed: BTreeSet<String>,
     /// Bytes up to the end of the last whole commit.
     pub whole_bytes: usize,
+    /// In which pools each worker has claimed.
+    pub pools: BTreeMap<String, BTreeSet<String>>,
     /// Attempts that ended because their process died.
     pub host_restarted: u64,
     /// Epoch of the last commit: zero where there is one owner for ever.
@@ -41,6 +44,9 @@ pub(super) struct History {
     steps: BTreeMap<String, Step>,
     /// Ids of Steps that were deleted.
     gone: BTreeSet<String>,
+    /// Pool of Steps that name none.
+    pool: String,
+    runs: Runs,
     token: u64,
     summary: Summary,
     faults: Vec<String>,
@@ -49,6 +55,7 @@ pub(super) struct History {
 #[derive(Debug, Default)]
 struct Step {
     parents: Vec<String>,
+    pool: String,
     ordinal: u64,
     /// The Attempt that is not over.
     attempt: Option<String>,
@@ -121,9 +128,15 @@ impl History {
     }
 
     fn see_event(&mut self, line: &Line) {
+        self.see_attempt(line);
         match line.event_type.as_str() {
             "task_created" => self.see_created(line),
             "task_updated" => self.see_patch(line),
+            "task_run_dispatched" | "task_run_ended" => {
+                if let Some(what) = self.runs.see(line) {
+                    self.wrong(line, what);
+                }
+            }
             "task_step_claimed" => self.see_claim(line),
             "task_step_completed" => self.see_end(line, true),
             "task_step_failed" | "task_step_cancelled" | "task_step_blocked" => {
@@ -144,12 +157,24 @@ impl History {
         }
     }
 
+    /// What names an Attempt comes while that is the open one of its Step: a report of one that is
+    /// over leaves nothing.
+    fn see_attempt(&mut self, line: &Line) {
+        let is_claim = line.event_type == "task_step_claimed";
+        let Some(attempt) = line.text("attempt_id").filter(|_| !is_claim) else { return };
+        let open = self.step(line).and_then(|(step, _)| step.attempt.as_deref());
+        if open != Some(attempt) {
+            self.wrong(line, "is of an attempt that is not open");
+        }
+    }
+
     fn see_created(&mut self, line: &Line) {
         if line.wal_seq != 1 {
             self.wrong(line, "is not the first");
         }
-        let steps = line.payload.get("task").and_then(|task| task.get("steps")?.as_array());
-        for step in steps.into_iter().flatten() {
+        let task = line.payload.get("task").unwrap_or(&Value::Null);
+        self.pool = task["default_worker_pool_id"].as_str().unwrap_or_default().to_owned();
+        for step in task["steps"].as_array().into_iter().flatten() {
             self.add_step(line, step);
         }
     }
@@ -157,8 +182,10 @@ impl History {
     fn add_step(&mut self, line: &Line, step: &Value) {
         let id = step.get("step_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let parents = ids(step.get("depends_on_step_ids"));
+        let pool = step.get("worker_pool_id").and_then(Value::as_str).unwrap_or(&self.pool);
+        let new = Step { parents, pool: pool.to_owned(), ..Step::default() };
         let is_old = self.gone.contains(&id);
-        if is_old || self.steps.insert(id, Step { parents, ..Step::default() }).is_some() {
+        if is_old || self.steps.insert(id, new).is_some() {
             self.wrong(line, "takes the id of another step");
         }
     }
@@ -186,9 +213,12 @@ impl History {
                 }
                 "remove_dependency" => step.parents.retain(|id| id != on),
                 "update_step" => {
-                    let fields = operation.get("fields");
-                    let parents = fields.and_then(|fields| fields.get("depends_on_step_ids"));
+                    let fields = operation.get("fields").unwrap_or(&Value::Null);
+                    let parents = fields.get("depends_on_step_ids");
                     step.parents = parents.map_or(before.clone(), |new| ids(Some(new)));
+                    if let Some(pool) = fields["worker_pool_id"].as_str() {
+                        pool.clone_into(&mut step.pool);
+                    }
                 }
                 "delete_step" => self.delete_step(line, text("step_id")),
                 _ => {}
@@ -234,10 +264,13 @@ impl History {
         self.token = token;
         let attempt = line.text("attempt_id").unwrap_or_default().to_owned();
         let ordinal = line.number("ordinal").unwrap_or_default();
+        let mut faults = self.runs.claim(line);
         let Some((step, is_free)) = self.step(line) else {
             return self.wrong(line, "names no step");
         };
-        let mut faults = Vec::new();
+        if line.text("worker_pool_id") != Some(step.pool.as_str()) {
+            faults.push("is in another pool than its step");
+        }
         if !is_free {
             faults.push("comes before a parent has completed");
         }
@@ -256,17 +289,18 @@ impl History {
         step.ordinal = ordinal;
         faults.into_iter().for_each(|what| self.wrong(line, what));
         *self.summary.attempts.entry(line.step_id.clone().unwrap_or_default()).or_default() += 1;
+        let text = |key: &str| line.text(key).unwrap_or_default().to_owned();
+        self.summary.pools.entry(text("worker_id")).or_default().insert(text("worker_pool_id"));
     }
 
-    /// The end of a Step, and of its Attempt if the event names one.
+    /// The end of a Step, and of its Attempt if one is open.
     fn see_end(&mut self, line: &Line, completes: bool) {
-        let attempt = line.text("attempt_id").map(str::to_owned);
         let Some((step, _)) = self.step(line) else {
             return self.wrong(line, "names no step");
         };
         let mut faults = Vec::new();
-        if attempt.is_some() && step.attempt.take() != attempt {
-            faults.push("ends an attempt that is not open");
+        if step.attempt.take().is_some() && line.text("attempt_id").is_none() {
+            faults.push("says nothing of the attempt that it ends");
         }
         step.completed += u32::from(completes);
         if step.completed > u32::from(completes) {
@@ -299,7 +333,8 @@ impl History {
     }
 }
 
-fn ids(list: Option<&Value>) -> Vec<String> {
+/// The texts of a list.
+pub(super) fn ids(list: Option<&Value>) -> Vec<String> {
     let ids = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     ids.map(str::to_owned).collect()
 }
