@@ -3,12 +3,14 @@
 //!
 //! [`client`] is an orchestrator written from docs/protocol.md; it notes in [`records`] what it was
 //! told to be durable, and [`verdict`] holds the logs of all Tasks against that. [`probe`] measures
-//! for how long partitions do not answer, [`load`] keeps them busy, [`proxy`] is a way that can be cut.
+//! for how long partitions do not answer, [`load`] keeps them busy, [`proxy`] is a way that can be cut,
+//! [`mischief`] doubles and delays what is said.
 
 pub mod client;
 pub mod load;
 pub mod members;
 pub mod message;
+pub mod mischief;
 pub mod probe;
 pub mod process;
 pub mod proxy;
@@ -28,6 +30,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use self::client::Client;
 use self::members::Members;
+use self::mischief::{MAPPINGS, Mischief};
 use self::process::Process;
 use self::records::Records;
 use self::servers::Server;
@@ -56,6 +59,8 @@ pub struct Plan {
     pub max_bytes: Option<u64>,
     /// Whether there are three servers of NATS, each with all streams.
     pub is_replicated: bool,
+    /// Seed of one who doubles messages and lets them come late; not with three servers.
+    pub mischief: Option<u64>,
     /// What else nodes and workers find in their environment.
     pub environment: Vec<(&'static str, String)>,
 }
@@ -72,6 +77,7 @@ impl Default for Plan {
             lease_ms,
             max_bytes,
             is_replicated,
+            mischief: None,
             environment: Vec::new(),
         }
     }
@@ -96,6 +102,8 @@ pub struct Cluster {
     pub records: Arc<Records>,
     /// Which node owns what, as the nodes say.
     pub members: Members,
+    /// Who makes mischief, if the plan says so.
+    pub mischief: Option<Mischief>,
     /// The pool of each worker.
     pools: BTreeMap<String, String>,
     dir: tempfile::TempDir,
@@ -124,12 +132,14 @@ impl Cluster {
         let dir = tempfile::tempdir()?;
         let mut servers = match plan.is_replicated {
             true => Server::nats_of_three(dir.path())?,
-            false => vec![Server::nats(dir.path())?],
+            false => vec![Server::nats(dir.path(), plan.mischief.map_or("", |_| MAPPINGS), &[])?],
         };
         let replicas = servers.split_off(1);
         let nats = servers.remove(0);
         let redis = Server::redis(dir.path())?;
         let members = Members::watch(&url_of(&nats, &replicas))?;
+        let mischief =
+            plan.mischief.map(|seed| Mischief::start(&url(nats.port), seed)).transpose()?;
         let mut cluster = Self {
             plan,
             nats,
@@ -139,6 +149,7 @@ impl Cluster {
             workers: Vec::new(),
             records: Arc::default(),
             members,
+            mischief,
             pools: BTreeMap::new(),
             dir,
         };

@@ -33,18 +33,20 @@ impl Server {
         Ok(server)
     }
 
-    /// NATS with JetStream, which syncs every message before it acknowledges it.
+    /// NATS with JetStream, which syncs every message before it acknowledges it. Its configuration
+    /// says this as well, and may name variables of this environment.
     ///
     /// # Errors
     /// It is not there, or does not answer.
-    pub fn nats(dir: &Path) -> Result<Self> {
+    pub fn nats(dir: &Path, more: &str, environment: &[(String, String)]) -> Result<Self> {
         let port = free_port();
         let config = format!(
-            "listen: 127.0.0.1:{port}\njetstream {{ store_dir: \"js\", sync_interval: always }}\n"
+            "listen: 127.0.0.1:{port}\n\
+             jetstream {{ store_dir: \"js\", sync_interval: always }}\n{more}\n"
         );
         std::fs::write(dir.join("nats.conf"), config)?;
         let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server")?);
-        command.args(["-c", "nats.conf"]);
+        command.args(["-c", "nats.conf"]).envs(environment.iter().cloned());
         Self::start("nats", dir, port, command)
     }
 

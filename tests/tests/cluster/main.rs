@@ -8,11 +8,14 @@
 mod alike;
 mod common;
 mod disk;
+mod mischief;
+mod moved;
 mod network;
 mod programs;
 mod python;
 mod redis;
 mod replicas;
+mod rights;
 mod schedulers;
 mod stopping;
 mod whole;

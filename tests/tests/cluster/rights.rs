@@ -1,0 +1,377 @@
+//! A cluster under the rights that are shipped (`deploy/nats/roles.conf`): everybody does their work,
+//! and a request whose answer is to go elsewhere changes nothing.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::{Client, ConnectOptions, Subscriber};
+use futures::{FutureExt as _, StreamExt as _};
+use rmpv::Value;
+use serde_json::{Value as Json, json};
+use tenure_tests::binary::{Ended, Running, tenure};
+use tenure_tests::cluster::client::{Log, command, wait};
+use tenure_tests::cluster::message::{Answer, list, number, text, write};
+use tenure_tests::cluster::process::Process;
+use tenure_tests::cluster::servers::Server;
+use tenure_tests::cluster::{PATIENCE, until};
+use tenure_tests::wal;
+
+/// As they are shipped.
+const ROLES: &str = include_str!("../../../deploy/nats/roles.conf");
+
+/// The parts of a scheduler, and then those who speak to it.
+const LOGINS: [&str; 6] = ["journal", "control", "intake", "worker", "orchestrator", "observer"];
+
+/// The session of the users that are shipped.
+const SESSION: &str = "main";
+
+/// Where its orchestrator asks about Tasks of the one partition.
+const COMMANDS: &str = "tenure.v1.orchestrator.main.orchestrator-1.cmd.0";
+
+/// For so long nothing is written once nothing is to be written any more.
+const QUIET: Duration = Duration::from_millis(700);
+
+/// Servers, a scheduler and workers, each with the login that is theirs.
+struct Fleet {
+    processes: Vec<Process>,
+    nats: Server,
+    redis: Server,
+    dir: tempfile::TempDir,
+}
+
+impl Fleet {
+    fn start() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join("roles.conf"), roles()?)?;
+        let passwords = LOGINS.map(|login| (variable(login, "PASSWORD"), password(login)));
+        let nats = Server::nats(dir.path(), "include roles.conf", &passwords)?;
+        let redis = Server::redis(dir.path())?;
+        let mut fleet = Self { processes: Vec::new(), nats, redis, dir };
+        let mut node = Command::new(tenure()?);
+        node.args(["serve", "--node", "n1", "--partitions", "1"]);
+        node.args(["--nats", &format!("nats://127.0.0.1:{}", fleet.nats.port)]);
+        node.args(["--redis", &format!("redis://127.0.0.1:{}", fleet.redis.port)]);
+        node.envs(passwords.iter().take(3).cloned());
+        node.envs(LOGINS[..3].iter().map(|part| (variable(part, "USER"), *part)));
+        fleet.processes.push(Process::start("n1", fleet.dir.path(), node)?);
+        let asking = wait(fleet.connect("orchestrator-1"))?;
+        let body = json!({"v": 1, "operation": "list_index", "input": {}});
+        let answered = told(&asking, COMMANDS, &body).map(|_| ());
+        with_tails(&fleet, answered)?;
+        Ok(fleet)
+    }
+
+    /// The address of NATS with a user's login.
+    fn url(&self, user: &str) -> String {
+        format!("nats://{user}:{}@127.0.0.1:{}", password(user), self.nats.port)
+    }
+
+    fn command(&self, user: &str, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(tenure()?);
+        command.args(args).args(["--nats", &self.url(user), "--name", user]);
+        command.current_dir(self.dir.path());
+        Ok(command)
+    }
+
+    /// Has a user do something in the session.
+    fn tenure(&self, user: &str, args: &[&str]) -> Result<Ended> {
+        let mut command = self.command(user, args)?;
+        let ended = Running::start(command.args(["--session", SESSION]))?.end(PATIENCE)?;
+        ensure!(ended.status.success(), "{args:?}: {ended:?}");
+        Ok(ended)
+    }
+
+    /// Starts a worker of a pool, known to the server by this user.
+    fn add_worker(&mut self, name: &str, user: &str, pool: &str) -> Result<()> {
+        let worker = self.command(user, &["worker", "--pool", pool, "--files", name])?;
+        self.processes.push(Process::start(name, self.dir.path(), worker)?);
+        Ok(())
+    }
+
+    fn submit(&self, task: &str, file: &Json) -> Result<()> {
+        let name = format!("{task}.json");
+        std::fs::write(self.dir.path().join(&name), file.to_string())?;
+        self.tenure("orchestrator-1", &["submit", &name]).map(|_| ())
+    }
+
+    /// A user on a connection of their own.
+    async fn connect(&self, user: &str) -> Result<Client> {
+        let role = match role(user) {
+            "journal" => "scheduler",
+            role => role,
+        };
+        let options = ConnectOptions::with_user_and_password(user.to_owned(), password(user));
+        let options = options.custom_inbox_prefix(format!("_INBOX.{role}.{user}.test"));
+        Ok(options.connect(format!("127.0.0.1:{}", self.nats.port)).await?)
+    }
+
+    /// A user who listens to something.
+    fn listen(&self, user: &str, subject: &str) -> Result<(Client, Subscriber)> {
+        wait(async {
+            let client = self.connect(user).await?;
+            let heard = client.subscribe(subject.to_owned()).await?;
+            client.flush().await?;
+            Ok((client, heard))
+        })
+    }
+
+    /// How many messages the log has, once it is quiet.
+    fn written(&self) -> Result<u64> {
+        let journal = wait(self.connect("journal"))?;
+        let last = || {
+            wait(async {
+                let store = async_nats::jetstream::new(journal.clone());
+                let stream = store.get_stream("TENURE_WAL_0").await?;
+                Ok::<_, anyhow::Error>(stream.cached_info().state.last_sequence)
+            })
+        };
+        let mut before = last()?;
+        until("nothing more is written", PATIENCE, || {
+            std::thread::sleep(QUIET);
+            let now = last()?;
+            Ok(std::mem::replace(&mut before, now) == now)
+        })?;
+        Ok(before)
+    }
+
+    fn tails(&self) -> String {
+        let all = [&self.nats.process, &self.redis.process].into_iter().chain(&self.processes);
+        all.map(Process::tail).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The roles, and a worker of the pool `other`: the block of the other worker is copied, as it is said
+/// there.
+fn roles() -> Result<String> {
+    let end = "\n      }\n";
+    let from = ROLES.find("      {\n        user: worker-1\n").context("no block of a worker")?;
+    let length = ROLES[from..].find(end).context("a block without an end")? + end.len();
+    let block = &ROLES[from..from + length];
+    let other = block.replace("worker-1", "worker-2").replace("worker.default.", "worker.other.");
+    Ok(ROLES.replacen(block, &format!("{block}{other}"), 1))
+}
+
+/// What a user is: what stands before the number.
+fn role(user: &str) -> &str {
+    user.split('-').next().unwrap_or(user)
+}
+
+fn password(user: &str) -> String {
+    format!("secret-of-{}", role(user))
+}
+
+fn variable(login: &str, what: &str) -> String {
+    format!("TENURE_{}_{what}", login.to_uppercase())
+}
+
+/// Asks once.
+async fn ask(client: &Client, subject: &str, body: &Json) -> Result<Answer> {
+    let asked = client.request(subject.to_owned(), write(body)?.into());
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(Ok(message)) => Answer::read(&message.payload),
+        Ok(Err(error)) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
+            Ok(Answer::NoResponders)
+        }
+        Ok(Err(_)) | Err(_) => Ok(Answer::Silence),
+    }
+}
+
+/// Asks until there is an answer for good, and it is none that refuses.
+fn told(client: &Client, subject: &str, body: &Json) -> Result<Value> {
+    let mut done = None;
+    until("there is an answer", PATIENCE, || {
+        done = match wait(ask(client, subject, body))? {
+            Answer::Done(ok) => Some(ok),
+            Answer::Refused(refusal) if !refusal.retryable => return Err(refusal.into()),
+            Answer::Refused(_) | Answer::NoResponders | Answer::Silence => None,
+        };
+        Ok(done.is_some())
+    })?;
+    done.context("no answer")
+}
+
+/// Reads the log of a Task.
+fn log_of(client: &Client, task: &str) -> Result<Log> {
+    let body = json!({"v": 1, "operation": "read_log", "task_id": task, "input": {"after": 0}});
+    let page = told(client, COMMANDS, &body)?;
+    let mut log = Log {
+        status: text(&page, "status").context("no status")?.to_owned(),
+        version: number(&page, "version").context("no version")?,
+        ..Log::default()
+    };
+    for commit in list(&page, "commits") {
+        log.lines.extend_from_slice(commit.as_slice().context("commits are bytes")?);
+    }
+    Ok(log)
+}
+
+fn with_tails(fleet: &Fleet, done: Result<()>) -> Result<()> {
+    if done.is_err() {
+        println!("{}", fleet.tails());
+    }
+    done
+}
+
+/// PERM-02, CTRL-01: a Task is handed in, worked on and watched, each with the login that is theirs.
+/// Workers of another pool get none of it, whatever pool they say they are of.
+#[test]
+fn everybody_does_their_work_under_the_rights_that_are_shipped() -> Result<()> {
+    let mut fleet = Fleet::start()?;
+    let done = work(&mut fleet);
+    with_tails(&fleet, done)
+}
+
+fn work(fleet: &mut Fleet) -> Result<()> {
+    fleet.add_worker("other", "worker-2", "other")?;
+    fleet.add_worker("thief", "worker-2", "default")?;
+    let (_observer, mut events) = fleet.listen("observer-1", "tenure.v1.event.main.>")?;
+    let steps: Vec<Json> = (0..40).map(|n| json!({"id": format!("s{n}"), "noop": true})).collect();
+    fleet.submit("work", &json!({"task_id": "work", "steps": steps}))?;
+    let elsewhere = json!({"task_id": "elsewhere", "defaults": {"pool": "other"},
+        "steps": [{"id": "a", "run": "true"}]});
+    fleet.submit("elsewhere", &elsewhere)?;
+    let mut ended = BTreeSet::new();
+    hear_end(&mut events, "elsewhere", &mut ended)?;
+    // Whoever would take what is not theirs has had the time for it.
+    fleet.add_worker("own", "worker-1", "default")?;
+    hear_end(&mut events, "work", &mut ended)?;
+
+    let looked = ["task", "get", "work", "-o", "json", "--role", "observer"];
+    let seen: Json = serde_json::from_str(&fleet.tenure("observer-1", &looked)?.stdout)?;
+    ensure!(seen["native_status"] == "completed" || seen["status"] == "completed", "{seen}");
+    fleet.tenure("observer-1", &["wal", "export", "--all", "--to", "out", "--role", "observer"])?;
+    for (task, user, pool) in [("work", "worker-1", "default"), ("elsewhere", "worker-2", "other")]
+    {
+        let file = format!("out/tasks/{SESSION}/{task}.wal.jsonl");
+        let summary = wal::check(&fleet.dir.path().join(file), false)?;
+        ensure!(summary.ended.as_deref() == Some("task_completed"), "{summary:?}");
+        for (worker, pools) in &summary.pools {
+            let is_right = worker.split('.').next() == Some(user) && pools.iter().eq([pool]);
+            ensure!(is_right, "{worker} has claimed in {pools:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Waits until it is said that a Task has completed.
+fn hear_end(events: &mut Subscriber, task: &str, ended: &mut BTreeSet<String>) -> Result<()> {
+    while !ended.contains(task) {
+        let next = wait(async { tokio::time::timeout(PATIENCE, events.next()).await });
+        let message = next.with_context(|| format!("no end of {task}"))?.context("no events")?;
+        let hint = rmpv::decode::read_value(&mut message.payload.as_ref())?;
+        if text(&hint, "ended") == Some("completed") {
+            ended.extend(message.subject.split('.').nth(4).map(str::to_owned));
+        }
+    }
+    Ok(())
+}
+
+/// Where answers are not to go: into the log, to the store, to others, to everybody.
+const ELSEWHERE: [&str; 8] = [
+    "tenure.wal.0",
+    "tenure.index.0",
+    "$JS.API.STREAM.PURGE.TENURE_WAL_0",
+    "_INBOX.scheduler.n1.journal.1",
+    "_INBOX.worker.worker-2.test.r.1",
+    "_INBOX.observer.observer-1.test.1",
+    "tenure.v1.event.main.held",
+    "tenure.v1.node.n1.alive",
+];
+
+/// Mechanisms 15, PERM-02: with the login of the very worker that holds a Step, and of the very
+/// orchestrator, what would be carried out is not if its answer is to go to anybody else.
+#[test]
+fn a_request_with_a_crafted_reply_subject_changes_nothing() -> Result<()> {
+    let mut fleet = Fleet::start()?;
+    let done = attack(&mut fleet);
+    with_tails(&fleet, done)
+}
+
+fn attack(fleet: &mut Fleet) -> Result<()> {
+    fleet.add_worker("own", "worker-1", "default")?;
+    fleet
+        .submit("held", &json!({"task_id": "held", "steps": [{"id": "a", "run": "sleep 600"}]}))?;
+    let (orchestrator, worker) =
+        (wait(fleet.connect("orchestrator-1"))?, wait(fleet.connect("worker-1"))?);
+    until("the step is claimed", PATIENCE, || {
+        Ok(!log_of(&orchestrator, "held")?.claims("a").is_empty())
+    })?;
+    let (_two, mut victim) = fleet.listen("worker-2", "_INBOX.worker.worker-2.>")?;
+    let (_observer, mut other) = fleet.listen("observer-1", "_INBOX.observer.observer-1.>")?;
+    let (written, before) = (fleet.written()?, log_of(&orchestrator, "held")?);
+
+    let progress = json!({"progress": {"summary": "never said"}});
+    let look = json!({"v": 1, "operation": "task_get", "task_id": "held"});
+    let words = words_of_holder(&before)?;
+    for reply in ELSEWHERE {
+        let said = command("append_task_progress", Some("held"), &progress);
+        let cancel = command("task_cancel", Some("held"), &json!({"wait": false}));
+        for body in [&said, &cancel, &look] {
+            send(&orchestrator, COMMANDS, reply, body)?;
+        }
+        for (subject, crafted, _) in &words {
+            send(&worker, subject, reply, crafted)?;
+        }
+    }
+    // What is asked behind them, where they went, is answered: they were heard before.
+    told(&orchestrator, COMMANDS, &look)?;
+    for (subject, _, harmless) in &words {
+        let answer = wait(ask(&worker, subject, harmless))?;
+        ensure!(matches!(answer, Answer::Done(_) | Answer::Refused(_)), "{subject}: {answer:?}");
+    }
+    ensure!(fleet.written()? == written, "something was written");
+    let after = log_of(&orchestrator, "held")?;
+    ensure!(after.lines == before.lines, "{}", String::from_utf8_lossy(&after.lines));
+    ensure!(victim.next().now_or_never().is_none(), "another worker was written to");
+    ensure!(other.next().now_or_never().is_none(), "an observer was written to");
+
+    // The same words are carried out if whoever says them wants to hear of it.
+    let (subject, report, _) = words.first().context("no words")?;
+    told(&worker, subject, report)?;
+    until("the task completes", PATIENCE, || Ok(log_of(&orchestrator, "held")?.has_ended()))?;
+    let log = log_of(&orchestrator, "held")?;
+    let summary = wal::check_bytes(&log.lines, false)?;
+    ensure!(summary.ended.as_deref() == Some("task_completed"), "{summary:?}");
+    ensure!(log.lines.starts_with(&before.lines), "{}", String::from_utf8_lossy(&log.lines));
+    Ok(())
+}
+
+fn send(client: &Client, subject: &str, reply: &'static str, body: &Json) -> Result<()> {
+    let bytes = write(body)?;
+    wait(client.publish_with_reply(subject.to_owned(), reply, bytes.into()))?;
+    Ok(())
+}
+
+/// What the holder of the Step may say, by where it goes: with each what it would like to have
+/// answered elsewhere, the report of its end first, and something harmless.
+fn words_of_holder(log: &Log) -> Result<Vec<(String, Json, Json)>> {
+    let claim = log.claims("a").pop().context("nobody holds it")?;
+    let held = &claim["payload"];
+    let holder = held["worker_id"].as_str().context("no worker_id")?;
+    let subject = |verb: &str| format!("tenure.v1.worker.default.{holder}.{verb}");
+    let of_run =
+        json!({"v": 1, "session_id": SESSION, "task_id": "held", "run_id": held["run_id"]});
+    let with = |more: Json| {
+        let mut body = of_run.clone();
+        let fields = more.as_object().into_iter().flatten();
+        fields.for_each(|(key, value)| body[key] = value.clone());
+        body
+    };
+    let input = json!({"step_id": "a", "attempt_id": held["attempt_id"],
+        "fencing_token": held["fencing_token"], "status": "completed"});
+    let mut report = with(json!({"word": {"operation": "task_update_step", "input": input}}));
+    report.as_object_mut().context("a report is a map")?.remove("v");
+    let mut holding =
+        with(json!({"attempt_id": held["attempt_id"], "fencing_token": held["fencing_token"]}));
+    holding.as_object_mut().context("a holding is a map")?.remove("v");
+    let beat = json!({"v": 1, "holdings": [holding]});
+    let (query, claim) = (of_run.clone(), with(json!({"command_id": "again", "step_id": "a"})));
+    Ok(vec![
+        (subject("report.0"), json!({"v": 1, "reports": [report]}), json!({"v": 1, "reports": []})),
+        (subject("hb"), beat.clone(), beat),
+        (subject("query.0"), query.clone(), query),
+        (subject("claim.0"), claim.clone(), claim),
+    ])
+}
