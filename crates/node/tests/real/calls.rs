@@ -263,7 +263,7 @@ async fn scripted(port: &impl tenure_ports::ClientPort) -> Vec<serde_json::Value
 }
 
 /// An event without ids, times, epoch and checksum.
-fn shared(value: serde_json::Value) -> serde_json::Value {
+pub(crate) fn shared(value: serde_json::Value) -> serde_json::Value {
     const OWN: &[&str] = &["commit_id", "event_id", "epoch", "crc", "run_id", "attempt_id"];
     match value {
         serde_json::Value::Object(map) => {

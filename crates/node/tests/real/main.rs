@@ -1,6 +1,7 @@
 //! A node on real servers, spoken to as any program in any language would.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
+mod alike;
 mod calls;
 mod common;
 mod limits;
