@@ -12,9 +12,7 @@ import time
 import msgpack
 import nats
 
-
-# The W3C traceparent of the attempt, for a handler that makes spans of its own below it.
-traceparent = contextvars.ContextVar("traceparent", default=None)
+traceparent = contextvars.ContextVar("traceparent", default=None)  # Spans go below it.
 
 
 class Failed(Exception):
@@ -103,8 +101,7 @@ class Worker:
             else:
                 self.stop(item.get("cancel_requested") or item.get("lost"), "lost" in item)
 
-    async def state_room(self):
-        """Deals free slots to the nodes that are hungry, or else to all. Who is first changes."""
+    async def state_room(self):  # Free slots go to the hungry nodes, or else to all, in turn.
         linked = [node for node in self.links if self.now - self.heard.get(node, 0) < 6]
         nodes = [node for node in linked if self.now - self.hungry.get(node, 0) < 1] or linked
         free = 0 if self.leaving.is_set() else self.options.concurrency - len(self.tasks)
@@ -116,9 +113,8 @@ class Worker:
                 await self.say(f"node.{node}", free=dealt.count(node), **self.links[node])
 
     async def keep_alive(self):
-        for attempt_id, claim in list(self.open.items()):
-            if self.now >= claim["fence_at"]:
-                self.stop(attempt_id, is_lost=True)
+        for attempt_id in [it for it, claim in self.open.items() if self.now >= claim["fence_at"]]:
+            self.stop(attempt_id, is_lost=True)
         if self.open and self.now >= self.beat_at:
             beats = [claim["lease_ms"] / claim.get("beats", 9) for claim in self.open.values()]
             self.beat_at = self.now + min(beats) / 1000
@@ -146,8 +142,7 @@ class Worker:
         if attempt_id in self.known:
             return  # It came twice.
         self.known.add(attempt_id)
-        self.open[attempt_id], self.beat_at = claim, 0
-        claim["at_work"] = asyncio.current_task()
+        self.open[attempt_id], self.beat_at, claim["at_work"] = claim, 0, asyncio.current_task()
         traceparent.set(claim.get("trace"))
         claim["fence_at"] = self.now + 0.9 * claim["lease_ms"] / 3000  # Until a pulse comes.
         try:
@@ -171,8 +166,7 @@ class Worker:
         finally:
             self.open.pop(attempt_id, None)  # Whatever happened, its lease may run out.
 
-    async def report(self, of, operation, **given):
-        """Repeats a report until it is recorded or refused. Returns the error then, if any."""
+    async def report(self, of, operation, **given):  # Until recorded or refused: then the error.
         partition = 0xCBF29CE484222325  # FNV-1a
         for byte in f"{of['session_id']}\0{of['task_id']}".encode():
             partition = (partition ^ byte) * 0x100000001B3 % 2**64

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::Result;
 use serde_json::json;
-use tenure_core::record::Progress;
+use tenure_core::record::{Progress, Value};
 use tenure_sdk::nats::{Connection, NatsWorker, Settings};
 use tenure_sdk::worker::{HandlerError, Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::{Token, WorkerName};
@@ -20,6 +20,16 @@ async fn measure(ctx: StepContext) -> Result<(), HandlerError> {
     }
     ctx.emit_text_artifact("notes", "three samples were taken").await?;
     Ok(ctx.complete_json(&json!({"samples": 3}))?)
+}
+
+/// Completes, and tells a person so: the message goes with the result as its summary.
+async fn compare(ctx: StepContext) -> Result<(), HandlerError> {
+    Ok(ctx.respond(Some(Value::json(&b"2"[..])), "sample 2 is the purest")?)
+}
+
+/// Completes: the answer is a message to whoever asked, and no artifact of the Task.
+async fn greet(ctx: StepContext) -> Result<(), HandlerError> {
+    Ok(ctx.reply_directly("hello")?)
 }
 
 /// Fails, for the policy of the Step to judge: it is tried again if that says so.
@@ -38,12 +48,39 @@ async fn choose(ctx: StepContext) -> Result<(), HandlerError> {
     }
 }
 
-/// Is not this worker's business: the Step is not tried again here.
+/// Waits for a permission: the Step is blocked until somebody gives it, and then runs once more.
+async fn enter(ctx: StepContext) -> Result<(), HandlerError> {
+    if ctx.answers().is_empty() {
+        let details = [("room".to_owned(), json!("archive"))].into_iter().collect();
+        return Ok(ctx.request_auth("may I have the key?", details)?);
+    }
+    Ok(ctx.complete(None)?)
+}
+
+/// Breaks with an error: the Step fails as `unhandled_exception`, and is tried again if its policy
+/// says so.
+async fn read(ctx: StepContext) -> Result<(), HandlerError> {
+    let sample: u8 = ctx.input_json()?; // There is none.
+    Ok(ctx.complete_json(&sample)?)
+}
+
+/// Panics: the same. The worker and its other Steps go on.
+async fn stumble(_ctx: StepContext) -> Result<(), HandlerError> {
+    panic!("the instrument fell")
+}
+
+/// Returns without a word: the Step fails as `worker_finished_without_terminal_step_status`, and is
+/// tried again if its policy says so.
+async fn forget(_ctx: StepContext) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// Is not this worker's business: the Step fails as `rejected`, and is not tried again.
 async fn refuse(ctx: StepContext) -> Result<(), HandlerError> {
     Ok(ctx.reject("nobody here can do that")?)
 }
 
-/// Works until it is told to stop, and says what it leaves behind.
+/// Works until it is told to stop, as its Task was cancelled: the Step ends with its last word.
 async fn watch(ctx: StepContext) -> Result<(), HandlerError> {
     ctx.cancellation().cancelled().await;
     Ok(ctx.fail("stopped", "it was asked to", None)?)
@@ -60,8 +97,14 @@ async fn main() -> Result<()> {
     };
     let handlers = Handlers::new()
         .on("measure", measure)?
+        .on("compare", compare)?
+        .on("greet", greet)?
         .on("flaky", flaky)?
+        .on("read", read)?
+        .on("stumble", stumble)?
+        .on("forget", forget)?
         .on("choose", choose)?
+        .on("enter", enter)?
         .on("refuse", refuse)?
         .on("watch", watch)?;
     let connection = Connection::open(&Settings::new(url), name.inbox()).await?;

@@ -4,9 +4,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
+use serde_json::{Value as Json, json};
 use tenure_tests::binary::Running;
+use tenure_tests::cluster::client::Client;
 use tenure_tests::cluster::process::Process;
-use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster};
+use tenure_tests::cluster::tasks::task;
+use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
 
 /// An example of the SDK, which is built with the tests of the workspace.
 fn program(name: &str, cluster: &Cluster) -> Result<Command> {
@@ -19,7 +22,47 @@ fn program(name: &str, cluster: &Cluster) -> Result<Command> {
     Ok(command)
 }
 
-/// CTRL-01, CTX-12: one program steers what another one works on.
+/// What becomes of the Steps of the example's handlers: how each ends, and with which code.
+const ENDS: [(&str, &str, &str); 11] = [
+    ("measure", "completed", ""),
+    ("compare", "completed", ""),
+    ("greet", "completed", ""),
+    ("flaky", "failed", "no_answer"),
+    ("flaky", "completed", ""),
+    ("read", "failed", "unhandled_exception"),
+    ("stumble", "failed", "unhandled_exception"),
+    ("forget", "failed", "worker_finished_without_terminal_step_status"),
+    ("refuse", "failed", "rejected"),
+    ("choose", "blocked", "input_required"),
+    ("enter", "blocked", "auth_required"),
+];
+
+/// Gives each handler a Step. One works until the Task is cancelled, and keeps it from its end.
+fn every_handler_ends_as_it_says(client: &Client) -> Result<()> {
+    let mut names: Vec<&str> = ENDS.iter().map(|(name, ..)| *name).collect();
+    names.dedup();
+    let step = |name: &str, is_required: bool| {
+        json!({"step_id": name, "title": name, "summary": "", "handler": name,
+               "depends_on_step_ids": [], "required": is_required})
+    };
+    let mut steps: Vec<Json> = names.into_iter().map(|name| step(name, false)).collect();
+    steps.push(step("watch", true));
+    client.create(&task("endings", &steps))?;
+    until("every step has ended as it should", PATIENCE, || {
+        let log = client.log("endings", PATIENCE)?;
+        let has_ended = |(step, end, code): &(&str, &str, &str)| {
+            log.events(&format!("task_step_{end}")).iter().any(|event| {
+                let said = event["payload"]["reason"]["code"].as_str().unwrap_or_default();
+                event["step_id"] == *step && said == *code
+            })
+        };
+        Ok(!log.claims("watch").is_empty() && ENDS.iter().all(has_ended))
+    })?;
+    client.cancel("endings")?;
+    until("it ends", PATIENCE, || Ok(client.log("endings", PATIENCE)?.has_ended())).map(|_| ())
+}
+
+/// CTRL-01, CTX-01 to CTX-06, CTX-12: one program steers what another one works on.
 #[test]
 fn the_examples_of_the_sdk_work_together() -> Result<()> {
     on_cluster(Plan { workers: 0, ..Plan::default() }, |cluster| {
@@ -32,6 +75,7 @@ fn the_examples_of_the_sdk_work_together() -> Result<()> {
             ensure!(steered.stdout.contains(line), "{line} is missing: {steered:#?}");
         }
         ensure!(steered.stdout.ends_with("the last event: task.completed\n"), "{steered:#?}");
+        every_handler_ends_as_it_says(&cluster.client("c")?)?;
         worker.signal(Signal::SIGINT)?;
         let left = worker.end(PATIENCE)?;
         ensure!(left.success(), "{left}");

@@ -1,11 +1,13 @@
 //! A worker in another language, written from docs/protocol.md alone.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
+use tenure_tests::cluster::client::{command, wait};
 use tenure_tests::cluster::process::Process;
 use tenure_tests::cluster::servers::tools;
 use tenure_tests::cluster::tasks::task;
@@ -15,15 +17,34 @@ use crate::common::{now_ms, wait_claimed_again, wait_ended};
 
 const POOL: &str = "python";
 
-fn worker(cluster: &Cluster, name: &str) -> Result<Process> {
+/// A worker with one handler more, which answers what its spans are to go below.
+const WITH_ANOTHER_HANDLER: &str = "
+import argparse, asyncio, sys
+from worker import Worker, traceparent
+async def above(given): return traceparent.get()
+nats, user, pool = sys.argv[1:]
+options = argparse.Namespace(nats=nats, user=user, pool=pool, concurrency=2)
+asyncio.run(Worker(options, {'above': above}).run())
+";
+
+fn example() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    Ok(root.join("examples/python-worker").canonicalize()?)
+}
+
+fn python(cluster: &Cluster, name: &str, arguments: &[&OsStr]) -> Result<Process> {
     let library = tools()?.join("python");
     ensure!(library.is_dir(), "nats-py and msgpack are needed: run `./check servers`");
     let mut command = Command::new("python3");
-    command.arg(root.join("examples/python-worker/worker.py").canonicalize()?);
-    command.args(["--nats", &cluster.url(), "--user", name, "--pool", POOL]);
-    command.env("PYTHONPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("PYTHONPATH", std::env::join_paths([library, example()?])?);
     Process::start(name, cluster.dir(), command)
+}
+
+fn worker(cluster: &Cluster, name: &str) -> Result<Process> {
+    let (program, url) = (example()?.join("worker.py"), cluster.url());
+    let told = ["--nats", &url, "--user", name, "--pool", POOL].map(OsStr::new);
+    python(cluster, name, &[&[program.as_os_str()], &told[..]].concat())
 }
 
 fn step(id: &str, handler: &str, input: &Json, parents: &[&str]) -> Json {
@@ -68,6 +89,34 @@ fn a_worker_in_another_language_runs_steps_and_is_replaced_when_it_dies() -> Res
         })();
         if done.is_err() {
             println!("{}", one.tail());
+        }
+        done
+    })
+}
+
+/// A handler is told the span of its Attempt; where no traces are sent, that of whoever made the Task.
+#[test]
+fn a_handler_in_another_language_knows_what_its_spans_go_below() -> Result<()> {
+    on_cluster(Plan { schedulers: 1, workers: 0, ..Plan::default() }, |cluster| {
+        let client = cluster.client("c")?;
+        let url = cluster.url();
+        let told = ["-c", WITH_ANOTHER_HANDLER, &url, "py1", POOL].map(OsStr::new);
+        let worker = python(cluster, "py1", &told)?;
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let done = (|| {
+            let input = task("traced", &[step("a", "above", &Json::Null, &[])]);
+            let mut body = command("task_create", None, &input);
+            body["trace"] = trace.into();
+            wait(client.ask_of("traced", &body, PATIENCE))?;
+            cluster.records.created("traced", &[]);
+            wait_ended(&client, "traced")?;
+            let completed = client.log("traced", PATIENCE)?.events("task_step_completed");
+            let output = completed[0]["payload"]["output"]["data"].as_str().context("no output")?;
+            ensure!(output == format!("\"{trace}\""), "{completed:#?}");
+            Ok(())
+        })();
+        if done.is_err() {
+            println!("{}", worker.tail());
         }
         done
     })
