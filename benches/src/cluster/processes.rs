@@ -186,5 +186,9 @@ fn find(variable: &str, name: &str) -> Result<PathBuf> {
     let fetched = target.parent().and_then(Path::parent).map(|dir| dir.join("tools/servers"));
     let places = std::env::split_paths(&path).chain(fetched);
     let found = places.map(|dir| dir.join(name)).find(|file| file.is_file());
-    found.with_context(|| format!("{name} is needed: run `./check servers`, or set {variable}"))
+    found.with_context(|| {
+        format!(
+            "{name} is needed (of NATS 2.15 or newer): run `./check servers`, or set {variable}"
+        )
+    })
 }

@@ -156,7 +156,11 @@ pub fn find(variable: &str, name: &str) -> Result<PathBuf> {
     let fetched = test.ancestors().map(|dir| dir.join("tools/servers"));
     let mut places = std::env::split_paths(&path).chain(fetched).map(|dir| dir.join(name));
     let found = places.find(|file| file.is_file());
-    found.with_context(|| format!("{name} is needed: run `./check servers`, or set {variable}"))
+    found.with_context(|| {
+        format!(
+            "{name} is needed (of NATS 2.15 or newer): run `./check servers`, or set {variable}"
+        )
+    })
 }
 
 /// Where `./check` puts what tests need and cargo does not bring.

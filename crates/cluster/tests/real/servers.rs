@@ -112,6 +112,14 @@ pub(crate) fn redis(more: &[&str]) -> Server {
     Server::start(TempDir::new().unwrap(), port, command)
 }
 
+/// Redis with a configuration of its own, which is told to listen on `port`.
+pub(crate) fn redis_of(config: &Path, port: u16, more: &[&str]) -> Server {
+    let binary = find("TENURE_REDIS_SERVER", "redis-server");
+    let command = [&[&*binary, config.to_str().unwrap()][..], more].concat();
+    let command = command.into_iter().map(str::to_owned).collect();
+    Server::start(TempDir::new().unwrap(), port, command)
+}
+
 /// A port that was free a moment ago, and is given once: below those that the system lends to
 /// connections, one of which could have it before the server does.
 pub(crate) fn free_port() -> u16 {
@@ -127,7 +135,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// A server's binary: where the variable says, on the path, or where `./check` has put it.
-fn find(variable: &str, name: &str) -> String {
+pub(crate) fn find(variable: &str, name: &str) -> String {
     if let Ok(path) = std::env::var(variable) {
         return path;
     }
@@ -137,6 +145,8 @@ fn find(variable: &str, name: &str) -> String {
     let found: Option<PathBuf> = places.map(|dir| dir.join(name)).find(|file| file.is_file());
     match found {
         Some(file) => file.to_str().unwrap().to_owned(),
-        None => panic!("{name} is needed: run `./check servers`, or name it in {variable}"),
+        None => panic!(
+            "{name} is needed (of NATS 2.15 or newer): run `./check servers`, or name it in {variable}"
+        ),
     }
 }

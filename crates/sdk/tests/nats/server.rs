@@ -83,6 +83,6 @@ fn find() -> String {
     let mut files =
         std::env::split_paths(&path).chain([fetched]).map(|dir| dir.join("nats-server"));
     let found = files.find(|file| file.is_file());
-    let found = found.expect("nats-server is needed: run `./check servers`");
+    let found = found.expect("nats-server 2.15 or newer is needed: run `./check servers`");
     found.to_str().unwrap().to_owned()
 }
