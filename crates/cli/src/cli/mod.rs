@@ -14,6 +14,8 @@ mod run;
 mod serve;
 mod stop;
 mod telemetry;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod damage;
+mod deployed;
 mod journal;
 mod leases;
 mod leaving;

@@ -1,5 +1,6 @@
 //! Redis as a cluster of its own, and servers with TLS.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -177,12 +178,12 @@ async fn ownership_lies_on_a_redis_cluster() {
 }
 
 /// Certificates of a server, and of the authority that signed them.
-struct Certificates {
+pub(crate) struct Certificates {
     dir: TempDir,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Two of the same name are taken for one that has signed itself.
@@ -205,7 +206,11 @@ impl Certificates {
         ["ca.pem", "cert.pem", "key.pem"].map(|name| self.path(name))
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
 }

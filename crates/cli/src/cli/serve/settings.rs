@@ -350,6 +350,47 @@ mod tests {
         }
     }
 
+    const SHIPPED: &str = include_str!("../../../../../deploy/tenure.toml");
+
+    #[test]
+    fn the_file_that_is_shipped_shows_every_setting_with_its_default() {
+        let as_it_is: Given = toml::from_str(SHIPPED).unwrap();
+        as_it_is.into_settings().unwrap();
+        for argument in Given::augment_args(clap::Command::new("serve")).get_arguments() {
+            let name = argument.get_id().as_str();
+            let is_a_file = name.ends_with("_creds"); // One is named, beside the passwords.
+            assert!(is_a_file || SHIPPED.contains(&format!("{name} = ")), "{name} is not there");
+        }
+        let uncommented = |line: &'static str| match line.strip_prefix('#') {
+            Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => setting,
+            _ => line,
+        };
+        let all = SHIPPED.lines().map(uncommented).collect::<Vec<_>>().join("\n");
+        let all: Given = toml::from_str(&all).unwrap();
+        assert_eq!(all.telemetry.len(), 3);
+        // Neither shows a default: it would be a file, and as much as the server has.
+        let all = Given { redis_ca: None, max_bytes: None, ..all }.into_settings().unwrap();
+        let default = Given::default().into_settings().unwrap();
+        let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership);
+        assert_eq!(numbers(&all), numbers(&default));
+        assert_eq!(all.scheduler.limits, default.scheduler.limits);
+        assert_eq!(all.name, default.name);
+        assert!(all.node.to_string().starts_with("node-"), "{}", all.node);
+    }
+
+    /// What the compose file gives a scheduler as its configuration.
+    #[test]
+    fn the_configuration_in_the_compose_file_is_one() {
+        let compose = include_str!("../../../../../docker-compose.yml");
+        let (_, content) = compose.split_once("    content: |\n").unwrap();
+        let lines = content.lines().map_while(|line| line.strip_prefix("      "));
+        let settings = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+        assert_eq!((settings.partitions, &*settings.nats.url), (8, "nats://nats:4222"));
+        let is_user = |login: &Login| matches!(login, Login::Password { .. });
+        let nats = &settings.nats;
+        assert!([&nats.journal, &nats.control, &nats.intake].into_iter().all(is_user));
+    }
+
     #[test]
     fn what_is_set_is_what_the_scheduler_gets() {
         let set = "cancel_wait_ms = 200\nrun_ttl_ms = 5000\nsteps_max = 7\nboard_tokens = 300";

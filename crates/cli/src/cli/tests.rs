@@ -1,0 +1,239 @@
+//! What documentation and `deploy` say to the command line is what it understands.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, Command, CommandFactory as _, Parser as _};
+use granit_parser::{Event, Parser};
+use serde_json::{Map, Value as Json};
+
+use super::Cli;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// Every file of text in these places, as a path from the top and what it says.
+fn texts(places: &[&str]) -> Vec<(String, String)> {
+    let (mut found, mut work) = (Vec::new(), Vec::new());
+    work.extend(places.iter().map(|place| root().join(place)));
+    while let Some(path) = work.pop() {
+        if path.is_dir() {
+            work.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            found.push((path.strip_prefix(root()).unwrap().display().to_string(), text));
+        }
+    }
+    found
+}
+
+/// What a text has behind the word `tenure`: in backticks, or as a line for a shell.
+fn commands(text: &str) -> Vec<String> {
+    let text = text.replace("\\\n", " ");
+    let marked = text.split("`tenure ").skip(1).filter_map(|rest| rest.split('`').next());
+    let lines = text.lines().map(|line| line.trim_start_matches(['#', '$', ' ']));
+    let lines = lines.filter_map(|line| line.strip_prefix("tenure "));
+    marked.chain(lines).map(str::to_owned).collect()
+}
+
+/// The option of a command, or of one below it: a text may leave out which of them it means.
+fn option<'a>(command: &'a Command, is_it: &dyn Fn(&Arg) -> bool) -> Option<&'a Arg> {
+    let own = command.get_arguments().find(|argument| is_it(argument));
+    own.or_else(|| command.get_subcommands().find_map(|below| option(below, is_it)))
+}
+
+/// The word of a command that the command line does not know, if there is one.
+fn unknown<'a>(tenure: &Command, said: &'a str) -> Option<&'a str> {
+    let is_name = |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || "-|".contains(c));
+    let mut command = tenure;
+    let mut words =
+        said.split_whitespace().take_while(|word| !["|", ">", "#", "&&"].contains(word));
+    while let Some(word) = words.next() {
+        let found = if let Some(long) = word.strip_prefix("--") {
+            let long = long.split('=').next();
+            option(command, &|argument| argument.get_long() == long)
+        } else if let Some(short) = word.strip_prefix('-') {
+            option(command, &|argument| argument.get_short() == short.chars().next())
+        } else if !command.has_subcommands() {
+            continue; // What it is about.
+        } else if is_name(word) {
+            let mut each = word.split('|').map(|name| command.find_subcommand(name));
+            if each.clone().any(|below| below.is_none()) {
+                return Some(word);
+            }
+            command = each.next().flatten()?;
+            continue;
+        } else {
+            return None; // Any of them is meant.
+        };
+        match found {
+            None => return Some(word),
+            Some(option) if option.get_action().takes_values() && !word.contains('=') => {
+                words.next();
+            }
+            Some(_) => {}
+        }
+    }
+    None
+}
+
+fn tenure() -> Command {
+    let mut tenure = Cli::command();
+    tenure.build();
+    tenure
+}
+
+#[test]
+fn what_is_not_there_is_told_from_what_is() {
+    let tenure = tenure();
+    for said in ["task explain TASK_ID", "task|step --nats URL", "run a.yaml -o json | jq", "…"] {
+        assert_eq!(unknown(&tenure, said), None, "{said}");
+    }
+    assert_eq!(unknown(&tenure, "step explain"), Some("explain"));
+    assert_eq!(unknown(&tenure, "task|stop get"), Some("task|stop"));
+    assert_eq!(unknown(&tenure, "worker --pool explain --many"), Some("--many"));
+}
+
+/// Pages, the lines of alerts that say what to do, dashboards, and the files of `deploy`.
+#[test]
+fn commands_that_are_named_are_there() {
+    let (tenure, mut count) = (tenure(), 0);
+    for (path, text) in texts(&["README.md", "docs", "deploy", "docker-compose.yml", "examples"]) {
+        for said in commands(&text) {
+            count += 1;
+            let word = unknown(&tenure, &said);
+            assert_eq!(word, None, "{path}: `tenure {said}`");
+        }
+    }
+    assert!(count > 100, "{count} commands");
+}
+
+#[test]
+fn units_start_with_what_the_command_line_takes() {
+    for unit in ["tenure-serve.service", "tenure-worker@.service"] {
+        let text = read(&format!("deploy/systemd/{unit}"));
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();
+        let line = line.replace("${CREDENTIALS_DIRECTORY}", "/run/credentials");
+        let line = line.replace("${TENURE_CONCURRENCY}", "8").replace("%i", "default");
+        assert!(!line.contains(['$', '%']), "{line}");
+        Cli::try_parse_from(line.split_whitespace()).unwrap();
+    }
+}
+
+/// A document of YAML, with texts for all scalars, and what anchors name where it is named.
+fn yaml(text: &str) -> Json {
+    let mut nodes = Parser::new_from_str(text).map(|next| next.unwrap().0).filter(|event| {
+        use Event as E;
+        let is_end = matches!(event, E::SequenceEnd | E::MappingEnd | E::Alias(..));
+        is_end || matches!(event, E::Scalar(..) | E::SequenceStart(..) | E::MappingStart(..))
+    });
+    let first = nodes.next().unwrap();
+    node(first, &mut nodes, &mut HashMap::new())
+}
+
+fn node<'a, I: Iterator<Item = Event<'a>>>(
+    first: Event<'a>,
+    rest: &mut I,
+    anchors: &mut HashMap<usize, Json>,
+) -> Json {
+    let (anchor, made) = match first {
+        Event::Alias(anchor) => return anchors[&anchor].clone(),
+        Event::Scalar(text, _, anchor, _) => (anchor, Json::String(text.into_owned())),
+        Event::SequenceStart(_, anchor, _) => {
+            let mut all = Vec::new();
+            while let Some(next) = rest.next().filter(|next| *next != Event::SequenceEnd) {
+                all.push(node(next, rest, anchors));
+            }
+            (anchor, Json::Array(all))
+        }
+        Event::MappingStart(_, anchor, _) => {
+            let mut all = Map::new();
+            while let Some(next) = rest.next().filter(|next| *next != Event::MappingEnd) {
+                let key = node(next, rest, anchors);
+                let value = rest.next().unwrap();
+                match (key.as_str().unwrap(), node(value, rest, anchors)) {
+                    ("<<", Json::Object(more)) => all.extend(more),
+                    (key, value) => drop(all.insert(key.to_owned(), value)),
+                }
+            }
+            (anchor, Json::Object(all))
+        }
+        other => panic!("{other:?}"),
+    };
+    anchors.insert(anchor, made.clone()); // Without an anchor it is 0, which nothing names.
+    made
+}
+
+fn words(list: &Json) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().map(|word| word.as_str().unwrap())
+}
+
+/// Services of the compose files, each with its name.
+fn services() -> Vec<(String, Json)> {
+    let files = ["docker-compose.yml", "deploy/grafana/compose.yml"].map(|file| yaml(&read(file)));
+    let all = files.iter().flat_map(|file| file["services"].as_object().unwrap());
+    all.map(|(name, service)| (name.clone(), service.clone())).collect()
+}
+
+#[test]
+fn what_compose_files_name_is_there() {
+    let cluster = yaml(&read("docker-compose.yml"));
+    for (name, service) in services() {
+        for mount in words(&service["volumes"]) {
+            let (source, _) = mount.split_once(':').unwrap();
+            let is_there = match source.starts_with("./") {
+                true => root().join(source).exists(),
+                false => cluster["volumes"].get(source).is_some(),
+            };
+            assert!(is_there, "{name}: {mount}");
+        }
+        for config in service["configs"].as_array().into_iter().flatten() {
+            let source = config["source"].as_str().unwrap();
+            assert!(cluster["configs"].get(source).is_some(), "{name}: {source}");
+        }
+        for server in service["depends_on"].as_object().into_iter().flat_map(Map::keys) {
+            let is_looked_at = cluster["services"][server]["healthcheck"].is_object();
+            assert!(is_looked_at, "{name} waits until {server} is well, which nobody asks");
+        }
+        if let Some(file) = service["build"]["dockerfile"].as_str() {
+            assert!(root().join(file).exists(), "{name}: {file}");
+        }
+    }
+}
+
+/// A scheduler and a worker are started with what the command line takes, and are well if they have
+/// connections to the ports that their servers listen on.
+#[test]
+fn services_of_tenure_start_and_are_looked_at() {
+    let services = services();
+    let ours = services.iter().filter(|(_, service)| service["image"] == "tenure");
+    let ours: Vec<_> = ours.collect();
+    assert_eq!(ours.len(), 2, "{ours:?}");
+    let established = |port: u16| format!(":{port:04X} 01 ");
+    for (name, service) in ours {
+        Cli::try_parse_from(["tenure"].into_iter().chain(words(&service["command"]))).unwrap();
+        let check = words(&service["healthcheck"]["test"]).last().unwrap();
+        assert!(check.contains(&established(4222)), "{name}: {check}");
+        assert_eq!(check.contains(&established(6379)), name == "scheduler", "{name}: {check}");
+    }
+    let worker = &services.iter().find(|(name, _)| name == "worker").unwrap().1;
+    let at = worker["environment"]["TENURE_NATS_URL"].as_str().unwrap();
+    assert!(at.starts_with("nats://worker-1:") && at.ends_with("@nats:4222"), "{at}");
+    assert!(words(&worker["command"]).any(|word| word == "worker-1"));
+    assert!(read("deploy/nats/roles.conf").contains("\n        user: worker-1\n"));
+    assert!(read("deploy/nats/local.conf").contains("\nlisten: \"0.0.0.0:4222\"\n"));
+    assert!(read("deploy/redis/redis.conf").contains("\nport 6379\n"));
+}
+
+#[test]
+fn every_file_of_yaml_is_read() {
+    let is_yaml = |path: &str| path.ends_with(".yml") || path.ends_with(".yaml");
+    let files = texts(&["docker-compose.yml", "deploy"]).into_iter().filter(|it| is_yaml(&it.0));
+    let read = files.map(|(path, text)| assert!(yaml(&text).is_object(), "{path}")).count();
+    assert!(read >= 7, "{read} files");
+}

@@ -1,0 +1,166 @@
+//! What `deploy` has for NATS and Redis, on the servers themselves.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redis::cmd;
+use tempfile::TempDir;
+use tenure_cluster::{RedisAt, RedisLeases};
+use tenure_ports::Leases as _;
+
+use crate::leases::{lease, owning};
+use crate::redis_at::Certificates;
+use crate::servers::{Server, find, free_port, redis_of};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The configurations in a folder of `deploy`.
+fn configurations(folder: &str) -> Vec<PathBuf> {
+    let dir = root().join("deploy").join(folder).canonicalize().unwrap();
+    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let all: Vec<PathBuf> = all.filter(|path| path.extension() == Some("conf".as_ref())).collect();
+    assert!(!all.is_empty(), "{folder}");
+    all
+}
+
+/// Variables that a configuration of NATS takes from the environment, also by what it includes.
+fn variables(file: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let said = text(file);
+    for line in said.lines().filter(|line| !line.trim_start().starts_with('#')) {
+        if let Some(included) = line.strip_prefix("include ") {
+            found.extend(variables(&file.with_file_name(included)));
+        }
+        for name in line.split("$TENURE_").skip(1) {
+            let end = name.find(|c: char| !c.is_ascii_uppercase() && c != '_');
+            found.insert(format!("TENURE_{}", &name[..end.unwrap_or(name.len())]));
+        }
+    }
+    found
+}
+
+/// What the server has against a configuration with these variables and no others.
+fn refusal(
+    file: &Path,
+    variables: &BTreeSet<String>,
+    certificates: &Certificates,
+) -> Option<String> {
+    let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server"));
+    command.arg("-t").arg("-c").arg(file);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TENURE_") {
+            command.env_remove(name);
+        }
+    }
+    for name in variables {
+        let value = match name.strip_prefix("TENURE_NATS_") {
+            Some("CERT") => certificates.path("cert.pem"),
+            Some("KEY") => certificates.path("key.pem"),
+            Some("CA") => certificates.path("ca.pem"),
+            Some(route @ ("ROUTE_A" | "ROUTE_B" | "ROUTE_C")) => {
+                format!("nats-route://route:secret@{}:6222", route.replace('_', "-"))
+            }
+            _ => "word".to_owned(),
+        };
+        command.env(name, format!("\"{value}\""));
+    }
+    let ended = command.output().unwrap();
+    (!ended.status.success()).then(|| String::from_utf8_lossy(&ended.stderr).into_owned())
+}
+
+/// Every configuration of NATS is one, with its variables set and with none of them missing.
+#[test]
+fn nats_takes_each_configuration_with_its_variables() {
+    let certificates = Certificates::new();
+    for file in configurations("nats") {
+        let variables = variables(&file);
+        assert_eq!(refusal(&file, &variables, &certificates), None, "{}", file.display());
+    }
+    // It includes all others but `local.conf`.
+    let cluster = root().join("deploy/nats/cluster.conf").canonicalize().unwrap();
+    let all = variables(&cluster);
+    assert_eq!(all.len(), 15, "{all:?}");
+    for missing in &all {
+        let mut less = all.clone();
+        less.remove(missing);
+        let refused = refusal(&cluster, &less, &certificates);
+        assert!(refused.is_some_and(|why| why.contains(missing)), "{missing} is not needed");
+    }
+}
+
+/// `deploy/passwords` prints a password for each role, and the compose file hands all on.
+#[test]
+fn passwords_and_the_compose_file_have_all_that_nats_takes() {
+    let needed = variables(&root().join("deploy/nats/local.conf"));
+    let printed = Command::new(root().join("deploy/passwords")).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let mut given: BTreeSet<String> = BTreeSet::new();
+    for line in printed.lines() {
+        let (name, password) = line.split_once('=').unwrap();
+        assert!(password.starts_with('p') && password.len() == 33, "{name}");
+        given.insert(name.to_owned());
+    }
+    let passwords = needed.iter().filter(|name| name.ends_with("_PASSWORD"));
+    assert_eq!(passwords.cloned().collect::<BTreeSet<_>>(), given);
+    let compose = text(&root().join("docker-compose.yml"));
+    for name in &needed {
+        assert!(compose.contains(&format!("\n      {name}: ")), "the compose file lacks {name}");
+    }
+}
+
+/// Starts Redis with a configuration of `deploy`, whose files are in `etc` instead of /etc/redis, and
+/// which keeps its log where it is started.
+fn redis_as_deployed(etc: &Path, file: &str, port: u16, more: &[&str]) -> Server {
+    for path in configurations("redis") {
+        let said = text(&path).replace("/etc/redis", etc.to_str().unwrap());
+        let said = said.replace("dir /var/lib/redis", "dir .");
+        std::fs::write(etc.join(path.file_name().unwrap()), said).unwrap();
+    }
+    redis_of(&etc.join(file), port, more)
+}
+
+/// LEASE: Redis as it is deployed evicts nothing, and keeps leases over a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_keeps_leases_as_it_is_deployed() {
+    let (etc, port) = (TempDir::new().unwrap(), free_port());
+    let number = port.to_string();
+    let arguments = ["--port", &number, "--bind", "127.0.0.1"];
+    let mut server = redis_as_deployed(etc.path(), "redis.conf", port, &arguments);
+    let url = format!("redis://127.0.0.1:{port}");
+    let leases = RedisLeases::open(&RedisAt::from(url.clone()), "tenure", owning(1)).await.unwrap();
+    leases.acquire(vec![lease(1, 600_000)]).await.unwrap();
+    let keys = || {
+        let mut plain = redis::Client::open(url.clone()).unwrap().get_connection().unwrap();
+        cmd("DBSIZE").query::<usize>(&mut plain).unwrap()
+    };
+    let before = keys();
+    assert!(before > 0);
+    server.kill();
+    server.restart();
+    assert_eq!(keys(), before);
+}
+
+/// A server of a Redis Cluster, and a Sentinel, start as they are deployed, wherever they are started.
+#[test]
+fn redis_takes_the_configurations_of_a_cluster_and_of_sentinel() {
+    let certificates = Certificates::new();
+    let (port, bus) = (free_port(), free_port().to_string());
+    let number = port.to_string();
+    let arguments = ["--tls-port", &number, "--cluster-port", &bus, "--bind", "127.0.0.1"];
+    redis_as_deployed(certificates.dir(), "cluster.conf", port, &arguments);
+
+    let (etc, port) = (TempDir::new().unwrap(), free_port());
+    redis_as_deployed(
+        etc.path(),
+        "sentinel.conf",
+        port,
+        &["--sentinel", "--port", &port.to_string()],
+    );
+}
