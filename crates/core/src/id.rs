@@ -160,6 +160,17 @@ pub fn system_agent() -> AgentId {
     AgentId(SmolStr::new_static("system"))
 }
 
+impl TaskId {
+    /// IDEM-03: the id of a Task that is made with this key and without an id. Whoever makes it again
+    /// meets the same Task.
+    pub fn of_key(session: &SessionId, key: &str) -> Self {
+        let space = alloc::format!("tenure:{session}");
+        let space = Uuid::new_v5(&Uuid::NAMESPACE_URL, space.as_bytes());
+        let id = Uuid::new_v5(&space, key.as_bytes());
+        Self(SmolStr::new(id.hyphenated().encode_lower(&mut Uuid::encode_buffer())))
+    }
+}
+
 impl HandlerName {
     /// The handler of a Step that names none (U13).
     pub fn default_handler() -> Self {

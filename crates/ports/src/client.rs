@@ -103,7 +103,7 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
     /// The session it acts in.
     fn session(&self) -> &SessionId;
 
-    /// `task_create`: answers when the Task is durable.
+    /// `task_create`: answers when the Task is durable. The input names the Task (U15).
     fn create(
         &self,
         around: Around,

@@ -51,6 +51,17 @@ fn a_bad_id_is_refused_where_it_enters() {
     assert_eq!(rejection.details["field"], "step_id");
 }
 
+/// IDEM-03, U15: as `uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, "tenure:" + session), key)` of Python.
+#[test]
+fn a_key_makes_the_same_id_everywhere() {
+    let of = |session: &str, key: &str| TaskId::of_key(&session.parse().unwrap(), key).to_string();
+    assert_eq!(of("main", "k"), "42493452-782b-57af-a041-9bb933be9549");
+    assert_eq!(of("main", "Größe 1"), "05398888-197c-524e-bedb-3c405607b1d2");
+    assert_eq!(of("s1", "nightly 7"), "e4be76e9-80a4-57fc-b7c9-3b93a700c1f1");
+    assert!(TaskId::new(of("s1", "k")).is_ok());
+    assert_ne!(of("s1", "k"), of("main", "k"), "each session has its own");
+}
+
 /// ID-01: the scheduler never makes a `task_id`.
 #[test]
 fn a_create_without_a_task_id_is_refused() {

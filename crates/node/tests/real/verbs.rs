@@ -349,6 +349,24 @@ async fn repeats<P: ClientPort>(client: &Client<P>) {
     client.cancel(&live, "enough").await.unwrap();
 }
 
+/// IDEM-03: a create without an id is known again by its key.
+async fn keys<P: ClientPort>(client: &Client<P>) {
+    let keyed = |title| {
+        let task = Task::new(title).idempotency_key("nightly 7").draft();
+        task.step(Step::new("a").handler("complete"))
+    };
+    let task = client.create(keyed("nightly")).await.unwrap();
+    assert_eq!(task.as_str(), "e4be76e9-80a4-57fc-b7c9-3b93a700c1f1");
+    let made = client.get(&task).await.unwrap();
+    assert_eq!(client.create(keyed("nightly")).await.unwrap(), task);
+    assert_eq!(client.get(&task).await.unwrap(), made, "nothing was written");
+    let other = client.create(keyed("weekly")).await.unwrap_err();
+    assert_eq!(other.code, Code::IdempotencyConflict);
+    client.cancel(&task, "enough").await.unwrap();
+    client.wait_for_end(&task).await.unwrap();
+    assert_eq!(client.create(keyed("nightly")).await.unwrap(), task, "though it has ended");
+}
+
 /// S22: Steps are settled while workers hold them, and one of them is given out again.
 async fn settles<P: ClientPort>(client: &Client<P>) {
     let steps = ["a", "b", "c"].map(|name| Step::new(name).handler("until_told").optional());
@@ -401,10 +419,10 @@ async fn counts<P: ClientPort>(client: &Client<P>) {
     assert!(missing.is_empty());
     let totals = views.task_summary.unwrap();
     let counts = [totals.active, totals.waiting, totals.terminal, totals.failed, totals.lost];
-    assert_eq!((counts, totals.unknown), ([1, 1, 12, 3, 1], 0));
+    assert_eq!((counts, totals.unknown), ([1, 1, 13, 3, 1], 0));
     let shown: Vec<&str> = totals.recent_terminal.iter().map(|it| it.task_id.as_str()).collect();
     assert_eq!(shown[..3], ["failed", "late", "lost"], "newest first");
-    assert_eq!(shown.len(), 12);
+    assert_eq!(shown.len(), 13);
     let of = |name: &str| {
         let found = totals.recent_terminal.iter().find(|it| it.task_id.as_str() == name);
         found.unwrap().status.as_str()
@@ -430,6 +448,7 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
         words(&client, &go).await;
         stops(&client).await;
         repeats(&client).await;
+        keys(&client).await;
         steers(&client).await;
         follows(&client).await;
         settles(&client).await;
@@ -439,8 +458,8 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, RETRY-12, VIEW-01:
-/// in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03,
+/// RETRY-12, VIEW-01: in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -456,8 +475,8 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     suite(Client::new(port), go).await;
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, VIEW-01: over NATS,
-/// with the same answers.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03,
+/// VIEW-01: over NATS, with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();

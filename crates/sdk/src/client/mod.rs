@@ -57,14 +57,14 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// What is wrong with it, or why it could not be created.
     pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
-        let input = task.build()?;
+        let input = task.build(self.port.session())?;
         let task_id = input.task_id()?.clone();
         self.port.create(around()?, input).await?;
         Ok(task_id)
     }
 
-    /// Creates a Task under a `command_id` of the caller's: the same again, with the same
-    /// `task_id`, is answered as the first time (IDEM-01).
+    /// Creates a Task under a `command_id` of the caller's: the same again, with the same `task_id`
+    /// or key, is answered as the first time (IDEM-01, IDEM-03).
     ///
     /// # Errors
     /// Why it could not be created.
@@ -85,7 +85,7 @@ impl<P: ClientPort> Client<P> {
         around: Around,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.create(around, input).await
+        self.port.create(around, task::named(input, self.port.session())?).await
     }
 
     /// A Task in full.

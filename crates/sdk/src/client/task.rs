@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{BadId, HandlerName, PoolId, StepId, TaskId};
+use tenure_core::id::{BadId, HandlerName, PoolId, SessionId, StepId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{RetryPolicy, Value};
 use uuid::Uuid;
@@ -24,7 +24,7 @@ impl Task {
         Self { input, bad: None }
     }
 
-    /// Its id in the session; one is made up if none is given.
+    /// Its id in the session; if none is given, it is made of the key, or made up.
     #[must_use]
     pub fn id(mut self, id: &str) -> Self {
         self.input.task_id = taken(&mut self.bad, TaskId::new(id));
@@ -73,7 +73,8 @@ impl Task {
         self
     }
 
-    /// A repeat with the same key and content is answered with the first Task (IDEM-03).
+    /// A repeat with the same key and content, and the same id or none, is answered with the first
+    /// Task (IDEM-03).
     #[must_use]
     pub fn idempotency_key(mut self, key: &str) -> Self {
         self.input.idempotency_key = Some(key.into());
@@ -110,20 +111,27 @@ impl Task {
         self
     }
 
-    /// The input of the command, its id included.
+    /// The input of the command in a session, its id included.
     ///
     /// # Errors
     /// The first id that has another form.
-    pub fn build(self) -> Result<CreateTask, Rejection> {
-        let Self { mut input, bad } = self;
-        if let Some(bad) = bad {
-            return Err(bad);
+    pub fn build(self, session: &SessionId) -> Result<CreateTask, Rejection> {
+        match self.bad {
+            Some(bad) => Err(bad),
+            None => named(self.input, session),
         }
-        if input.task_id.is_none() {
-            input.task_id = Some(TaskId::new(Uuid::now_v7().to_string())?);
-        }
-        Ok(input)
     }
+}
+
+/// With an id, which the scheduler never makes (U15): of its key, if it has one.
+pub(super) fn named(mut input: CreateTask, session: &SessionId) -> Result<CreateTask, Rejection> {
+    if input.task_id.is_none() {
+        input.task_id = Some(match &input.idempotency_key {
+            Some(key) => TaskId::of_key(session, key),
+            None => TaskId::new(Uuid::now_v7().to_string())?,
+        });
+    }
+    Ok(input)
 }
 
 /// A Step of a Task to create.
@@ -257,6 +265,10 @@ fn taken<T>(bad: &mut Option<Rejection>, id: Result<T, BadId>) -> Option<T> {
 mod tests {
     use super::*;
 
+    fn build(task: Task) -> Result<CreateTask, Rejection> {
+        task.build(&"main".parse().unwrap())
+    }
+
     #[test]
     fn a_dag_is_written_down_step_by_step() {
         let task = Task::new("report")
@@ -264,7 +276,7 @@ mod tests {
             .pool("gpu")
             .step(Step::new("a").handler("noop").input_json(&[1, 2]).unwrap())
             .step(Step::new("b").after("a").optional());
-        let input = task.build().unwrap();
+        let input = build(task).unwrap();
         assert_eq!(input.task_id().unwrap().as_str(), "t");
         assert_eq!(input.steps.len(), 2);
         let [a, b] = &input.steps[..] else { panic!("{input:?}") };
@@ -277,13 +289,22 @@ mod tests {
     #[test]
     fn the_first_bad_id_is_told_when_it_is_built() {
         let task = Task::new("t").step(Step::new("").after("x")).pool("also bad\0");
-        let refused = task.build().unwrap_err();
+        let refused = build(task).unwrap_err();
         assert_eq!(refused.details["field"], "step_id");
     }
 
     #[test]
     fn each_task_gets_an_id_of_its_own() {
-        let id = || Task::new("t").build().unwrap().task_id.unwrap();
+        let id = || build(Task::new("t")).unwrap().task_id.unwrap();
         assert_ne!(id(), id());
+    }
+
+    /// IDEM-03, U15
+    #[test]
+    fn a_task_with_a_key_gets_the_id_of_its_key() {
+        let id = |task: Task| build(task).unwrap().task_id.unwrap().to_string();
+        let keyed = || Task::new("t").idempotency_key("k");
+        assert_eq!(id(keyed()), "42493452-782b-57af-a041-9bb933be9549");
+        assert_eq!(id(keyed().id("mine")), "mine");
     }
 }

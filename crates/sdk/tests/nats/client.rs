@@ -78,12 +78,45 @@ async fn a_long_task_is_created_in_parts_and_submitted() {
     let server = Server::start();
     let mut node = Node::start(&server, "n1").await;
     let client = Client::new(join(&server, &mut node, 1).await);
+    let creating = tokio::spawn(async move { client.create(long()).await });
+    let (sizes, ids) = parts(&mut node).await;
+    creating.await.unwrap().unwrap();
+    assert_eq!(sizes, [17, 17, 6]);
+    let first = ids[0].clone();
+    assert_eq!(ids[1..], [format!("{first}/1"), format!("{first}/2"), format!("{first}/3")]);
+}
+
+/// IDEM-03: a long Task is known again by its key too, each part of it under the id that it had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_task_with_a_key_is_created_in_the_same_parts_again() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = Client::new(join(&server, &mut node, 1).await);
+    let mut tries = Vec::new();
+    for _ in 0..2 {
+        let client = client.clone();
+        let creating =
+            tokio::spawn(async move { client.create(long().idempotency_key("k")).await });
+        let (_, ids) = parts(&mut node).await;
+        tries.push((creating.await.unwrap().unwrap(), ids));
+    }
+    let [(first, ids), (again, same)] = &tries[..] else { panic!("{tries:?}") };
+    assert_eq!(first, again);
+    assert_ne!(ids[0], same[0], "each is a command of its own");
+    assert_eq!(ids[1..], [format!("{first}/1"), format!("{first}/2"), format!("{first}/3")]);
+    assert_eq!(ids[1..], same[1..]);
+}
+
+fn long() -> Task {
     let steps = (0..40).map(|n| Step::new(&format!("s{n}")).summary(&"x".repeat(30_000)));
-    let task = Task::new("long").steps(steps);
-    let creating = tokio::spawn(async move { client.create(task).await });
+    Task::new("long").steps(steps)
+}
+
+/// Takes a long Task: how many Steps came in each part, and the ids of their commands.
+async fn parts(node: &mut Node) -> (Vec<usize>, Vec<String>) {
     let (mut sizes, mut ids) = (Vec::new(), Vec::new());
     loop {
-        let (request, message) = next_request(&mut node).await;
+        let (request, message) = next_request(node).await;
         ids.push(request.head.command_id.unwrap().to_string());
         node.answer(&message, Ok(written(1))).await;
         match request.ask {
@@ -93,16 +126,12 @@ async fn a_long_task_is_created_in_parts_and_submitted() {
             }
             Ask::Command(command) => match *command {
                 Command::TaskUpdate { operations } => sizes.push(operations.len()),
-                Command::SubmitTask(_) => break,
+                Command::SubmitTask(_) => return (sizes, ids),
                 other => panic!("{other:?}"),
             },
             other => panic!("{other:?}"),
         }
     }
-    creating.await.unwrap().unwrap();
-    assert_eq!(sizes, [17, 17, 6]);
-    let first = ids[0].clone();
-    assert_eq!(ids[1..], [format!("{first}/1"), format!("{first}/2"), format!("{first}/3")]);
 }
 
 /// OWN-08: a list is gathered from all partitions, and says which did not answer.

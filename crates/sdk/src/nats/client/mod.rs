@@ -18,6 +18,7 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
+use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{RetryEnded, Why};
 use tenure_core::id::{CommandId, SessionId, TaskId};
@@ -38,7 +39,6 @@ use tenure_wire::bus::request::{
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
-use uuid::Uuid;
 
 use self::draft::Parts;
 pub use self::operate::Heard;
@@ -167,21 +167,25 @@ impl Shared {
         self.ask_owner(task, request(task, around, ask).write()?.into()).await
     }
 
-    /// Builds a long Task as a draft. The commands of the parts are named after that of the whole,
-    /// so the same create again goes on where it was broken off. What refuses a part leaves the
-    /// draft, and is told its name.
+    /// Builds a long Task as a draft. The commands of the parts are named after that of the whole, or,
+    /// of one with a key, after the Task, so the same create again goes on where it was broken off.
+    /// What refuses a part leaves the draft, and is told its name.
     async fn create_in_parts(
         &self,
         task: &TaskId,
         around: Around,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
+        let whole = match input.idempotency_key {
+            Some(_) => task.to_string(),
+            None => around.command_id.to_string(),
+        };
         let Parts { first, rest, submit } = draft::cut(input, PART)?;
         let mut last = self.command(task, around.clone(), Ask::Create(Box::new(first))).await?;
         let mut commands = rest;
         commands.extend(submit.then(|| Command::SubmitTask(Why::default())));
         for (number, command) in (1..).zip(commands) {
-            let around = part_of(&around, number)?;
+            let around = part_of(&whole, number, around.trace.clone())?;
             let sent = self.command(task, around, Ask::Command(Box::new(command))).await;
             last = sent.map_err(|refused| refused.with("draft_task_id", task.as_str()))?;
         }
@@ -265,9 +269,9 @@ fn request(task: &TaskId, around: Around, ask: Ask) -> Request {
 }
 
 /// What goes with a part of a long create.
-fn part_of(whole: &Around, number: usize) -> Result<Around, Rejection> {
-    let command_id = CommandId::new(format!("{}/{number}", whole.command_id))?;
-    Ok(Around { command_id, expected_version: None, trace: whole.trace.clone() })
+fn part_of(whole: &str, number: usize, trace: Option<SmolStr>) -> Result<Around, Rejection> {
+    let command_id = CommandId::new(format!("{whole}/{number}"))?;
+    Ok(Around { command_id, expected_version: None, trace })
 }
 
 impl ClientPort for NatsClient {
@@ -278,16 +282,8 @@ impl ClientPort for NatsClient {
         &self.0.session
     }
 
-    async fn create(
-        &self,
-        around: Around,
-        mut input: CreateTask,
-    ) -> Result<WriteSummary, Rejection> {
-        let task = match &input.task_id {
-            Some(given) => given.clone(),
-            None => TaskId::new(Uuid::now_v7().to_string())?,
-        };
-        input.task_id = Some(task.clone());
+    async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
+        let task = input.task_id()?.clone();
         let whole = request(&task, around.clone(), Ask::Create(Box::new(input)));
         match (whole.write(), whole.ask) {
             (Ok(body), _) if body.len() <= PART => self.0.ask_owner(&task, body.into()).await,
