@@ -58,6 +58,13 @@ impl BoardInput {
             }
         }
     }
+
+    /// The budget of Tasks together, in tokens: the smallest that their owners say, who know what is
+    /// configured.
+    pub fn budget_of(self, tasks: &[TaskLines]) -> usize {
+        let said = tasks.iter().filter_map(|task| task.token_budget).chain(self.token_budget);
+        said.min().unwrap_or(Limits::default().board_tokens)
+    }
 }
 
 /// How much a line matters: over budget the first are kept (PROMPT-04).
@@ -102,6 +109,9 @@ pub struct TaskLines {
     pub lines: Vec<(Rank, String)>,
     /// Lines that were left out here already.
     pub left_out: usize,
+    /// The budget of the answer, in tokens: that which was asked for, else the configured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_budget: Option<usize>,
     /// The version that was read.
     pub version: u64,
 }
@@ -120,6 +130,7 @@ impl TaskLines {
         let kept = self.lines.iter().take_while(|line| fits(line)).count();
         self.left_out += self.lines.len() - kept;
         self.lines.truncate(kept);
+        self.token_budget = Some(tokens);
         self
     }
 }
@@ -168,7 +179,8 @@ pub fn task_lines(
     out.add(Rank::Changed, lately(view, sees).into_iter(), |s| changed(s, known.now));
     let Lines { lines, left_out } = out;
     let (task_id, version) = (view.task_id().clone(), view.version());
-    Ok(TaskLines { head: head(view, caller, known), task_id, lines, left_out, version })
+    let head = head(view, caller, known);
+    Ok(TaskLines { head, task_id, lines, left_out, token_budget: None, version })
 }
 
 /// PROMPT-03, PROMPT-04: all of it within a budget in tokens, the lines that matter most first.

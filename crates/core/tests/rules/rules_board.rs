@@ -116,6 +116,20 @@ fn a_budget_is_within_the_configured_one() {
     }
 }
 
+/// PROMPT-03: whoever puts Tasks together keeps to the budgets that their owners have said.
+#[test]
+fn owners_say_what_the_budget_is() {
+    let t = Fixture::manual("a");
+    let of = |tokens| lines(&t, &orchestrator()).unwrap().within(tokens);
+    let asked = |token_budget, told: &[TaskLines]| BoardInput { token_budget }.budget_of(told);
+    assert_eq!(asked(None, &[of(5_000)]), 5_000);
+    assert_eq!(asked(None, &[of(5_000), of(300)]), 300);
+    assert_eq!(asked(Some(200), &[of(200)]), 200);
+    let silent = lines(&t, &orchestrator()).unwrap();
+    assert_eq!(asked(None, std::slice::from_ref(&silent)), 2_000, "an owner that says none");
+    assert_eq!(asked(Some(200), &[silent]), 200);
+}
+
 /// PROMPT-04: of several Tasks, what matters most in any of them comes before the rest of all.
 #[test]
 fn tasks_share_a_budget_by_what_matters() {

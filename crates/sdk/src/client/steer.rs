@@ -8,7 +8,7 @@ use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::status::EdgeKind;
 use tenure_core::view::board::{compose, template};
 use tenure_core::view::{Board, BoardInput, Snapshot, ViewName, WriteSummary};
-use tenure_core::{Command, Limits, Rejection};
+use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Around;
 use uuid::Uuid;
@@ -231,7 +231,8 @@ impl<P: ClientPort> Client<P> {
         self.port.views(views.to_vec()).await
     }
 
-    /// These Tasks in few words, for the context of a model (PROMPT).
+    /// These Tasks in few words, for the context of a model (PROMPT): within the budget of the
+    /// scheduler's configuration, or a smaller one.
     ///
     /// # Errors
     /// One of them is not there, or the budget is above the configured one.
@@ -240,8 +241,7 @@ impl<P: ClientPort> Client<P> {
         for task in tasks {
             lines.push(self.port.board(task, input).await?);
         }
-        let tokens = input.token_budget.unwrap_or(Limits::default().board_tokens);
-        Ok(compose(&lines, tokens))
+        Ok(compose(&lines, input.budget_of(&lines)))
     }
 
     /// CTRL-10: how to write a Task, for the context of a model. It is the same everywhere, and asks

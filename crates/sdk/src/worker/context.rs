@@ -364,14 +364,17 @@ impl StepContext {
     }
 
     /// PROMPT-06: the Task in few words, for the context of a model, as far as this Run shows it; in
-    /// so many tokens at most, 2,000 by default.
+    /// so many tokens at most, by default as many as the scheduler gives.
     ///
     /// # Errors
     /// `validation_error` for too few tokens or more than the scheduler gives, or nobody answers.
     pub async fn board(&self, token_budget: Option<usize>) -> Result<Board, Refused> {
-        let tokens = token_budget.unwrap_or(Limits::default().board_tokens);
-        match self.look(Look::TaskBoardSummary(BoardInput { token_budget })).await? {
-            Looked::Board(lines) => Ok(compose(&[lines], tokens)),
+        let input = BoardInput { token_budget };
+        match self.look(Look::TaskBoardSummary(input)).await? {
+            Looked::Board(lines) => {
+                let lines = [lines];
+                Ok(compose(&lines, input.budget_of(&lines)))
+            }
             _ => Err(misread()),
         }
     }

@@ -2,10 +2,14 @@
 
 use clap::Args;
 use tenure_core::Limits;
-use tenure_core::view::{BoardInput, board};
+use tenure_core::view::{BoardInput, TaskLines, board};
+use tenure_ports::ClientPort as _;
+use tenure_ports::journal::TaskKey;
 
 use super::super::args::{Place, Shape};
+use super::super::cluster::Cluster;
 use super::super::data::Data;
+use super::super::select;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 
@@ -16,7 +20,7 @@ pub(crate) struct BoardArgs {
     #[arg(value_name = "TASK_ID", required_unless_present = "template")]
     tasks: Vec<String>,
 
-    /// How long it may be, in tokens
+    /// How long it may be, in tokens [default: as long as is configured]
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
 
@@ -40,15 +44,31 @@ pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
 }
 
 fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
-    let tokens = BoardInput { token_budget: args.tokens }.budget(&Limits::default())?;
+    let input = BoardInput { token_budget: args.tokens };
     let data = Data::open(&args.place)?;
     let mut lines = Vec::new();
     for task in &args.tasks {
-        let loaded = data.load(&args.place.key(task)?)?;
-        let caller = tenure::embedded::orchestrator(loaded.key.session_id.clone())
-            .map_err(|error| Failure::caused(Exit::Usage, &error))?;
-        let of_task = data.look(&loaded, |view, known| board::task_lines(view, &caller, known));
-        lines.push(of_task?.within(tokens));
+        let key = args.place.key(task)?;
+        lines.push(match data.cluster() {
+            Some(cluster) => data.runtime.block_on(far(cluster, key, input))?,
+            None => near(&data, &key, input)?,
+        });
     }
-    Ok(board::compose(&lines, tokens))
+    Ok(board::compose(&lines, input.budget_of(&lines)))
+}
+
+/// A Task of a cluster, whose nodes know their budget.
+async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
+    let client = cluster.client(&key.session_id).await?;
+    let key = select::find(&client, key).await?;
+    Ok(client.port().board(&key.task_id, input).await?)
+}
+
+fn near(data: &Data, key: &TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
+    let tokens = input.budget(&Limits::default())?;
+    let loaded = data.load(key)?;
+    let caller = tenure::embedded::orchestrator(loaded.key.session_id.clone())
+        .map_err(|error| Failure::caused(Exit::Usage, &error))?;
+    let of_task = data.look(&loaded, |view, known| board::task_lines(view, &caller, known));
+    Ok(of_task?.within(tokens))
 }
