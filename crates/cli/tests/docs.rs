@@ -45,13 +45,11 @@ fn errors_md_says_which_errors_are_retryable() {
 }
 
 /// What only the scheduler itself does, or is said in another way on the bus.
-const NOT_SENT: [Operator; 8] = [
+const NOT_SENT: [Operator; 6] = [
     Operator::GrantStep,
     Operator::ExpireLeases,
     Operator::Due,
-    Operator::InspectTask,
     Operator::TaskClaimStep,
-    Operator::TaskList,
     Operator::TakeRun,
     Operator::Heartbeat,
 ];

@@ -49,7 +49,7 @@ pub(crate) struct Gate {
     pub(crate) lists: Lists,
     /// Tasks whose public events are published.
     pub(crate) followed: Followed,
-    /// Logs that are read for those who ask for events, at a time: each is in memory as a whole.
+    /// Logs that are read for those who ask for what was, at a time: each is in memory as a whole.
     pub(crate) event_reads: Semaphore,
     /// Those who wait for that.
     pub(crate) event_queue: Semaphore,
@@ -125,9 +125,9 @@ impl Gate {
         Err(Rejection::new(tenure_core::Code::NotOwner, message).with("partition", right))
     }
 
-    /// The turn to read a log for its events; none while too many wait for theirs: they hold leave to
-    /// read meanwhile, which others need.
-    async fn turn_to_read_events(&self) -> Result<SemaphorePermit<'_>, Rejection> {
+    /// The turn to read a whole log; none while too many wait for theirs: they hold leave to read
+    /// meanwhile, which others need.
+    async fn turn_to_read_log(&self) -> Result<SemaphorePermit<'_>, Rejection> {
         let overloaded = |_| tenure_scheduler::overloaded();
         let _place = self.event_queue.try_acquire().map_err(overloaded)?;
         self.event_reads.acquire().await.map_err(|_| tenure_scheduler::overloaded())

@@ -11,7 +11,8 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{
-    BoardInput, QueryInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskView, ViewName,
+    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
     WriteSummary,
 };
 use tenure_core::{Command, Commit, Rejection};
@@ -135,6 +136,31 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         task: &TaskId,
         input: QueryInput,
     ) -> impl Future<Output = Result<StepPage, Rejection>> + Send;
+
+    /// `task_list`: a page of the Tasks of the session. It names the partitions that did not answer.
+    fn tasks(&self, input: ListInput) -> impl Future<Output = Result<TaskPage, Rejection>> + Send;
+
+    /// `explain`: why a Step is not running.
+    fn explain(
+        &self,
+        task: &TaskId,
+        input: ExplainInput,
+    ) -> impl Future<Output = Result<Explanation, Rejection>> + Send;
+
+    /// `inspect_task`: events of a Task, as many as an answer holds, and its Steps' texts of then and
+    /// now.
+    fn inspect(
+        &self,
+        task: &TaskId,
+        input: InspectInput,
+    ) -> impl Future<Output = Result<Inspection, Rejection>> + Send;
+
+    /// `replay_task`: a Task as it was.
+    fn replay(
+        &self,
+        task: &TaskId,
+        input: ReplayInput,
+    ) -> impl Future<Output = Result<TaskView, Rejection>> + Send;
 
     /// `task_board_summary` of one Task, in lines.
     fn board(

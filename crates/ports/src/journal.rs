@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use tenure_core::Commit;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
-use tenure_core::status::End;
+use tenure_core::status::{End, Visibility};
+use tenure_core::view::list::Listed;
 use tenure_core::view::snapshot::{Ends, RECENT_MAX};
-use tenure_core::view::{Snapshot, ViewName};
+use tenure_core::view::{ListInput, Snapshot, ViewName};
 
 /// A Task across sessions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -193,6 +194,27 @@ pub struct Entry {
     pub archived: bool,
     /// Set if the log cannot be read.
     pub damaged: bool,
+}
+
+impl Entry {
+    /// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. Those of which the
+    /// index tells that they are not asked for are left out.
+    pub fn in_order(entries: Vec<Self>, asked: &ListInput) -> Vec<Self> {
+        let (mut ended, mut live): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.ended.is_some());
+        ended.retain(|entry| {
+            let listed = |end: End| Listed {
+                status: end.status(),
+                archived: entry.archived,
+                visibility: Visibility::Foreground, // The index does not know.
+            };
+            entry.ended.is_some_and(|end| asked.admits(listed(end)))
+        });
+        live.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
+        ended.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.key.cmp(&b.key)));
+        live.extend(ended);
+        live
+    }
 }
 
 /// What an index knows of the Tasks of a session, as far as a snapshot asks for it (VIEW-01).

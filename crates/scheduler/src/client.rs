@@ -1,6 +1,7 @@
 //! The bus in process: the scheduler's side of an orchestrator or observer.
 
-use std::ops::ControlFlow;
+mod reads;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,7 +9,6 @@ use std::task::{Context, Poll};
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
-use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, RetryEnded, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
@@ -16,10 +16,11 @@ use tenure_core::status::{Policy, Role};
 use tenure_core::view::board::{task_lines, template};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::{
-    Board, BoardInput, Known, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskRead, TaskView,
+    Board, BoardInput, ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskRead, TaskView,
     ViewName, WriteSummary, get_task,
 };
-use tenure_core::{Caller, Code, Command, Commit, Rejection, Task};
+use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
@@ -214,6 +215,23 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         self.look(task, look).await?
     }
 
+    async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
+        let entries = self.list(input.include_terminal).await?.entries;
+        self.tasks_page(entries, &input, usize::MAX).await
+    }
+
+    async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
+        self.explained(task, input).await
+    }
+
+    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
+        self.inspected(task, input).await
+    }
+
+    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
+        self.replayed(task, input).await
+    }
+
     async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
         check_tool(&self.caller, Operator::TaskBoardSummary)?;
         let tokens = input.budget(&self.scheduler.node.config.limits)?;
@@ -240,7 +258,11 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         };
         let (version, status, leases) = self.scheduler.read(&key, stands).await?;
         let now = self.scheduler.now();
-        let commits = if after < version { self.commits_after(&key, after).await? } else { vec![] };
+        let commits = if after < version {
+            self.commits_within(&key, after, 0..=u64::MAX).await?
+        } else {
+            vec![]
+        };
         let more = commits.last().is_some_and(|last| last.last_seq() < version);
         Ok(LogPage { commits, more, version, status, now, leases })
     }
@@ -359,21 +381,6 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let read = follower.version();
         let page = EventPage { events, through: read.max(after), version, status };
         Ok((page, (read >= version).then_some(follower)))
-    }
-
-    async fn commits_after(&self, key: &TaskKey, after: u64) -> Result<Vec<Commit>, Rejection> {
-        let read: Arc<Mutex<(Vec<Commit>, usize)>> = Arc::default();
-        let into = Arc::clone(&read);
-        let each = move |commit: Commit| {
-            let (commits, events) = &mut *into.lock();
-            *events += commit.events.len();
-            commits.push(commit);
-            if *events < PAGE_EVENTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let journal = self.scheduler.journal();
-        journal.read(key, after, each).await.map_err(|error| unreadable(&error))?;
-        let (commits, _) = std::mem::take(&mut *read.lock());
-        Ok(commits)
     }
 }
 

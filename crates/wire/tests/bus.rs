@@ -18,8 +18,8 @@ use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, ClaimResult, Look, Normal, QueryInput, RunOffer, RuntimeEvent, RuntimeName,
-    ViewName,
+    BoardInput, ClaimResult, ExplainInput, InspectInput, ListInput, Look, Normal, QueryInput,
+    ReplayInput, RunOffer, RuntimeEvent, RuntimeName, ViewName,
 };
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
@@ -58,8 +58,7 @@ fn claim() -> ClaimResult {
 
 fn offer() -> RunOffer {
     serde_json::from_value(serde_json::json!({
-        "session_id": "s", "task_id": "t", "run_id": run(), "worker_pool_id": "default",
-        "allowed_step_ids": ["a"],
+        "session_id": "s", "task_id": "t", "run_id": run(), "worker_pool_id": "default", "allowed_step_ids": ["a"],
     }))
     .unwrap()
 }
@@ -222,6 +221,9 @@ fn requests() -> Vec<(&'static str, Request)> {
     let views = Views { after: None, views: vec![ViewName::BlockedTasks] };
     let behind = ListLeases { after: Some(attempt()), oldest: None };
     let oldest = ListLeases { after: None, oldest: Some(50) };
+    let ended = ListInput { include_terminal: true, limit: Some(20), ..ListInput::default() };
+    let explain = ExplainInput { run_id: Some(run()), ..ExplainInput::about("a".parse().unwrap()) };
+    let part = InspectInput { from_seq: Some(7), to_seq: Some(9) };
     let on = |ask| Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
     vec![
         ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
@@ -230,6 +232,10 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-get", on(Ask::Get)),
         ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
         ("request-board", on(Ask::Board(BoardInput { token_budget: Some(500) }))),
+        ("request-task-list", on(Ask::Tasks(ended))),
+        ("request-explain", on(Ask::Explain(explain))),
+        ("request-inspect", on(Ask::Inspect(part))),
+        ("request-replay", on(Ask::Replay(ReplayInput { to_seq: Some(7) }))),
         ("request-template", on(Ask::Template)),
         ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),

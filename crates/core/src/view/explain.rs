@@ -23,6 +23,27 @@ use crate::table::Pos;
 
 pub use evidence::{DependencyState, Evidence};
 
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainInput {
+    /// Whether this Run could claim it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The Step.
+    pub step_id: StepId,
+    /// Whether this worker could claim it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<AgentId>,
+}
+
+impl ExplainInput {
+    /// About a Step, for anybody.
+    pub const fn about(step_id: StepId) -> Self {
+        Self { run_id: None, step_id, worker_id: None }
+    }
+}
+
 /// For whom the question is asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ForWhom<'a> {

@@ -12,6 +12,7 @@ use super::scope::Scope;
 use super::summary::TaskSummary;
 use super::task::WorkerTask;
 use crate::command::{Caller, Operator};
+use crate::id::TaskId;
 use crate::limits::Limits;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, Visibility};
@@ -52,6 +53,9 @@ pub struct TaskPage<T = TaskSummary> {
     /// Partitions that did not answer (OWN-08).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_partitions: Vec<SmolStr>,
+    /// Tasks that would be among them, and whose logs cannot be read (VIEW-07).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<TaskId>,
 }
 
 /// What a list needs to know of a Task to leave it out: an index of ended Tasks holds no more.
@@ -89,11 +93,23 @@ impl ListInput {
             && (!self.user_facing || task.visibility.is_for_users())
     }
 
+    /// Whether an index, which knows of each Task whether it has ended, how, and whether it is
+    /// archived, can tell that a Task belongs into the list: what it does not tell is in the log.
+    pub fn is_told_by_index(&self, is_ended: bool) -> bool {
+        !self.user_facing && (is_ended || self.statuses.is_none())
+    }
+
     /// The `limit` in force (LIST-06).
     ///
     /// # Errors
-    /// `validation_error` for a limit of 0 or above the largest page.
+    /// `validation_error` for a limit of 0 or above the largest page, or more statuses than there are,
+    /// each of which is looked at for each Task.
     pub fn limit(&self, limits: &Limits) -> Result<usize, Rejection> {
+        let (given, most) = (self.statuses.as_ref().map_or(0, Vec::len), TaskStatus::ALL.len());
+        if given > most {
+            let message = alloc::format!("{given} statuses are given, and there are {most}");
+            return Err(Rejection::invalid("statuses", message).with("limit", most));
+        }
         let default = if self.include_terminal { PAGE_DEFAULT } else { LIVE_DEFAULT };
         page_limit(self.limit, default, limits)
     }
@@ -127,7 +143,42 @@ pub fn page_tasks(
         rows.extend(ended.rows);
     }
     let next_offset = more.then_some(input.offset + limit);
-    Ok(TaskPage { tasks: rows, next_offset, truncated: more, missing_partitions: Vec::new() })
+    Ok(TaskPage { tasks: rows, next_offset, truncated: more, ..TaskPage::default() })
+}
+
+impl<T> Default for TaskPage<T> {
+    fn default() -> Self {
+        let (tasks, next_offset, truncated) = Default::default();
+        let (missing_partitions, unreadable) = Default::default();
+        Self { tasks, next_offset, truncated, missing_partitions, unreadable }
+    }
+}
+
+impl TaskPage {
+    /// A page of all partitions (OWN-08), of which `self` has the first Tasks of each: as many as the
+    /// page passes over and shows, and one more, where there are so many.
+    ///
+    /// # Errors
+    /// As [`ListInput::limit`].
+    pub fn gathered(self, input: &ListInput, limits: &Limits) -> Result<Self, Rejection> {
+        let is_live = |task: &TaskSummary| !task.native_status.is_terminal();
+        let (live, mut ended): (Vec<_>, Vec<_>) = self.tasks.into_iter().partition(is_live);
+        ended.sort_by(|a, b| {
+            b.updated_at.cmp(&a.updated_at).then_with(|| a.task_id.cmp(&b.task_id))
+        });
+        let ended = |offset, limit| ended.into_iter().skip(offset).take(limit).collect();
+        let page = page_tasks(live, ended, input, limits)?;
+        let (missing_partitions, unreadable) = (self.missing_partitions, self.unreadable);
+        let truncated = page.truncated || !missing_partitions.is_empty();
+        Ok(Self { truncated, missing_partitions, unreadable, ..page })
+    }
+
+    /// Leaves out Tasks behind the first `kept` of a page that begins at `offset`.
+    pub fn cut(&mut self, offset: usize, kept: usize) {
+        self.tasks.truncate(kept);
+        self.next_offset = Some(offset + kept);
+        self.truncated = true;
+    }
 }
 
 /// A line of the list for this caller: none where the caller may not see the Task.
@@ -170,5 +221,5 @@ pub fn worker_page(
             tasks.extend(WorkerTask::header(view, scope, known));
         }
     }
-    Ok(TaskPage { tasks, next_offset: None, truncated: false, missing_partitions: Vec::new() })
+    Ok(TaskPage { tasks, ..TaskPage::default() })
 }

@@ -21,7 +21,7 @@
 //! | A2A state, MACP phase, gateway codes | [`gateway`] |
 //! | the snapshot of many Tasks (`task_views`) | [`snapshot::Snapshot`] |
 //! | `task_board_summary`, `task_template` | [`board`] |
-//! | `inspect_task` | [`timeline()`], [`inspect`] |
+//! | `inspect_task`; `replay_task` | [`timeline()`], [`inspect`]; [`TaskView::as_it_was`] |
 //! | the DAG as a picture | [`graph()`] |
 //! | an answer within a budget | [`first_that_fits`] |
 //!
@@ -59,7 +59,7 @@ pub mod write;
 pub use board::{Board, BoardInput, TaskLines};
 pub use budget::{Reference, first_that_fits};
 pub use claim::{ClaimResult, claim_result};
-pub use explain::{Explanation, explain};
+pub use explain::{ExplainInput, Explanation, explain};
 pub use graph::{Graph, graph};
 pub use list::{ListInput, TaskPage, list_entry, page_tasks, worker_page};
 pub use look::{Look, Looked, look};
@@ -74,7 +74,7 @@ pub use snapshot::{Snapshot, ViewName};
 pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};
 pub use task::{TaskRead, TaskView, WorkerTask, get_task};
-pub use timeline::{Entry, Inspection, inspect, timeline};
+pub use timeline::{Entry, InspectInput, Inspection, ReplayInput, inspect, timeline};
 pub use write::{WriteSummary, write_summary};
 
 use crate::id::{AttemptId, Millis};

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::Known;
 use super::artifact::{ArtifactView, relationships};
 use super::claim::DependencyResult;
 use super::normal::{Facts, Normal};
@@ -16,6 +15,7 @@ use super::run::{AttemptView, RunView};
 use super::scope::Scope;
 use super::step::StepView;
 use super::summary::TaskSummary;
+use super::{Known, LeaseFact};
 use crate::command::{Caller, Operator};
 use crate::id::{AgentId, Millis, PoolId, Ref, RunId, StepId, TaskId};
 use crate::record::{Acceptance, Coverage, Edge, Object, Reason, RetryPolicy};
@@ -163,6 +163,17 @@ pub fn get_task(
 }
 
 impl TaskView {
+    /// `replay_task`: a Task that was replayed up to some event, as its log says: with the leases as
+    /// they were written down, at the time of that event.
+    pub fn as_it_was(view: &View<'_>) -> Self {
+        let now = view.updated_at();
+        let lease = |id| {
+            let expires_at = view.attempt(id)?.lease_expires_at;
+            Some(LeaseFact { expires_at, valid: expires_at > now })
+        };
+        Self::of(view, &Known::new(now, &lease))
+    }
+
     /// A view in full.
     pub fn of(view: &View<'_>, known: &Known<'_>) -> Self {
         let head = view.head();

@@ -1,49 +1,52 @@
 //! `inspect_task`: the complete history of a Task, and what its workers were told (VIEW-12,
 //! STEP-28).
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use smol_str::SmolStr;
 
 use super::Known;
 use super::read::{StepRef, View};
 use super::summary::TaskSummary;
-use crate::event::{Body, Commit, SCHEMA_VERSION, StepSnapshot};
+use crate::event::{Commit, SCHEMA_VERSION, StepSnapshot};
 use crate::id::{
     AgentId, AttemptId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId,
 };
 
-/// A WAL event with its envelope (2.5). Borrows from the commit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Entry<'a> {
+/// A WAL event with its envelope (2.5).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
     /// Where it stands.
     pub wal_seq: u64,
     /// The session.
-    pub session_id: &'a SessionId,
+    pub session_id: SessionId,
     /// `<commit_id>.<index>`.
     pub event_id: String,
     /// What happened.
-    pub event_type: &'static str,
+    pub event_type: SmolStr,
     /// Who caused it.
-    pub actor_agent_id: &'a AgentId,
+    pub actor_agent_id: AgentId,
     /// Under which Run; null where there is none.
     pub actor_run_id: Option<RunId>,
     /// The Task.
-    pub task_id: &'a TaskId,
+    pub task_id: TaskId,
     /// The Step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step_id: Option<&'a StepId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<StepId>,
     /// What it says.
-    pub payload: &'a Body,
+    pub payload: Json,
     /// When.
     pub created_at: Millis,
     /// Version of the stored form.
     pub schema_version: u16,
     /// The causing command; null for timers and automatic claims.
-    pub command_id: Option<&'a CommandId>,
+    pub command_id: Option<CommandId>,
     /// Digest of that command, on the first event of its commit.
     pub command_digest: Option<Digest>,
     /// The commit.
@@ -55,19 +58,50 @@ pub struct Entry<'a> {
     /// Ownership epoch of the writer.
     pub epoch: u64,
     /// W3C traceparent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<SmolStr>,
+}
+
+/// Which events of a Task, by their `wal_seq`: both ends included, all of them by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InspectInput {
+    /// From this one on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace: Option<&'a SmolStr>,
+    pub from_seq: Option<u64>,
+    /// Up to this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_seq: Option<u64>,
+}
+
+impl InspectInput {
+    /// As a range.
+    pub fn range(self) -> RangeInclusive<u64> {
+        self.from_seq.unwrap_or(0)..=self.to_seq.unwrap_or(u64::MAX)
+    }
+}
+
+/// The moment of which `replay_task` tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplayInput {
+    /// After the commit that has this event; by default the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_seq: Option<u64>,
 }
 
 /// The answer of `inspect_task`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Inspection<'a> {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inspection {
     /// The Task as it stands, with diagnostics.
     pub task: TaskSummary,
-    /// What each Step says now, and what it said to each of its Attempts.
+    /// What each Step that an event is about says now, and what it said to each of its Attempts.
     pub steps: Vec<StepTexts>,
-    /// The events asked for, in order.
-    pub timeline: Vec<Entry<'a>>,
+    /// The events asked for, in order, as many as an answer holds.
+    pub timeline: Vec<Entry>,
+    /// The first event that was asked for and is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_seq: Option<u64>,
 }
 
 /// A Step's texts, now and at its dispatches (STEP-28).
@@ -94,50 +128,76 @@ pub struct Dispatched {
     pub step_snapshot: StepSnapshot,
 }
 
-/// The events of commits as timeline entries, from one `wal_seq` to another, both included.
-pub fn timeline<'a>(
-    view: &View<'a>,
-    commits: &'a [Commit],
-    range: core::ops::RangeInclusive<u64>,
-) -> Vec<Entry<'a>> {
-    let spec = &view.head().spec;
+/// The events of commits of a Task as timeline entries, from one `wal_seq` to another, both included.
+pub fn timeline(
+    session: &SessionId,
+    task: &TaskId,
+    commits: &[Commit],
+    range: RangeInclusive<u64>,
+) -> Vec<Entry> {
     let entries = commits.iter().flat_map(|commit| {
         (0..).zip(&commit.events).map(move |(index, event)| Entry {
             wal_seq: commit.first_seq + u64::from(index),
-            session_id: &spec.session_id,
+            session_id: session.clone(),
             event_id: format!("{}.{index}", commit.commit_id),
-            event_type: event.body.event_type(),
-            actor_agent_id: &event.actor,
+            event_type: SmolStr::new_static(event.body.event_type()),
+            actor_agent_id: event.actor.clone(),
             actor_run_id: event.run,
-            task_id: &spec.task_id,
-            step_id: event.step_id.as_ref(),
-            payload: &event.body,
+            task_id: task.clone(),
+            step_id: event.step_id.clone(),
+            // What cannot be written down is not in a log.
+            payload: serde_json::to_value(&event.body).unwrap_or_default(),
             created_at: commit.created_at,
             schema_version: SCHEMA_VERSION,
-            command_id: commit.command_id.as_ref(),
+            command_id: commit.command_id.clone(),
             command_digest: commit.command_digest.filter(|_| index == 0),
             commit_id: commit.commit_id,
             commit_index: index,
             commit_count: crate::table::next_pos(commit.events.len()),
             epoch: commit.epoch,
-            trace: commit.trace.as_ref(),
+            trace: commit.trace.clone(),
         })
     });
     entries.filter(|e| range.contains(&e.wal_seq)).collect()
 }
 
-/// `inspect_task`: `view` is the state after `commits`.
-pub fn inspect<'a>(
-    view: &View<'a>,
-    commits: &'a [Commit],
-    range: core::ops::RangeInclusive<u64>,
-    known: &Known<'_>,
-) -> Inspection<'a> {
+/// `inspect_task`: `view` is the state after the events of the timeline, `last` the last event asked
+/// for.
+pub fn inspect(view: &View<'_>, timeline: Vec<Entry>, last: u64, known: &Known<'_>) -> Inspection {
+    let about = about(&timeline);
+    let steps = view.steps().filter(|s| about.contains(s.id()));
+    let last = last.min(view.version());
     Inspection {
         task: TaskSummary::of(view, known),
-        steps: view.steps().map(|s| texts(view, s)).collect(),
-        timeline: timeline(view, commits, range),
+        steps: steps.map(|s| texts(view, s)).collect(),
+        next_seq: timeline.last().map(|e| e.wal_seq + 1).filter(|&next| next <= last),
+        timeline,
     }
+}
+
+impl Inspection {
+    /// Leaves out events behind the first `kept`, and Steps that none of these is about.
+    pub fn cut(&mut self, kept: usize) {
+        if let Some(first) = self.timeline.get(kept) {
+            self.next_seq = Some(first.wal_seq);
+        }
+        self.timeline.truncate(kept);
+        let about = about(&self.timeline);
+        self.steps.retain(|step| about.contains(&step.step_id));
+    }
+
+    /// Adds the next part, which is newer.
+    pub fn append(&mut self, next: Self) {
+        let newer: BTreeSet<StepId> = next.steps.iter().map(|s| s.step_id.clone()).collect();
+        self.steps.retain(|step| !newer.contains(&step.step_id));
+        self.steps.extend(next.steps);
+        self.timeline.extend(next.timeline);
+        (self.task, self.next_seq) = (next.task, next.next_seq);
+    }
+}
+
+fn about(timeline: &[Entry]) -> BTreeSet<StepId> {
+    timeline.iter().filter_map(|entry| entry.step_id.clone()).collect()
 }
 
 fn texts(view: &View<'_>, step: StepRef<'_>) -> StepTexts {

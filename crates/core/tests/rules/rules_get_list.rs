@@ -8,7 +8,8 @@ use serde_json::Value as Json;
 use tenure_core::command::{StepReport, Why};
 use tenure_core::status::{StepStatus, TaskStatus, Visibility};
 use tenure_core::view::{
-    Known, ListInput, TaskRead, TaskSummary, get_task, list_entry, page_tasks, worker_page,
+    Known, ListInput, TaskPage, TaskRead, TaskSummary, get_task, list_entry, page_tasks,
+    worker_page,
 };
 use tenure_core::{Caller, Code, Command, Limits, Task};
 use views::*;
@@ -304,6 +305,9 @@ fn pages_run_over_live_and_ended_tasks() {
     assert_eq!(ListInput::default().limit(&Limits::default()).unwrap(), 500);
     let wrong = ListInput { limit: Some(0), ..ListInput::default() };
     assert_eq!(wrong.limit(&Limits::default()).unwrap_err().code, Code::ValidationError);
+    let statuses = Some(vec![TaskStatus::Paused; TaskStatus::ALL.len() + 1]);
+    let many = ListInput { statuses, ..ListInput::default() }.limit(&Limits::default());
+    assert_eq!(many.unwrap_err().details["field"], "statuses");
 }
 
 /// LIST-05: a filter by status does not bring ended Tasks in by itself.
@@ -326,6 +330,34 @@ fn the_order_does_not_depend_on_where_tasks_live() {
         page.unwrap().tasks.into_iter().map(|t| t.task_id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(ids(turned), ids(live()));
+}
+
+/// LIST-06, OWN-08: the first Tasks of each partition are enough for a page of all; who did not answer
+/// is named.
+#[test]
+fn pages_of_partitions_are_one() {
+    let asked = std::cell::Cell::new(0);
+    let everything = ListInput { include_terminal: true, limit: Some(500), ..ListInput::default() };
+    let limits = Limits::default();
+    let all = page_tasks(live(), ended(200, &everything, &asked), &everything, &limits).unwrap();
+    let pages = [(0, 10), (0, 50), (2, 3), (40, 50), (150, 60), (202, 10), (300, 5)];
+    for (offset, limit) in pages {
+        let input = ListInput { offset, limit: Some(limit), ..everything.clone() };
+        let mut found = TaskPage::default();
+        for partition in 0..3 {
+            let of_it = all.tasks.iter().skip(partition).step_by(3);
+            found.tasks.extend(of_it.take(offset + limit + 1).cloned());
+        }
+        let page = found.gathered(&input, &limits).unwrap();
+        let rest = all.tasks.iter().skip(offset);
+        assert_eq!(page.tasks, rest.take(limit).cloned().collect::<Vec<_>>(), "{offset}");
+        let next = (all.tasks.len() > offset + limit).then_some(offset + limit);
+        assert_eq!((page.next_offset, page.truncated), (next, next.is_some()), "{offset}");
+    }
+    let missing_partitions = vec!["2".into()];
+    let found = TaskPage { missing_partitions: missing_partitions.clone(), ..TaskPage::default() };
+    let page = found.gathered(&everything, &limits).unwrap();
+    assert_eq!((page.truncated, page.missing_partitions), (true, missing_partitions));
 }
 
 /// LIST-08, PERM-16: a worker lists its Run's Task, as a header, and nothing else.

@@ -12,7 +12,8 @@ use tenure_core::id::Ref;
 use tenure_core::record::Reason;
 use tenure_core::status::{EdgeKind, End, Policy, StepStatus, TaskStatus, WaitKind};
 use tenure_core::view::snapshot::{Ends, Snapshot, ViewName};
-use tenure_core::view::{Facts, Known, Normal, graph, inspect, timeline};
+use tenure_core::view::timeline::Entry;
+use tenure_core::view::{Facts, Inspection, Known, Normal, TaskView, graph, inspect, timeline};
 use tenure_core::{Command, Task};
 use views::*;
 
@@ -336,18 +337,25 @@ fn records_are_joined_by_their_ids() {
     assert_eq!((&attempt["task_id"], &run["task_id"]), (&read["task_id"], &read["task_id"]));
 }
 
+fn timeline_of(t: &Fixture, range: std::ops::RangeInclusive<u64>) -> Vec<Entry> {
+    timeline(&"s".parse().unwrap(), t.task.task_id(), &t.log, range)
+}
+
+fn inspected(t: &Fixture, range: std::ops::RangeInclusive<u64>) -> Inspection {
+    inspect(&t.task.durable(), timeline_of(t, range.clone()), *range.end(), &known())
+}
+
 /// VIEW-12, 2.5: the complete timeline, with its envelope, or the part asked for.
 #[test]
 fn the_timeline_is_the_whole_log() {
     let mut t = Fixture::manual("a b<-a");
     t.do_step("a");
     t.ok(Command::TaskCancel(Default::default()));
-    let view = t.task.durable();
-    let all = timeline(&view, &t.log, 1..=u64::MAX);
+    let all = timeline_of(&t, 1..=u64::MAX);
     let seqs: Vec<u64> = all.iter().map(|e| e.wal_seq).collect();
     assert_eq!(seqs, (1..=t.task.version()).collect::<Vec<_>>());
     let types: Vec<_> = t.log.iter().flat_map(|c| &c.events).map(|e| e.body.event_type()).collect();
-    assert_eq!(all.iter().map(|e| e.event_type).collect::<Vec<_>>(), types);
+    assert_eq!(all.iter().map(|e| e.event_type.as_str()).collect::<Vec<_>>(), types);
     let first = as_json(&all[0]);
     let commit = &t.log[0];
     for (field, expected) in [
@@ -369,7 +377,7 @@ fn the_timeline_is_the_whole_log() {
     }
     assert!(first["payload"]["task"]["steps"].is_array());
     assert!(first["command_digest"].is_string() && as_json(&all[1])["command_digest"].is_null());
-    let part = timeline(&view, &t.log, 3..=4);
+    let part = timeline_of(&t, 3..=4);
     assert_eq!(part.iter().map(|e| e.wal_seq).collect::<Vec<_>>(), [3, 4]);
 }
 
@@ -383,7 +391,7 @@ fn inspect_shows_texts_of_then_and_now() {
     let attempt_ids = vec![held.attempt_id];
     t.ok_as(&system(), Command::ExpireLeases { attempt_ids, reason: LeaseEnd::LeaseExpired });
     t.claim("a");
-    let shown = inspect(&t.task.durable(), &t.log, 1..=u64::MAX, &known());
+    let shown = inspected(&t, 1..=u64::MAX);
     let texts = &shown.steps[0];
     assert_eq!(texts.current.title, "new");
     let dispatched: Vec<_> = texts
@@ -394,6 +402,59 @@ fn inspect_shows_texts_of_then_and_now() {
     assert_eq!(dispatched, [(1, "title of a", true), (2, "new", false)]);
     assert_eq!(shown.task.version, t.task.version());
     assert_eq!(shown.timeline.len() as u64, t.task.version());
+    let read: Inspection = serde_json::from_value(as_json(&shown)).unwrap();
+    assert_eq!(read, shown, "whoever is sent it reads the same");
+}
+
+/// VIEW-12: in parts, each with the Steps that it is about, it is the same; and a part that ends where
+/// it was to end says so.
+#[test]
+fn a_history_in_parts_is_the_whole() {
+    let mut t = Fixture::manual("a b<-a c");
+    t.do_step("a");
+    t.do_step("b");
+    let (whole, last) = (inspected(&t, 0..=u64::MAX), t.task.version());
+    let named = |shown: &Inspection| -> Vec<String> {
+        shown.steps.iter().map(|s| s.step_id.to_string()).collect()
+    };
+    assert_eq!((named(&whole), whole.next_seq), (vec!["a".into(), "b".into(), "c".into()], None));
+    assert_eq!(inspected(&t, 1..=3).next_seq, None);
+    for kept in 1..whole.timeline.len() {
+        let mut parts = whole.clone();
+        parts.cut(kept);
+        let next = parts.next_seq.unwrap();
+        assert_eq!((parts.timeline.len(), next), (kept, kept as u64 + 1));
+        let is_told = |id: &String| {
+            parts.timeline.iter().any(|e| e.step_id.as_ref().is_some_and(|s| s.as_str() == id))
+        };
+        assert!(named(&parts).iter().all(is_told), "{kept}");
+        parts.append(inspected(&t, next..=last));
+        assert_eq!((&parts.timeline, &parts.task), (&whole.timeline, &whole.task));
+        let mut all = named(&parts);
+        all.sort();
+        assert_eq!(all, named(&whole));
+    }
+    let mut same = whole.clone();
+    same.cut(whole.timeline.len());
+    assert_eq!(same, whole);
+}
+
+/// VIEW-12: a Task as it was is what a reader of that moment saw, whatever became of it.
+#[test]
+fn a_task_is_shown_as_it_was() {
+    let mut t = Fixture::manual("a");
+    let held = t.claim("a");
+    t.start(&held);
+    let then = t.task.version();
+    let seen = TaskView::of(&t.task.durable(), &known());
+    t.complete(&held);
+    let mut task = Task::restore(&t.log[0]).unwrap();
+    let until = t.log[1..].iter().take_while(|commit| commit.first_seq <= then);
+    until.for_each(|commit| task.replay(commit).unwrap());
+    let shown = TaskView::as_it_was(&task.durable());
+    assert_eq!((shown.task.status, shown.task.version), (seen.task.status, then));
+    assert_eq!(shown.task.counts, seen.task.counts);
+    assert_eq!(as_json(&shown)["steps"][0]["lease_state"], "valid");
 }
 
 /// VIEW-13: nothing but Tasks that were created is ever a Task: timers and ticks write no record.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
+use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView};
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::ClientLink;
@@ -21,11 +22,11 @@ use uuid::Uuid;
 
 use super::{Gate, say_answer};
 
-/// Bytes of commits, or of views, in an answer.
+/// Bytes of commits, of views, or of what else comes in parts, in an answer.
 const LOG_BYTES: usize = 512 << 10;
 
-/// Tasks of which an answer has views.
-const VIEWED_MAX: usize = 256;
+/// Tasks of which an answer tells what each says itself.
+pub(super) const FOLDED_MAX: usize = 256;
 
 pub(super) type Link = ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
@@ -135,6 +136,31 @@ impl Call<'_> {
                 };
                 self.answer(false, page).await;
             }
+            Ask::Tasks(input) => {
+                let page = Box::pin(self.gate.tasks(&self.link, self.partition, input)).await;
+                self.answer(false, page).await;
+            }
+            Ask::Explain(input) => {
+                let why = match self.task(&head) {
+                    Ok(task) => Box::pin(self.link.explain(&task, input)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, why).await;
+            }
+            Ask::Inspect(input) => {
+                let history = match self.task(&head) {
+                    Ok(task) => Box::pin(self.inspect(&task, input)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, history).await;
+            }
+            Ask::Replay(input) => {
+                let view = match self.task(&head) {
+                    Ok(task) => Box::pin(self.replay(&task, input)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, view).await;
+            }
             Ask::Board(input) => {
                 let lines = match self.task(&head) {
                     Ok(task) => Box::pin(self.link.board(&task, input)).await,
@@ -199,18 +225,32 @@ impl Call<'_> {
         self.link.may_view()?;
         let overview = self.gate.fence.journal.overview_in(self.partition, self.link.session());
         let overview = overview.map_err(|error| tenure_scheduler::unreadable(&error))?;
-        let mut most = VIEWED_MAX;
+        let mut most = FOLDED_MAX;
         loop {
             let after = which.after.as_ref();
             let page = self.link.views_page(&which.views, &overview, after, most).await;
             let (snapshot, next) = page?;
             let page = ViewPage { snapshot, next };
-            let is_small = encode(&page).is_ok_and(|bytes| bytes.len() <= LOG_BYTES);
-            if is_small || most == 1 {
+            if most == 1 || !is_long(&page) {
                 return Ok(page);
             }
             most /= 2;
         }
+    }
+
+    /// As much of the history of a Task as an answer holds.
+    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
+        let _turn = self.gate.turn_to_read_log().await?;
+        let mut history = self.link.inspect(task, input).await?;
+        while history.timeline.len() > 1 && is_long(&history) {
+            history.cut(history.timeline.len() / 2);
+        }
+        Ok(history)
+    }
+
+    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
+        let _turn = self.gate.turn_to_read_log().await?;
+        self.link.replay(task, input).await
     }
 
     /// As many public events as an answer holds. Those to come are published for a while.
@@ -225,7 +265,7 @@ impl Call<'_> {
         let is_known = self.gate.followed.ask(&key);
         let is_read = !is_known || after < stands.version;
         let _turn = match is_read {
-            true => Some(self.gate.turn_to_read_events().await?),
+            true => Some(self.gate.turn_to_read_log().await?),
             false => None,
         };
         let (page, follower) = self.link.follow(task, after, is_known).await?;
@@ -267,6 +307,11 @@ impl Call<'_> {
         let leases = leases.into_iter().map(left).collect();
         Ok(LogPage { commits, cut, more, version, status, now, leases })
     }
+}
+
+/// Whether an answer is longer than one of several should be.
+pub(super) fn is_long(answer: &impl Serialize) -> bool {
+    encode(answer).map_or(true, |bytes| bytes.len() > LOG_BYTES)
 }
 
 /// What goes with a command. One that brings no id is given one: it cannot be repeated then.

@@ -1,5 +1,8 @@
 //! Lists of Tasks, in pages.
 //!
+//! `list_index` has what the index knows, in the order of ids; `task_list` is the agents' list, with
+//! what each Task itself says.
+//!
 //! Where many Tasks have ended, a list reads the stream of its partition once. It is kept for the
 //! pages that follow: each would read the stream again.
 
@@ -9,15 +12,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_core::Rejection;
-use tenure_core::id::{SessionId, TaskId};
+use tenure_core::id::SessionId;
 use tenure_core::status::End;
+use tenure_core::view::{ListInput, TaskPage};
 use tenure_ports::client::{ClientPort as _, OLDEST_MAX};
 use tenure_ports::journal::{Entry as Found, TaskKey};
 use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
 
 use super::Gate;
-use super::calls::Link;
+use super::calls::{FOLDED_MAX, Link, is_long};
 
 /// Tasks in an answer.
 const ENTRIES_MAX: usize = 1_000;
@@ -94,7 +98,7 @@ impl Gate {
             return Ok(Entries { entries: found.into_iter().map(entry).collect(), more });
         }
         let found = match which.include_terminal {
-            true => self.with_ended(link.session(), partition, which.after.as_ref()).await?,
+            true => self.with_ended(link.session(), partition, which.after.is_some()).await?,
             false => {
                 let mut live = link.list(false).await?.entries;
                 live.retain(|entry| entry.key.partition(self.partitions) == partition);
@@ -113,16 +117,41 @@ impl Gate {
         Ok(Entries { entries, more })
     }
 
+    /// `task_list` over one partition.
+    pub(super) async fn tasks(
+        &self,
+        link: &Link,
+        partition: u32,
+        input: ListInput,
+    ) -> Result<TaskPage, Rejection> {
+        link.may_list()?;
+        let found = match input.include_terminal {
+            true => {
+                let found = self.with_ended(link.session(), partition, input.offset > 0).await?;
+                Arc::unwrap_or_clone(found)
+            }
+            false => {
+                let known = self.fence.journal.overview_in(partition, link.session());
+                known.map_err(|error| tenure_scheduler::unreadable(&error))?.live
+            }
+        };
+        let mut page = link.tasks_page(found, &input, FOLDED_MAX).await?;
+        while page.tasks.len() > 1 && is_long(&page) {
+            page.cut(input.offset, page.tasks.len() / 2);
+        }
+        Ok(page)
+    }
+
+    /// All Tasks of a session in one partition: as they were read for the page before, if this is
+    /// the next one.
     async fn with_ended(
         &self,
         session: &SessionId,
         partition: u32,
-        after: Option<&TaskId>,
+        is_next: bool,
     ) -> Result<Arc<Vec<Found>>, Rejection> {
         let epoch = self.fence.journal.owned().epoch(partition).unwrap_or_default();
-        if after.is_some()
-            && let Some(kept) = self.lists.get(session, partition, epoch)
-        {
+        if is_next && let Some(kept) = self.lists.get(session, partition, epoch) {
             return Ok(kept);
         }
         let found = self.fence.journal.entries_in(partition, session).await;

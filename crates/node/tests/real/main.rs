@@ -6,6 +6,7 @@ mod calls;
 mod common;
 mod limits;
 mod random;
+mod reads;
 mod runtime;
 mod scope;
 #[path = "../../../cluster/tests/real/servers.rs"]

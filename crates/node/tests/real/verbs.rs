@@ -27,6 +27,7 @@ use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Notify;
 
 use crate::common::{Servers, until};
+use crate::reads::{BOARD_TOKENS, counts, reads};
 
 /// Every word that a handler may end with or say on its way.
 fn handlers(go: &Arc<Notify>) -> Handlers {
@@ -113,7 +114,7 @@ async fn step<P: ClientPort>(client: &Client<P>, task: &TaskId, step: &str) -> S
     step_of(&client.get(task).await.unwrap(), step).clone()
 }
 
-async fn until_step<P: ClientPort>(
+pub(crate) async fn until_step<P: ClientPort>(
     client: &Client<P>,
     task: &TaskId,
     id: &str,
@@ -133,7 +134,7 @@ fn once() -> RetryPolicy {
     RetryPolicy { max_attempts: Some(1), backoff, ..RetryPolicy::default() }
 }
 
-fn id(step: &str) -> StepId {
+pub(crate) fn id(step: &str) -> StepId {
     step.parse().unwrap()
 }
 
@@ -404,38 +405,6 @@ async fn settles<P: ClientPort>(client: &Client<P>) {
     client.wait_for_end(&task).await.unwrap();
 }
 
-/// VIEW-01: the Tasks of all parts of the suite, as they have ended.
-async fn counts<P: ClientPort>(client: &Client<P>) {
-    let task = |name| Task::new(name).id(name).step(Step::new("a").handler("ask"));
-    let waits = client.create(task("waits")).await.unwrap();
-    until_step(client, &waits, "a", StepStatus::Blocked).await;
-    for (name, code) in [("lost", "lost"), ("late", "timed_out"), ("failed", "no_luck")] {
-        let failed = client.create(task(name)).await.unwrap();
-        let close = json!({"operation": "task_fail", "input": {"reason": {"code": code}}});
-        client.command(&failed, serde_json::from_value(close).unwrap()).await.unwrap();
-        client.wait_for_end(&failed).await.unwrap();
-    }
-    let (views, missing) = client.views(&[]).await.unwrap();
-    assert!(missing.is_empty());
-    let totals = views.task_summary.unwrap();
-    let counts = [totals.active, totals.waiting, totals.terminal, totals.failed, totals.lost];
-    assert_eq!((counts, totals.unknown), ([1, 1, 13, 3, 1], 0));
-    let shown: Vec<&str> = totals.recent_terminal.iter().map(|it| it.task_id.as_str()).collect();
-    assert_eq!(shown[..3], ["failed", "late", "lost"], "newest first");
-    assert_eq!(shown.len(), 13);
-    let of = |name: &str| {
-        let found = totals.recent_terminal.iter().find(|it| it.task_id.as_str() == name);
-        found.unwrap().status.as_str()
-    };
-    assert_eq!(["lost", "late", "failed"].map(of), ["lost", "timed_out", "failed"]);
-    assert_eq!(["words", "stops", "live"].map(of), ["completed", "archived", "cancelled"]);
-    let live: Vec<TaskId> = views.tasks.unwrap().into_iter().map(|it| it.task_id).collect();
-    assert_eq!(live, std::slice::from_ref(&waits), "the other views are of live ones");
-    let (views, _) = client.views(&[ViewName::Tasks]).await.unwrap();
-    assert!(views.task_summary.is_none() && views.tasks.unwrap().len() == 1);
-    client.cancel(&waits, "enough").await.unwrap();
-}
-
 /// Room for all, and little patience with handlers that do not stop.
 fn options() -> Options {
     let mut options = Options::new(NonZeroUsize::new(16).unwrap());
@@ -443,7 +412,7 @@ fn options() -> Options {
     options
 }
 
-async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
+async fn suite<P: ClientPort>(client: Client<P>, observer: Client<P>, go: Arc<Notify>) {
     tokio::time::timeout(Duration::from_secs(120), async {
         words(&client, &go).await;
         stops(&client).await;
@@ -453,16 +422,18 @@ async fn suite<P: ClientPort>(client: Client<P>, go: Arc<Notify>) {
         follows(&client).await;
         settles(&client).await;
         counts(&client).await;
+        reads(&client, &observer).await;
     })
     .await
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03,
-/// RETRY-12, VIEW-01: in one process.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
+/// to LIST-09, PROMPT-03, RETRY-12, VIEW-01, VIEW-12: in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
-    let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
+    let mut config = tenure_scheduler::Config::embedded("default".parse().unwrap());
+    config.limits.board_tokens = BOARD_TOKENS;
     let journal = Arc::new(tenure_ports::MemoryJournal::default());
     let leases = Arc::new(tenure_local::MemoryLeases::default());
     let node = tenure_scheduler::Scheduler::start(journal, leases, config).await.unwrap();
@@ -471,16 +442,20 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let (link, deliveries) = node.join("ant".parse().unwrap(), pool, None).unwrap();
     let options = options();
     let _workers = WorkerPool::start(link, deliveries, handlers(&go), options);
-    let port = node.client(Role::Orchestrator, "boss".parse().unwrap(), "s1".parse().unwrap());
-    suite(Client::new(port), go).await;
+    let client = |role, name: &str| {
+        Client::new(node.client(role, name.parse().unwrap(), "s1".parse().unwrap()))
+    };
+    suite(client(Role::Orchestrator, "boss"), client(Role::Observer, "eve"), go).await;
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03,
-/// VIEW-01: over NATS, with the same answers.
+/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
+/// to LIST-09, PROMPT-03, RETRY-12, VIEW-01, VIEW-12: over NATS, with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();
-    let _node = servers.node().await;
+    let mut settings = servers.settings("n1");
+    settings.scheduler.limits.board_tokens = BOARD_TOKENS;
+    let _node = servers.node_of(settings).await;
     let settings = tenure_sdk::nats::Settings::new(servers.url());
     let token = |text| Token::new(text).unwrap();
     let name =
@@ -490,9 +465,12 @@ async fn handlers_and_orchestrators_say_everything_over_nats() {
     let options = options();
     let go = Arc::new(Notify::new());
     let _workers = WorkerPool::start(worker, deliveries, handlers(&go), options);
-    let (role, session) = (Role::Orchestrator, "s1".parse().unwrap());
-    let client = ClientName { role, session, principal: token("boss") };
-    let at = inbox(role, &client.principal, &token("b2"));
-    let connection = Connection::open(&settings, at).await.unwrap();
-    suite(Client::new(NatsClient::join(connection, &client).await.unwrap()), go).await;
+    let client = async |role, principal| {
+        let client = ClientName { role, session: "s1".parse().unwrap(), principal };
+        let at = inbox(role, &client.principal, &token("b2"));
+        let connection = Connection::open(&settings, at).await.unwrap();
+        Client::new(NatsClient::join(connection, &client).await.unwrap())
+    };
+    let orchestrator = client(Role::Orchestrator, token("boss")).await;
+    suite(orchestrator, client(Role::Observer, token("eve")).await, go).await;
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod events;
+mod look;
 mod steer;
 mod task;
 #[cfg(test)]

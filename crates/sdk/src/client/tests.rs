@@ -12,8 +12,9 @@ use tenure_core::id::{CommitId, SessionId, system_agent};
 use tenure_core::status::TaskStatus;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, Normal, QueryInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskView,
-    ViewName, WriteSummary,
+    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, Normal, QueryInput,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
+    WriteSummary,
 };
 use tenure_core::{Code, Commit, Event, Rejection};
 use tenure_ports::ClientPort;
@@ -147,6 +148,22 @@ impl ClientPort for Fake {
     }
 
     async fn query(&self, _: &TaskId, _: QueryInput) -> Result<StepPage, Rejection> {
+        no_such()
+    }
+
+    async fn tasks(&self, _: ListInput) -> Result<TaskPage, Rejection> {
+        no_such()
+    }
+
+    async fn explain(&self, _: &TaskId, _: ExplainInput) -> Result<Explanation, Rejection> {
+        no_such()
+    }
+
+    async fn inspect(&self, _: &TaskId, _: InspectInput) -> Result<Inspection, Rejection> {
+        no_such()
+    }
+
+    async fn replay(&self, _: &TaskId, _: ReplayInput) -> Result<TaskView, Rejection> {
         no_such()
     }
 

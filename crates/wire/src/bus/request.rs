@@ -7,7 +7,9 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, RetryEnded};
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::status::{FailedAs, TaskStatus};
-use tenure_core::view::{BoardInput, QueryInput, Snapshot, ViewName};
+use tenure_core::view::{
+    BoardInput, ExplainInput, InspectInput, ListInput, QueryInput, ReplayInput, Snapshot, ViewName,
+};
 use tenure_core::{Command, Rejection};
 
 use super::event::ReadEvents;
@@ -73,6 +75,14 @@ pub enum Ask {
     Get,
     /// `task_query_steps`. Asks for a `StepPage`.
     Query(QueryInput),
+    /// `task_list`. Asks for a `TaskPage` of one partition.
+    Tasks(ListInput),
+    /// `explain`. Asks for an `Explanation`.
+    Explain(ExplainInput),
+    /// `inspect_task`. Asks for an `Inspection`.
+    Inspect(InspectInput),
+    /// `replay_task`. Asks for a `TaskView`.
+    Replay(ReplayInput),
     /// `task_board_summary`. Asks for `TaskLines`.
     Board(BoardInput),
     /// `task_template`. Asks for a `Board`.
@@ -246,6 +256,8 @@ pub struct Committed {
 }
 
 /// Names of what is asked beside the commands.
+const EXPLAIN: &str = "explain";
+const REPLAY_TASK: &str = "replay_task";
 const READ_LOG: &str = "read_log";
 const READ_EVENTS: &str = "read_events";
 const LIST_INDEX: &str = "list_index";
@@ -279,6 +291,8 @@ impl Request {
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
         let head: Head = decode(bytes)?;
         let ask = match head.operation.as_str() {
+            EXPLAIN => Ask::Explain(decode::<Input<ExplainInput>>(bytes)?.input),
+            REPLAY_TASK => Ask::Replay(decode::<MaybeInput<ReplayInput>>(bytes)?.input),
             READ_LOG => Ask::ReadLog(decode::<MaybeInput<ReadLog>>(bytes)?.input),
             READ_EVENTS => Ask::ReadEvents(decode::<MaybeInput<ReadEvents>>(bytes)?.input),
             LIST_INDEX => Ask::List(decode::<MaybeInput<List>>(bytes)?.input),
@@ -287,6 +301,12 @@ impl Request {
                 Some(Operator::TaskGet) => Ask::Get,
                 Some(Operator::TaskQuerySteps) => {
                     Ask::Query(decode::<MaybeInput<QueryInput>>(bytes)?.input)
+                }
+                Some(Operator::TaskList) => {
+                    Ask::Tasks(decode::<MaybeInput<ListInput>>(bytes)?.input)
+                }
+                Some(Operator::InspectTask) => {
+                    Ask::Inspect(decode::<MaybeInput<InspectInput>>(bytes)?.input)
                 }
                 Some(Operator::TaskBoardSummary) => {
                     Ask::Board(decode::<MaybeInput<BoardInput>>(bytes)?.input)
@@ -345,6 +365,10 @@ impl Request {
             }),
             Ask::Get | Ask::Template => super::encode(head),
             Ask::Query(input) => super::encode(&With { head, input }),
+            Ask::Tasks(input) => super::encode(&With { head, input }),
+            Ask::Explain(input) => super::encode(&With { head, input }),
+            Ask::Inspect(input) => super::encode(&With { head, input }),
+            Ask::Replay(input) => super::encode(&With { head, input }),
             Ask::Board(input) => super::encode(&With { head, input }),
             Ask::Views(input) => super::encode(&With { head, input }),
             Ask::ReadLog(input) => super::encode(&With { head, input }),
@@ -363,6 +387,10 @@ impl Ask {
             Self::RetryEnded(_) => Operator::RetryTask.as_str(),
             Self::Command(command) => command.operation().as_str(),
             Self::Get => Operator::TaskGet.as_str(),
+            Self::Tasks(_) => Operator::TaskList.as_str(),
+            Self::Explain(_) => EXPLAIN,
+            Self::Inspect(_) => Operator::InspectTask.as_str(),
+            Self::Replay(_) => REPLAY_TASK,
             Self::Board(_) => Operator::TaskBoardSummary.as_str(),
             Self::Template => Operator::TaskTemplate.as_str(),
             Self::Views(_) => Operator::TaskViews.as_str(),

@@ -18,16 +18,17 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
-use smol_str::SmolStr;
+use smol_str::{SmolStr, ToSmolStr as _};
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{RetryEnded, Why};
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
-    BoardInput, QueryInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskView, ViewName,
+    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
     WriteSummary,
 };
-use tenure_core::{Command, Rejection};
+use tenure_core::{Command, Limits, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
@@ -220,29 +221,58 @@ impl Shared {
         Ok(page.entries.into_iter().map(read::entry).collect())
     }
 
+    /// The first Tasks of a partition that belong into a list, at most so many.
+    async fn tasks_of(
+        &self,
+        partition: u32,
+        input: &ListInput,
+        most: usize,
+    ) -> Result<TaskPage, Rejection> {
+        let (mut all, mut offset) = (TaskPage::default(), 0);
+        loop {
+            let limit = Some((most - all.tasks.len()).min(Limits::default().page_max));
+            let list = ListInput { limit, offset, ..input.clone() };
+            let body = Request::new(None, None, Ask::Tasks(list)).write()?.into();
+            let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
+            let page: TaskPage = self.ask(verb, body, patience).await?;
+            all.tasks.extend(page.tasks);
+            all.unreadable.extend(page.unreadable);
+            match page.next_offset.filter(|next| *next > offset && all.tasks.len() < most) {
+                Some(next) => offset = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
     /// What all partitions answer, and which of them do not.
-    async fn everywhere<F: Future<Output = Result<Vec<Entry>, Rejection>>>(
+    async fn everywhere<T, F: Future<Output = Result<T, Rejection>>>(
         &self,
         ask: impl Fn(u32) -> F,
-    ) -> Result<Listing, Rejection> {
+    ) -> Result<(Vec<T>, Vec<u32>), Rejection> {
         let asked = (0..self.partitions).map(|partition| {
             let answer = ask(partition);
             async move { (partition, answer.await) }
         });
         let asked = stream::iter(asked);
         let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
-        let mut listing = Listing::default();
+        let (mut answers, mut missing) = (Vec::new(), Vec::new());
         while let Some((partition, answer)) = asked.next().await {
             match answer {
-                Ok(entries) => listing.entries.extend(entries),
-                Err(refused) if refused.code.is_retryable() => {
-                    listing.missing_partitions.push(partition);
-                }
+                Ok(answer) => answers.push(answer),
+                Err(refused) if refused.code.is_retryable() => missing.push(partition),
                 Err(refused) => return Err(refused),
             }
         }
-        listing.missing_partitions.sort_unstable();
-        Ok(listing)
+        missing.sort_unstable();
+        Ok((answers, missing))
+    }
+
+    async fn listing<F: Future<Output = Result<Vec<Entry>, Rejection>>>(
+        &self,
+        ask: impl Fn(u32) -> F,
+    ) -> Result<Listing, Rejection> {
+        let (entries, missing_partitions) = self.everywhere(ask).await?;
+        Ok(Listing { entries: entries.concat(), missing_partitions })
     }
 
     async fn views_of(&self, partition: u32, views: &[ViewName]) -> Result<Snapshot, Rejection> {
@@ -318,23 +348,43 @@ impl ClientPort for NatsClient {
         self.0.ask_on(task, Ask::Query(input)).await
     }
 
+    /// A page far behind costs as much as all before it: only together do partitions know what is there.
+    async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
+        let limits = Limits::default(); // The largest page is no setting.
+        let most = input.offset.saturating_add(input.limit(&limits)?).saturating_add(1);
+        let ask = |partition| self.0.tasks_of(partition, &input, most);
+        let (parts, missing) = self.0.everywhere(ask).await?;
+        let mut all = TaskPage::default();
+        for part in parts {
+            all.tasks.extend(part.tasks);
+            all.unreadable.extend(part.unreadable);
+        }
+        all.unreadable.sort();
+        all.missing_partitions = missing.iter().map(|partition| partition.to_smolstr()).collect();
+        all.gathered(&input, &limits)
+    }
+
+    async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
+        self.0.ask_on(task, Ask::Explain(input)).await
+    }
+
+    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
+        self.0.ask_on(task, Ask::Inspect(input)).await
+    }
+
+    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
+        self.0.ask_on(task, Ask::Replay(input)).await
+    }
+
     async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
         self.0.ask_on(task, Ask::Board(input)).await
     }
 
     async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        let asked = stream::iter(0..self.0.partitions)
-            .map(async |partition| (partition, self.0.views_of(partition, &views).await));
-        let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
-        let (mut all, mut missing) = (Snapshot::asking(&views), Vec::new());
-        while let Some((partition, answer)) = asked.next().await {
-            match answer {
-                Ok(part) => all.merge(part),
-                Err(refused) if refused.code.is_retryable() => missing.push(partition),
-                Err(refused) => return Err(refused),
-            }
-        }
-        missing.sort_unstable();
+        let ask = |partition| self.0.views_of(partition, &views);
+        let (parts, missing) = self.0.everywhere(ask).await?;
+        let mut all = Snapshot::asking(&views);
+        parts.into_iter().for_each(|part| all.merge(part));
         Ok((all.finish(), missing))
     }
 
@@ -363,7 +413,7 @@ impl ClientPort for NatsClient {
 
     async fn list(&self, include_terminal: bool) -> Result<Listing, Rejection> {
         let ask = |partition| self.0.list_partition(partition, include_terminal);
-        let mut listing = self.0.everywhere(ask).await?;
+        let mut listing = self.0.listing(ask).await?;
         listing.entries.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(listing)
     }
@@ -371,7 +421,7 @@ impl ClientPort for NatsClient {
     async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
         let most = most.min(OLDEST_MAX);
         let ask = |partition| self.0.oldest_of(partition, most);
-        let mut listing = self.0.everywhere(ask).await?;
+        let mut listing = self.0.listing(ask).await?;
         listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
         listing.entries.truncate(most);
         Ok(listing)

@@ -5,7 +5,6 @@ use serde::Serialize;
 use smol_str::ToSmolStr as _;
 use tenure_core::Limits;
 use tenure_core::status::TaskStatus;
-use tenure_core::view::list::Listed;
 use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
 use tenure_ports::client::{Listing as Found, OLDEST_MAX};
 use tenure_ports::journal::Entry;
@@ -117,7 +116,7 @@ fn list(data: &Data, found: Found, input: &ListInput) -> Result<Listing, Failure
     let limit = input.limit(&Limits::default())?;
     let mut rows = Rows { data, input, passed: 0, tasks: Vec::new(), unreadable: Vec::new() };
     let mut more = false;
-    for entry in in_order(found.entries, input) {
+    for entry in Entry::in_order(found.entries, input) {
         more = match data.cluster() {
             Some(_) => rows.take_far(&entry, limit)?,
             None => rows.take(data.log(&entry), limit),
@@ -132,25 +131,9 @@ fn list(data: &Data, found: Found, input: &ListInput) -> Result<Listing, Failure
         next_offset: more.then_some(input.offset + limit),
         truncated: more,
         missing_partitions: missing.map(|partition| partition.to_smolstr()).collect(),
+        unreadable: Vec::new(), // The listing says more of them.
     };
     Ok(Listing { page, unreadable: rows.unreadable })
-}
-
-/// LIST-06: live Tasks oldest first, then ended ones newest first, ties by id. What the index
-/// knows enough of is left out.
-fn in_order(entries: Vec<Entry>, input: &ListInput) -> Vec<Entry> {
-    let (mut ended, mut live): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|entry| entry.ended.is_some());
-    ended
-        .retain(|entry| entry.ended.is_some_and(|end| admits(input, end.status(), entry.archived)));
-    live.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
-    ended.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.key.cmp(&b.key)));
-    live.extend(ended);
-    live
-}
-
-fn admits(input: &ListInput, status: TaskStatus, archived: bool) -> bool {
-    input.admits(Listed { status, archived, visibility: tenure_core::status::Visibility::Internal })
 }
 
 /// The rows of a page as they are found.
@@ -188,7 +171,7 @@ impl Rows<'_> {
     /// The same of a Task whose log has to be fetched, unless it is known without it that the Task
     /// is before the page or behind it. The index knows of each Task whether it has ended, and how.
     fn take_far(&mut self, entry: &Entry, limit: usize) -> Result<bool, Failure> {
-        let is_sure = entry.ended.is_some() || self.input.statuses.is_none();
+        let is_sure = self.input.is_told_by_index(entry.ended.is_some());
         if is_sure && self.passed < self.input.offset {
             self.passed += 1;
             return Ok(false);

@@ -1,0 +1,190 @@
+//! What is read beside how a Task stands: one suite, in one process and in a cluster, for
+//! orchestrators and observers.
+
+use std::cmp::Reverse;
+
+use serde_json::json;
+use tenure_core::Code;
+use tenure_core::eligibility::Obstacle;
+use tenure_core::id::TaskId;
+use tenure_core::status::{StepStatus, TaskStatus, Visibility};
+use tenure_core::view::{BoardInput, ListInput, Normal, TaskPage, ViewName};
+use tenure_ports::ClientPort;
+use tenure_sdk::client::{Client, Step, Task};
+
+use crate::verbs::{id, until_step};
+
+/// What nodes of the suite are configured with: more than if nothing were set.
+pub(crate) const BOARD_TOKENS: usize = 5_000;
+
+pub(crate) async fn reads<P: ClientPort>(client: &Client<P>, observer: &Client<P>) {
+    lists(client).await;
+    let task = explains(client).await;
+    tells_what_was(client, &task).await;
+    board_keeps_to_what_is_configured(client, &task).await;
+
+    assert_eq!(
+        observer.tasks(ListInput::default()).await,
+        client.tasks(ListInput::default()).await
+    );
+    assert_eq!(observer.explain(&task, id("b")).await, client.explain(&task, id("b")).await);
+    assert_eq!(observer.inspect(&task, 1..=3).await, client.inspect(&task, 1..=3).await);
+    assert_eq!(observer.replay(&task, 3).await, client.replay(&task, 3).await);
+    let board = observer.board(std::slice::from_ref(&task), BoardInput::default()).await;
+    assert_eq!(board.unwrap_err().code, Code::ToolNotAvailable);
+}
+
+fn names(page: &TaskPage) -> Vec<&str> {
+    page.tasks.iter().map(|task| task.task_id.as_str()).collect()
+}
+
+/// LIST-01 to LIST-07, LIST-09, VIEW-08, VIEW-10
+async fn lists<P: ClientPort>(client: &Client<P>) {
+    for name in ["read-0", "read-1", "read-2", "read-3", "read-4"] {
+        let task = Task::new(name).id(name).draft().step(Step::new("a").handler("complete"));
+        let is_for_users = name == "read-2";
+        let task =
+            task.with(|input| input.visibility = is_for_users.then_some(Visibility::Foreground));
+        client.create(task).await.unwrap();
+    }
+    let all = ListInput::default;
+    let live = client.tasks(all()).await.unwrap();
+    assert_eq!(names(&live), ["read-0", "read-1", "read-2", "read-3", "read-4"]);
+    assert_eq!((live.next_offset, live.truncated), (None, false));
+    let draft = (Normal::Draft, TaskStatus::Draft);
+    assert!(live.tasks.iter().all(|task| (task.status, task.native_status) == draft));
+    let second = ListInput { limit: Some(2), offset: 2, ..all() };
+    let second = client.tasks(second).await.unwrap();
+    assert_eq!((names(&second), second.next_offset), (vec!["read-2", "read-3"], Some(4)));
+    let shown = client.tasks(ListInput { user_facing: true, ..all() }).await.unwrap();
+    assert_eq!(names(&shown), ["read-2"]);
+    let paused = ListInput { statuses: Some(vec![TaskStatus::Paused]), ..all() };
+    assert_eq!(names(&client.tasks(paused).await.unwrap()), [""; 0]);
+    let none = client.tasks(ListInput { limit: Some(0), ..all() }).await.unwrap_err();
+    assert_eq!(none.code, Code::ValidationError);
+
+    for name in ["read-0", "read-1"] {
+        let task = TaskId::new(name).unwrap();
+        client.cancel(&task, "enough").await.unwrap();
+        client.wait_for_end(&task).await.unwrap();
+    }
+    let ended = ListInput { include_terminal: true, limit: Some(500), ..all() };
+    let whole = client.tasks(ended.clone()).await.unwrap();
+    assert_eq!(names(&whole)[..3], ["read-2", "read-3", "read-4"], "live ones first");
+    let newest = |at: usize| (Reverse(whole.tasks[at].updated_at), &whole.tasks[at].task_id);
+    assert!((3..whole.tasks.len()).is_sorted_by_key(newest), "{:?}", names(&whole));
+    assert!(names(&whole).contains(&"words") && !names(&whole).contains(&"stops"), "archived");
+    let archived = ListInput { include_archived: true, ..ended.clone() };
+    assert!(names(&client.tasks(archived).await.unwrap()).contains(&"stops"));
+    let failed = ListInput { statuses: Some(vec![TaskStatus::Failed]), ..ended.clone() };
+    let mut failed = client.tasks(failed).await.unwrap().tasks;
+    failed.sort_by(|a, b| a.task_id.cmp(&b.task_id));
+    let of: Vec<_> = failed.iter().map(|it| (it.task_id.as_str(), it.status)).collect();
+    let expected = [("failed", Normal::Failed), ("late", Normal::TimedOut), ("lost", Normal::Lost)];
+    assert_eq!(of, expected);
+
+    let (mut found, mut offset) = (Vec::new(), Some(0));
+    while let Some(from) = offset {
+        let page = ListInput { offset: from, limit: Some(4), ..ended.clone() };
+        let page = client.tasks(page).await.unwrap();
+        found.extend(page.tasks);
+        offset = page.next_offset;
+    }
+    assert_eq!(found, whole.tasks, "page by page");
+}
+
+/// Why Steps do not run: one waits for another, one for a worker.
+async fn explains<P: ClientPort>(client: &Client<P>) -> TaskId {
+    let task = Task::new("why").id("why");
+    let task = task.step(Step::new("a").handler("ask")).step(Step::new("b").after("a"));
+    let task = client.create(task.step(Step::new("c").pool("nowhere"))).await.unwrap();
+    until_step(client, &task, "a", StepStatus::Blocked).await;
+    let why = client.explain(&task, id("b")).await.unwrap();
+    assert_eq!((why.status, why.headline), (StepStatus::Pending, Obstacle::DependencyPending));
+    let remedy = &why.reasons[0].remedies[0];
+    assert_eq!((remedy.operation.as_str(), &remedy.step_id), ("reopen_step", &Some(id("a"))));
+    let why = client.explain(&task, id("c")).await.unwrap();
+    assert_eq!(why.headline, Obstacle::NoWorkerInPool);
+    let refused = client.explain(&task, id("nothing")).await.unwrap_err();
+    assert_eq!(refused.code, Code::StepNotFound);
+    task
+}
+
+/// VIEW-12, STEP-28: the history of a Task, all of it or a part, and the Task as it was.
+async fn tells_what_was<P: ClientPort>(client: &Client<P>, task: &TaskId) {
+    let now = client.get(task).await.unwrap();
+    let history = client.inspect(task, 0..=u64::MAX).await.unwrap();
+    let seqs: Vec<u64> = history.timeline.iter().map(|event| event.wal_seq).collect();
+    assert_eq!(seqs, (1..=now.task.version).collect::<Vec<_>>());
+    assert_eq!((history.timeline[0].event_type.as_str(), history.next_seq), ("task_created", None));
+    assert!(history.timeline[0].payload["task"]["steps"].is_array());
+    let asked = history.steps.iter().find(|step| step.step_id == id("a")).unwrap();
+    assert_eq!(asked.dispatched.len(), 1);
+    let part = client.inspect(task, 2..=3).await.unwrap();
+    assert_eq!(part.timeline[..], history.timeline[1..3]);
+
+    let made = client.replay(task, 1).await.unwrap();
+    assert!(made.attempts.is_empty() && made.task.version < now.task.version);
+    let last = client.replay(task, u64::MAX).await.unwrap();
+    assert_eq!((last.steps, last.task.counts), (now.steps, now.task.counts));
+    let nothing = client.replay(task, 0).await.unwrap_err();
+    assert_eq!(nothing.code, Code::ValidationError);
+    let nobody = TaskId::new("nothing").unwrap();
+    let refused = [
+        client.inspect(&nobody, 0..=u64::MAX).await.unwrap_err().code,
+        client.replay(&nobody, 1).await.unwrap_err().code,
+    ];
+    assert_eq!(refused, [Code::TaskNotFound; 2]);
+
+    client.cancel(task, "enough").await.unwrap();
+    client.wait_for_end(task).await.unwrap();
+    let ended = client.inspect(task, 0..=u64::MAX).await.unwrap();
+    assert_eq!(ended.timeline[..seqs.len()], history.timeline[..]);
+    assert_eq!(ended.timeline.last().unwrap().event_type, "task_cancelled");
+}
+
+/// PROMPT-03: the budget is that of the nodes, also where it is above the usual one.
+async fn board_keeps_to_what_is_configured<P: ClientPort>(client: &Client<P>, task: &TaskId) {
+    let within = |tokens| BoardInput { token_budget: Some(tokens) };
+    let lines = client.port().board(task, BoardInput::default()).await.unwrap();
+    assert_eq!(lines.token_budget, Some(BOARD_TOKENS));
+    let tasks = std::slice::from_ref(task);
+    assert!(client.board(tasks, within(BOARD_TOKENS)).await.is_ok());
+    let refused = client.board(tasks, within(BOARD_TOKENS + 1)).await.unwrap_err();
+    assert_eq!(
+        (refused.code, &refused.details["field"]),
+        (Code::ValidationError, &"token_budget".into())
+    );
+}
+
+/// VIEW-01: the Tasks of all parts of the suite, as they have ended.
+pub(crate) async fn counts<P: ClientPort>(client: &Client<P>) {
+    let task = |name| Task::new(name).id(name).step(Step::new("a").handler("ask"));
+    let waits = client.create(task("waits")).await.unwrap();
+    until_step(client, &waits, "a", StepStatus::Blocked).await;
+    for (name, code) in [("lost", "lost"), ("late", "timed_out"), ("failed", "no_luck")] {
+        let failed = client.create(task(name)).await.unwrap();
+        let close = json!({"operation": "task_fail", "input": {"reason": {"code": code}}});
+        client.command(&failed, serde_json::from_value(close).unwrap()).await.unwrap();
+        client.wait_for_end(&failed).await.unwrap();
+    }
+    let (views, missing) = client.views(&[]).await.unwrap();
+    assert!(missing.is_empty());
+    let totals = views.task_summary.unwrap();
+    let counts = [totals.active, totals.waiting, totals.terminal, totals.failed, totals.lost];
+    assert_eq!((counts, totals.unknown), ([1, 1, 13, 3, 1], 0));
+    let shown: Vec<&str> = totals.recent_terminal.iter().map(|it| it.task_id.as_str()).collect();
+    assert_eq!(shown[..3], ["failed", "late", "lost"], "newest first");
+    assert_eq!(shown.len(), 13);
+    let of = |name: &str| {
+        let found = totals.recent_terminal.iter().find(|it| it.task_id.as_str() == name);
+        found.unwrap().status.as_str()
+    };
+    assert_eq!(["lost", "late", "failed"].map(of), ["lost", "timed_out", "failed"]);
+    assert_eq!(["words", "stops", "live"].map(of), ["completed", "archived", "cancelled"]);
+    let live: Vec<TaskId> = views.tasks.unwrap().into_iter().map(|it| it.task_id).collect();
+    assert_eq!(live, std::slice::from_ref(&waits), "the other views are of live ones");
+    let (views, _) = client.views(&[ViewName::Tasks]).await.unwrap();
+    assert!(views.task_summary.is_none() && views.tasks.unwrap().len() == 1);
+    client.cancel(&waits, "enough").await.unwrap();
+}

@@ -1,0 +1,62 @@
+//! Looking: lists, reasons, and what was.
+
+use std::ops::RangeInclusive;
+
+use tenure_core::Rejection;
+use tenure_core::id::{StepId, TaskId};
+use tenure_core::view::{
+    ExplainInput, Explanation, InspectInput, Inspection, ListInput, ReplayInput, TaskPage, TaskView,
+};
+use tenure_ports::ClientPort;
+
+use super::Client;
+
+impl<P: ClientPort> Client<P> {
+    /// A page of the Tasks of the session, each as it stands (`agent.task_list`, LIST): live ones, the
+    /// oldest first, and if asked for, ended ones, the newest first. For the eyes of a user,
+    /// `user_facing` leaves out what is internal (VIEW-10). [`list`](Self::list) tells less of all of
+    /// them, and costs less.
+    ///
+    /// # Errors
+    /// `validation_error` for the limit; the caller may not list.
+    pub async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
+        self.port.tasks(input).await
+    }
+
+    /// Why a Step is not running, with the evidence and what would change it.
+    ///
+    /// # Errors
+    /// There is no such Step.
+    pub async fn explain(&self, task: &TaskId, step_id: StepId) -> Result<Explanation, Rejection> {
+        self.port.explain(task, ExplainInput::about(step_id)).await
+    }
+
+    /// The history of a Task (VIEW-12): its events in this range of `wal_seq`, and of the Steps that they
+    /// are about what they say now and said to each of their Attempts.
+    ///
+    /// # Errors
+    /// There is no such Task, or its log cannot be read.
+    pub async fn inspect(
+        &self,
+        task: &TaskId,
+        range: RangeInclusive<u64>,
+    ) -> Result<Inspection, Rejection> {
+        let (from, to) = (Some(*range.start()), Some(*range.end()));
+        let first = InspectInput { from_seq: from, to_seq: to };
+        let mut all = self.port.inspect(task, first).await?;
+        let last = all.task.version.min(*range.end()); // What comes meanwhile is not waited for.
+        while let Some(next) = all.next_seq.filter(|next| *next <= last) {
+            let rest = InspectInput { from_seq: Some(next), to_seq: Some(last) };
+            all.append(self.port.inspect(task, rest).await?);
+        }
+        Ok(all)
+    }
+
+    /// A Task as it was after the commit that has event `to_seq` of its log.
+    ///
+    /// # Errors
+    /// There is no such Task, or its log cannot be read.
+    pub async fn replay(&self, task: &TaskId, to_seq: u64) -> Result<TaskView, Rejection> {
+        self.port.replay(task, ReplayInput { to_seq: Some(to_seq) }).await
+    }
+}
