@@ -71,10 +71,14 @@ pub const LINK: &str = "tenure.link";
 
 /// Spans: a Task from its creation to its end.
 pub const SPAN_TASK: &str = "task";
-/// Spans: a Step that is ready and waits for a worker, up to its claim.
-pub const SPAN_QUEUE: &str = "queue";
-/// Spans: an Attempt from its claim to its end.
+/// Spans: an Attempt, from its Step being ready to its end.
 pub const SPAN_ATTEMPT: &str = "attempt";
+/// Spans: a part of an Attempt, the Step waits for a worker, up to its claim.
+pub const SPAN_QUEUE: &str = "queue";
+/// Spans: a part of an Attempt, its worker has the Step, from its claim to its end.
+pub const SPAN_LEASE: &str = "lease";
+/// Spans: a part of an Attempt, its handler runs, up to the worker's last word.
+pub const SPAN_HANDLER: &str = "handler";
 
 macro_rules! metrics {
     ($($name:ident = $text:literal, $kind:ident, $unit:literal, [$($attribute:expr),*], $answers:literal;)+) => {

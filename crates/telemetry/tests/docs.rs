@@ -41,8 +41,10 @@ fn the_table_of_spans_has_every_name() {
     let traces = section(&page, "Traces");
     for name in [
         names::SPAN_TASK,
-        names::SPAN_QUEUE,
         names::SPAN_ATTEMPT,
+        names::SPAN_QUEUE,
+        names::SPAN_LEASE,
+        names::SPAN_HANDLER,
         names::SESSION_ID,
         names::TASK_ID,
         names::TASK_KIND,

@@ -14,10 +14,14 @@ pub(crate) struct Attempt {
     pub(crate) ordinal: u64,
     pub(crate) worker: String,
     pub(crate) ready_ms: i64,
-    pub(crate) start_ms: i64,
+    pub(crate) claim_ms: i64,
+    /// When its worker said that it had begun, else the claim.
+    pub(crate) begin_ms: i64,
     pub(crate) end_ms: i64,
     /// The event that ended it.
     pub(crate) end: String,
+    /// Whether its worker said so.
+    pub(crate) is_reported: bool,
 }
 
 /// A Task, as the log has it.
@@ -56,14 +60,21 @@ impl History {
                     worker: event["actor_agent_id"].as_str().unwrap_or_default().to_owned(),
                     ready_ms: *ready.get(&step).context("claimed and never ready")?,
                     step,
-                    start_ms: at,
+                    claim_ms: at,
+                    begin_ms: at,
                     end_ms: 0,
                     end: String::new(),
+                    is_reported: false,
                 }),
+                "task_step_started" => {
+                    let of = history.attempts.iter_mut().find(|it| it.id == attempt);
+                    of.context("begun and never claimed")?.begin_ms = at;
+                }
                 kind if ENDS.contains(&kind) => {
                     let of = history.attempts.iter_mut().find(|it| it.id == attempt);
                     if let Some(of) = of {
                         (of.end_ms, of.end) = (at, kind.to_owned());
+                        of.is_reported = event["actor_agent_id"] == of.worker.as_str();
                     }
                 }
                 _ => {}
@@ -74,34 +85,32 @@ impl History {
     }
 
     /// The spans are those of this log: one for the Task, and for each Attempt exactly one, with the
-    /// log's times, linked to those of the same Step before and after it.
+    /// log's times, linked to those of the same Step before and after it, and with its parts below.
     pub(crate) fn check(&self, spans: &[Span]) -> Result<()> {
         let roots: Vec<_> = spans.iter().filter(|span| span.name == "task").collect();
         let [root] = roots.as_slice() else { anyhow::bail!("{} spans of a task", roots.len()) };
         ensure!((root.start_ms, root.end_ms) == (self.created_ms, self.ended_ms), "{root:?}");
-        ensure!(spans.len() == 1 + 2 * self.attempts.len(), "{} spans", spans.len());
+        let mut count = 1;
         for attempt in &self.attempts {
-            let of = |what: &str| self.one(spans, attempt, what);
-            let (span, queue) = (of("attempt ")?, of("queue ")?);
-            let below = span.parent == root.id && queue.parent == root.id;
-            ensure!(below && span.trace == root.trace && queue.trace == root.trace, "{span:?}");
-            ensure!((span.start_ms, span.end_ms) == (attempt.start_ms, attempt.end_ms), "{span:?}");
-            ensure!((queue.start_ms, queue.end_ms) == (attempt.ready_ms, attempt.start_ms));
+            let span = self.one(spans, attempt)?;
+            ensure!(span.parent == root.id && span.trace == root.trace, "{span:?}");
+            ensure!((span.start_ms, span.end_ms) == (attempt.ready_ms, attempt.end_ms), "{span:?}");
+            count += 1 + attempt.check_parts(spans, span)?;
             ensure!(span.get("tenure.worker.id") == attempt.worker, "{span:?}");
             ensure!(span.get("tenure.step.id") == attempt.step, "{span:?}");
             let failed = attempt.end.ends_with("failed") || attempt.end.ends_with("expired");
             ensure!(span.error.is_some() == failed, "{span:?} ended with {}", attempt.end);
             self.check_links(spans, attempt, span)?;
         }
+        ensure!(spans.len() == count, "{} spans, not {count}", spans.len());
         Ok(())
     }
 
-    /// The only span of an Attempt of this kind.
-    fn one<'a>(&self, spans: &'a [Span], of: &Attempt, what: &str) -> Result<&'a Span> {
-        let is_its = |span: &&Span| span.get("tenure.attempt.id") == of.id;
-        let mut its = spans.iter().filter(is_its).filter(|span| span.name.starts_with(what));
-        let one = its.next().with_context(|| format!("no span {what}of {of:?}"))?;
-        ensure!(its.next().is_none(), "more than one span {what}of {of:?}");
+    /// The only span of an Attempt.
+    fn one<'a>(&self, spans: &'a [Span], of: &Attempt) -> Result<&'a Span> {
+        let mut its = spans.iter().filter(|span| span.get("tenure.attempt.id") == of.id);
+        let one = its.next().with_context(|| format!("no span of {of:?}"))?;
+        ensure!(its.next().is_none(), "more than one span of {of:?}");
         Ok(one)
     }
 
@@ -111,7 +120,7 @@ impl History {
         for (which, ordinal) in others {
             let mut same = self.attempts.iter().filter(|it| it.step == attempt.step);
             if let Some(other) = same.find(|it| it.ordinal == ordinal) {
-                expected.push((self.one(spans, other, "attempt ")?.id.clone(), which.to_owned()));
+                expected.push((self.one(spans, other)?.id.clone(), which.to_owned()));
             }
         }
         let link = |(id, says): &(String, BTreeMap<String, String>)| {
@@ -120,5 +129,22 @@ impl History {
         let links: Vec<_> = span.links.iter().map(link).collect();
         ensure!(links == expected, "{links:?} of {attempt:?}, not {expected:?}");
         Ok(())
+    }
+}
+
+impl Attempt {
+    /// Below its span are its parts, each once, with the log's times. Answers how many.
+    fn check_parts(&self, spans: &[Span], of: &Span) -> Result<usize> {
+        let mut expected =
+            vec![("queue", self.ready_ms, self.claim_ms), ("lease", self.claim_ms, self.end_ms)];
+        if self.is_reported {
+            expected.push(("handler", self.begin_ms, self.end_ms));
+        }
+        let below = spans.iter().filter(|span| span.parent == of.id && span.trace == of.trace);
+        let mut parts: Vec<_> =
+            below.map(|span| (span.name.as_str(), span.start_ms, span.end_ms)).collect();
+        parts.sort_by_key(|part| expected.iter().position(|it| it.0 == part.0));
+        ensure!(parts == expected, "{parts:?} below {of:?}, not {expected:?}");
+        Ok(parts.len())
     }
 }

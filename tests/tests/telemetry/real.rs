@@ -66,7 +66,7 @@ fn has_spans_of(history: &History, printed: &str) -> bool {
         let id = format!("tenure.attempt.id: Str({})", attempt.id);
         let of_attempt = |span: &&&str| span.contains(": attempt ") && span.contains(&id);
         let found: Vec<_> = spans.iter().filter(of_attempt).collect();
-        let times = [("Start", attempt.start_ms), ("End", attempt.end_ms)];
+        let times = [("Start", attempt.ready_ms), ("End", attempt.end_ms)];
         let has_times = |span: &str| {
             times.iter().all(|(name, ms)| span.contains(&format!("{name} time: {ms}000000")))
         };

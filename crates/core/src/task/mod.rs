@@ -394,6 +394,8 @@ pub struct Attempt {
     pub remote: Option<Arc<RemoteRef>>,
     /// The claim.
     pub started_at: Millis,
+    /// When its worker said that work had begun (S05).
+    pub begun_at: Option<Millis>,
     /// The end.
     pub ended_at: Option<Millis>,
     /// How long each lease lasts, in milliseconds (LEASE-02).

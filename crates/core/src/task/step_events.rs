@@ -42,6 +42,7 @@ impl Task {
                 let attempt = self.open_attempt(pos, p.attempt_id)?;
                 self.change_attempt(attempt, |a| {
                     a.status = AttemptStatus::Running;
+                    a.begun_at = Some(at.time);
                     a.lease_expires_at = p.lease_expires_at;
                 });
                 self.change(pos, |s| {
@@ -155,6 +156,7 @@ impl Task {
             updated_after_dispatch: false,
             remote: None,
             started_at: at.time,
+            begun_at: None,
             ended_at: None,
             lease_ms: u64::try_from(p.lease_expires_at.saturating_sub(at.time)).unwrap_or(0),
             lease_expires_at: p.lease_expires_at,

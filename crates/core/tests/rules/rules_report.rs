@@ -167,8 +167,10 @@ fn a_non_final_report_renews_the_lease_and_starts_once() {
     assert_eq!(t.events(), ["task_step_started a"]);
     assert_eq!(t.attempt_of(&held).lease_expires_at, t.now + 30_000);
     assert_eq!(t.attempt_of(&held).status, AttemptStatus::Running);
+    let begun_at = t.now;
     t.wait_ms(10_000);
     t.start(&held);
+    assert_eq!(t.attempt_of(&held).begun_at, Some(begun_at));
     assert_eq!(t.events(), ["task_step_updated a"], "a repeated `running` is progress (S06)");
     assert_eq!(t.attempt_of(&held).lease_expires_at, t.now + 30_000);
     t.wait_ms(10_000);

@@ -3,7 +3,7 @@
 use smol_str::SmolStr;
 use tenure_core::Task;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
-use tenure_core::status::{Outcome, TaskStatus};
+use tenure_core::status::{EndReason, Outcome, TaskStatus};
 use tenure_core::task::Attempt;
 
 use super::Parent;
@@ -56,6 +56,9 @@ pub struct EndedAttempt {
     pub ready_at: Millis,
     /// The claim.
     pub started_at: Millis,
+    /// Since when its handler ran, where the worker said how that ended. Of the others nobody knows
+    /// how long they ran.
+    pub handler_at: Option<Millis>,
     /// The end.
     pub ended_at: Millis,
     /// Where in the list the Attempt of the same Step before it is.
@@ -85,20 +88,28 @@ impl EndedTask {
 
 impl EndedAttempt {
     fn of(task: &Task, attempt: &Attempt, task_ended_at: Millis) -> Self {
-        let spec = &task.step_at(attempt.step).spec;
+        let (spec, run) = (&task.step_at(attempt.step).spec, task.run_at(attempt.run));
+        let begun_at = attempt.begun_at.unwrap_or(attempt.started_at);
         Self {
             attempt_id: attempt.attempt_id,
             step_id: attempt.step_id.clone(),
             handler: spec.handler.clone(),
-            pool: task.run_at(attempt.run).worker_pool_id.clone(),
+            pool: run.worker_pool_id.clone(),
             worker_id: attempt.worker_id.clone(),
             ordinal: attempt.ordinal,
             outcome: attempt.outcome,
             code: attempt.error.as_ref().map(|reason| reason.code.clone()),
             ready_at: attempt.ready_at,
             started_at: attempt.started_at,
+            handler_at: run.end_reason.filter(|why| is_said(*why)).map(|_| begun_at),
             ended_at: attempt.ended_at.unwrap_or(task_ended_at),
             previous: attempt.previous.map(|at| at as usize),
         }
     }
+}
+
+/// Whether the worker's word ended a Run, be it that its handler had nothing to say.
+fn is_said(why: EndReason) -> bool {
+    use EndReason::{Cancelled, Completed, FinishedWithoutTerminalStepStatus};
+    matches!(why, Completed | FinishedWithoutTerminalStepStatus | Cancelled)
 }

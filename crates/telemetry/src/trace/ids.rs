@@ -21,9 +21,9 @@ pub fn attempt_span(attempt: AttemptId) -> SpanId {
     SpanId::from_bytes(hash(&[b"attempt", attempt.0.as_bytes()]))
 }
 
-/// The span of the time for which the Step of an Attempt waited.
-pub fn queue_span(attempt: AttemptId) -> SpanId {
-    SpanId::from_bytes(hash(&[b"queue", attempt.0.as_bytes()]))
+/// The span of a part of an Attempt, by its name.
+pub fn part_span(part: &str, attempt: AttemptId) -> SpanId {
+    SpanId::from_bytes(hash(&[part.as_bytes(), attempt.0.as_bytes()]))
 }
 
 fn digest<const N: usize>(what: &str, session: &SessionId, task: &TaskId) -> [u8; N] {
@@ -65,9 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_and_its_queue_have_spans_of_their_own() {
+    fn an_attempt_and_its_parts_have_spans_of_their_own() {
         let attempt = AttemptId(uuid::Uuid::from_u128(7));
-        assert_ne!(attempt_span(attempt), queue_span(attempt));
+        assert_ne!(attempt_span(attempt), part_span("queue", attempt));
+        assert_ne!(part_span("lease", attempt), part_span("queue", attempt));
         assert_ne!(attempt_span(attempt), attempt_span(AttemptId(uuid::Uuid::from_u128(8))));
     }
 }

@@ -14,7 +14,7 @@ mod spans;
 mod tests;
 
 pub use ended::{EndedAttempt, EndedTask};
-pub use ids::{attempt_span, queue_span, task_span, trace_of};
+pub use ids::{attempt_span, part_span, task_span, trace_of};
 pub use parent::Parent;
 pub use sampler::Sampler;
 pub use spans::{SpansOf, spans};

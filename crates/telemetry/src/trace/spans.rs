@@ -9,10 +9,10 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tenure_core::id::Millis;
 use tenure_core::status::{Outcome, TaskStatus};
 
-use super::{EndedAttempt, EndedTask, attempt_span, queue_span, task_span, trace_of};
+use super::{EndedAttempt, EndedTask, attempt_span, part_span, task_span, trace_of};
 use crate::names;
 
-/// The spans of a Task: first its own, then two for each Attempt.
+/// The spans of a Task: first its own, then that of each Attempt with its parts.
 pub fn spans<'a>(task: &'a EndedTask, scope: &InstrumentationScope) -> SpansOf<'a> {
     let trace = SpanContext::new(
         trace_of(&task.session_id, &task.task_id, task.parent),
@@ -42,18 +42,29 @@ pub struct SpansOf<'a> {
     at: usize,
 }
 
+/// Spans of an Attempt at most: its own, and its parts.
+const OF_ATTEMPT: usize = 4;
+
 impl Iterator for SpansOf<'_> {
     type Item = SpanData;
 
     fn next(&mut self) -> Option<SpanData> {
-        let at = self.at;
-        self.at += 1;
-        if at == 0 {
-            return Some(self.of_task());
+        loop {
+            let at = self.at;
+            self.at += 1;
+            let Some(at) = at.checked_sub(1) else { return Some(self.of_task()) };
+            let place = at / OF_ATTEMPT;
+            let of = self.task.attempts.get(place)?;
+            let span = match at % OF_ATTEMPT {
+                0 => Some(self.of_attempt(place, of)),
+                1 => Some(self.part(of, names::SPAN_QUEUE, of.ready_at, of.started_at)),
+                2 => Some(self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at)),
+                _ => of.handler_at.map(|at| self.part(of, names::SPAN_HANDLER, at, of.ended_at)),
+            };
+            if span.is_some() {
+                return span;
+            }
         }
-        let (place, is_queue) = ((at - 1) / 2, at % 2 == 1);
-        let attempt = self.task.attempts.get(place)?;
-        Some(if is_queue { self.of_queue(attempt) } else { self.of_attempt(place, attempt) })
     }
 }
 
@@ -80,18 +91,10 @@ impl SpansOf<'_> {
         SpanData { attributes, status, ..span }
     }
 
-    fn of_queue(&self, attempt: &EndedAttempt) -> SpanData {
-        let name = format!("{} {}", names::SPAN_QUEUE, attempt.pool);
-        let context = self.context(queue_span(attempt.attempt_id));
-        let span = self.span(context, name.into(), attempt.ready_at, attempt.started_at);
-        SpanData { attributes: facts(attempt), ..span }
-    }
-
     fn of_attempt(&self, place: usize, attempt: &EndedAttempt) -> SpanData {
         let name = format!("{} {}", names::SPAN_ATTEMPT, attempt.handler);
         let context = self.context(attempt_span(attempt.attempt_id));
         let mut attributes = facts(attempt);
-        attributes.push(text(names::WORKER_ID, attempt.worker_id.as_str()));
         attributes.extend(attempt.outcome.map(|it| KeyValue::new(names::OUTCOME, it.as_str())));
         let status = match attempt.outcome {
             Some(Outcome::Failed | Outcome::Lost | Outcome::TimedOut | Outcome::Abandoned) => {
@@ -111,8 +114,15 @@ impl SpansOf<'_> {
                 Link::new(context, vec![KeyValue::new(names::LINK, which)], 0)
             }));
         }
-        let span = self.span(context, name.into(), attempt.started_at, attempt.ended_at);
+        let span = self.span(context, name.into(), attempt.ready_at, attempt.ended_at);
         SpanData { attributes, status, links, ..span }
+    }
+
+    /// A span below that of an Attempt, which says all else.
+    fn part(&self, of: &EndedAttempt, name: &'static str, from: Millis, to: Millis) -> SpanData {
+        let context = self.context(part_span(name, of.attempt_id));
+        let span = self.span(context, name.into(), from, to);
+        SpanData { parent_span_id: attempt_span(of.attempt_id), ..span }
     }
 
     fn context(&self, span: SpanId) -> SpanContext {
@@ -152,6 +162,7 @@ fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
         text(names::POOL, attempt.pool.as_str()),
         text(names::ATTEMPT_ID, &attempt.attempt_id.to_string()),
         KeyValue::new(names::ORDINAL, i64::from(attempt.ordinal)),
+        text(names::WORKER_ID, attempt.worker_id.as_str()),
     ]
 }
 

@@ -22,6 +22,7 @@ fn attempt(n: u128, ordinal: u32, outcome: Outcome, previous: Option<usize>) -> 
         code,
         ready_at: start - 400,
         started_at: start,
+        handler_at: (outcome != Outcome::Lost).then_some(start + 100),
         ended_at: start + 300,
         previous,
     }
@@ -57,27 +58,33 @@ fn text(span: &SpanData, key: &str) -> String {
 }
 
 #[test]
-fn a_task_has_a_span_and_each_attempt_has_two_below_it() {
+fn a_task_has_a_span_and_each_attempt_one_below_it_with_its_parts() {
     let task = task();
     let spans = made(&task);
     let names: Vec<_> = spans.iter().map(|span| span.name.as_ref()).collect();
-    let pair = ["queue default", "attempt exec"];
-    assert_eq!(names, [&["task"][..], &pair, &pair, &pair].concat());
+    let held = ["attempt exec", "queue", "lease"];
+    let ran = ["attempt exec", "queue", "lease", "handler"];
+    assert_eq!(names, [&["task"][..], &held, &ran, &ran].concat(), "one was lost");
     let root = &spans[0];
     assert_eq!((root.parent_span_id, root.parent_span_is_remote), (SpanId::INVALID, false));
+    let mut attempt = root;
     for span in &spans {
         assert_eq!(span.span_context.trace_id(), root.span_context.trace_id());
         assert_eq!(span.span_context.trace_flags(), TraceFlags::SAMPLED);
-        assert!(span.start_time <= span.end_time);
-    }
-    for span in &spans[1..] {
-        assert_eq!(span.parent_span_id, root.span_context.span_id());
+        if span.name.starts_with("attempt ") {
+            attempt = span;
+            assert_eq!(span.parent_span_id, root.span_context.span_id());
+        } else if span != root {
+            assert_eq!(span.parent_span_id, attempt.span_context.span_id());
+            assert!(span.start_time >= attempt.start_time && span.end_time <= attempt.end_time);
+        }
     }
     let millis = |at: std::time::SystemTime| at.duration_since(std::time::UNIX_EPOCH).unwrap();
-    assert_eq!(millis(spans[2].start_time).as_millis(), 1_000);
-    assert_eq!(millis(spans[2].end_time).as_millis(), 1_300);
-    assert_eq!(millis(spans[1].start_time).as_millis(), 600);
-    assert_eq!(spans[1].end_time, spans[2].start_time);
+    let times = |at: usize| {
+        (millis(spans[at].start_time).as_millis(), millis(spans[at].end_time).as_millis())
+    };
+    let of_second = [4, 5, 6, 7].map(times);
+    assert_eq!(of_second, [(1_600, 2_300), (1_600, 2_000), (2_000, 2_300), (2_100, 2_300)]);
 }
 
 #[test]
@@ -103,7 +110,7 @@ fn two_owners_make_the_same_trace() {
     let mut ids: Vec<_> = made(&task()).iter().map(|it| it.span_context.span_id()).collect();
     ids.sort_by_key(|id| id.to_bytes());
     ids.dedup();
-    assert_eq!(ids.len(), 7, "no two spans share an id");
+    assert_eq!(ids.len(), 12, "no two spans share an id");
 }
 
 #[test]
@@ -114,8 +121,8 @@ fn below_a_span_of_its_maker_a_task_is_a_part_of_that_trace() {
     assert!(spans[0].parent_span_is_remote);
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     assert!(spans.iter().all(|it| it.span_context.trace_id().to_string() == trace));
-    assert_eq!(spans[2].parent_span_id, spans[0].span_context.span_id());
-    assert_eq!(spans[2].span_context.span_id(), made(&task())[2].span_context.span_id());
+    assert_eq!(spans[1].parent_span_id, spans[0].span_context.span_id());
+    assert_eq!(spans[1].span_context.span_id(), made(&task())[1].span_context.span_id());
 }
 
 #[test]
