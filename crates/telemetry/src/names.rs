@@ -66,6 +66,16 @@ pub const ATTEMPT_ID: &str = "tenure.attempt.id";
 pub const ORDINAL: &str = "tenure.attempt.ordinal";
 /// Span attribute: the worker.
 pub const WORKER_ID: &str = "tenure.worker.id";
+/// Span attribute: who delivers (semantic conventions of messaging, as the four below).
+pub const MESSAGING_SYSTEM: &str = "messaging.system";
+/// Span attribute: from where, a pool.
+pub const MESSAGING_DESTINATION: &str = "messaging.destination.name";
+/// Span attribute: what is done, in the words of whoever delivers.
+pub const MESSAGING_OPERATION: &str = "messaging.operation.name";
+/// Span attribute: what is done, in the words of the conventions.
+pub const MESSAGING_OPERATION_TYPE: &str = "messaging.operation.type";
+/// Span attribute: what is delivered, an Attempt.
+pub const MESSAGING_MESSAGE: &str = "messaging.message.id";
 /// Link attribute: `previous` or `next`, for Attempts of one Step.
 pub const LINK: &str = "tenure.link";
 

@@ -59,6 +59,11 @@ fn the_table_of_spans_has_every_name() {
         names::WORKER_ID,
         names::OUTCOME,
         names::ERROR,
+        names::MESSAGING_SYSTEM,
+        names::MESSAGING_DESTINATION,
+        names::MESSAGING_OPERATION,
+        names::MESSAGING_OPERATION_TYPE,
+        names::MESSAGING_MESSAGE,
         names::LINK,
     ] {
         let is_there = ["`", " "].iter().any(|end| traces.contains(&format!("`{name}{end}")));

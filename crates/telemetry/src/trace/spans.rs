@@ -115,7 +115,7 @@ impl SpansOf<'_> {
             }));
         }
         let span = self.span(context, name.into(), attempt.ready_at, attempt.ended_at);
-        SpanData { attributes, status, links, ..span }
+        SpanData { span_kind: SpanKind::Consumer, attributes, status, links, ..span }
     }
 
     /// A span below that of an Attempt, which says all else.
@@ -155,14 +155,21 @@ impl SpansOf<'_> {
     }
 }
 
+/// What an Attempt is, in our words and in those of messaging.
 fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
+    let id = attempt.attempt_id.to_string();
     vec![
         text(names::STEP_ID, attempt.step_id.as_str()),
         text(names::HANDLER, attempt.handler.as_str()),
         text(names::POOL, attempt.pool.as_str()),
-        text(names::ATTEMPT_ID, &attempt.attempt_id.to_string()),
+        text(names::ATTEMPT_ID, &id),
         KeyValue::new(names::ORDINAL, i64::from(attempt.ordinal)),
         text(names::WORKER_ID, attempt.worker_id.as_str()),
+        KeyValue::new(names::MESSAGING_SYSTEM, "tenure"),
+        text(names::MESSAGING_DESTINATION, attempt.pool.as_str()),
+        KeyValue::new(names::MESSAGING_OPERATION, names::SPAN_ATTEMPT),
+        KeyValue::new(names::MESSAGING_OPERATION_TYPE, "process"),
+        text(names::MESSAGING_MESSAGE, &id),
     ]
 }
 

@@ -1,5 +1,5 @@
 use opentelemetry::InstrumentationScope;
-use opentelemetry::trace::{SpanId, Status, TraceFlags};
+use opentelemetry::trace::{SpanId, SpanKind, Status, TraceFlags};
 use opentelemetry_sdk::trace::SpanData;
 use smol_str::SmolStr;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, PoolId, SessionId, StepId, TaskId};
@@ -102,6 +102,18 @@ fn what_went_wrong_is_an_error_with_a_code_and_attempts_name_each_other() {
         .collect();
     let ids: Vec<_> = attempts.iter().map(|it| it.span_context.span_id()).collect();
     assert_eq!(links, [vec![ids[1]], vec![ids[0], ids[2]], vec![ids[1]]]);
+}
+
+/// What tools that know messaging look for.
+#[test]
+fn an_attempt_is_the_processing_of_a_message_from_its_pool() {
+    let spans = made(&task());
+    let attempt = &spans[1];
+    assert_eq!(attempt.span_kind, SpanKind::Consumer);
+    let said = ["system", "destination.name", "operation.name", "operation.type", "message.id"]
+        .map(|name| text(attempt, &format!("messaging.{name}")));
+    let id = AttemptId(Uuid::from_u128(1)).to_string();
+    assert_eq!(said, ["tenure", "default", "attempt", "process", id.as_str()]);
 }
 
 #[test]
