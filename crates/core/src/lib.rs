@@ -30,6 +30,7 @@ mod rows;
 pub mod status;
 pub mod table;
 pub mod task;
+pub mod trace;
 pub mod view;
 
 pub use command::{Caller, Command, Cx, Outcome, Reply, Stamp};
@@ -38,3 +39,4 @@ pub use event::{Commit, Event};
 pub use limits::Limits;
 pub use reject::{Code, Rejection};
 pub use task::Task;
+pub use trace::TraceParent;

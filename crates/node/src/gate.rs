@@ -69,28 +69,28 @@ impl Gate {
             return;
         }
         let reply = message.reply.as_ref().map(|reply| reply.to_string());
-        let bytes = message.payload;
+        let bytes = &message.payload;
         match heard {
             Heard::Worker(name, verb) => match verb {
-                WorkerVerb::Hello => self.hello(&name, &bytes).await,
+                WorkerVerb::Hello => self.hello(&name, bytes).await,
                 WorkerVerb::Bye => self.links.close(&name),
-                WorkerVerb::Room => self.room(&name, &bytes).await,
-                WorkerVerb::Heartbeat => self.heartbeat(&name, &bytes, reply),
-                WorkerVerb::Report(partition) => self.report(&name, partition, &bytes, reply),
-                WorkerVerb::Query(partition) => self.query(&name, partition, &bytes, reply),
-                WorkerVerb::Claim(partition) => self.claim(&name, partition, &bytes, reply),
-                WorkerVerb::Look(partition) => self.look(&name, partition, &bytes, reply),
+                WorkerVerb::Room => self.room(&name, bytes).await,
+                WorkerVerb::Heartbeat => self.heartbeat(&name, bytes, reply),
+                WorkerVerb::Report(partition) => self.report(&name, partition, bytes, reply),
+                WorkerVerb::Query(partition) => self.query(&name, partition, bytes, reply),
+                WorkerVerb::Claim(partition) => self.claim(&name, partition, bytes, reply),
+                WorkerVerb::Look(partition) => self.look(&name, partition, bytes, reply),
             },
             Heard::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // Nobody could be answered.
-                (ClientVerb::Hello, Some(reply)) => self.welcome(&bytes, &reply).await,
-                (ClientVerb::Nodes, Some(reply)) => self.nodes(&bytes, &reply).await,
-                (ClientVerb::Drain, Some(reply)) => self.drain(&name, &bytes, &reply).await,
+                (ClientVerb::Hello, Some(reply)) => self.welcome(bytes, &reply).await,
+                (ClientVerb::Nodes, Some(reply)) => self.nodes(bytes, &reply).await,
+                (ClientVerb::Drain, Some(reply)) => self.drain(&name, bytes, &reply).await,
                 (ClientVerb::Command(partition), Some(reply)) => {
-                    self.call(name, partition, &bytes, reply);
+                    self.call(name, partition, &message, reply);
                 }
                 (ClientVerb::Import(partition), Some(reply)) => {
-                    self.import(name, partition, &bytes, reply);
+                    self.import(name, partition, bytes, reply);
                 }
             },
         }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use async_nats::Client;
+use async_nats::{Client, HeaderMap, Message};
 use serde::Serialize;
-use tenure_core::Rejection;
+use smol_str::SmolStr;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView};
+use tenure_core::{Rejection, TraceParent};
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::ClientLink;
@@ -44,10 +45,14 @@ impl Gate {
         self: &Arc<Self>,
         name: ClientName,
         partition: u32,
-        bytes: &[u8],
+        message: &Message,
         reply: String,
     ) {
-        let request = Request::read(bytes);
+        let request = Request::read(&message.payload).map(|mut request| {
+            let said = || traceparent(message.headers.as_ref()?);
+            request.head.trace = request.head.trace.or_else(said);
+            request
+        });
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             let agent = name.agent().map_err(Rejection::from);
@@ -137,7 +142,7 @@ impl Call<'_> {
                 self.answer(false, page).await;
             }
             Ask::Tasks(input) => {
-                let page = Box::pin(self.gate.tasks(&self.link, self.partition, input)).await;
+                let page = Box::pin(self.gate.tasks(&self.link, self.asked.partition, input)).await;
                 self.answer(false, page).await;
             }
             Ask::Explain(input) => {
@@ -320,4 +325,14 @@ fn around(head: Head) -> Result<Around, Rejection> {
     let command_id = head.command_id.map_or_else(made, Ok)?;
     let (expected_version, trace) = (head.expected_version, head.trace);
     Ok(Around { command_id, expected_version, trace })
+}
+
+/// The span that headers name, as tools of tracing write it: in letters of any case. Of several names,
+/// as of one that is none, nothing is taken.
+fn traceparent(headers: &HeaderMap) -> Option<SmolStr> {
+    let is_it = |name: &str| name.eq_ignore_ascii_case("traceparent");
+    let mut said = headers.iter().filter(|(name, _)| is_it(name.as_ref())).flat_map(|it| it.1);
+    let text = said.next().filter(|_| said.next().is_none())?.as_str();
+    TraceParent::parse(text)?;
+    Some(text[..TraceParent::LENGTH].into()) // What later versions say behind it has no bound.
 }

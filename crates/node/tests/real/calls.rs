@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
@@ -301,4 +302,37 @@ async fn who_follows_a_task_hears_that_somebody_has_asked() {
     let Published { after, page, .. } = next().await;
     assert_eq!((after, page.through), (made, done.version));
     assert!(page.events.iter().any(|event| event.terminal));
+}
+
+/// A command belongs below the span that its envelope names, or else the one of its headers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_below_the_span_that_its_headers_name() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let span = |n: u8| format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{n}-01");
+    let later = span(4).replacen("00", "01", 1);
+    let cases = [
+        ("lower", None, vec![("traceparent", span(1))], Some(span(1))),
+        ("upper", None, vec![("Traceparent", span(2))], Some(span(2))),
+        ("envelope", Some(span(3)), vec![("traceparent", span(1))], Some(span(3))),
+        ("later", None, vec![("traceparent", format!("{later}-more"))], Some(later)),
+        ("none", None, vec![("traceparent", span(1).to_uppercase())], None),
+        ("two", None, vec![("traceparent", span(1)), ("traceparent", span(2))], None),
+    ];
+    for (task, envelope, said, expected) in cases {
+        let (id, ask) = (task.parse().unwrap(), Ask::Create(Box::new(input(task, &["a"]))));
+        let mut request = Request::new(Some(id), Some("make".parse().unwrap()), ask);
+        request.head.trace = envelope.map(Into::into);
+        let mut headers = HeaderMap::new();
+        said.iter().for_each(|(name, value)| headers.append(*name, value.as_str()));
+        let partition = bob.key(task).partition(PARTITIONS);
+        let made = bob.raw_with::<WriteSummary>(partition, headers, request.write().unwrap());
+        made.await.unwrap();
+        let log = bob.log(task).await.unwrap();
+        let line = log.commits[0].0.split(|byte| *byte == b'\n').next().unwrap();
+        let event: serde_json::Value = serde_json::from_slice(line).unwrap();
+        assert_eq!(event["trace"].as_str(), expected.as_deref(), "{task}");
+    }
+    node.stop().await;
 }

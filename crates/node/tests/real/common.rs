@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use async_nats::HeaderMap;
 use futures::StreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -103,6 +104,18 @@ impl Caller {
         let subject = format!("{}.cmd.{partition}", self.name.root());
         let answer = self.client.request(subject, bytes.into()).await.unwrap();
         decode::<Answer<T>>(&answer.payload).unwrap().into_result()
+    }
+
+    /// The same with headers.
+    pub(crate) async fn raw_with<T: DeserializeOwned>(
+        &self,
+        partition: u32,
+        headers: HeaderMap,
+        bytes: Vec<u8>,
+    ) -> Result<T, Rejection> {
+        let subject = format!("{}.cmd.{partition}", self.name.root());
+        let answer = self.client.request_with_headers(subject, headers, bytes.into()).await;
+        decode::<Answer<T>>(&answer.unwrap().payload).unwrap().into_result()
     }
 
     pub(crate) async fn ask<T: DeserializeOwned>(

@@ -1,0 +1,80 @@
+//! W3C `traceparent`: a span elsewhere, below which a command belongs.
+
+/// What a `traceparent` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceParent {
+    /// The trace; never 0.
+    pub trace: u128,
+    /// The span; never 0.
+    pub span: u64,
+    /// Whether its trace is kept.
+    pub is_sampled: bool,
+}
+
+impl TraceParent {
+    /// Characters of version 00; later versions may say more behind them.
+    pub const LENGTH: usize = 55;
+
+    /// Reads a `traceparent`; none if it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let is_known = bytes.starts_with(b"00-");
+        let fits =
+            bytes.len() == Self::LENGTH || !is_known && bytes.get(Self::LENGTH) == Some(&b'-');
+        if !fits || !text.is_ascii() {
+            return None;
+        }
+        let mut parts = text[..Self::LENGTH].split('-');
+        let version = part(parts.next()?, 2)?;
+        let trace = u128::from_str_radix(part(parts.next()?, 32)?, 16).ok()?;
+        let span = u64::from_str_radix(part(parts.next()?, 16)?, 16).ok()?;
+        let flags = u8::from_str_radix(part(parts.next()?, 2)?, 16).ok()?;
+        let is_valid = version != "ff" && trace != 0 && span != 0;
+        is_valid.then_some(Self { trace, span, is_sampled: flags & 1 == 1 })
+    }
+}
+
+/// Hexadecimal in small letters, of a length.
+fn part(text: &str, length: usize) -> Option<&str> {
+    let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (text.len() == length && is_hex).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::String;
+
+    use super::*;
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_traceparent_is_read() {
+        let parent = TraceParent::parse(GOOD).unwrap();
+        assert_eq!(parent.trace, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
+        assert_eq!(parent.span, 0x00f0_67aa_0ba9_02b7);
+        assert!(parent.is_sampled);
+        assert!(!TraceParent::parse(&GOOD.replace("-01", "-00")).unwrap().is_sampled);
+        assert!(TraceParent::parse(&format!("{}-more", GOOD.replace("00-4b", "01-4b"))).is_some());
+    }
+
+    #[test]
+    fn what_is_not_a_traceparent_is_nothing() {
+        let zeros = "0".repeat(32);
+        for bad in [
+            String::new(),
+            "x".repeat(TraceParent::LENGTH),
+            "ä".repeat(TraceParent::LENGTH / 2) + "x",
+            GOOD[1..].into(),
+            format!("{GOOD}-more"),
+            GOOD.replace("00-4b", "ff-4b"),
+            GOOD.replace("4bf92f", "4BF92F"),
+            GOOD.replace("4bf92f3577b34da6a3ce929d0e0e4736", &zeros),
+            GOOD.replace("00f067aa0ba902b7", &zeros[..16]),
+            GOOD.replace("-01", "-0x"),
+        ] {
+            assert_eq!(TraceParent::parse(&bad), None, "{bad}");
+        }
+    }
+}
