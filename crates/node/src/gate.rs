@@ -13,6 +13,7 @@ mod workers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use async_nats::{Client, Message};
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
+use tenure_ports::observer::Parting;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -73,7 +75,7 @@ impl Gate {
         match heard {
             Heard::Worker(name, verb) => match verb {
                 WorkerVerb::Hello => self.hello(&name, bytes).await,
-                WorkerVerb::Bye => self.links.close(&name),
+                WorkerVerb::Bye => self.links.close(&name, Parting::Left),
                 WorkerVerb::Room => self.room(&name, bytes).await,
                 WorkerVerb::Heartbeat => self.heartbeat(&name, bytes, reply),
                 WorkerVerb::Report(partition) => self.report(&name, partition, bytes, reply),
@@ -143,16 +145,28 @@ impl Gate {
     /// it still owns the partition: an append is fenced by itself, a word is not.
     async fn answer<T: Serialize>(
         &self,
-        client: &Client,
-        reply: &str,
-        partition: u32,
+        asked: &Asked<'_>,
         is_written: bool,
         result: Result<T, Rejection>,
     ) {
-        let is_sure = is_written || self.fence.holds(partition).await;
+        let is_sure = is_written || self.fence.holds(asked.partition).await;
         let answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
-        say_answer(client, reply, &answer).await;
+        say_answer(asked.client, asked.reply, &answer).await;
+        if let Some(observer) = self.scheduler.observer() {
+            observer.answered(asked.operation, asked.since.elapsed());
+        }
     }
+}
+
+/// A request to the owner of a partition.
+struct Asked<'a> {
+    /// Over what it is answered, and where.
+    client: &'a Client,
+    reply: &'a str,
+    partition: u32,
+    operation: &'static str,
+    /// When it came.
+    since: Instant,
 }
 
 /// Says an answer; one that is too long is refused in its place.

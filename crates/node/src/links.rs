@@ -22,6 +22,7 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::observer::Parting;
 use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Delivery, Room};
@@ -173,10 +174,13 @@ impl Links {
     }
 
     /// A worker has gone.
-    pub(crate) fn close(&self, name: &WorkerName) {
+    pub(crate) fn close(&self, name: &WorkerName, why: Parting) {
         let link = self.all.lock().links.remove(name);
         if let Some(link) = link {
             Self::end(&link);
+            if let Some(observer) = self.scheduler.observer() {
+                observer.parted(why);
+            }
         }
     }
 
@@ -194,7 +198,7 @@ impl Links {
         };
         if let Some(name) = name {
             tracing::info!(worker = ?name, "a worker is not there");
-            self.close(&name);
+            self.close(&name, Parting::Gone);
         }
     }
 
@@ -244,18 +248,18 @@ impl Links {
         for (name, link) in &self.all.lock().links {
             let mut state = link.state.lock();
             if now - state.heard >= SILENCE_MAX {
-                over.push((name.clone(), "it is silent"));
+                over.push((name.clone(), Parting::Silent));
                 continue;
             }
             match state.window.judge(now) {
                 Silence::Bearable => {}
                 Silence::SendAgain => again.push(Arc::clone(link)),
-                Silence::GiveUp => over.push((name.clone(), "it does not get what it is sent")),
+                Silence::GiveUp => over.push((name.clone(), Parting::Unheard)),
             }
         }
         for (name, why) in over {
-            tracing::warn!(worker = ?name, why, "a worker gets nothing more");
-            self.close(&name);
+            tracing::warn!(worker = ?name, why = why.as_str(), "a worker gets nothing more");
+            self.close(&name, why);
         }
         for link in again {
             link.flush(self).await;

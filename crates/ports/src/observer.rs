@@ -24,12 +24,21 @@ pub enum LeaseCall {
     Release,
     /// Ended leases are looked for.
     Scan,
+    /// Leases of partitions: renewed, taken and given.
+    Own,
 }
 
 impl LeaseCall {
     /// Every call.
-    pub const ALL: [Self; 6] =
-        [Self::Acquire, Self::Renew, Self::Raise, Self::Ensure, Self::Release, Self::Scan];
+    pub const ALL: [Self; 7] = [
+        Self::Acquire,
+        Self::Renew,
+        Self::Raise,
+        Self::Ensure,
+        Self::Release,
+        Self::Scan,
+        Self::Own,
+    ];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -40,6 +49,35 @@ impl LeaseCall {
             Self::Ensure => "ensure",
             Self::Release => "release",
             Self::Scan => "scan",
+            Self::Own => "own",
+        }
+    }
+}
+
+/// Why the link of a worker has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parting {
+    /// It has said so.
+    Left,
+    /// The server says that nobody is there.
+    Gone,
+    /// It has said nothing for long.
+    Silent,
+    /// It does not get what it is sent.
+    Unheard,
+}
+
+impl Parting {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Left, Self::Gone, Self::Silent, Self::Unheard];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Gone => "gone",
+            Self::Silent => "silent",
+            Self::Unheard => "unheard",
         }
     }
 }
@@ -131,6 +169,12 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// A partition was taken over: from knowing of it until its live Tasks were under way.
     fn took_over(&self, took: Duration);
+
+    /// A request was answered, so long after it had come.
+    fn answered(&self, operation: &'static str, took: Duration);
+
+    /// The link of a worker has ended.
+    fn parted(&self, why: Parting);
 
     /// The traceparent that spans of an Attempt's handler go below; none: whatever the Task's maker gave.
     fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr>;

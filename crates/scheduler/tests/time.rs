@@ -21,7 +21,7 @@ use tenure_core::{Command, Commit, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::faulty::Fault;
-use tenure_ports::observer::{Called, LeaseCall};
+use tenure_ports::observer::{Called, LeaseCall, Parting};
 use tenure_ports::{Faulty, Leases as _, MemoryJournal, Observer};
 use tenure_scheduler::{Config, Scheduler};
 use tokio::time::Instant;
@@ -58,6 +58,8 @@ impl Observer for Expiries {
     fn leased(&self, _: LeaseCall, _: Called) {}
     fn framed(&self, _: Called) {}
     fn took_over(&self, _: Duration) {}
+    fn answered(&self, _: &'static str, _: Duration) {}
+    fn parted(&self, _: Parting) {}
     fn trace_of(&self, _: &Task, _: AttemptId) -> Option<SmolStr> {
         None
     }

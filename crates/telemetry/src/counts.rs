@@ -7,7 +7,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use parking_lot::Mutex;
 use tenure_core::Code;
-use tenure_ports::observer::{PoolSample, Sample};
+use tenure_ports::observer::{Parting, PoolSample, Sample};
 
 use crate::health::Signal;
 use crate::names::{self, Metric};
@@ -32,6 +32,7 @@ pub(crate) struct Counts {
     pub(crate) run_time: Histogram<f64>,
     pub(crate) refusals: Counter<u64>,
     pub(crate) overloaded: Counter<u64>,
+    pub(crate) request_time: Histogram<f64>,
     pub(crate) append_time: Histogram<f64>,
     pub(crate) append_size: Histogram<u64>,
     pub(crate) lease_time: Histogram<f64>,
@@ -41,6 +42,7 @@ pub(crate) struct Counts {
     pub(crate) frame_size: Histogram<u64>,
     pub(crate) heartbeats: Histogram<f64>,
     pub(crate) takeovers: Histogram<f64>,
+    parted: Counter<u64>,
     dropped: Counter<u64>,
 }
 
@@ -53,6 +55,7 @@ impl Counts {
             run_time: seconds(meter, names::RUN_TIME),
             refusals: counter(meter, names::REFUSALS),
             overloaded: counter(meter, names::OVERLOADED),
+            request_time: seconds(meter, names::REQUEST_TIME),
             append_time: seconds(meter, names::APPEND_TIME),
             append_size: sizes(meter, names::APPEND_SIZE),
             lease_time: seconds(meter, names::LEASE_TIME),
@@ -62,6 +65,7 @@ impl Counts {
             frame_size: sizes(meter, names::FRAME_SIZE),
             heartbeats: seconds(meter, names::HEARTBEAT),
             takeovers: seconds(meter, names::TAKEOVERS),
+            parted: counter(meter, names::PARTED),
             dropped: counter(meter, names::DROPPED),
         }
     }
@@ -69,6 +73,11 @@ impl Counts {
     /// Commands that were refused.
     pub(crate) fn note_refused(&self, code: Code, commands: u64) {
         self.refusals.add(commands, &[KeyValue::new(names::CODE, code.as_str())]);
+    }
+
+    /// Workers that have gone.
+    pub(crate) fn note_parted(&self, why: Parting, workers: u64) {
+        self.parted.add(workers, &[KeyValue::new(names::REASON, why.as_str())]);
     }
 
     /// Items of a signal that nobody will get.
@@ -80,6 +89,7 @@ impl Counts {
     pub(crate) fn begin(&self) {
         Signal::ALL.into_iter().for_each(|signal| self.note_dropped(signal, 0));
         Code::ALL.iter().for_each(|code| self.note_refused(*code, 0));
+        Parting::ALL.into_iter().for_each(|why| self.note_parted(why, 0));
         self.overloaded.add(0, &[]);
         self.tally.begin();
     }

@@ -37,7 +37,9 @@ pub const STATUS: &str = "tenure.status";
 pub const CODE: &str = "tenure.code";
 /// Attribute: a call to the store of leases.
 pub const CALL: &str = "tenure.lease.call";
-/// Attribute: why a Step waits.
+/// Attribute: what a request asks for.
+pub const OPERATION: &str = "tenure.operation";
+/// Attribute: why a Step waits, or a worker has gone.
 pub const REASON: &str = "tenure.reason";
 /// Attribute: an event of the log.
 pub const EVENT: &str = "tenure.event";
@@ -145,6 +147,8 @@ metrics! {
         "Which commands are refused?";
     OVERLOADED = "tenure.admission.refusals", Counter, "{command}", [],
         "How many requests find no room?";
+    REQUEST_TIME = "tenure.requests.duration", Histogram, "s", [OPERATION],
+        "How long does a request take from its arrival at a scheduler to its answer?";
     APPEND_TIME = "tenure.journal.append.duration", Histogram, "s", [ERROR],
         "How long does the log take to make an append durable?";
     APPEND_SIZE = "tenure.journal.append.commits", Histogram, "{commit}", [],
@@ -161,6 +165,8 @@ metrics! {
         "How many commits, of any tasks, share a message of the log?";
     HEARTBEAT = "tenure.worker.heartbeat.duration", Histogram, "s", [ERROR],
         "How long does a worker wait for the answers to a heartbeat?";
+    PARTED = "tenure.workers.parted", Counter, "{worker}", [REASON],
+        "How many workers have gone, and why?";
     TAKEOVERS = "tenure.partitions.takeover.duration", Histogram, "s", [],
         "How often does a scheduler take a partition, and how long until it has its live tasks?";
     DROPPED = "tenure.telemetry.dropped", Counter, "{item}", [SIGNAL],

@@ -10,7 +10,7 @@ use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::Observer;
-use tenure_ports::observer::{Called, LeaseCall, WorkerObserver};
+use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
 
 use crate::belonging::Belonging;
 use crate::counts::Counts;
@@ -97,6 +97,18 @@ impl Observer for Watch {
     fn took_over(&self, took: Duration) {
         if let Some(counts) = &self.counts {
             counts.takeovers.record(took.as_secs_f64(), &[]);
+        }
+    }
+
+    fn answered(&self, operation: &'static str, took: Duration) {
+        let Some(counts) = &self.counts else { return };
+        let name = [KeyValue::new(names::OPERATION, operation)];
+        counts.request_time.record(took.as_secs_f64(), &name);
+    }
+
+    fn parted(&self, why: Parting) {
+        if let Some(counts) = &self.counts {
+            counts.note_parted(why, 1);
         }
     }
 

@@ -71,9 +71,16 @@ fn a_task_whose_worker_and_scheduler_were_killed_is_one_trace_with_the_times_of_
             .iter()
             .filter_map(|point| point.attributes.get("tenure.lease.call").cloned())
             .collect();
-        for call in ["acquire", "renew", "release", "scan"] {
+        for call in ["acquire", "renew", "release", "scan", "own"] {
             ensure!(calls.contains(call), "{calls:?}");
         }
+        receiver.wait("requests, and who has gone", PATIENCE, |got| {
+            let asked =
+                |what| got.total("tenure.requests.duration", Some(("tenure.operation", what)));
+            let parted = |why| got.total("tenure.workers.parted", Some(("tenure.reason", why)));
+            let is_gone = parted("gone") + parted("silent") > 0.0;
+            is_gone && asked("read_log") > 0.0 && asked("report") > 0.0
+        })?;
         let about = got.records.iter().find(|it| it.body == "leases ended without a word");
         ensure!(about.context("no record of it")?.trace == spans[0].trace, "{about:?}");
         let names: BTreeSet<_> = got.records.iter().map(|it| it.body.as_str()).collect();

@@ -30,8 +30,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, Entry, Overview, ReadError, TaskKey};
+use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -139,6 +139,11 @@ struct Place {
 }
 
 impl JetStreamJournal {
+    /// Who is told how long calls take.
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.settings.observer.as_ref()
+    }
+
     /// Makes the streams that are missing, and checks those that are there. Owns nothing yet.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::Script;
 use tenure_core::id::Millis;
+use tenure_ports::observer::{Called, LeaseCall};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -134,7 +135,12 @@ impl Keeping {
             }
             self.ends = self.shared.stops();
             let (begun, at) = (Instant::now(), since_boot());
-            match self.poll(&client, &changes).await {
+            let polled = self.poll(&client, &changes).await;
+            if let Some(observer) = self.journal.observer() {
+                let (items, is_ok) = (self.mine.len(), polled.is_ok());
+                observer.leased(LeaseCall::Own, Called { took: begun.elapsed(), items, is_ok });
+            }
+            match polled {
                 Ok(polled) => {
                     self.sure_since.get_or_insert(begun);
                     self.compare_clocks(polled.3, begun.elapsed());

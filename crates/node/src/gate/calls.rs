@@ -1,8 +1,9 @@
 //! What orchestrators and observers ask.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use async_nats::{Client, HeaderMap, Message};
+use async_nats::{HeaderMap, Message};
 use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::{CommandId, TaskId};
@@ -21,7 +22,7 @@ use tenure_wire::bus::{Answer, decode, encode};
 use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
-use super::{Gate, say_answer};
+use super::{Asked, Gate, say_answer};
 
 /// Bytes of commits, of views, or of what else comes in parts, in an answer.
 const LOG_BYTES: usize = 512 << 10;
@@ -48,6 +49,7 @@ impl Gate {
         message: &Message,
         reply: String,
     ) {
+        let since = Instant::now();
         let request = Request::read(&message.payload).map(|mut request| {
             let said = || traceparent(message.headers.as_ref()?);
             request.head.trace = request.head.trace.or_else(said);
@@ -67,9 +69,9 @@ impl Gate {
             let link = gate.scheduler.client(name.role, agent, name.session.clone());
             let is_node = name.role == Role::System;
             let client = if is_node { &gate.control } else { &gate.intake };
-            let reply = &reply;
-            let call = Call { gate: &gate, client, link, partition, is_of_node: is_node, reply };
-            call.run(request).await;
+            let (reply, operation) = (&reply, request.ask.operation());
+            let asked = Asked { client, reply, partition, operation, since };
+            Call { gate: &gate, link, is_of_node: is_node, asked }.run(request).await;
         });
     }
 }
@@ -77,12 +79,10 @@ impl Gate {
 /// One request of a caller.
 struct Call<'a> {
     gate: &'a Gate,
-    client: &'a Client,
     link: Link,
-    partition: u32,
     /// Whether another node asks.
     is_of_node: bool,
-    reply: &'a str,
+    asked: Asked<'a>,
 }
 
 impl Call<'_> {
@@ -197,11 +197,13 @@ impl Call<'_> {
             }
             Ask::Leases(which) => {
                 let session = self.link.session().clone();
-                let leases = Box::pin(self.gate.leases(&session, self.partition, which)).await;
+                let leases =
+                    Box::pin(self.gate.leases(&session, self.asked.partition, which)).await;
                 self.answer(false, leases).await;
             }
             Ask::List(which) => {
-                let entries = Box::pin(self.gate.list(&self.link, self.partition, which)).await;
+                let entries =
+                    Box::pin(self.gate.list(&self.link, self.asked.partition, which)).await;
                 self.answer(false, entries).await;
             }
         }
@@ -218,17 +220,18 @@ impl Call<'_> {
     fn placed(&self, task: &TaskId) -> Result<(), Rejection> {
         let session_id = self.link.session().clone();
         let key = TaskKey { session_id, task_id: task.clone() };
-        self.gate.check_partition(&key, self.partition)
+        self.gate.check_partition(&key, self.asked.partition)
     }
 
     async fn answer<T: Serialize>(&self, is_written: bool, result: Result<T, Rejection>) {
-        self.gate.answer(self.client, self.reply, self.partition, is_written, result).await;
+        self.gate.answer(&self.asked, is_written, result).await;
     }
 
     /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
     async fn views(&self, which: Views) -> Result<ViewPage, Rejection> {
         self.link.may_view()?;
-        let overview = self.gate.fence.journal.overview_in(self.partition, self.link.session());
+        let overview =
+            self.gate.fence.journal.overview_in(self.asked.partition, self.link.session());
         let overview = overview.map_err(|error| tenure_scheduler::unreadable(&error))?;
         let mut most = FOLDED_MAX;
         loop {

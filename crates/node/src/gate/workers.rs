@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::join_all;
 use tenure_core::Rejection;
@@ -17,7 +18,7 @@ use tenure_wire::bus::worker::{
 };
 use tenure_wire::bus::{Answer, decode};
 
-use super::{Gate, say_answer};
+use super::{Asked, Gate, say_answer};
 use crate::links::Link;
 
 impl Gate {
@@ -119,6 +120,7 @@ impl Gate {
         bytes: &[u8],
         reply: Option<String>,
     ) {
+        let since = Instant::now();
         let link = self.links.of(name);
         let (reports, link) = match (decode::<Reports>(bytes), link) {
             (Ok(reports), Ok(link)) => (reports, link),
@@ -152,7 +154,8 @@ impl Gate {
                 }
             });
             let reported = Ok(Reported { results: results.collect() });
-            gate.answer(&gate.control, &reply, partition, is_written, reported).await;
+            let asked = gate.of_worker("report", &reply, partition, since);
+            gate.answer(&asked, is_written, reported).await;
         });
     }
 
@@ -164,6 +167,7 @@ impl Gate {
         reply: Option<String>,
     ) {
         let Some(reply) = reply else { return };
+        let since = Instant::now();
         let asked = decode::<Query>(bytes).map_err(Rejection::from).and_then(|query| {
             let offer = offer_of(name, query.session_id, query.task_id, query.run_id);
             self.check_partition(&key_of(&offer), partition)?;
@@ -177,7 +181,8 @@ impl Gate {
         tokio::spawn(async move {
             let _leave = leave;
             let page = link.port.query(&offer, offset).await;
-            gate.answer(&gate.control, &reply, partition, false, page).await;
+            let asked = gate.of_worker("query", &reply, partition, since);
+            gate.answer(&asked, false, page).await;
         });
     }
 
@@ -189,6 +194,7 @@ impl Gate {
         reply: Option<String>,
     ) {
         let Some(reply) = reply else { return };
+        let since = Instant::now();
         let asked = decode::<Looking>(bytes).map_err(Rejection::from).and_then(|looking| {
             let Looking { session_id, task_id, run_id, look, .. } = looking;
             let key = TaskKey { session_id, task_id };
@@ -203,7 +209,8 @@ impl Gate {
         tokio::spawn(async move {
             let _leave = leave;
             let looked = link.port.look(&key, run_id, look).await;
-            gate.answer(&gate.control, &reply, partition, false, looked).await;
+            let asked = gate.of_worker("look", &reply, partition, since);
+            gate.answer(&asked, false, looked).await;
         });
     }
 
@@ -215,6 +222,7 @@ impl Gate {
         reply: Option<String>,
     ) {
         let Some(reply) = reply else { return };
+        let since = Instant::now();
         let asked = decode::<Claim>(bytes).map_err(Rejection::from).and_then(|claim| {
             let Claim { session_id, task_id, run_id, step_id, command_id, .. } = claim;
             let offer = offer_of(name, session_id, task_id, run_id);
@@ -229,8 +237,20 @@ impl Gate {
         tokio::spawn(async move {
             let claimed = link.port.claim(&offer, &step_id, &command_id).await;
             let is_written = claimed.is_ok();
-            gate.answer(&gate.control, &reply, partition, is_written, claimed).await;
+            let asked = gate.of_worker("claim", &reply, partition, since);
+            gate.answer(&asked, is_written, claimed).await;
         });
+    }
+
+    /// A request of a worker.
+    fn of_worker<'a>(
+        &'a self,
+        operation: &'static str,
+        reply: &'a str,
+        partition: u32,
+        since: Instant,
+    ) -> Asked<'a> {
+        Asked { client: &self.control, reply, partition, operation, since }
     }
 
     fn refuse_if_asked(self: &Arc<Self>, reply: Option<String>, refused: Rejection) {
