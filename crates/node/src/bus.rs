@@ -50,7 +50,7 @@ pub(crate) async fn options(
         None => options,
     };
     Ok(match login {
-        // The client library reads a login in an address, and makes no use of it.
+        // The client library makes no use of a login in an address.
         Login::Address => match address::login(&nats.url) {
             Some(address::Login { user, password: Some(password) }) => {
                 options.user_and_password(user, password)
@@ -70,7 +70,7 @@ pub(crate) async fn options(
 
 /// Connects.
 pub(crate) async fn connect_with(options: ConnectOptions, nats: &Nats) -> Result<Client, String> {
-    let servers: Vec<&str> = nats.url.split(',').map(str::trim).collect();
+    let servers: Vec<String> = address::servers(&nats.url).collect();
     match timeout(CONNECT, options.connect(servers)).await {
         Ok(connected) => connected.map_err(|error| error.to_string()),
         Err(_) => Err("it does not answer".into()),

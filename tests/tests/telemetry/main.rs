@@ -11,3 +11,4 @@ mod dashboards;
 mod history;
 mod real;
 mod run;
+mod secrets;

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
 pub use tenure_wire::bus::address::without_secrets;
-use tenure_wire::bus::address::{Login, login};
+use tenure_wire::bus::address::{self, Login, login};
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
@@ -183,7 +183,7 @@ impl Connection {
                 Err(source) => return Err(ConnectError::Credentials { path, source }),
             };
         }
-        // The client library reads a login in an address, and makes no use of it.
+        // The client library makes no use of a login in an address.
         let options = match login(&settings.url) {
             Some(Login { user, password: Some(password) }) => {
                 options.user_and_password(user, password)
@@ -420,7 +420,7 @@ fn servers(url: &str) -> Result<Vec<ServerAddr>, ConnectError> {
         address: without_secrets(url),
         why: error.to_string(),
     };
-    url.split(',').map(|server| server.trim().parse::<ServerAddr>().map_err(refused)).collect()
+    address::servers(url).map(|server| server.parse::<ServerAddr>().map_err(refused)).collect()
 }
 
 #[cfg(test)]

@@ -38,6 +38,19 @@ pub fn login(addresses: &str) -> Option<Login> {
     })
 }
 
+/// The servers of addresses separated by commas, to be connected to: their logins go another way, for
+/// the client library logs the addresses that it has.
+pub fn servers(addresses: &str) -> impl Iterator<Item = String> {
+    addresses.split(',').map(str::trim).map(|address| {
+        let (scheme, behind) = match address.split_once("://") {
+            Some((scheme, behind)) => (format!("{scheme}://"), behind),
+            None => (String::new(), address),
+        };
+        let server = behind.rsplit_once('@').map_or(behind, |(_, server)| server);
+        scheme + server
+    })
+}
+
 /// What an address of NATS may begin with.
 const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
 
@@ -91,6 +104,13 @@ mod tests {
         assert_eq!(read("nats://token@host"), Some(("token".into(), None)));
         assert_eq!(read("nats://host:4222,nats://[::1]:4222"), None);
         assert!(!format!("{:?}", login("nats://ann:s3cret@host")).contains("s3cret"));
+    }
+
+    #[test]
+    fn servers_are_connected_to_without_logins() {
+        let all = servers("nats://ann:s3cret@one:4222, tls://two:4222,s3cret@three,ws://four/at");
+        let expected = ["nats://one:4222", "tls://two:4222", "three", "ws://four/at"];
+        assert_eq!(all.collect::<Vec<_>>(), expected);
     }
 
     #[test]
