@@ -122,7 +122,13 @@ impl Shelf {
 
     /// A frame is found to be damaged: who asks next fetches it again, perhaps from another server.
     pub(super) fn forget(&self, at: u64) {
-        self.kept.lock().frames.remove(&at);
+        let mut kept = self.kept.lock();
+        kept.frames.remove(&at);
+        if let Some(place) = kept.come.iter().position(|(come, _)| *come == at)
+            && let Some((_, bytes)) = kept.come.remove(place)
+        {
+            kept.bytes -= bytes;
+        }
     }
 
     /// Nobody need wait for it: it comes to its end by itself.

@@ -169,7 +169,7 @@ impl TaskPage {
         let ended = |offset, limit| ended.into_iter().skip(offset).take(limit).collect();
         let page = page_tasks(live, ended, input, limits)?;
         let (missing_partitions, unreadable) = (self.missing_partitions, self.unreadable);
-        let truncated = page.truncated || !missing_partitions.is_empty();
+        let truncated = page.truncated || self.truncated || !missing_partitions.is_empty();
         Ok(Self { truncated, missing_partitions, unreadable, ..page })
     }
 

@@ -52,7 +52,8 @@ impl Gate {
         let since = Instant::now();
         let request = Request::read(&message.payload).map(|mut request| {
             let said = || traceparent(message.headers.as_ref()?);
-            request.head.trace = request.head.trace.or_else(said);
+            let given = request.head.trace.filter(|it| TraceParent::parse(it).is_some());
+            request.head.trace = given.or_else(said);
             request
         });
         let gate = Arc::clone(self);

@@ -125,6 +125,10 @@ impl Gate {
         input: ListInput,
     ) -> Result<TaskPage, Rejection> {
         link.may_list()?;
+        let _turn = match input.include_terminal {
+            true => Some(self.turn_to_read_log().await?),
+            false => None,
+        };
         let found = match input.include_terminal {
             true => {
                 let found = self.with_ended(link.session(), partition, input.offset > 0).await?;

@@ -20,7 +20,8 @@ use crate::task::open::{load_until, unreadable};
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// `agent.task_list` of these Tasks of the session, at most so many. No log is read of a Task of
-    /// which the index tells that it is before the page, or of one behind it (LIST-07).
+    /// which the index tells that it is before the page, or of one behind it, and no more of ended ones
+    /// than `most`: where so many do not belong into the list, it is cut short (LIST-07).
     ///
     /// # Errors
     /// Not for this caller; `validation_error` for the input.
@@ -32,11 +33,16 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     ) -> Result<TaskPage, Rejection> {
         self.may_list()?;
         let limit = input.limit(&self.scheduler.node.config.limits)?.min(most);
-        let (mut page, mut passed) = (TaskPage::default(), 0);
+        let (mut page, mut passed, mut opened) = (TaskPage::default(), 0, 0);
         for entry in Entry::in_order(entries, input) {
             if passed < input.offset && input.is_told_by_index(entry.ended.is_some()) {
                 passed += 1;
                 continue;
+            }
+            opened += usize::from(entry.ended.is_some());
+            if opened > most.saturating_add(1) {
+                page.cut(input.offset, page.tasks.len());
+                break;
             }
             let task = &entry.key.task_id;
             match self.line(task).await {

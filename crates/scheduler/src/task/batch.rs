@@ -150,7 +150,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         if let (Err(refused), Life::Known(task), What::Command(command)) =
             (&decided, &self.life, &what)
         {
-            self.node.tell(|| task.lost_claim(&cx, command, refused));
+            flight.told.extend(task.lost_claim(&cx, command, refused));
         }
         let waits = decided.as_ref().ok().and_then(|outcome| outcome.reply.waits);
         let result = decided.map(|outcome| self.keep(flight, outcome));

@@ -8,6 +8,7 @@ mod draft;
 mod operate;
 mod read;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,7 +240,11 @@ impl Shared {
             all.unreadable.extend(page.unreadable);
             match page.next_offset.filter(|next| *next > offset && all.tasks.len() < most) {
                 Some(next) => offset = next,
-                None => return Ok(all),
+                None => {
+                    // It has looked at as many as it does, and all of them were others.
+                    all.truncated = page.next_offset == Some(offset);
+                    return Ok(all);
+                }
             }
         }
     }
@@ -358,8 +363,13 @@ impl ClientPort for NatsClient {
         for part in parts {
             all.tasks.extend(part.tasks);
             all.unreadable.extend(part.unreadable);
+            all.truncated |= part.truncated;
         }
+        // A page is a look of its own: what changed meanwhile may come twice.
+        let mut seen = BTreeSet::new();
+        all.tasks.retain(|task| seen.insert(task.task_id.clone()));
         all.unreadable.sort();
+        all.unreadable.dedup();
         all.missing_partitions = missing.iter().map(|partition| partition.to_smolstr()).collect();
         all.gathered(&input, &limits)
     }
