@@ -49,6 +49,7 @@ async fn a_span_that_a_handler_makes_is_below_its_attempt() {
     let fetch = move |ctx: StepContext| {
         let tracer = tracer.clone();
         async move {
+            ctx.start().await?;
             let above = ctx.traceparent().unwrap_or_default().to_owned();
             let above = HashMap::from([("traceparent".to_owned(), above)]);
             let above = TraceContextPropagator::new().extract(&above);
@@ -63,11 +64,13 @@ async fn a_span_that_a_handler_makes_is_below_its_attempt() {
 
     let got = tokio::task::spawn_blocking(move || {
         receiver.wait("the attempt", PATIENCE, |got| {
-            got.spans.iter().any(|span| span.name == "attempt fetch")
+            got.spans.iter().any(|span| span.name == "handler")
         })
     });
     let got = got.await.unwrap().unwrap();
     let attempt = got.spans.iter().find(|span| span.name == "attempt fetch").unwrap();
+    let ran = got.spans.iter().find(|span| span.name == "handler").unwrap();
+    assert_eq!(ran.parent, attempt.id, "its worker said that it had begun");
     let own = kept.0.lock();
     let [own] = own.as_slice() else { panic!("{own:?}") };
     assert_eq!(own.parent_span_id.to_string(), attempt.id);

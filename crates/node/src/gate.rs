@@ -151,9 +151,10 @@ impl Gate {
     ) {
         let is_sure = is_written || self.fence.holds(asked.partition).await;
         let answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
+        let refused = answer.error.as_ref().map(|refused| refused.code);
         say_answer(asked.client, asked.reply, &answer).await;
-        if let Some(observer) = self.scheduler.observer() {
-            observer.answered(asked.operation, asked.since.elapsed());
+        if let Some(observer) = self.scheduler.observer().filter(|_| !asked.may_wait) {
+            observer.answered(asked.operation, asked.since.elapsed(), refused);
         }
     }
 }
@@ -165,6 +166,8 @@ struct Asked<'a> {
     reply: &'a str,
     partition: u32,
     operation: &'static str,
+    /// Its answer may wait for an end, as long as that takes.
+    may_wait: bool,
     /// When it came.
     since: Instant,
 }

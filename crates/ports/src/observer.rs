@@ -7,7 +7,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 use tenure_core::eligibility::{Obstacle, PoolFacts};
 use tenure_core::id::{AttemptId, PoolId};
-use tenure_core::{Commit, Counts, Rejection, Task};
+use tenure_core::{Code, Commit, Counts, Rejection, Task};
 
 /// A call to the store of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,8 +170,9 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// A partition was taken over: from knowing of it until its live Tasks were under way.
     fn took_over(&self, took: Duration);
 
-    /// A request was answered, so long after it had come.
-    fn answered(&self, operation: &'static str, took: Duration);
+    /// A request was answered or refused, so long after it had come. One whose answer waits for an
+    /// end is not told of.
+    fn answered(&self, operation: &'static str, took: Duration, refused: Option<Code>);
 
     /// The link of a worker has ended.
     fn parted(&self, why: Parting);

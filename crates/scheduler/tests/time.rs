@@ -17,7 +17,7 @@ use tenure_core::command::{RunAndWhy, Why};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::record::{Backoff, RetryPolicy};
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
-use tenure_core::{Command, Commit, Rejection, Task};
+use tenure_core::{Code, Command, Commit, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::faulty::Fault;
@@ -58,7 +58,7 @@ impl Observer for Expiries {
     fn leased(&self, _: LeaseCall, _: Called) {}
     fn framed(&self, _: Called) {}
     fn took_over(&self, _: Duration) {}
-    fn answered(&self, _: &'static str, _: Duration) {}
+    fn answered(&self, _: &'static str, _: Duration, _: Option<Code>) {}
     fn parted(&self, _: Parting) {}
     fn trace_of(&self, _: &Task, _: AttemptId) -> Option<SmolStr> {
         None

@@ -2,8 +2,8 @@
 //!
 //! **Traces are made from the log.** While a Task runs nothing is kept open for it; when it has
 //! ended, its state (which is a fold over its log) becomes its trace: a span for the Task, one for
-//! each Attempt, one for each time a Step waited for a worker. Ids follow from those of the Task and
-//! the Attempt, so that whoever makes the trace makes the same one, after a crash or after days.
+//! each Attempt, and one for each of its parts. Ids follow from those of the Task and the Attempt, so
+//! that whoever makes the trace makes the same one, after a crash or after days.
 //!
 //! **Nothing is slowed down.** The scheduler tells an [`Observer`](tenure_ports::Observer), which
 //! counts, and puts ended Tasks into a queue with a bound. A thread with a runtime of its own does

@@ -89,7 +89,7 @@ pub const SPAN_ATTEMPT: &str = "attempt";
 pub const SPAN_QUEUE: &str = "queue";
 /// Spans: a part of an Attempt, its worker has the Step, from its claim to its end.
 pub const SPAN_LEASE: &str = "lease";
-/// Spans: a part of an Attempt, its handler runs, up to the worker's last word.
+/// Spans: a part of an Attempt, its handler runs, from the worker's first word to its last.
 pub const SPAN_HANDLER: &str = "handler";
 
 macro_rules! metrics {
@@ -147,7 +147,7 @@ metrics! {
         "Which commands are refused?";
     OVERLOADED = "tenure.admission.refusals", Counter, "{command}", [],
         "How many requests find no room?";
-    REQUEST_TIME = "tenure.requests.duration", Histogram, "s", [OPERATION],
+    REQUEST_TIME = "tenure.requests.duration", Histogram, "s", [OPERATION, ERROR],
         "How long does a request take from its arrival at a scheduler to its answer?";
     APPEND_TIME = "tenure.journal.append.duration", Histogram, "s", [ERROR],
         "How long does the log take to make an append durable?";

@@ -100,10 +100,16 @@ impl Observer for Watch {
         }
     }
 
-    fn answered(&self, operation: &'static str, took: Duration) {
+    fn answered(&self, operation: &'static str, took: Duration, refused: Option<Code>) {
         let Some(counts) = &self.counts else { return };
-        let name = [KeyValue::new(names::OPERATION, operation)];
-        counts.request_time.record(took.as_secs_f64(), &name);
+        let (took, name) = (took.as_secs_f64(), KeyValue::new(names::OPERATION, operation));
+        match refused {
+            None => counts.request_time.record(took, &[name]),
+            Some(code) => {
+                let why = KeyValue::new(names::ERROR, code.as_str());
+                counts.request_time.record(took, &[name, why]);
+            }
+        }
     }
 
     fn parted(&self, why: Parting) {

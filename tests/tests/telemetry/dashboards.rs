@@ -234,7 +234,10 @@ fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
         let got = receiver.wait("everything", PATIENCE, |got| {
             let some = |metric: &str| got.total(metric, None) > 0.0;
             let late = some("tenure.leases.expiry.lateness");
-            !got.spans.is_empty() && late && some("tenure.refusals") && some("tenure.tasks.ended")
+            let requests = got.newest("tenure.requests.duration");
+            let is_refused = requests.iter().any(|it| it.attributes.contains_key("error.type"));
+            let counted = some("tenure.refusals") && some("tenure.tasks.ended") && is_refused;
+            !got.spans.is_empty() && late && counted
         })?;
         check(&got)
     })

@@ -15,12 +15,12 @@ pub(crate) struct Attempt {
     pub(crate) worker: String,
     pub(crate) ready_ms: i64,
     pub(crate) claim_ms: i64,
-    /// When its worker said that it had begun, else the claim.
-    pub(crate) begin_ms: i64,
+    /// When its worker said that it had begun.
+    pub(crate) begin_ms: Option<i64>,
     pub(crate) end_ms: i64,
     /// The event that ended it.
     pub(crate) end: String,
-    /// Whether its worker said so.
+    /// Whether that is its worker's report.
     pub(crate) is_reported: bool,
 }
 
@@ -61,20 +61,22 @@ impl History {
                     ready_ms: *ready.get(&step).context("claimed and never ready")?,
                     step,
                     claim_ms: at,
-                    begin_ms: at,
+                    begin_ms: None,
                     end_ms: 0,
                     end: String::new(),
                     is_reported: false,
                 }),
                 "task_step_started" => {
                     let of = history.attempts.iter_mut().find(|it| it.id == attempt);
-                    of.context("begun and never claimed")?.begin_ms = at;
+                    of.context("begun and never claimed")?.begin_ms = Some(at);
                 }
                 kind if ENDS.contains(&kind) => {
                     let of = history.attempts.iter_mut().find(|it| it.id == attempt);
                     if let Some(of) = of {
                         (of.end_ms, of.end) = (at, kind.to_owned());
-                        of.is_reported = event["actor_agent_id"] == of.worker.as_str();
+                        // One that was given back is its worker's word too, but no report.
+                        of.is_reported = event["actor_agent_id"] == of.worker.as_str()
+                            && kind != "task_step_lease_expired";
                     }
                 }
                 _ => {}
@@ -137,8 +139,8 @@ impl Attempt {
     fn check_parts(&self, spans: &[Span], of: &Span) -> Result<usize> {
         let mut expected =
             vec![("queue", self.ready_ms, self.claim_ms), ("lease", self.claim_ms, self.end_ms)];
-        if self.is_reported {
-            expected.push(("handler", self.begin_ms, self.end_ms));
+        if let Some(begin_ms) = self.begin_ms.filter(|_| self.is_reported) {
+            expected.push(("handler", begin_ms, self.end_ms));
         }
         let below = spans.iter().filter(|span| span.parent == of.id && span.trace == of.trace);
         let mut parts: Vec<_> =

@@ -265,6 +265,16 @@ impl Command {
         }
     }
 
+    /// Whether its answer may wait for the Task or a Run to end.
+    pub fn may_wait(&self) -> bool {
+        match self {
+            Self::TaskFail(close) | Self::TaskCancel(close) => close.waits().is_some(),
+            Self::DispatchWorker(dispatch) => dispatch.wait == Some(true),
+            Self::CancelRun(_) => true,
+            _ => false,
+        }
+    }
+
     /// Commands of a holder, which skip K9 and K10 (5.1).
     fn is_holders(&self, caller: &Caller) -> bool {
         match self {

@@ -177,6 +177,7 @@ impl World {
         }
         if let Ok(outcome) = &result {
             assert!(outcome.reply.version <= self.task.version());
+            assert!(outcome.reply.waits.is_none() || command.may_wait(), "{command:?}");
             self.accepted += usize::from(outcome.commit.is_some());
         }
         self.task.check_invariants().unwrap_or_else(|wrong| panic!("{wrong} after {command:?}"));

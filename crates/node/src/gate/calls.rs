@@ -71,7 +71,8 @@ impl Gate {
             let is_node = name.role == Role::System;
             let client = if is_node { &gate.control } else { &gate.intake };
             let (reply, operation) = (&reply, request.ask.operation());
-            let asked = Asked { client, reply, partition, operation, since };
+            let may_wait = matches!(&request.ask, Ask::Command(command) if command.may_wait());
+            let asked = Asked { client, reply, partition, operation, may_wait, since };
             Call { gate: &gate, link, is_of_node: is_node, asked }.run(request).await;
         });
     }

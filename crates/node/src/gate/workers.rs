@@ -250,7 +250,8 @@ impl Gate {
         partition: u32,
         since: Instant,
     ) -> Asked<'a> {
-        Asked { client: &self.control, reply, partition, operation, since }
+        let client = &self.control;
+        Asked { client, reply, partition, operation, may_wait: false, since }
     }
 
     fn refuse_if_asked(self: &Arc<Self>, reply: Option<String>, refused: Rejection) {

@@ -56,8 +56,8 @@ pub struct EndedAttempt {
     pub ready_at: Millis,
     /// The claim.
     pub started_at: Millis,
-    /// Since when its handler ran, where the worker said how that ended. Of the others nobody knows
-    /// how long they ran.
+    /// Since when its handler ran, where the worker said so, and how that ended. Of the others nobody
+    /// knows how long they ran.
     pub handler_at: Option<Millis>,
     /// The end.
     pub ended_at: Millis,
@@ -89,7 +89,7 @@ impl EndedTask {
 impl EndedAttempt {
     fn of(task: &Task, attempt: &Attempt, task_ended_at: Millis) -> Self {
         let (spec, run) = (&task.step_at(attempt.step).spec, task.run_at(attempt.run));
-        let begun_at = attempt.begun_at.unwrap_or(attempt.started_at);
+        let is_said = run.end_reason == Some(EndReason::Completed);
         Self {
             attempt_id: attempt.attempt_id,
             step_id: attempt.step_id.clone(),
@@ -101,15 +101,9 @@ impl EndedAttempt {
             code: attempt.error.as_ref().map(|reason| reason.code.clone()),
             ready_at: attempt.ready_at,
             started_at: attempt.started_at,
-            handler_at: run.end_reason.filter(|why| is_said(*why)).map(|_| begun_at),
+            handler_at: attempt.begun_at.filter(|_| is_said),
             ended_at: attempt.ended_at.unwrap_or(task_ended_at),
             previous: attempt.previous.map(|at| at as usize),
         }
     }
-}
-
-/// Whether the worker's word ended a Run, be it that its handler had nothing to say.
-fn is_said(why: EndReason) -> bool {
-    use EndReason::{Cancelled, Completed, FinishedWithoutTerminalStepStatus};
-    matches!(why, Completed | FinishedWithoutTerminalStepStatus | Cancelled)
 }

@@ -58,7 +58,7 @@ impl Iterator for SpansOf<'_> {
             let span = match at % OF_ATTEMPT {
                 0 => Some(self.of_attempt(place, of)),
                 1 => Some(self.part(of, names::SPAN_QUEUE, of.ready_at, of.started_at)),
-                2 => Some(self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at)),
+                2 => Some(self.lease(of)),
                 _ => of.handler_at.map(|at| self.part(of, names::SPAN_HANDLER, at, of.ended_at)),
             };
             if span.is_some() {
@@ -96,15 +96,6 @@ impl SpansOf<'_> {
         let context = self.context(attempt_span(attempt.attempt_id));
         let mut attributes = facts(attempt);
         attributes.extend(attempt.outcome.map(|it| KeyValue::new(names::OUTCOME, it.as_str())));
-        let status = match attempt.outcome {
-            Some(Outcome::Failed | Outcome::Lost | Outcome::TimedOut | Outcome::Abandoned) => {
-                let outcome = attempt.outcome.map_or("", Outcome::as_str);
-                let code = attempt.code.as_deref().unwrap_or(outcome);
-                attributes.push(text(names::ERROR, code));
-                failed(code)
-            }
-            _ => Status::Unset,
-        };
         let mut links = SpanLinks::default();
         let others = [("previous", attempt.previous), ("next", self.next[place])];
         for (which, other) in others {
@@ -115,7 +106,14 @@ impl SpansOf<'_> {
             }));
         }
         let span = self.span(context, name.into(), attempt.ready_at, attempt.ended_at);
-        SpanData { span_kind: SpanKind::Consumer, attributes, status, links, ..span }
+        with_error(SpanData { attributes, links, ..span }, attempt)
+    }
+
+    /// An Attempt in the hands of its worker: what tools that know messaging look for.
+    fn lease(&self, of: &EndedAttempt) -> SpanData {
+        let span = self.part(of, names::SPAN_LEASE, of.started_at, of.ended_at);
+        let attributes = messaging(of);
+        with_error(SpanData { span_kind: SpanKind::Consumer, attributes, ..span }, of)
     }
 
     /// A span below that of an Attempt, which says all else.
@@ -155,22 +153,40 @@ impl SpansOf<'_> {
     }
 }
 
-/// What an Attempt is, in our words and in those of messaging.
+/// What an Attempt is.
 fn facts(attempt: &EndedAttempt) -> Vec<KeyValue> {
-    let id = attempt.attempt_id.to_string();
     vec![
         text(names::STEP_ID, attempt.step_id.as_str()),
         text(names::HANDLER, attempt.handler.as_str()),
         text(names::POOL, attempt.pool.as_str()),
-        text(names::ATTEMPT_ID, &id),
+        text(names::ATTEMPT_ID, &attempt.attempt_id.to_string()),
         KeyValue::new(names::ORDINAL, i64::from(attempt.ordinal)),
         text(names::WORKER_ID, attempt.worker_id.as_str()),
+    ]
+}
+
+/// The same in the words of messaging.
+fn messaging(attempt: &EndedAttempt) -> Vec<KeyValue> {
+    vec![
         KeyValue::new(names::MESSAGING_SYSTEM, "tenure"),
         text(names::MESSAGING_DESTINATION, attempt.pool.as_str()),
-        KeyValue::new(names::MESSAGING_OPERATION, names::SPAN_ATTEMPT),
+        KeyValue::new(names::MESSAGING_OPERATION, names::SPAN_LEASE),
         KeyValue::new(names::MESSAGING_OPERATION_TYPE, "process"),
-        text(names::MESSAGING_MESSAGE, &id),
+        text(names::MESSAGING_MESSAGE, &attempt.attempt_id.to_string()),
     ]
+}
+
+/// An error, with a code, where the Attempt is one.
+fn with_error(mut span: SpanData, attempt: &EndedAttempt) -> SpanData {
+    if let Some(
+        outcome @ (Outcome::Failed | Outcome::Lost | Outcome::TimedOut | Outcome::Abandoned),
+    ) = attempt.outcome
+    {
+        let code = attempt.code.as_deref().unwrap_or(outcome.as_str());
+        span.attributes.push(text(names::ERROR, code));
+        span.status = failed(code);
+    }
+    span
 }
 
 fn text(key: &'static str, value: &str) -> KeyValue {
