@@ -314,6 +314,27 @@ fn an_orchestrator_steers_a_task_from_the_command_line() {
     let got = json(&["task", "get", "steer"]);
     assert_eq!((&got["native_status"], &got["archived"]), (&"completed".into(), &true.into()));
     assert_eq!(got["result_summary"], "shipped");
+    a_run_that_ends_badly_is_told_from_others(&cluster);
+}
+
+/// DISP-12: whoever waits for a Run learns from the exit code whether it ended well.
+fn a_run_that_ends_badly_is_told_from_others(cluster: &Cluster) {
+    cluster.submit("idle", BY_HAND, &[]).with(0);
+    // The second time nothing is left to claim.
+    for end in ["completed", "no_step_claimed"] {
+        let shown = cluster.tenure(&["dispatch", "idle", "--step", "a", "--wait"]).with(0).stdout;
+        assert!(shown.contains(&format!("  {end}\n")), "{shown}");
+    }
+    let dispatch = ["dispatch", "idle", "--pool", "nobody", "--wait", "-o", "json"];
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cluster.tenure(&dispatch));
+        let only = |value: &Value| value["runs"].as_array().is_some_and(|runs| runs.len() == 1);
+        let runs = cluster.until(&["runs", "list", "idle"], only);
+        let run = runs["runs"][0]["run_id"].as_str().unwrap();
+        cluster.tenure(&["runs", "cancel", "idle", run]).with(0);
+        let ended = waiting.join().unwrap().with(1).json();
+        assert_eq!(ended["run_end"]["end_reason"], "cancelled", "{ended:#}");
+    });
 }
 
 #[test]

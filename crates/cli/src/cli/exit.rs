@@ -15,7 +15,7 @@ use tenure_ports::journal::ReadError;
 pub(crate) enum Exit {
     /// Done; a Task that was run has completed.
     Ok = 0,
-    /// The Task failed or was cancelled.
+    /// The Task failed or was cancelled; a Run that was waited for was lost, cancelled or the like.
     TaskFailed = 1,
     /// The command line or the input file is wrong. (clap exits with the same code.)
     Usage = 2,
@@ -157,7 +157,8 @@ impl From<embedded::Error> for Failure {
 }
 
 const ANOTHER_DIRECTORY: &str = "name another directory with --data or TENURE_DATA";
-const ANOTHER_PLACE: &str = "name another directory with --data or TENURE_DATA, or a cluster with --nats or TENURE_NATS_URL";
+const ANOTHER_PLACE: &str = "name another directory with --data or TENURE_DATA, \
+     or a cluster with --nats or TENURE_NATS_URL";
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {

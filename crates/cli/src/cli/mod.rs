@@ -37,7 +37,7 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 the task failed, 2 wrong usage or a bad file, 3 not found, 4 conflict,
+Exit codes: 0 done, 1 the task or run failed, 2 wrong usage or a bad file, 3 not found, 4 conflict,
 5 not allowed, 6 timeout, storage or data directory unavailable, 130 interrupted.
 
 Set TENURE_LOG to see what the scheduler does, for example TENURE_LOG=debug.";

@@ -37,13 +37,14 @@ impl Cluster {
 
     /// A script for the shell in the place, where `tenure` is on the path: it ends with the first command
     /// that fails.
+    #[track_caller]
     pub(crate) fn shell(&self, script: &str) -> Ended {
         let mut shell = self.place.program("sh", &["-eu", "-c", script]);
         let beside = Path::new(TENURE).parent().unwrap().to_owned();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(beside).chain(std::env::split_paths(&path));
         shell.env("PATH", std::env::join_paths(path).unwrap());
-        self.told_where(shell).output().unwrap().into()
+        Running::run_to_end(&mut self.told_where(shell))
     }
 
     fn told_where(&self, mut command: Command) -> Command {
@@ -51,8 +52,9 @@ impl Cluster {
         command
     }
 
+    #[track_caller]
     pub(crate) fn tenure(&self, args: &[&str]) -> Ended {
-        self.command(args).output().unwrap().into()
+        Running::run_to_end(&mut self.command(args))
     }
 
     pub(crate) fn begin(&self, args: &[&str]) -> Running {

@@ -3,11 +3,13 @@
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -173,6 +175,26 @@ impl Running {
             .map(Result::unwrap)
             .find(|line| line.contains(text))
             .unwrap_or_else(|| panic!("{text:?} is not said"))
+    }
+
+    /// Runs a command to its end, and fails if that takes too long: it and all that it has started are
+    /// killed then.
+    #[track_caller]
+    pub fn run_to_end(command: &mut Command) -> Ended {
+        let running = Self::of(command.process_group(0));
+        let group = Pid::from_raw(running.pid().cast_signed());
+        let (over, is_over) = mpsc::channel::<()>();
+        let watchdog = std::thread::spawn(move || {
+            let is_late = is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                let _ = killpg(group, Signal::SIGKILL); // It may have ended this very moment.
+            }
+            is_late
+        });
+        let ended = running.end();
+        drop(over);
+        assert!(!watchdog.join().unwrap(), "no end within {PATIENCE:?}: {command:?}: {ended:#?}");
+        ended
     }
 
     pub fn end(mut self) -> Ended {

@@ -4,6 +4,7 @@ use clap::Args;
 use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{PoolId, RunId, StepId};
+use tenure_core::status::EndReason;
 
 use super::super::inspect::args::Shape;
 use super::super::inspect::human;
@@ -29,7 +30,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "TEXT")]
     instructions: Option<String>,
 
-    /// Wait until the run has ended
+    /// Wait until the run has ended; exit code 1 if not as `completed` or `no_step_claimed`
     #[arg(long, short = 'w')]
     wait: bool,
 }
@@ -72,7 +73,10 @@ pub(crate) fn dispatch(args: &DispatchArgs) -> Result<Exit, Failure> {
     args.on.of.place.output.answer(&told, Shape::one("run_id"), || {
         output::print(format_args!("{key}  run {run}{end}\n{result}"))
     })?;
-    Ok(Exit::Ok)
+    Ok(match told.done.run_end.map(|end| end.end_reason) {
+        None | Some(EndReason::Completed | EndReason::NoStepClaimed) => Exit::Ok,
+        Some(_) => Exit::TaskFailed,
+    })
 }
 
 /// Takes a Run back.

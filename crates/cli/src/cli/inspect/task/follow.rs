@@ -14,7 +14,7 @@ use crate::cli::exit::Failure;
 /// Commits that are read ahead of whoever follows.
 const AHEAD: usize = 64;
 /// Between two looks at a file of which everything was read.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// The commits of a Task, in order, those to come included, until it has ended. An error is the last
 /// item.

@@ -1,6 +1,7 @@
 //! `tenure task watch`, `events`, `wait`: a Task of a cluster or a directory, until it has ended.
 
 use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -15,8 +16,8 @@ use tenure_wire::bus::event::TaskEvent;
 
 use super::super::args::{Format, LiveTask, Shape};
 use super::super::human;
-use super::super::wal::scan::Log;
-use super::follow::follow;
+use super::super::wal::scan::{self, Log, Spot};
+use super::follow::{LOOK, follow};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::cli::run::{Format as ShowFormat, show_to_end};
@@ -124,7 +125,8 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
     let here = args.of.here()?;
     until_stopped(async {
         let (key, waited) = match here {
-            Some(log) => (log.key.clone(), tokio::time::timeout(most, end_of(log)).await),
+            // The log is read to its end before the timeout is looked at.
+            Some(log) => (log.key.clone(), tokio::time::timeout(most, end_of(&log)).await),
             None => {
                 let (client, key) = args.of.far().await?;
                 let ended = client.wait_for_end(&key.task_id).map_err(Failure::from);
@@ -149,16 +151,23 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// How the Task of a log ends, when it has.
-async fn end_of(log: Log) -> Result<Ended, Failure> {
-    let broken_off = || Failure::new(Exit::Unavailable, "the reading of the log broke off");
-    let mut commits = std::pin::pin!(follow(log)?);
-    let (mut end, mut version) = (None, 0);
-    while let Some(commit) = commits.try_next().await? {
-        version = commit.last_seq();
-        end = end.or_else(|| commit.events.iter().find_map(|event| event.body.end()));
+/// How the Task of a log ends, when it has. What is there is read without a pause: however long the
+/// log, a Task that has ended is waited for no more.
+async fn end_of(log: &Log) -> Result<Ended, Failure> {
+    let (mut spot, mut ended, mut version) = (Spot::default(), None, 0);
+    loop {
+        scan::walk_on(log, &mut spot, |placed| {
+            version = placed.commit.last_seq();
+            if let Some(end) = placed.commit.events.iter().find_map(|event| event.body.end()) {
+                ended = Some(end.status());
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if let Some(status) = ended {
+            return Ok(Ended { status, version });
+        }
+        tokio::time::sleep(LOOK).await;
     }
-    Ok(Ended { status: end.ok_or_else(broken_off)?.status(), version })
 }
 
 fn has_not_ended(key: &TaskKey, within: Duration) -> Failure {
