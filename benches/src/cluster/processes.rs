@@ -176,7 +176,8 @@ fn answers(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// A server's binary: where the variable says, on the path, or where `./check` has put it.
+/// A server's binary: where the variable says, on the path, or where `./check` has put it. What it has
+/// put there goes first for NATS: the one on the path may be too old.
 fn find(variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
@@ -184,11 +185,13 @@ fn find(variable: &str, name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let target = std::env::current_exe()?;
     let fetched = target.parent().and_then(Path::parent).map(|dir| dir.join("tools/servers"));
-    let places = std::env::split_paths(&path).chain(fetched);
-    let found = places.map(|dir| dir.join(name)).find(|file| file.is_file());
+    let on_path = std::env::split_paths(&path);
+    let (places, which): (Vec<PathBuf>, _) = match name {
+        "nats-server" => (fetched.into_iter().chain(on_path).collect(), " of NATS 2.15 or newer"),
+        _ => (on_path.chain(fetched).collect(), ""),
+    };
+    let found = places.into_iter().map(|dir| dir.join(name)).find(|file| file.is_file());
     found.with_context(|| {
-        format!(
-            "{name} is needed (of NATS 2.15 or newer): run `./check servers`, or set {variable}"
-        )
+        format!("{name}{which} is needed: run `./check servers`, or set {variable}")
     })
 }

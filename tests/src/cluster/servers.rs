@@ -143,7 +143,8 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A server's binary: where the variable says, on the path, or where `./check` has put it.
+/// A server's binary: where the variable says, on the path, or where `./check` has put it. What it has
+/// put there goes first for NATS: the one on the path may be too old.
 ///
 /// # Errors
 /// It is nowhere; what to do about it is said.
@@ -154,12 +155,14 @@ pub fn find(variable: &str, name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let test = std::env::current_exe()?;
     let fetched = test.ancestors().map(|dir| dir.join("tools/servers"));
-    let mut places = std::env::split_paths(&path).chain(fetched).map(|dir| dir.join(name));
-    let found = places.find(|file| file.is_file());
+    let on_path = std::env::split_paths(&path);
+    let (places, which): (Vec<PathBuf>, _) = match name {
+        "nats-server" => (fetched.chain(on_path).collect(), " of NATS 2.15 or newer"),
+        _ => (on_path.chain(fetched).collect(), ""),
+    };
+    let found = places.into_iter().map(|dir| dir.join(name)).find(|file| file.is_file());
     found.with_context(|| {
-        format!(
-            "{name} is needed (of NATS 2.15 or newer): run `./check servers`, or set {variable}"
-        )
+        format!("{name}{which} is needed: run `./check servers`, or set {variable}")
     })
 }
 

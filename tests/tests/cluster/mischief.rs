@@ -28,7 +28,7 @@ fn messages_that_come_twice_or_late_do_no_harm() -> Result<()> {
     on_cluster(plan, |cluster| {
         let client = cluster.client("c")?;
         let load = Load::start(&client, Duration::from_millis(100));
-        let (begun, mut number) = (Instant::now(), 0);
+        let (begun, mut number, mut anew) = (Instant::now(), 0_usize, 0_usize);
         let done = loop {
             let done = cluster.mischief.as_ref().context("nobody makes mischief")?.done();
             let missing = missing(&done);
@@ -36,13 +36,16 @@ fn messages_that_come_twice_or_late_do_no_harm() -> Result<()> {
                 break done;
             }
             ensure!(begun.elapsed() < 3 * PATIENCE, "no mischief with {missing:?}: {done:#?}");
-            by_hand(&client, &format!("hand-{number}"))?;
+            anew += by_hand(&client, &format!("hand-{number}"))?;
             number += 1;
         };
         load.finish()?;
         println!("seed {SEED}: said again {:?}, held back {:?}", done.again, done.late);
         println!("{} of those were overtaken", done.overtaken);
         println!("{} tasks, {number} by hand", cluster.records.acknowledged());
+        let dispatches = 2 * number + anew;
+        println!("{anew} of {dispatches} dispatches were of a step that had been given out before");
+        ensure!(anew <= (dispatches / 3).max(2), "{anew} of {dispatches} dispatches were anew");
         Ok(())
     })
 }
@@ -73,11 +76,13 @@ fn missing(done: &Done) -> Vec<&'static str> {
     missing
 }
 
-/// Steers a Task of two Steps to its end, each given out in a scope of its own.
-fn by_hand(client: &Client, id: &str) -> Result<()> {
+/// Steers a Task of two Steps to its end, each given out in a scope of its own. Answers how often one
+/// had to be given out anew.
+fn by_hand(client: &Client, id: &str) -> Result<usize> {
     let mut input = task(id, &[sleep("a", &[], 300), noop("b", &["a"])]);
     (input["dispatch"], input["completion"]) = (json!("manual"), json!("manual"));
     client.create(&input)?;
+    let mut anew = 0;
     for step in ["a", "b"] {
         let dispatch = json!({"worker_pool_id": POOL, "allowed_step_ids": [step]});
         let (begun, mut given) = (Instant::now(), None::<Instant>);
@@ -85,12 +90,13 @@ fn by_hand(client: &Client, id: &str) -> Result<()> {
             ensure!(begun.elapsed() < 3 * PATIENCE, "{id}: nobody completes {step}");
             if given.is_none_or(|at| at.elapsed() > GIVEN_AGAIN) {
                 wait(client.change(id, "dispatch_worker", &dispatch, PATIENCE))?;
-                given = Some(Instant::now());
+                anew += usize::from(given.replace(Instant::now()).is_some());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    wait(client.change(id, "task_complete", &json!({}), PATIENCE))
+    wait(client.change(id, "task_complete", &json!({}), PATIENCE))?;
+    Ok(anew)
 }
 
 fn is_completed(client: &Client, task: &str, step: &str) -> Result<bool> {

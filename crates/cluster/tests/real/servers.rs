@@ -134,19 +134,22 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// A server's binary: where the variable says, on the path, or where `./check` has put it.
+/// A server's binary: where the variable says, on the path, or where `./check` has put it. What it has
+/// put there goes first for NATS: the one on the path may be too old.
 pub(crate) fn find(variable: &str, name: &str) -> String {
     if let Ok(path) = std::env::var(variable) {
         return path;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let fetched = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/servers");
-    let places = std::env::split_paths(&path).chain([fetched]);
-    let found: Option<PathBuf> = places.map(|dir| dir.join(name)).find(|file| file.is_file());
+    let on_path = std::env::split_paths(&path);
+    let (places, which): (Vec<PathBuf>, _) = match name {
+        "nats-server" => ([fetched].into_iter().chain(on_path).collect(), " of NATS 2.15 or newer"),
+        _ => (on_path.chain([fetched]).collect(), ""),
+    };
+    let found = places.into_iter().map(|dir| dir.join(name)).find(|file| file.is_file());
     match found {
         Some(file) => file.to_str().unwrap().to_owned(),
-        None => panic!(
-            "{name} is needed (of NATS 2.15 or newer): run `./check servers`, or name it in {variable}"
-        ),
+        None => panic!("{name}{which} is needed: run `./check servers`, or name it in {variable}"),
     }
 }
