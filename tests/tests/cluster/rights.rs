@@ -121,7 +121,7 @@ impl Fleet {
     /// slow for a while takes its partition anew.
     fn written(&self) -> Result<usize> {
         let journal = wait(self.connect("journal"))?;
-        let store = async_nats::jetstream::new(journal);
+        let store = wait(async { Ok::<_, anyhow::Error>(async_nats::jetstream::new(journal)) })?;
         let (mut read, mut written) = (0, 0);
         until("nothing more is written", PATIENCE, || {
             std::thread::sleep(QUIET);

@@ -265,7 +265,8 @@ async fn scripted(port: &impl tenure_ports::ClientPort) -> Vec<serde_json::Value
 
 /// An event without ids, times, epoch and checksum.
 pub(crate) fn shared(value: serde_json::Value) -> serde_json::Value {
-    const OWN: &[&str] = &["commit_id", "event_id", "epoch", "crc", "run_id", "attempt_id"];
+    const OWN: &[&str] =
+        &["commit_id", "event_id", "epoch", "crc", "run_id", "actor_run_id", "attempt_id"];
     match value {
         serde_json::Value::Object(map) => {
             let is_shared = |key: &String| !OWN.contains(&key.as_str()) && !key.ends_with("_at");

@@ -120,6 +120,9 @@ fn events_of(
     Ok(events.try_flatten())
 }
 
+/// How long a cluster may take to say how a Task stands.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
 pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
     let most = args.timeout.map_or(Duration::MAX, Duration::from_secs);
     let here = args.of.here()?;
@@ -130,7 +133,8 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
             None => {
                 let (client, key) = args.of.far().await?;
                 let ended = client.wait_for_end(&key.task_id).map_err(Failure::from);
-                let waited = tokio::time::timeout(most, ended).await;
+                // However short the time, it is asked once.
+                let waited = tokio::time::timeout(most.max(FIRST_ANSWER), ended).await;
                 (key, waited)
             }
         };
