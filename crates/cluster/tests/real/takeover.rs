@@ -52,7 +52,7 @@ async fn live_tasks_share_what_is_read_of_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_are_read_without_losing_the_connection() {
     const LINES: usize = 500 << 10;
-    let server = nats_with("max_pending: 18MB");
+    let server = nats_with("max_pending: 24MB");
     let many = Settings { partitions: 16, ..settings("one") };
     drop(JetStreamJournal::open(connect(&server).await, many.clone()).await.unwrap());
     let context = async_nats::jetstream::new(connect(&server).await);
