@@ -57,7 +57,10 @@ impl Cluster {
         let (processes, partitions) = (RefCell::default(), args.partitions);
         let cluster = Self { processes, nats, redis, partitions, _dir: dir };
         let server = find("TENURE_NATS_SERVER", "nats-server")?;
-        cluster.launch("nats", Command::new(server).args(["-c", "nats.conf"]))?;
+        // As docs/operations.md says under "Sizing".
+        let mut command = Command::new(server);
+        command.args(["-c", "nats.conf"]).env("GOMEMLIMIT", "512MiB");
+        cluster.launch("nats", &mut command)?;
         let server = find("TENURE_REDIS_SERVER", "redis-server")?;
         let port = redis.to_string();
         let mut command = Command::new(server);
