@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
 mod alike;
+mod bus;
 mod calls;
 mod common;
 mod limits;

@@ -5,10 +5,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // This is test code that other crates share.
 
+mod bus;
 pub mod history;
 mod journal;
 mod leases;
 
+pub use bus::{Bus, absence_suite, bus_suite};
 pub use history::History;
 pub use journal::{journal_suite, names_suite, read_all};
 pub use leases::leases_suite;

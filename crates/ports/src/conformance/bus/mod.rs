@@ -1,0 +1,271 @@
+//! What every bus does between a scheduler and those at its ends.
+//!
+//! What is said the scheduler decides, and its own tests hold. The suite holds how it is carried: to
+//! whom, in which order, how often, and what those are told who speak to nobody.
+
+mod callers;
+mod workers;
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::channel::mpsc::UnboundedReceiver;
+use tenure_core::command::StepReport;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{CommandId, PoolId, StepId, TaskId};
+use tenure_core::patch::StepInput;
+use tenure_core::record::Value;
+use tenure_core::status::{Policy, Role, StepStatus};
+use tenure_core::view::{ClaimResult, RunOffer, StepView, TaskView, WriteSummary};
+use tenure_core::{Command, Rejection};
+use tokio::time::timeout;
+
+use crate::ClientPort;
+use crate::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
+use crate::client::Around;
+
+/// Whatever is waited for comes sooner than this.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How long is listened where nothing may come.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A bus with a scheduler behind it. Leases last for a minute at least, and what a Task says nothing
+/// of is left to the scheduler.
+///
+/// Names that a check gives are its own: an adapter that is not fresh for each makes others of them.
+pub trait Bus {
+    /// A worker's end.
+    type Worker: WorkerPort;
+    /// A caller's end.
+    type Client: ClientPort;
+
+    /// The pool that workers join.
+    fn pool(&self) -> PoolId;
+
+    /// A boot of a worker joins.
+    fn worker(
+        &self,
+        principal: &str,
+        boot: &str,
+    ) -> impl Future<Output = (Self::Worker, UnboundedReceiver<Delivery>)>;
+
+    /// Somebody comes into a session.
+    fn client(&self, role: Role, session: &str) -> impl Future<Output = Self::Client>;
+
+    /// The scheduler ends, and nobody takes its place.
+    fn stop(&self) -> impl Future<Output = ()>;
+}
+
+/// The contract of [`WorkerPort`] and [`ClientPort`]. `make` gives a bus and what must outlive it. Waits
+/// on tokio's clock, so a bus in process may run the suite with the clock paused.
+pub async fn bus_suite<B, G, F>(make: impl Fn() -> F)
+where
+    B: Bus,
+    F: Future<Output = (B, G)>,
+{
+    macro_rules! run {
+        ($($check:path),+ $(,)?) => {$({
+            let (bus, _guard) = make().await;
+            Box::pin($check(&bus)).await; // The largest of them is not the size of all.
+        })+};
+    }
+    run!(
+        workers::a_grant_is_for_one_boot_alone,
+        workers::deliveries_come_in_their_order,
+        workers::room_is_what_was_said_last,
+        workers::a_report_is_answered_to_whoever_made_it,
+        workers::a_heartbeat_is_answered_in_its_order,
+        workers::whoever_is_to_stop_is_told,
+        workers::a_released_step_goes_to_another,
+        workers::a_worker_that_has_left_gets_nothing,
+        workers::a_run_is_offered_and_claimed_under_once,
+        workers::a_value_up_to_the_limit_is_carried,
+        callers::a_command_is_carried_out_once,
+        callers::refusals_name_their_reason,
+        callers::a_long_task_comes_whole,
+        callers::public_events_are_of_one_task_and_in_order,
+        callers::hints_stay_in_their_session,
+    );
+}
+
+/// What a bus says where nobody listens any more.
+pub async fn absence_suite<B, G, F>(make: impl Fn() -> F)
+where
+    B: Bus,
+    F: Future<Output = (B, G)>,
+{
+    let (bus, _guard) = make().await;
+    workers::whoever_speaks_to_nobody_is_told(&bus).await;
+}
+
+/// A worker that does what a check tells it.
+struct Hand<W> {
+    port: W,
+    deliveries: UnboundedReceiver<Delivery>,
+    /// Grants and Runs that came.
+    seen: u64,
+    /// Statements of room so far.
+    said: u64,
+}
+
+impl<W: WorkerPort> Hand<W> {
+    async fn join<B: Bus<Worker = W>>(bus: &B, principal: &str, boot: &str) -> Self {
+        let (port, deliveries) = bus.worker(principal, boot).await;
+        Self { port, deliveries, seen: 0, said: 0 }
+    }
+
+    /// States room for so many more.
+    fn room(&mut self, free: u64) {
+        self.said += 1;
+        self.port.credit(Credit { free, seen: self.seen, number: self.said });
+    }
+
+    /// What comes next. That an Attempt is over is passed over: it may come after its worker's own
+    /// last word.
+    async fn next(&mut self) -> Delivery {
+        loop {
+            let next = timeout(SOON, self.deliveries.next()).await.expect("something comes");
+            let next = next.expect("the worker is connected");
+            self.seen += u64::from(matches!(next, Delivery::Grant(_) | Delivery::Run(_)));
+            if !matches!(next, Delivery::Lost(_)) {
+                return next;
+            }
+        }
+    }
+
+    async fn granted(&mut self) -> ClaimResult {
+        match self.next().await {
+            Delivery::Grant(claim) => *claim,
+            other => panic!("no grant: {other:?}"),
+        }
+    }
+
+    async fn offered(&mut self) -> RunOffer {
+        match self.next().await {
+            Delivery::Run(offer) => *offer,
+            other => panic!("no run: {other:?}"),
+        }
+    }
+
+    async fn is_quiet(&mut self) -> bool {
+        timeout(QUIET, self.deliveries.next()).await.is_err()
+    }
+
+    /// Reports on a claim, with what else is said.
+    async fn report(
+        &self,
+        claim: &ClaimResult,
+        say: impl FnOnce(&mut StepReport),
+    ) -> Result<Recorded, Rejection> {
+        self.port.report(&Holding::of(claim), report_on(claim, say), None).await
+    }
+
+    /// Heartbeats until the last of these is spoken of: a bus need not wait for an answer that is slow.
+    async fn pulses(&self, holdings: &[Holding]) -> Vec<Pulse> {
+        let answered = async {
+            loop {
+                let pulses = self.port.heartbeat(holdings).await;
+                if !matches!(pulses.last(), Some(Pulse::Unknown)) {
+                    return pulses;
+                }
+            }
+        };
+        timeout(SOON, answered).await.expect("heartbeats are answered")
+    }
+
+    async fn complete(&self, claim: &ClaimResult) -> Recorded {
+        self.report(claim, |report| report.status = Some(StepStatus::Completed)).await.unwrap()
+    }
+}
+
+fn report_on(claim: &ClaimResult, say: impl FnOnce(&mut StepReport)) -> StepReport {
+    let mut report = StepReport {
+        attempt_id: Some(claim.attempt_id),
+        fencing_token: Some(claim.fencing_token),
+        ..StepReport::on(claim.step.step_id.clone())
+    };
+    say(&mut report);
+    report
+}
+
+/// A caller, and the pool of its Tasks.
+struct Caller<C> {
+    client: C,
+    pool: PoolId,
+}
+
+impl<C: ClientPort> Caller<C> {
+    async fn of<B: Bus<Client = C>>(bus: &B, session: &str) -> Self {
+        Self { client: bus.client(Role::Orchestrator, session).await, pool: bus.pool() }
+    }
+
+    /// A Task of these Steps, none after another.
+    fn task(&self, id: &TaskId, steps: &[&str]) -> CreateTask {
+        CreateTask {
+            default_worker_pool_id: Some(self.pool.clone()),
+            steps: steps.iter().map(|id| step(id)).collect(),
+            task_id: Some(id.clone()),
+            title: id.as_str().into(),
+            ..CreateTask::default()
+        }
+    }
+
+    async fn create(&self, task: &str, steps: &[&str]) -> TaskId {
+        let id = task_id(task);
+        self.client.create(around("create"), self.task(&id, steps)).await.unwrap();
+        id
+    }
+
+    /// The same, where nothing happens by itself.
+    async fn create_manual(&self, task: &str, steps: &[&str]) -> TaskId {
+        let id = task_id(task);
+        let manual = Some(Policy::Manual);
+        let input = CreateTask { dispatch: manual, completion: manual, ..self.task(&id, steps) };
+        self.client.create(around("create"), input).await.unwrap();
+        id
+    }
+
+    /// Carries a command out that is not refused.
+    async fn say(&self, task: &TaskId, id: &str, command: Command) -> WriteSummary {
+        self.client.command(task, around(id), command).await.unwrap()
+    }
+
+    async fn get(&self, task: &TaskId) -> TaskView {
+        self.client.get(task).await.unwrap()
+    }
+
+    async fn step(&self, task: &TaskId, step: &str) -> StepView {
+        let steps = self.get(task).await.steps;
+        steps.into_iter().find(|it| it.spec.step_id.as_str() == step).unwrap()
+    }
+}
+
+fn around(command_id: &str) -> Around {
+    Around::new(CommandId::new(command_id).unwrap())
+}
+
+fn task_id(id: &str) -> TaskId {
+    TaskId::new(id).unwrap()
+}
+
+fn step(id: &str) -> StepInput {
+    StepInput {
+        assignee: None,
+        depends_on_step_ids: Vec::new(),
+        handler: None,
+        input: Some(input_of(id)),
+        required: None,
+        retry_policy: None,
+        step_id: StepId::new(id).unwrap(),
+        summary: "does something".into(),
+        title: id.into(),
+        worker_pool_id: None,
+    }
+}
+
+/// What a Step's handler gets: bytes that are no text.
+fn input_of(id: &str) -> Value {
+    Value::inline("application/octet-stream", [id.as_bytes(), &[0, 0xff]].concat())
+}

@@ -1,0 +1,316 @@
+//! What a bus does for workers.
+
+use futures::StreamExt as _;
+use futures::future::join;
+use tenure_core::command::{Close, Dispatch, RunOutcome, StepReport};
+use tenure_core::id::{AttemptId, CommandId, StepId};
+use tenure_core::record::{Progress, Value};
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::view::{Look, Looked, RuntimeName};
+use tenure_core::{Code, Command, Limits};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{Bus, Caller, Hand, QUIET, SOON, around, input_of, report_on, task_id};
+use crate::ClientPort as _;
+use crate::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
+
+fn cancel() -> Command {
+    Command::TaskCancel(Close { reason: None, wait: Some(false) })
+}
+
+fn says_something(report: &mut StepReport) {
+    let summary = Some("half of it".to_owned());
+    report.progress = Some(Progress { summary, ..Progress::default() });
+}
+
+fn code(pulse: &Pulse) -> Option<Code> {
+    match pulse {
+        Pulse::Lost(refused) => Some(refused.code),
+        Pulse::Renewed { .. } | Pulse::Unknown => None,
+    }
+}
+
+/// CLAIM-14, mechanisms 7 and 15: a grant goes to the boot that has room, whole, and to no other. Who
+/// speaks is told by the bus: what another says of the Attempt counts for nothing.
+pub(super) async fn a_grant_is_for_one_boot_alone<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut one = Hand::join(bus, "ant", "b1").await;
+    let mut other = Hand::join(bus, "ant", "b2").await;
+    one.room(1);
+    let task = caller.create("t", &["a", "b"]).await;
+    let claim = one.granted().await;
+    assert_eq!((&claim.session_id, &claim.task_id), (caller.client.session(), &task));
+    assert_eq!((claim.step.step_id.as_str(), claim.ordinal), ("a", 1));
+    assert_eq!(claim.step.input, Some(input_of("a")));
+    assert!(one.is_quiet().await && other.is_quiet().await, "nobody else has room");
+    let holder = caller.step(&task, "a").await.holder.unwrap();
+    assert_eq!(holder.claimed_by_agent_id, *one.port.id());
+    let refused = other.port.release(&Holding::of(&claim), None).await.unwrap_err();
+    assert_eq!(refused.code, Code::PermissionDenied);
+    other.room(1);
+    assert_eq!(other.granted().await.step.step_id.as_str(), "b");
+    one.complete(&claim).await;
+}
+
+/// Mechanisms 8: within a Task Steps come in the order in which they were made, and a signal comes
+/// behind the grant that it is about.
+pub(super) async fn deliveries_come_in_their_order<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let ids: Vec<String> = (0..20).map(|number| format!("a{number}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    hand.room(ids.len() as u64);
+    let task = caller.create("t", &ids).await;
+    let mut claims = Vec::new();
+    while claims.len() < ids.len() {
+        claims.push(hand.granted().await);
+    }
+    assert!(claims.iter().map(|claim| claim.step.step_id.as_str()).eq(ids), "{claims:#?}");
+    caller.say(&task, "cancel", cancel()).await;
+    let mut asked = Vec::new();
+    while asked.len() < claims.len() {
+        match hand.next().await {
+            Delivery::CancelRequested(attempt) => asked.push(attempt),
+            other => panic!("no signal: {other:?}"),
+        }
+    }
+    asked.sort_unstable();
+    let mut held: Vec<_> = claims.iter().map(|claim| claim.attempt_id).collect();
+    held.sort_unstable();
+    assert_eq!(asked, held, "each is told of once");
+}
+
+/// Mechanisms 8: statements of room are absolute. The same again, or an older one that comes late, says
+/// nothing, and what was sent and not seen yet is used up.
+pub(super) async fn room_is_what_was_said_last<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    for (free, number) in [(1, 2), (1, 3), (9, 1)] {
+        hand.port.credit(Credit { free, seen: 0, number });
+    }
+    caller.create("t", &["a", "b", "c"]).await;
+    assert_eq!(hand.granted().await.step.step_id.as_str(), "a");
+    hand.port.credit(Credit { free: 1, seen: 0, number: 4 });
+    assert!(hand.is_quiet().await, "there was room for one");
+    hand.port.credit(Credit { free: 1, seen: 1, number: 5 });
+    assert_eq!(hand.granted().await.step.step_id.as_str(), "b");
+    assert!(hand.is_quiet().await, "there was room for one more");
+}
+
+/// REPORT-14: each of those who report at the same time is answered for its own, and the same again is
+/// answered as the first time.
+pub(super) async fn a_report_is_answered_to_whoever_made_it<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut one = Hand::join(bus, "ant", "b1").await;
+    let mut other = Hand::join(bus, "bee", "b1").await;
+    one.room(1);
+    let first = caller.create("t1", &["a"]).await;
+    let of_first = one.granted().await;
+    other.room(1);
+    let second = caller.create("t2", &["a"]).await;
+    let of_second = other.granted().await;
+    assert_eq!((&of_first.task_id, &of_second.task_id), (&first, &second));
+    let begins = |report: &mut StepReport| report.status = Some(StepStatus::Running);
+    let before = other.report(&of_second, begins).await.unwrap();
+    assert!(!before.cancel_requested);
+
+    let (done, said) =
+        join(one.report(&of_first, says_something), other.report(&of_second, says_something)).await;
+    let (done, said) = (done.unwrap(), said.unwrap());
+    assert_eq!(done.version, caller.get(&first).await.task.version);
+    assert_eq!(said.version, caller.get(&second).await.task.version);
+    assert!(said.version > done.version, "the second task has said more");
+    let done = one.complete(&of_first).await.version;
+    let again = one.complete(&of_first).await.version;
+    assert_eq!(again, done, "said twice, it is recorded once");
+    let late = one.report(&of_first, says_something).await.unwrap_err();
+    assert_eq!(late.code, Code::TaskTerminal);
+}
+
+/// LEASE-04, LEASE-13, mechanisms 4: every Attempt is answered for in its place. Of what is not known
+/// nothing is said: lost is only what the log says is over.
+pub(super) async fn a_heartbeat_is_answered_in_its_order<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut one = Hand::join(bus, "ant", "b1").await;
+    let other = Hand::join(bus, "bee", "b1").await;
+    one.room(4);
+    caller.create("t1", &["a", "b", "c"]).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(Holding::of(&one.granted().await));
+    }
+    caller.create("t2", &["a"]).await;
+    let over = one.granted().await;
+    one.complete(&over).await;
+
+    let mut unknown = Holding { attempt_id: AttemptId(Uuid::from_u128(1)), ..held[0].clone() };
+    unknown.task.task_id = task_id("t3");
+    held[1].fencing_token += 1;
+    let [first, stale, third] = <[Holding; 3]>::try_from(held).unwrap();
+    let all = [stale, third, Holding::of(&over), unknown, first.clone()];
+    let pulses = one.pulses(&all).await;
+    let renewed = Pulse::Renewed { cancel_requested: false };
+    assert_eq!(pulses.len(), 5);
+    assert_eq!(code(&pulses[0]), Some(Code::StaleAttempt));
+    assert_eq!(code(&pulses[2]), Some(Code::TaskTerminal));
+    assert_eq!((&pulses[1], &pulses[3], &pulses[4]), (&renewed, &Pulse::Unknown, &renewed));
+    let pulses = other.pulses(&[first]).await;
+    assert_eq!(code(&pulses[0]), Some(Code::StaleAttempt), "nobody keeps a step for another");
+    assert_eq!(one.port.heartbeat(&[]).await, []);
+}
+
+/// CANCEL-07: a holder that is to stop is told at once, and with every answer. Who waits for the end is
+/// answered when the last of them has stopped.
+pub(super) async fn whoever_is_to_stop_is_told<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    hand.room(1);
+    let task = caller.create("t", &["a", "b"]).await;
+    let claim = hand.granted().await;
+    let held = [Holding::of(&claim)];
+    let stops = async {
+        let told = hand.next().await;
+        assert!(
+            matches!(told, Delivery::CancelRequested(id) if id == claim.attempt_id),
+            "{told:?}"
+        );
+        let asked = Pulse::Renewed { cancel_requested: true };
+        assert_eq!(hand.pulses(&held).await, [asked]);
+        assert!(hand.report(&claim, says_something).await.unwrap().cancel_requested);
+        hand.port.end_run(&held[0], RunOutcome::Cancelled, None, None).await.unwrap();
+    };
+    join(caller.say(&task, "cancel", Command::TaskCancel(Close::default())), stops).await;
+    assert_eq!(caller.get(&task).await.task.native_status, TaskStatus::Cancelled);
+    assert_eq!(code(&hand.pulses(&held).await[0]), Some(Code::TaskTerminal));
+}
+
+/// S26, LEASE-13: a Step that is given back goes to whoever has room, as another Attempt, and the former
+/// holder's word counts no more.
+pub(super) async fn a_released_step_goes_to_another<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut one = Hand::join(bus, "ant", "b1").await;
+    let mut other = Hand::join(bus, "bee", "b1").await;
+    one.room(1);
+    caller.create("t", &["a"]).await;
+    let first = one.granted().await;
+    other.room(1);
+    one.port.release(&Holding::of(&first), None).await.unwrap();
+    let second = other.granted().await;
+    assert_eq!(second.ordinal, 2);
+    assert!(second.fencing_token > first.fencing_token);
+    let late = one.report(&first, says_something).await.unwrap_err();
+    assert_eq!(late.code, Code::StaleAttempt);
+    other.complete(&second).await;
+}
+
+/// A worker that has left gets nothing more; what it was just being sent goes to another.
+pub(super) async fn a_worker_that_has_left_gets_nothing<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut one = Hand::join(bus, "ant", "b1").await;
+    one.room(5);
+    let Hand { port, mut deliveries, .. } = one;
+    drop(port);
+    let mut other = Hand::join(bus, "bee", "b1").await;
+    other.room(1);
+    caller.create("t", &["a"]).await;
+    let claim = other.granted().await;
+    other.complete(&claim).await;
+    while let Ok(Some(late)) = timeout(QUIET, deliveries.next()).await {
+        assert!(matches!(late, Delivery::Lost(_)), "{late:?}");
+    }
+}
+
+/// 5.4 `take_run`, CLAIM-15, QUERY-12, EVENT-07: a Run is offered, looked into and claimed under, the
+/// same claim again is answered as the first time, and its session hears of it.
+pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    let task = caller.create_manual("t", &["a", "b", "c"]).await;
+    let mut told = caller.client.runtime(Some(&task)).await.unwrap();
+    let allowed = ["a", "c"].map(|id| StepId::new(id).unwrap());
+    let dispatch = |wait| {
+        Command::DispatchWorker(Dispatch {
+            allowed_step_ids: Some(allowed.to_vec()),
+            bindings: None,
+            instructions: Some("with care".into()),
+            wait,
+            worker_pool_id: caller.pool.clone(),
+        })
+    };
+    let run_id = caller.say(&task, "first", dispatch(None)).await.run_id;
+    hand.room(1);
+    let offer = hand.offered().await;
+    assert_eq!((Some(offer.run_id), &offer.task_id), (run_id, &task));
+    let page = hand.port.query(&offer, 0).await.unwrap();
+    assert!(page.steps.iter().map(|step| &step.spec.step_id).eq(&allowed), "{page:?}");
+    let claim_as =
+        async |id: &str| hand.port.claim(&offer, &allowed[0], &CommandId::new(id).unwrap()).await;
+    let claim = claim_as("claim").await.unwrap();
+    assert_eq!(claim.instructions.as_deref(), Some("with care"));
+    assert_eq!(claim_as("claim").await.unwrap().attempt_id, claim.attempt_id);
+    let second = claim_as("another").await.unwrap_err();
+    assert_eq!(second.code, Code::StepAlreadyClaimedByRun);
+    let key = Holding::of(&claim).task;
+    let looked = hand.port.look(&key, offer.run_id, Look::TaskGet).await.unwrap();
+    let Looked::Task(seen) = looked else { panic!("it was asked for: {looked:?}") };
+    assert_eq!(seen.task_id, task);
+    hand.complete(&claim).await;
+    let event = timeout(SOON, told.next()).await.expect("it is told").unwrap();
+    assert_eq!((event.event, Some(event.run_id)), (RuntimeName::RunTaken, run_id));
+    assert_eq!(event.worker_id.as_ref(), Some(hand.port.id()));
+
+    // Whoever waits for a Run is answered when its worker leaves it.
+    let leaves = async {
+        hand.room(1);
+        let offer = hand.offered().await;
+        hand.port.leave(&offer, None, None).await.unwrap();
+    };
+    let waits = caller.client.command(&task, around("second"), dispatch(Some(true)));
+    let (ended, ()) = join(waits, leaves).await;
+    assert!(ended.unwrap().run_end.unwrap().no_step_claimed);
+}
+
+/// P30: a value as long as may be is carried unchanged. One that is longer is refused, whether a message
+/// holds it or not, and the Attempt goes on.
+pub(super) async fn a_value_up_to_the_limit_is_carried<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    hand.room(1);
+    let task = caller.create("t", &["a"]).await;
+    let claim = hand.granted().await;
+    let most = Limits::default().value_bytes_max;
+    let of = |bytes: usize| Value::inline("application/octet-stream", vec![0xf0; bytes]);
+    let done = |bytes: usize| {
+        report_on(&claim, |report| {
+            (report.status, report.output) = (Some(StepStatus::Completed), Some(of(bytes)));
+        })
+    };
+    let held = Holding::of(&claim);
+    for too_long in [most + 1, 4 << 20] {
+        let refused = hand.port.report(&held, done(too_long), None).await.unwrap_err();
+        assert_eq!(refused.code, Code::ValidationError, "{refused:?}");
+        assert!(refused.message.contains("bytes"), "it says what is too long: {refused:?}");
+    }
+    hand.port.report(&held, done(most), None).await.unwrap();
+    let output = caller.step(&task, "a").await.facts.unwrap().output.clone();
+    assert_eq!(output, Some(of(most)));
+}
+
+/// Mechanisms 7 and 13: who speaks to a scheduler that is not there is told so, as something that may be
+/// said again. It says nothing of Attempts.
+pub(super) async fn whoever_speaks_to_nobody_is_told<B: Bus>(bus: &B) {
+    let caller = Caller::of(bus, "s").await;
+    let mut hand = Hand::join(bus, "ant", "b1").await;
+    hand.room(1);
+    let task = caller.create("t", &["a"]).await;
+    let claim = hand.granted().await;
+    bus.stop().await;
+    let refused = hand.report(&claim, says_something).await.unwrap_err();
+    assert!(refused.code.is_retryable(), "{refused:?}");
+    assert_eq!(hand.port.heartbeat(&[Holding::of(&claim)]).await, [Pulse::Unknown]);
+    let refused = caller.client.get(&task).await.unwrap_err();
+    assert!(refused.code.is_retryable(), "{refused:?}");
+    let refused = caller.client.command(&task, around("cancel"), cancel()).await.unwrap_err();
+    assert!(refused.code.is_retryable(), "{refused:?}");
+}

@@ -1,0 +1,64 @@
+//! The bus in process keeps what the ports promise.
+#![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
+
+use std::sync::Arc;
+
+use futures::channel::mpsc::UnboundedReceiver;
+use tenure_core::id::{AgentId, PoolId, SessionId};
+use tenure_core::status::Role;
+use tenure_local::MemoryLeases;
+use tenure_ports::MemoryJournal;
+use tenure_ports::bus::Delivery;
+use tenure_ports::conformance::{Bus, absence_suite, bus_suite};
+use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
+
+/// A scheduler in the process of those who speak to it.
+struct InProcess(Scheduler<MemoryJournal, MemoryLeases>);
+
+impl InProcess {
+    async fn start() -> Self {
+        let mut config = Config::embedded(PoolId::new("default").unwrap());
+        config.limits.lease_ms = 120_000;
+        let (journal, leases) = (Arc::default(), Arc::new(MemoryLeases::default()));
+        Self(Scheduler::start(journal, leases, config).await.unwrap())
+    }
+}
+
+impl Bus for InProcess {
+    type Worker = WorkerLink<MemoryJournal, MemoryLeases>;
+    type Client = ClientLink<MemoryJournal, MemoryLeases>;
+
+    fn pool(&self) -> PoolId {
+        PoolId::new("default").unwrap()
+    }
+
+    async fn worker(
+        &self,
+        principal: &str,
+        boot: &str,
+    ) -> (Self::Worker, UnboundedReceiver<Delivery>) {
+        let id = AgentId::new(format!("{principal}.{boot}")).unwrap();
+        self.0.join(id, self.pool(), None).unwrap()
+    }
+
+    async fn client(&self, role: Role, session: &str) -> Self::Client {
+        let session = SessionId::new(session).unwrap();
+        self.0.client(role, AgentId::new("bob").unwrap(), session)
+    }
+
+    async fn stop(&self) {
+        self.0.stop().await;
+    }
+}
+
+/// Mechanisms 7, 8, 11 and 15, without a server between.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_in_process_is_a_bus() {
+    bus_suite(|| async { (InProcess::start().await, ()) }).await;
+}
+
+/// Mechanisms 7: a scheduler that has stopped is told from one that is slow.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_in_process_that_has_stopped_is_told_of() {
+    absence_suite(|| async { (InProcess::start().await, ()) }).await;
+}
