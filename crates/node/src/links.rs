@@ -396,25 +396,14 @@ async fn deliver(links: Arc<Links>, link: Arc<Link>, mut inbox: UnboundedReceive
         {
             batch.push(next);
         }
-        link.state.lock().window.push(batch.drain(..).map(on_wire));
+        link.state.lock().window.push(batch.drain(..).map(Delivery::from));
         Box::pin(link.flush(&links)).await; // Kept while it runs: most links are idle.
     }
     // From here on whoever sends is told that nobody is there.
     inbox.close();
     batch.extend(inbox.collect::<Vec<_>>().await);
     let unheard = link.state.lock().window.take_all();
-    for delivery in unheard.into_iter().chain(batch.into_iter().map(on_wire)) {
+    for delivery in unheard.into_iter().chain(batch.into_iter().map(Delivery::from)) {
         link.give_back(delivery);
-    }
-}
-
-fn on_wire(delivery: Sent) -> Delivery {
-    let nothing = Delivery::default();
-    match delivery {
-        Sent::Grant(claim) => Delivery { grant: Some(claim), ..nothing },
-        Sent::Run(offer) => Delivery { run: Some(offer), ..nothing },
-        Sent::CancelRequested(attempt) => Delivery { cancel_requested: Some(attempt), ..nothing },
-        Sent::Lost(attempt) => Delivery { lost: Some(attempt), ..nothing },
-        Sent::Drain => Delivery { drain: true, ..nothing },
     }
 }

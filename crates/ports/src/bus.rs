@@ -4,6 +4,8 @@
 //! are idempotent by Attempt and repeated until recorded, and a grant carries everything a worker
 //! needs, so none of that does harm.
 
+mod carried;
+
 use std::future::Future;
 
 use tenure_core::Rejection;

@@ -7,9 +7,9 @@ use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::id::{AgentId, PoolId, SessionId};
 use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
-use tenure_ports::MemoryJournal;
 use tenure_ports::bus::Delivery;
 use tenure_ports::conformance::{Bus, absence_suite, bus_suite};
+use tenure_ports::{MemoryJournal, wired};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 
 /// A scheduler in the process of those who speak to it.
@@ -51,14 +51,50 @@ impl Bus for InProcess {
     }
 }
 
+/// The same, where everything is bytes on its way.
+struct Wired(InProcess);
+
+impl Bus for Wired {
+    type Worker = wired::Worker<<InProcess as Bus>::Worker>;
+    type Client = wired::Client<<InProcess as Bus>::Client>;
+
+    fn pool(&self) -> PoolId {
+        self.0.pool()
+    }
+
+    async fn worker(
+        &self,
+        principal: &str,
+        boot: &str,
+    ) -> (Self::Worker, UnboundedReceiver<Delivery>) {
+        let (worker, deliveries) = self.0.worker(principal, boot).await;
+        wired::Worker::new(worker, deliveries)
+    }
+
+    async fn client(&self, role: Role, session: &str) -> Self::Client {
+        wired::Client::new(self.0.client(role, session).await)
+    }
+
+    async fn stop(&self) {
+        self.0.stop().await;
+    }
+}
+
 /// Mechanisms 7, 8, 11 and 15, without a server between.
 #[tokio::test(start_paused = true)]
 async fn a_scheduler_in_process_is_a_bus() {
     bus_suite(|| async { (InProcess::start().await, ()) }).await;
 }
 
+/// Mechanisms 18: nothing that matters is lost by being written down.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_in_process_is_a_bus_that_carries_bytes() {
+    bus_suite(|| async { (Wired(InProcess::start().await), ()) }).await;
+}
+
 /// Mechanisms 7: a scheduler that has stopped is told from one that is slow.
 #[tokio::test(start_paused = true)]
 async fn a_scheduler_in_process_that_has_stopped_is_told_of() {
     absence_suite(|| async { (InProcess::start().await, ()) }).await;
+    absence_suite(|| async { (Wired(InProcess::start().await), ()) }).await;
 }

@@ -9,12 +9,11 @@ use tenure_core::Rejection;
 use tenure_core::command::StepReport;
 use tenure_core::id::{RunId, SessionId, TaskId};
 use tenure_core::view::RunOffer;
-use tenure_ports::bus::{Credit, Holding, Pulse as Beat, WorkerPort as _};
+use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{
-    Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, ReportResult, Reported,
-    Reports, Room, Word,
+    Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
 };
 use tenure_wire::bus::{Answer, decode};
 
@@ -57,13 +56,9 @@ impl Gate {
         };
         let owned = self.fence.journal.owned();
         let mut mine: Vec<(u32, Holding)> = Vec::new();
-        for held in heartbeat.holdings {
-            let task = TaskKey { session_id: held.session_id, task_id: held.task_id };
-            let partition = task.partition(self.partitions);
+        for held in heartbeat.holdings.into_iter().map(Holding::from) {
+            let partition = held.task.partition(self.partitions);
             if owned.epoch(partition).is_some() {
-                let (run_id, attempt_id) = (held.run_id, held.attempt_id);
-                let fencing_token = held.fencing_token;
-                let held = Holding { task, run_id, attempt_id, fencing_token, lease_ms: 0 };
                 mine.push((partition, held));
             }
         }
@@ -94,19 +89,8 @@ impl Gate {
             }
         }
         for ((partition, held), (beat, lease_ms)) in held.into_iter().zip(beats) {
-            let attempt_id = held.attempt_id;
-            let said = match beat {
-                Beat::Renewed { cancel_requested } => {
-                    Pulse { attempt_id, lease_ms: Some(lease_ms), cancel_requested, error: None }
-                }
-                Beat::Lost(error) => {
-                    let (lease_ms, error) = (None, Some(error));
-                    Pulse { attempt_id, lease_ms, cancel_requested: false, error }
-                }
-                Beat::Unknown => continue,
-            };
             if holds.get(&partition) == Some(&true) {
-                pulses.push(said);
+                pulses.extend(beat.said(held.attempt_id, lease_ms));
             }
         }
         pulses
@@ -143,17 +127,8 @@ impl Gate {
             let results = join_all(answers.into_iter().map(async |sent| sent?.await)).await;
             let Some(reply) = reply else { return };
             let is_written = results.iter().all(Result::is_ok);
-            let results = results.into_iter().map(|result| match result {
-                Ok(recorded) => ReportResult {
-                    version: Some(recorded.version),
-                    cancel_requested: recorded.cancel_requested,
-                    error: None,
-                },
-                Err(error) => {
-                    ReportResult { version: None, cancel_requested: false, error: Some(error) }
-                }
-            });
-            let reported = Ok(Reported { results: results.collect() });
+            let results = results.into_iter().map(Recorded::said).collect();
+            let reported = Ok(Reported { results });
             let asked = gate.of_worker("report", &reply, partition, since);
             gate.answer(&asked, is_written, reported).await;
         });

@@ -14,12 +14,12 @@ use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::{Caller, Command, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_ports::{Faulty, MemoryJournal, wired};
 use tenure_scheduler::{Answer, Config, Envelope, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 
 pub type Node = Scheduler<Faulty<MemoryJournal>, MemoryLeases>;
-pub type Pool = WorkerPool<WorkerLink<Faulty<MemoryJournal>, MemoryLeases>>;
+pub type Pool = WorkerPool<wired::Worker<WorkerLink<Faulty<MemoryJournal>, MemoryLeases>>>;
 
 pub const POOL: &str = "default";
 
@@ -100,7 +100,7 @@ pub async fn cancel(node: &Node, key: &TaskKey) -> Result<Answer, Rejection> {
     node.command(key, envelope(), Command::TaskCancel(Close::default())).await
 }
 
-/// Workers whose only handler is `h`.
+/// Workers whose only handler is `h`. What they say and are sent is bytes on its way (mechanisms 18).
 pub fn workers<F, Fut>(node: &Node, n: usize, h: F) -> Pool
 where
     F: Fn(tenure_sdk::worker::StepContext) -> Fut + Send + Sync + 'static,
@@ -108,6 +108,7 @@ where
 {
     let id = AgentId::new(format!("w-{}", uuid::Uuid::now_v7())).unwrap();
     let (link, inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    let (link, inbox) = wired::Worker::new(link, inbox);
     let mut options = Options::new(NonZeroUsize::new(n).unwrap());
     options.grace = Duration::from_secs(2);
     WorkerPool::start(link, inbox, Handlers::new().on("h", h).unwrap(), options)

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::future::join_all;
+use tenure_core::Rejection;
 use tenure_core::id::AttemptId;
-use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Pulse};
-use tenure_wire::bus::worker::{Heartbeat, Holding as Held, Pulse as Said, Pulses};
+use tenure_wire::bus::worker::{Heartbeat, Pulse as Said, Pulses};
 use tenure_wire::bus::{V, encode};
 
 use super::Inner;
@@ -36,7 +36,7 @@ async fn beat(inner: &Inner, holdings: &[Holding]) -> Vec<Pulse> {
 }
 
 async fn ask_all(inner: &Inner, holdings: &[Holding], roll: &mut Roll) -> Result<(), Rejection> {
-    let message = Heartbeat { v: V, holdings: holdings.iter().map(held).collect() };
+    let message = Heartbeat { v: V, holdings: holdings.iter().map(Into::into).collect() };
     let body = encode(&message)?.into();
     let subject = format!("{}.hb", inner.root);
     let mut asked = inner.connection.ask_all(subject, body, patience(holdings)).await?;
@@ -53,16 +53,6 @@ async fn ask_all(inner: &Inner, holdings: &[Holding], roll: &mut Roll) -> Result
 fn patience(holdings: &[Holding]) -> Duration {
     let shortest = holdings.iter().map(|held| held.lease_ms).min().unwrap_or(u64::MAX);
     ANSWERS.min(Duration::from_millis((shortest / PART_OF_LEASE).max(1)))
-}
-
-fn held(holding: &Holding) -> Held {
-    Held {
-        session_id: holding.task.session_id.clone(),
-        task_id: holding.task.task_id.clone(),
-        run_id: holding.run_id,
-        attempt_id: holding.attempt_id,
-        fencing_token: holding.fencing_token,
-    }
 }
 
 /// Who has been mentioned.
@@ -83,22 +73,15 @@ impl Roll {
     fn take(&mut self, said: Said) {
         // The first word counts: a former owner that speaks late is no better informed.
         if let Some(at) = self.places.remove(&said.attempt_id) {
-            self.pulses[at] = pulse(said);
+            self.pulses[at] = Pulse::of(said);
             self.missing -= 1;
         }
     }
 }
 
-fn pulse(said: Said) -> Pulse {
-    match (said.lease_ms, said.error) {
-        (Some(_), _) => Pulse::Renewed { cancel_requested: said.cancel_requested },
-        (None, Some(refused)) => Pulse::Lost(refused),
-        (None, None) => Pulse::Lost(Rejection::new(Code::StaleAttempt, "the attempt is over")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tenure_core::Code;
     use tenure_core::id::{RunId, SessionId, TaskId};
     use tenure_ports::journal::TaskKey;
     use uuid::Uuid;

@@ -253,17 +253,11 @@ fn uses_room(delivery: &Delivery) -> bool {
 
 /// A message as its pool takes it; none if it says nothing known.
 fn delivery(sent: Sent) -> Option<Delivery> {
-    match sent {
-        Sent { grant: Some(claim), .. } => Some(Delivery::Grant(claim)),
-        Sent { run: Some(run), .. } => Some(Delivery::Run(run)),
-        Sent { cancel_requested: Some(attempt), .. } => Some(Delivery::CancelRequested(attempt)),
-        Sent { lost: Some(attempt), .. } => Some(Delivery::Lost(attempt)),
-        Sent { drain: true, .. } => Some(Delivery::Drain),
-        Sent { grant: None, run: None, cancel_requested: None, lost: None, drain: false } => {
-            tracing::debug!("a delivery that says nothing known was passed over");
-            None
-        }
+    let known = Delivery::of(sent);
+    if known.is_none() {
+        tracing::debug!("a delivery that says nothing known was passed over");
     }
+    known
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tenure_core::Rejection;
 use tenure_ports::bus::Recorded;
 use tenure_ports::journal::TaskKey;
-use tenure_wire::bus::worker::{Report, ReportResult, Reported};
+use tenure_wire::bus::worker::{Report, Reported};
 use tokio::sync::oneshot;
 
 use crate::nats::patience::unavailable;
@@ -110,20 +110,11 @@ pub(super) fn outcomes(
     count: usize,
 ) -> Vec<Result<Recorded, Rejection>> {
     let mut all = match answer {
-        Ok(reported) => reported.results.into_iter().map(outcome).collect(),
+        Ok(reported) => reported.results.into_iter().map(Recorded::of).collect(),
         Err(refused) => vec![Err(refused); count],
     };
     all.resize(count, Err(unavailable("the answer does not say what became of the report")));
     all
-}
-
-fn outcome(result: ReportResult) -> Result<Recorded, Rejection> {
-    let ReportResult { version, cancel_requested, error } = result;
-    match (error, version) {
-        (Some(refused), _) => Err(refused),
-        (None, Some(version)) => Ok(Recorded { version, cancel_requested }),
-        (None, None) => Err(unavailable("the report is not durable yet")),
-    }
 }
 
 #[cfg(test)]
@@ -131,7 +122,7 @@ mod tests {
     use tenure_core::Code;
     use tenure_core::command::RunOutcome;
     use tenure_core::id::{RunId, SessionId, TaskId};
-    use tenure_wire::bus::worker::Word;
+    use tenure_wire::bus::worker::{ReportResult, Word};
 
     use super::*;
 
