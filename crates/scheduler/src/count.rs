@@ -13,8 +13,6 @@ use tenure_core::id::{AgentId, PoolId};
 use tenure_core::task::Waits;
 use tenure_ports::observer::PoolSample;
 
-use crate::pool::Worker;
-
 /// What has become durable since the node began.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
@@ -174,55 +172,27 @@ impl Hands {
     }
 }
 
-/// Who holds an open Attempt; it is in hand for as long as this is kept.
+/// An open Attempt in the hand of its worker, for as long as this is kept.
 #[derive(Debug)]
-pub(crate) enum Holder {
-    /// A worker that has a link.
-    Here(Arc<Worker>),
-    /// One that had none when the Task was read.
-    Elsewhere(Arc<Hand>),
-}
+pub(crate) struct InHand(Arc<Hand>);
 
-impl Holder {
-    pub(crate) fn here(worker: Arc<Worker>) -> Self {
-        Self::Here(worker).taken()
-    }
-
-    pub(crate) fn elsewhere(hand: Arc<Hand>) -> Self {
-        Self::Elsewhere(hand).taken()
-    }
-
-    fn taken(self) -> Self {
-        self.hand().holds.fetch_add(1, Ordering::Relaxed);
-        self.hand().pool.running.fetch_add(1, Ordering::Relaxed);
-        self
-    }
-
-    /// The worker, to be told what it must know.
-    pub(crate) fn worker(&self) -> Option<&Arc<Worker>> {
-        match self {
-            Self::Here(worker) => Some(worker),
-            Self::Elsewhere(_) => None,
-        }
+impl InHand {
+    pub(crate) fn by(hand: Arc<Hand>) -> Self {
+        hand.holds.fetch_add(1, Ordering::Relaxed);
+        hand.pool.running.fetch_add(1, Ordering::Relaxed);
+        Self(hand)
     }
 
     /// The Attempt has ended.
     pub(crate) fn note_end(&self) {
-        self.hand().pool.ended.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn hand(&self) -> &Hand {
-        match self {
-            Self::Here(worker) => &worker.hand,
-            Self::Elsewhere(hand) => hand,
-        }
+        self.0.pool.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Holder {
+impl Drop for InHand {
     fn drop(&mut self) {
-        self.hand().holds.fetch_sub(1, Ordering::Relaxed);
-        self.hand().pool.running.fetch_sub(1, Ordering::Relaxed);
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+        self.0.pool.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -239,9 +209,7 @@ mod tests {
         let (pool, turnover): (PoolId, Arc<Turnover>) = ("p".parse().unwrap(), Arc::default());
         let mut hands = Hands::default();
         let mut of = |id: &str| hands.of(&worker(id), &pool, Arc::clone(&turnover));
-        let first = Holder::elsewhere(of("w.1"));
-        let second = Holder::elsewhere(of("w.1"));
-        let other = Holder::elsewhere(of("w.2"));
+        let [first, second, other] = ["w.1", "w.1", "w.2"].map(|id| InHand::by(of(id)));
         assert_eq!((of("w.1").holds(), of("w.2").holds(), turnover.running()), (2, 1, 3));
         first.note_end();
         drop(first);

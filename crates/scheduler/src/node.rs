@@ -10,6 +10,7 @@ use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
 use tenure_core::view::{LeaseFact, RuntimeEvent};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
+use tenure_ports::bus::Delivery;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::{LeaseCall, PoolSample};
@@ -243,6 +244,14 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     pub(crate) fn worker(&self, id: &AgentId) -> Option<Arc<Worker>> {
         self.workers.read().get(id).cloned()
+    }
+
+    /// Tells a worker what it must know of an Attempt, on the link that it has now: it may have another
+    /// than when it got the Attempt.
+    pub(crate) fn signal(&self, worker: &AgentId, what: Delivery) {
+        if let Some(worker) = self.worker(worker) {
+            let _ = worker.inbox.unbounded_send(what); // It may have left.
+        }
     }
 
     pub(crate) fn knows(&self, worker: &AgentId) -> bool {

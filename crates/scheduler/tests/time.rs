@@ -13,7 +13,7 @@ use common::{
     until, with_policy, workers,
 };
 use smol_str::SmolStr;
-use tenure_core::command::{RunAndWhy, Why};
+use tenure_core::command::{Close, RunAndWhy, Why};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::record::{Backoff, RetryPolicy};
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
@@ -268,6 +268,28 @@ async fn a_holder_that_does_not_stop_delays_the_end_by_the_wait_limit() {
     assert!(started.elapsed() <= Duration::from_secs(11), "{:?}", started.elapsed());
     assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(_))));
     assert!(matches!(inbox.next().await, Some(Delivery::Lost(_))));
+}
+
+/// CANCEL-07: a worker that has come anew under its name, as after a break of its connection, is told on
+/// the link that it has now.
+#[tokio::test(start_paused = true)]
+async fn a_signal_goes_to_the_link_that_its_worker_has_now() {
+    let node = node().await;
+    let join = || node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    let (old, mut before) = join();
+    old.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = before.next().await else { panic!("a grant comes") };
+    let (_link, mut inbox) = join();
+    drop(old);
+    let close = Close { wait: Some(false), ..Close::default() };
+    node.command(&key, envelope(), Command::TaskCancel(close)).await.unwrap();
+    let mut told = async || {
+        let told = tokio::time::timeout(Duration::from_secs(60), inbox.next()).await;
+        told.expect("it is told").unwrap()
+    };
+    assert!(matches!(told().await, Delivery::CancelRequested(id) if id == claim.attempt_id));
+    assert!(matches!(told().await, Delivery::Lost(id) if id == claim.attempt_id));
 }
 
 /// RUN-02, RUN-05, CANCEL-08: cancelling one run fails its Step with `worker_cancelled`, which the

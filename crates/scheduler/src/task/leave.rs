@@ -40,7 +40,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let _ = held.reply_to.send(Err(moved())); // As above.
         }
         self.watchers.clear();
-        self.holders.clear();
+        self.held.clear();
         self.pauses = true;
         self.offer(myself);
         self.life = Life::New;

@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::ask::{Answer, Ask, Held};
-use crate::count::{Holder, WaitShare};
+use crate::count::{InHand, WaitShare};
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
 use address::Address;
@@ -155,8 +155,8 @@ pub(crate) struct State<J, L> {
     flight: Option<Flight>,
     /// Pools that believe there are ready Steps here.
     offered: Vec<PoolId>,
-    /// Workers of open Attempts, to tell them what they must know.
-    holders: HashMap<AttemptId, Holder>,
+    /// Open Attempts, as they count for their workers.
+    held: HashMap<AttemptId, InHand>,
     /// Open Attempts that their workers were told of once more: that one did not hear of it says
     /// nothing of whether he is at work.
     told_again: Vec<AttemptId>,
@@ -223,7 +223,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             flush_is_due: false,
             flight: None,
             offered: Vec::new(),
-            holders: HashMap::new(),
+            held: HashMap::new(),
             told_again: Vec::new(),
             over: BTreeMap::new(),
             late: Vec::new(),

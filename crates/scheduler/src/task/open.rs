@@ -16,7 +16,7 @@ use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
 use super::{Life, State, Waiting};
-use crate::count::Holder;
+use crate::count::InHand;
 
 /// How often a log is read again that could not be read, though it is not known to be damaged.
 const UNREAD_MAX: u32 = 5;
@@ -70,20 +70,16 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
         for attempt in task.open_attempts() {
-            let Some(worker) = self.node.worker(&attempt.worker_id) else {
-                let pool = &task.run_at(attempt.run).worker_pool_id;
-                let hand = self.node.hand(&attempt.worker_id, pool).ok();
-                let holder = hand.map(|hand| (attempt.attempt_id, Holder::elsewhere(hand)));
-                self.holders.extend(holder);
-                continue;
-            };
+            let pool = &task.run_at(attempt.run).worker_pool_id;
+            let hand = self.node.hand(&attempt.worker_id, pool).ok();
+            self.held.extend(hand.map(|hand| (attempt.attempt_id, InHand::by(hand))));
+            let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
             let Some(claim) = self.node.claim(task, &view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker);
             }
             let _ = worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
             self.told_again.push(attempt.attempt_id);
-            self.holders.insert(attempt.attempt_id, Holder::here(worker));
         }
     }
 }

@@ -18,7 +18,7 @@ use tenure_ports::{Journal, Leases};
 use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
-use crate::count::Holder;
+use crate::count::InHand;
 use crate::node::{not_owner, stopped};
 use crate::pool::{Left, Loan, Msg as PoolMsg};
 
@@ -121,7 +121,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         } else {
             self.take_back(grants);
         }
-        self.note_holders(&flight.claimed);
+        self.note_claimed(&flight.claimed);
         self.tell_children();
         if flight.creates {
             self.watch_parent(myself);
@@ -151,7 +151,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let worker = Arc::clone(&loan.worker);
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
-                self.holders.insert(attempt_id, Holder::here(worker));
+                self.held.insert(attempt_id, InHand::by(Arc::clone(&worker.hand)));
             } else {
                 // Nobody is there: the Step goes back at once (S26).
                 self.waiting.push_back(Waiting::Expired(vec![attempt_id], LeaseEnd::Released));
@@ -169,13 +169,13 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    /// Remembers who claimed by itself, to tell it what it must know.
-    fn note_holders(&mut self, claimed: &[AttemptId]) {
+    /// Counts what workers claimed by themselves.
+    fn note_claimed(&mut self, claimed: &[AttemptId]) {
         let Life::Known(task) = &self.life else { return };
         let claimed = claimed.iter().filter_map(|id| task.attempt(*id));
         for attempt in claimed.filter(|attempt| attempt.outcome.is_none()) {
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            self.holders.insert(attempt.attempt_id, Holder::here(worker));
+            self.held.insert(attempt.attempt_id, InHand::by(Arc::clone(&worker.hand)));
         }
     }
 
@@ -186,15 +186,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         let Life::Known(task) = &self.life else { return };
         for id in &flight.ended {
-            let Some(holder) = self.holders.remove(id) else { continue };
-            holder.note_end();
-            let Some(worker) = holder.worker() else { continue };
-            let by_itself = task
-                .attempt(*id)
-                .and_then(|a| task.run(a.run_id))
-                .is_some_and(|run| run.end_reason == Some(EndReason::Completed));
-            if !by_itself {
-                let _ = worker.inbox.unbounded_send(Delivery::Lost(*id)); // It may have left.
+            let Some(held) = self.held.remove(id) else { continue };
+            held.note_end();
+            let Some(attempt) = task.attempt(*id) else { continue };
+            let run = task.run(attempt.run_id);
+            if run.is_none_or(|run| run.end_reason != Some(EndReason::Completed)) {
+                self.node.signal(&attempt.worker_id, Delivery::Lost(*id));
             }
         }
         self.node.drop_leases(flight.ended.clone());
@@ -212,11 +209,8 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.told.push(attempt.attempt_id);
                 let (what, now) = (RuntimeName::CancelSignal, self.node.clock.now());
                 self.node.tell(|| Some(RuntimeEvent::of(task, what, attempt.run, now)));
-                let holder = self.holders.get(&attempt.attempt_id);
-                if let Some(worker) = holder.and_then(Holder::worker) {
-                    let _ =
-                        worker.inbox.unbounded_send(Delivery::CancelRequested(attempt.attempt_id));
-                }
+                let stop = Delivery::CancelRequested(attempt.attempt_id);
+                self.node.signal(&attempt.worker_id, stop);
             }
         }
     }
