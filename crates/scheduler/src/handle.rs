@@ -13,7 +13,7 @@ use tenure_core::view::RuntimeEvent;
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tokio::sync::{Semaphore, broadcast, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use crate::ask::{Answer, Ask, Envelope, What};
 use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
@@ -66,6 +66,13 @@ impl Lane {
             _ => Self::Commands,
         }
     }
+}
+
+/// Room for a request. It is taken before anything is looked up for it, which may wait for another node:
+/// however long that takes, there are no more of them.
+pub(crate) struct Permit {
+    lane: Lane,
+    permit: OwnedSemaphorePermit,
 }
 
 /// Tasks that are left without letting others in between.
@@ -124,6 +131,16 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         policy: Policy,
     ) -> Result<Answer, Rejection> {
         check_tool(&envelope.caller, Operator::TaskCreate)?;
+        self.create_in(self.permit(Lane::Creates)?, envelope, input, policy).await
+    }
+
+    pub(crate) async fn create_in(
+        &self,
+        permit: Permit,
+        envelope: Envelope,
+        input: CreateTask,
+        policy: Policy,
+    ) -> Result<Answer, Rejection> {
         let key = TaskKey {
             session_id: envelope.caller.session_id.clone(),
             task_id: input.task_id()?.clone(),
@@ -136,7 +153,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
         let defaults = Defaults { policy, worker_pool_id };
         let what = What::Create(Box::new((input, defaults, parent)));
-        let answer = self.enqueue(&key, begin, what, envelope, digest, Lane::Creates)?;
+        let answer = self.enqueue(&key, begin, what, envelope, digest, permit)?;
         answer.await.map_err(|_| ambiguous())?
     }
 
@@ -152,33 +169,26 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<Answer, Rejection> {
         check_tool(&envelope.caller, command.operation())?;
         check_session(&envelope.caller, &key.session_id)?;
+        let permit = self.permit(Lane::of(&command))?;
         self.check_relations(key, &command).await?;
-        let lane = Lane::of(&command);
-        let answer = self.send(key, envelope, command, lane)?;
+        let answer = self.send(permit, key, envelope, command)?;
         answer.await.map_err(|_| ambiguous())?
     }
 
     /// Sends a command, in the order of the calls. What it refers to has been checked.
     pub(crate) fn send(
         &self,
+        permit: Permit,
         key: &TaskKey,
         envelope: Envelope,
         command: Command,
-        lane: Lane,
     ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
         let digest = crate::edge::digest(&envelope, &command)?;
-        self.enqueue(key, Begin::Open, What::Command(command), envelope, digest, lane)
+        self.enqueue(key, Begin::Open, What::Command(command), envelope, digest, permit)
     }
 
-    fn enqueue(
-        &self,
-        key: &TaskKey,
-        begin: Begin,
-        what: What,
-        envelope: Envelope,
-        digest: Option<tenure_core::id::Digest>,
-        lane: Lane,
-    ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
+    /// Takes room for a request.
+    pub(crate) fn permit(&self, lane: Lane) -> Result<Permit, Rejection> {
         let (permits, kept) = match lane {
             Lane::Creates => (&self.commands, KEPT_FROM_CREATES),
             Lane::Commands => (&self.commands, 0),
@@ -189,7 +199,18 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             false => Err(overloaded()),
         };
         self.node.note_refusal(&permit);
-        let permit = permit?;
+        Ok(Permit { lane, permit: permit? })
+    }
+
+    fn enqueue(
+        &self,
+        key: &TaskKey,
+        begin: Begin,
+        what: What,
+        envelope: Envelope,
+        digest: Option<tenure_core::id::Digest>,
+        Permit { lane, permit }: Permit,
+    ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
         let (reply_to, answer) = oneshot::channel();
         let summarised = lane != Lane::Reports;
         let ask = Ask { what, envelope, digest, reply_to, summarised, permit: Some(permit) };

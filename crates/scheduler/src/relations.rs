@@ -14,7 +14,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use crate::ask::{Answer, Envelope};
-use crate::handle::Scheduler;
+use crate::handle::{Lane, Scheduler};
 
 /// Tasks looked at for a circle of blocking Tasks.
 const LOOKED_AT_MAX: usize = 1_000;
@@ -35,9 +35,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<Answer, Rejection> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
         check_session(&envelope.caller, &old.session_id)?;
+        let permit = self.permit(Lane::Creates)?;
         let reason = reason.to_owned();
         let input = self.look(old, move |task| task.retry_input(new, &reason)).await??;
-        self.create(envelope, CreateTask { wal_name, ..input }, Policy::Auto).await
+        let input = CreateTask { wal_name, ..input };
+        self.create_in(permit, envelope, input, Policy::Auto).await
     }
 
     /// What a new Task needs to know of its parent (REL-05).

@@ -28,7 +28,7 @@ use tenure_ports::{Journal, Leases};
 use tokio::sync::oneshot;
 
 use crate::ask::{Answer, Envelope};
-use crate::handle::{Lane, Scheduler, ambiguous};
+use crate::handle::{Lane, Permit, Scheduler, ambiguous};
 use crate::pool::Worker;
 
 /// A worker's connection: it asks for work, reports, heartbeats. Dropping it leaves the pool.
@@ -76,11 +76,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             pool.note_credit(&self.worker, room);
         }
         let envelope = Envelope::new(self.caller(&task.session_id, run_id), None);
-        let sent = if command.foreign_artifacts(&task.task_id).is_empty() {
-            self.scheduler.send(task, envelope, command, Lane::Reports)
-        } else {
-            Ok(self.send_checked(task.clone(), envelope, command))
-        };
+        let sent = self.scheduler.permit(Lane::Reports).and_then(|permit| {
+            match command.foreign_artifacts(&task.task_id).is_empty() {
+                true => self.scheduler.send(permit, task, envelope, command),
+                false => Ok(self.send_checked(permit, task.clone(), envelope, command)),
+            }
+        });
         if let Some(pool) = pool {
             pool.wake();
         }
@@ -133,6 +134,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     /// As [`send`](Self::send), once the artifacts of other Tasks that the report names are found.
     fn send_checked(
         &self,
+        permit: Permit,
         task: TaskKey,
         envelope: Envelope,
         command: Command,
@@ -141,8 +143,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let scheduler = self.scheduler.clone();
         tokio::spawn(async move {
             let checked = scheduler.check_relations(&task, &command).await;
-            let sent =
-                checked.and_then(|()| scheduler.send(&task, envelope, command, Lane::Reports));
+            let sent = checked.and_then(|()| scheduler.send(permit, &task, envelope, command));
             let answered = match sent {
                 Ok(answer) => answer.await.unwrap_or_else(|_| Err(ambiguous())),
                 Err(refused) => Err(refused),
@@ -243,9 +244,10 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         let command = Command::TaskClaimStep { run_id: run.run_id, step_id: step_id.clone() };
         let (run_id, command_id) = (run.run_id, command_id.clone());
         async move {
+            let permit = scheduler.permit(Lane::Reports)?;
             scheduler.note_asked(&task, run_id, worker)?;
             let envelope = Envelope::new(caller, Some(command_id));
-            let answer = scheduler.send(&task, envelope, command, Lane::Reports)?;
+            let answer = scheduler.send(permit, &task, envelope, command)?;
             let answer = answer.await.map_err(|_| ambiguous())??;
             let attempt = answer.attempt_id.ok_or_else(ambiguous)?;
             let node = Arc::clone(&scheduler.node);

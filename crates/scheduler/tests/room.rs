@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, POOL, cancel, create, dag, envelope, key, node};
+use common::{Node, POOL, cancel, create, dag, envelope, key, node, node_on};
 use futures::StreamExt as _;
 use tenure_core::command::{StepReport, Why};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
@@ -66,6 +66,34 @@ async fn creates_are_refused_first_and_cancels_are_served() {
     while sent.join_next().await.is_some() {}
     node.create(envelope(), dag("new", "a"), Policy::Auto).await.unwrap();
     node.read(&key("new"), |_| ()).await.unwrap();
+}
+
+/// Mechanisms 16: what waits for another Task before it is judged takes room as well.
+#[tokio::test(start_paused = true)]
+async fn there_is_no_more_that_waits_for_another_task_than_there_is_room() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let first = node_on(Arc::clone(&journal)).await;
+    create(&first, dag("parent", "a")).await.unwrap();
+    first.stop().await;
+    let node = node_on(journal).await;
+    let held = node.journal().hold_reads();
+    let child = |name: &str| {
+        let mut child = dag(name, "a");
+        child.parent_task_id = Some(key("parent").task_id);
+        child
+    };
+    let mut asked = JoinSet::new();
+    for number in 0..6_144 {
+        let (node, child) = (node.clone(), child(&format!("child-{number}")));
+        asked.spawn(async move { node.create(envelope(), child, Policy::Auto).await.err() });
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(asked.try_join_next().is_none(), "all of them wait");
+    let refused = node.create(envelope(), child("another"), Policy::Auto).await.unwrap_err();
+    assert!(is_for_room(&refused), "{refused:?}");
+    asked.shutdown().await;
+    held.open();
+    node.create(envelope(), child("another"), Policy::Auto).await.unwrap();
 }
 
 /// A store that takes its time.
