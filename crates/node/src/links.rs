@@ -177,10 +177,15 @@ impl Links {
     pub(crate) fn close(&self, name: &WorkerName, why: Parting) {
         let link = self.all.lock().links.remove(name);
         if let Some(link) = link {
-            Self::end(&link);
-            if let Some(observer) = self.scheduler.observer() {
-                observer.parted(why);
-            }
+            self.part(&link, why);
+        }
+    }
+
+    /// A link that was taken from the others is over.
+    fn part(&self, link: &Link, why: Parting) {
+        Self::end(link);
+        if let Some(observer) = self.scheduler.observer() {
+            observer.parted(why);
         }
     }
 
@@ -191,14 +196,11 @@ impl Links {
 
     /// The server says that nobody hears what is sent on a link: its worker has gone, or has lost its
     /// connection and will say hello (mechanisms 7).
-    pub(crate) fn note_gone(&self, link: &str) {
-        let name = {
-            let all = self.all.lock();
-            all.links.iter().find(|(_, it)| it.id == link).map(|(name, _)| name.clone())
-        };
-        if let Some(name) = name {
+    pub(crate) fn note_gone(&self, id: &str) {
+        let gone = self.all.lock().links.extract_if(|_, link| link.id == id).next();
+        if let Some((name, link)) = gone {
             tracing::info!(worker = ?name, "a worker is not there");
-            self.close(&name, Parting::Gone);
+            self.part(&link, Parting::Gone);
         }
     }
 
@@ -245,21 +247,26 @@ impl Links {
     pub(crate) async fn sweep(self: &Arc<Self>) {
         let now = Instant::now();
         let (mut again, mut over) = (Vec::new(), Vec::new());
-        for (name, link) in &self.all.lock().links {
+        // Judged and taken out in one: its worker may say hello just then, and has another link.
+        self.all.lock().links.retain(|name, link| {
             let mut state = link.state.lock();
-            if now - state.heard >= SILENCE_MAX {
-                over.push((name.clone(), Parting::Silent));
-                continue;
-            }
-            match state.window.judge(now) {
-                Silence::Bearable => {}
-                Silence::SendAgain => again.push(Arc::clone(link)),
-                Silence::GiveUp => over.push((name.clone(), Parting::Unheard)),
-            }
-        }
-        for (name, why) in over {
+            let why = match now - state.heard >= SILENCE_MAX {
+                true => Some(Parting::Silent),
+                false => match state.window.judge(now) {
+                    Silence::Bearable => None,
+                    Silence::SendAgain => {
+                        again.push(Arc::clone(link));
+                        None
+                    }
+                    Silence::GiveUp => Some(Parting::Unheard),
+                },
+            };
+            over.extend(why.map(|why| (name.clone(), Arc::clone(link), why)));
+            why.is_none()
+        });
+        for (name, link, why) in over {
             tracing::warn!(worker = ?name, why = why.as_str(), "a worker gets nothing more");
-            self.close(&name, why);
+            self.part(&link, why);
         }
         for link in again {
             link.flush(self).await;

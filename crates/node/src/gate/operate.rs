@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, Task};
-use tenure_ports::Journal as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::PoolSample;
@@ -147,13 +146,11 @@ impl Gate {
         session: &SessionId,
         partition: u32,
     ) -> Result<Vec<(TaskKey, AttemptId, OpenAttempt)>, Rejection> {
-        let entries = self.fence.journal.entries(Some(session)).await;
-        let entries =
-            entries.map_err(|error| Rejection::new(Code::StorageError, error.to_string()))?;
-        let of = |key: &TaskKey| key.partition(self.partitions) == partition;
-        let live = entries.into_iter().filter(|entry| entry.ended.is_none() && of(&entry.key));
+        // Those that have ended have none, and may be many: they are not looked up.
+        let known = self.fence.journal.overview_in(partition, session);
+        let live = known.map_err(|error| tenure_scheduler::unreadable(&error))?.live;
         let mut found = Vec::new();
-        for entry in live {
+        for entry in live.into_iter().filter(|entry| entry.ended.is_none()) {
             let open = self.open_of_task(&entry.key).await?;
             found.extend(open.into_iter().map(|(id, open)| (entry.key.clone(), id, open)));
         }
