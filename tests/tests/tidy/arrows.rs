@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{assert_none, metadata, text};
+use super::{assert_none, metadata, root, text};
 
 /// What each crate may use of Tenure. Tests and benches use what they like.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -17,7 +17,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["tenure-core", "tenure-wire", "tenure-ports", "tenure-cluster", "tenure-scheduler"],
     ),
     ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
-    ("tenure-gateway", &["tenure-core", "tenure-wire", "tenure-ports", "tenure-sdk"]),
     ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
     (
         "tenure",
@@ -30,7 +29,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-scheduler",
             "tenure-node",
             "tenure-sdk",
-            "tenure-gateway",
             "tenure-telemetry",
         ],
     ),
@@ -51,7 +49,27 @@ fn arrows_between_crates_point_down_only() {
             None => found.push(format!("{name}: not in the table")),
         }
     }
+    let packages = metadata["packages"].as_array().unwrap();
+    let is_there = |known: &str| packages.iter().any(|package| text(package, "name") == known);
+    let gone = ARROWS.iter().filter(|(known, _)| !is_there(known));
+    found.extend(gone.map(|(known, _)| format!("{known}: in the table, and not there")));
     assert_none(&found, "a new arrow is a decision: docs/architecture.md and the table here");
+}
+
+#[test]
+fn the_page_on_the_architecture_has_the_same_arrows() {
+    let page = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let mut found = Vec::new();
+    for (name, allowed) in ARROWS {
+        let uses: Vec<&str> = allowed.iter().filter_map(|it| it.strip_prefix("tenure-")).collect();
+        let uses = if *name == "tenure" { "all".to_owned() } else { uses.join(", ") };
+        let row = page.lines().find(|line| line.contains(&format!(" `{name}` |")));
+        let said = row.and_then(|row| row.split('|').nth(3)).map(str::trim);
+        if said != Some(uses.as_str()) {
+            found.push(format!("{name}: {said:?} on the page, {uses:?} in the table"));
+        }
+    }
+    assert_none(&found, "the table of crates on the page is that of this test");
 }
 
 /// What a crate is built from. What only its tests use may point anywhere but up from the core,
