@@ -58,6 +58,7 @@ pub struct Faulty<J> {
     inner: J,
     script: Mutex<VecDeque<(Option<TaskKey>, Fault)>>,
     is_full: AtomicBool,
+    has_no_room: AtomicBool,
     reads_to_fail: AtomicU64,
     reads_held: Mutex<Option<Gate>>,
     writes: AtomicU64,
@@ -72,6 +73,7 @@ impl<J> Faulty<J> {
             inner,
             script: Mutex::default(),
             is_full: AtomicBool::new(false),
+            has_no_room: AtomicBool::new(false),
             reads_to_fail: AtomicU64::new(0),
             reads_held: Mutex::default(),
             writes: AtomicU64::new(0),
@@ -111,6 +113,16 @@ impl<J> Faulty<J> {
     /// While the disk is full every write fails, definitely.
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    /// While there is no room for more to wait, what may be refused for that is.
+    pub fn set_room(&self, has_room: bool) {
+        self.has_no_room.store(!has_room, Ordering::SeqCst);
+    }
+
+    fn check_room(&self) -> Result<(), AppendError> {
+        let has_no_room = self.has_no_room.load(Ordering::SeqCst);
+        if has_no_room { Err(AppendError::NoRoom) } else { Ok(()) }
     }
 
     /// The next `count` reads of logs fail.
@@ -201,6 +213,7 @@ impl<J: Journal> Journal for Faulty<J> {
         wal_name: &WalName,
         commits: Vec<Arc<Commit>>,
     ) -> Result<(), AppendError> {
+        self.check_room()?;
         let create = async {
             self.check_epoch(&commits)?;
             self.inner.create(key, wal_name, commits).await
@@ -219,6 +232,16 @@ impl<J: Journal> Journal for Faulty<J> {
             self.inner.append(key, after, commits).await
         };
         self.write(key, append).await
+    }
+
+    async fn append_if_room(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.check_room()?;
+        self.append(key, after, commits).await
     }
 
     async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>

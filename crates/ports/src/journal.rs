@@ -55,6 +55,9 @@ impl std::fmt::Display for TaskKey {
 /// few of them; each commit is kept whole or not at all (WAL-08).
 ///
 /// A write that has begun goes through even if its future is dropped.
+///
+/// What waits to be written may be bounded (mechanisms 16): `create` and `append_if_room` are refused then
+/// with [`AppendError::NoRoom`], `append` waits.
 pub trait Journal: Send + Sync + 'static {
     /// Starts the log of a new Task. The first event is its `task_created`, which carries the same
     /// ids and `wal_name`. Exactly one of several concurrent creates of a key wins (OWN-07).
@@ -73,6 +76,16 @@ pub trait Journal: Send + Sync + 'static {
         after: u64,
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
+
+    /// As [`append`](Self::append), of what can be asked for again.
+    fn append_if_room(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> impl Future<Output = Result<(), AppendError>> + Send {
+        self.append(key, after, commits)
+    }
 
     /// Hands every whole commit of a Task's log behind event `after` to `each`, oldest first, until
     /// it breaks off. `after` is 0 for the whole log, or the last event of a commit; what lies
@@ -134,6 +147,15 @@ impl<J: Journal> Journal for Arc<J> {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send {
         J::append(self, key, after, commits)
+    }
+
+    fn append_if_room(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> impl Future<Output = Result<(), AppendError>> + Send {
+        J::append_if_room(self, key, after, commits)
     }
 
     fn read<F>(
@@ -286,6 +308,9 @@ pub enum AppendError {
     /// Another node owns the Task, or this one took it anew: nothing was written.
     #[error("this node does not own the task any more")]
     NotOwner,
+    /// Too much waits to be written; nothing was, and the same again later is as good.
+    #[error("too much waits to be written")]
+    NoRoom,
     /// Nothing was written; the log is as before.
     #[error("{0}")]
     Failed(String),

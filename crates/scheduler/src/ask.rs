@@ -13,6 +13,8 @@ use tenure_core::{Command, Rejection, Reply, Task};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
 
+use crate::handle::Lane;
+
 /// Everything around a command.
 #[derive(Debug, Clone)]
 pub struct Envelope {
@@ -87,8 +89,8 @@ pub(crate) struct Ask {
     pub(crate) envelope: Envelope,
     pub(crate) digest: Option<Digest>,
     pub(crate) reply_to: ReplyTo,
-    /// Whether the answer is to come with a summary.
-    pub(crate) summarised: bool,
+    /// How it is served. What workers report is answered without a summary.
+    pub(crate) lane: Lane,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 

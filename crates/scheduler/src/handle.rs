@@ -66,6 +66,11 @@ impl Lane {
             _ => Self::Commands,
         }
     }
+
+    /// Whether it ends work, and is served where there is no room for more.
+    pub(crate) fn is_urgent(self) -> bool {
+        matches!(self, Self::Cancels | Self::Reports)
+    }
 }
 
 /// Room for a request. It is taken before anything is looked up for it, which may wait for another node:
@@ -212,8 +217,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         Permit { lane, permit }: Permit,
     ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
         let (reply_to, answer) = oneshot::channel();
-        let summarised = lane != Lane::Reports;
-        let ask = Ask { what, envelope, digest, reply_to, summarised, permit: Some(permit) };
+        let ask = Ask { what, envelope, digest, reply_to, lane, permit: Some(permit) };
         self.cast(key, begin, Msg::Ask(Box::new(ask)))?;
         Ok(answer)
     }

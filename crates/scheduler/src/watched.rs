@@ -56,7 +56,9 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let begun = Instant::now();
         let answered = answer.await;
         let called = Called { took: begun.elapsed(), items, is_ok: answered.is_ok() };
-        observer.wrote(called);
+        if !matches!(answered, Err(AppendError::NoRoom)) {
+            observer.wrote(called); // Else the log was not asked.
+        }
         answered
     }
 

@@ -6,11 +6,11 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, POOL, cancel, create, dag, envelope, key, node, node_on};
+use common::{Node, POOL, cancel, create, dag, envelope, key, node, node_on, replayed};
 use futures::StreamExt as _;
 use tenure_core::command::{StepReport, Why};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
-use tenure_core::status::{Policy, StepStatus};
+use tenure_core::status::{Policy, StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Rejection};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
@@ -94,6 +94,64 @@ async fn there_is_no_more_that_waits_for_another_task_than_there_is_room() {
     asked.shutdown().await;
     held.open();
     node.create(envelope(), child("another"), Policy::Auto).await.unwrap();
+}
+
+/// Mechanisms 16: what the log has no room for is refused and has changed nothing, neither the log nor the
+/// state; what a worker reports and what is cancelled goes on.
+#[tokio::test(start_paused = true)]
+async fn what_the_log_has_no_room_for_changes_nothing() {
+    let node = node().await;
+    let key_of_it = create(&node, dag("t", "a b")).await.unwrap();
+    let before = node.read(&key_of_it, Clone::clone).await.unwrap();
+    node.journal().set_room(false);
+    let refused = node.create(envelope(), dag("new", "a"), Policy::Auto).await.unwrap_err();
+    assert!(is_for_room(&refused), "{refused:?}");
+    assert_eq!(refused.details["retry_after_ms"], 50);
+    let missing = node.read(&key("new"), |_| ()).await.unwrap_err();
+    assert_eq!(missing.code, Code::TaskNotFound);
+    let (around, pause) = (envelope(), Command::PauseTask(Why::default()));
+    let refused = node.command(&key_of_it, around.clone(), pause.clone()).await.unwrap_err();
+    assert!(is_for_room(&refused), "{refused:?}");
+    assert_eq!(node.read(&key_of_it, Clone::clone).await.unwrap(), before);
+    assert_eq!(replayed(&node, &key_of_it).await, before);
+
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let report = StepReport {
+        attempt_id: Some(claim.attempt_id),
+        fencing_token: Some(claim.fencing_token),
+        status: Some(StepStatus::Completed),
+        ..StepReport::on(claim.step.step_id.clone())
+    };
+    link.report(&Holding::of(&claim), report, None).await.unwrap();
+    node.journal().set_room(true);
+    let paused = node.command(&key_of_it, around, pause).await.unwrap();
+    assert_eq!(paused.status, TaskStatus::Paused, "the same command is as good later");
+    node.create(envelope(), dag("new", "a"), Policy::Auto).await.unwrap();
+    node.journal().set_room(false);
+    cancel(&node, &key_of_it).await.unwrap();
+}
+
+/// Mechanisms 16: room of workers that was meant for Steps of a refused command is not lost.
+#[tokio::test(start_paused = true)]
+async fn a_command_without_room_gives_back_what_it_had_of_workers() {
+    let node = node().await;
+    let key_of_it = create(&node, dag("t", "a")).await.unwrap();
+    let why = Why::default();
+    node.command(&key_of_it, envelope(), Command::PauseTask(why.clone())).await.unwrap();
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    node.journal().set_room(false);
+    let resume = Command::ResumeTask(why);
+    let refused = node.command(&key_of_it, envelope(), resume.clone()).await.unwrap_err();
+    assert!(is_for_room(&refused), "{refused:?}");
+    node.journal().set_room(true);
+    node.command(&key_of_it, envelope(), resume).await.unwrap();
+    let granted = timeout(Duration::from_secs(60), inbox.next()).await.unwrap();
+    assert!(matches!(granted, Some(Delivery::Grant(_))), "{granted:?}");
 }
 
 /// A store that takes its time.

@@ -2,9 +2,10 @@
 //!
 //! Tasks know nothing of partitions: they hand their commits to the [`Journal`] port. A partition has
 //! one [`writer`] at a time, which gathers the commits of all Tasks that wait while an append is in
-//! flight into one frame. What a node must know of each Task, where its newest commit is and whether
-//! it has ended, is in memory ([`index`]); a Task is read backwards along its own chain ([`read`]).
-//! Who takes a partition has that from a [`checkpoint`] and the [`tail`] of the stream behind it.
+//! flight into one frame; [`room`] bounds what waits. What a node must know of each Task, where its newest
+//! commit is and whether it has ended, is in memory ([`index`]); a Task is read backwards along its own
+//! chain ([`read`]). Who takes a partition has that from a [`checkpoint`] and the [`tail`] of the stream
+//! behind it.
 
 mod checkpoint;
 mod confirm;
@@ -12,6 +13,7 @@ mod ended;
 mod index;
 mod leave;
 mod read;
+mod room;
 mod row;
 mod settings;
 mod shelf;
@@ -41,10 +43,11 @@ use self::checkpoint::Checkpoints;
 use self::index::{Found, Index, Known};
 pub use self::leave::Leaving;
 use self::read::Frames;
+use self::room::{Asks, Room};
 pub use self::settings::Settings;
 use self::shelf::Shelf;
 use self::tail::Tail;
-use self::writer::Request;
+use self::writer::{Reply, Request};
 use crate::owned::Owned;
 
 /// Where a stream's metadata says how many partitions there are.
@@ -92,6 +95,7 @@ pub enum TakeError {
 struct Partition {
     epoch: u64,
     requests: mpsc::Sender<Request>,
+    room: Room,
     index: Arc<RwLock<Index>>,
     stream: stream::Stream<()>,
     /// The last message of the stream, as far as its writer knows.
@@ -297,13 +301,30 @@ impl JetStreamJournal {
         Ok(entries.into_values().collect())
     }
 
+    /// As [`create`](Journal::create), of a log that comes as a whole: where much waits it waits too.
+    ///
+    /// # Errors
+    /// As those of `create`.
+    pub async fn import(
+        &self,
+        key: &TaskKey,
+        wal_name: &WalName,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.write(key, Where::New(wal_name), commits, Asks::Waits).await
+    }
+
     async fn write(
         &self,
         key: &TaskKey,
-        after: u64,
-        created: Option<&WalName>,
+        at: Where<'_>,
         commits: Vec<Arc<Commit>>,
+        asks: Asks,
     ) -> Result<(), AppendError> {
+        let (after, created) = match at {
+            Where::New(wal_name) => (0, Some(wal_name)),
+            Where::After(seq) => (seq, None),
+        };
         let partition = self.of(key).ok_or(AppendError::NotOwner)?;
         // Commits that were decided in an epoch that has passed were decided on what may have
         // changed since.
@@ -317,13 +338,24 @@ impl JetStreamJournal {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }
         let (lines, heads) = encoded(key, after, created, &commits)?;
-        let (reply, answer) = oneshot::channel();
+        let room = partition.room.take(lines.len(), asks).await.ok_or(AppendError::NoRoom)?;
+        let (to, answer) = oneshot::channel();
+        let reply = Reply { to, room };
         let request = Request { key: key.clone(), after, known, heads, lines, reply };
         let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
         // A writer answers whatever it was sent, unless the process ends.
         answer.await.unwrap_or_else(|_| Err(AppendError::Unknown("the writer has gone".into())))
     }
+}
+
+/// Where commits are written.
+#[derive(Debug, Clone, Copy)]
+enum Where<'a> {
+    /// In a new log of this name.
+    New(&'a WalName),
+    /// Behind this event.
+    After(u64),
 }
 
 /// The lines of commits that follow event `after`, and what a frame says of each.
@@ -362,7 +394,7 @@ impl Journal for JetStreamJournal {
         wal_name: &WalName,
         commits: Vec<Arc<Commit>>,
     ) -> Result<(), AppendError> {
-        self.write(key, 0, Some(wal_name), commits).await
+        self.write(key, Where::New(wal_name), commits, Asks::Create).await
     }
 
     async fn append(
@@ -371,7 +403,16 @@ impl Journal for JetStreamJournal {
         after: u64,
         commits: Vec<Arc<Commit>>,
     ) -> Result<(), AppendError> {
-        self.write(key, after, None, commits).await
+        self.write(key, Where::After(after), commits, Asks::Waits).await
+    }
+
+    async fn append_if_room(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        commits: Vec<Arc<Commit>>,
+    ) -> Result<(), AppendError> {
+        self.write(key, Where::After(after), commits, Asks::Again).await
     }
 
     async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>

@@ -22,6 +22,9 @@ pub struct Settings {
     pub timeout: Duration,
     /// Bytes of a message; what is longer goes in chunks. At most what the server takes.
     pub message_bytes: usize,
+    /// Bytes of commits of a partition that may wait, or be on their way, at a time: creates that would
+    /// pass three quarters of it are refused, and other commands that would pass it (mechanisms 16).
+    pub in_flight_bytes: u32,
     /// Commits of a partition after which a checkpoint of its index is written.
     pub checkpoint_commits: u64,
     /// How long it is not, while there are any.
@@ -42,6 +45,7 @@ impl Default for Settings {
             node: "node".into(),
             timeout: Duration::from_secs(5),
             message_bytes: 512 << 10,
+            in_flight_bytes: 8 << 20,
             checkpoint_commits: 50_000,
             checkpoint_every: Duration::from_secs(60),
             ended_rows: 10_000,

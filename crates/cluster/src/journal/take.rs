@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
+use super::room::Room;
 use super::shelf::Shelf;
 use super::tail::Tail;
 use super::writer::Writing;
@@ -106,6 +107,7 @@ impl JetStreamJournal {
             *slot = Some(Arc::new(Partition {
                 epoch,
                 requests,
+                room: Room::of(self.settings.in_flight_bytes),
                 index,
                 stream,
                 last_seq,

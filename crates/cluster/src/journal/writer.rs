@@ -109,7 +109,21 @@ pub(super) struct Request {
     pub(super) heads: Vec<Head>,
     /// The lines of all of them.
     pub(super) lines: Bytes,
-    pub(super) reply: oneshot::Sender<Result<(), AppendError>>,
+    pub(super) reply: Reply,
+}
+
+/// Where an answer goes, and the room that is held until it is given.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) to: oneshot::Sender<Result<(), AppendError>>,
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+impl Reply {
+    fn send(self, result: Result<(), AppendError>) {
+        drop(self.room); // Who is answered finds it free.
+        let _ = self.to.send(result); // Whoever asked may have gone.
+    }
 }
 
 /// A partition's writer.
@@ -143,7 +157,7 @@ struct Gathered {
     lines: Vec<Bytes>,
     bytes: usize,
     tasks: HashSet<TaskKey>,
-    replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
+    replies: Vec<Reply>,
 }
 
 impl Writing {
@@ -185,7 +199,7 @@ impl Writing {
                     waiting.push_back(request);
                 }
                 for request in waiting {
-                    let _ = request.reply.send(Err(AppendError::Failed(stopped.clone())));
+                    request.reply.send(Err(AppendError::Failed(stopped.clone())));
                 }
                 return;
             }
@@ -213,9 +227,7 @@ impl Writing {
             let newest = newest.map_err(|why| AppendError::Failed(why.to_owned()));
             match newest.and_then(|newest| check(&request, newest).map(|()| newest)) {
                 Ok(newest) => gathered.add(request, newest.map_or(0, |n| n.stream_seq)),
-                Err(no) => {
-                    let _ = request.reply.send(Err(no)); // Whoever asked may have gone.
-                }
+                Err(no) => request.reply.send(Err(no)),
             }
         }
         while let Some(request) = later.pop_back() {
@@ -258,9 +270,7 @@ impl Writing {
                 index.cover(seq);
                 drop(index);
                 self.checkpoints.count(heads.len());
-                for reply in replies {
-                    let _ = reply.send(Ok(())); // Whoever asked may have gone.
-                }
+                replies.into_iter().for_each(|reply| reply.send(Ok(())));
                 Ok(())
             }
             Fate::Refused(why) => {
@@ -285,7 +295,7 @@ impl Writing {
     /// Writes no more: whoever is answered finds that the partition is not owned here.
     fn stop(
         &self,
-        replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
+        replies: Vec<Reply>,
         why: &str,
         error: impl Fn() -> AppendError,
     ) -> Result<(), String> {
@@ -342,13 +352,8 @@ fn messages(frame: Vec<u8>, message_bytes: usize) -> Vec<Bytes> {
     (0..).zip(&parts).map(chunk).collect()
 }
 
-fn answer_all(
-    replies: Vec<oneshot::Sender<Result<(), AppendError>>>,
-    error: impl Fn() -> AppendError,
-) {
-    for reply in replies {
-        let _ = reply.send(Err(error())); // Whoever asked may have gone.
-    }
+fn answer_all(replies: Vec<Reply>, error: impl Fn() -> AppendError) {
+    replies.into_iter().for_each(|reply| reply.send(Err(error())));
 }
 
 #[cfg(test)]

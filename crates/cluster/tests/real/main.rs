@@ -9,6 +9,7 @@ mod leases;
 mod leaving;
 mod ownership;
 mod redis_at;
+mod room;
 mod scheduler;
 mod servers;
 mod takeover;

@@ -145,7 +145,7 @@ impl Gate {
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
         let version = log.commits.last().map(|last| last.last_seq());
-        journal.create(&key, &log.wal_name, log.commits).await.map_err(|error| match error {
+        journal.import(&key, &log.wal_name, log.commits).await.map_err(|error| match error {
             AppendError::TaskExists => exists(&key),
             AppendError::NotOwner => not_owner(),
             other => Rejection::new(Code::StorageError, other.to_string()),

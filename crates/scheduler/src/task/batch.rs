@@ -17,12 +17,14 @@ use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Ask, Held, What};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
+use crate::handle::Lane;
 use crate::pool::{Credits, Left, Loan, Msg as PoolMsg};
 
 impl Flight {
     fn new() -> Self {
         Self {
             creates: false,
+            is_urgent: false,
             creation: None,
             commits: Vec::new(),
             answers: Vec::new(),
@@ -80,6 +82,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     fn decide(&mut self, flight: &mut Flight, waiting: Waiting) {
+        flight.is_urgent |= waiting.is_urgent();
         match waiting {
             Waiting::Ask(ask) => self.decide_ask(flight, *ask),
             Waiting::Credits(credits) => {
@@ -117,7 +120,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     fn decide_ask(&mut self, flight: &mut Flight, ask: Ask) {
-        let Ask { what, envelope, digest, reply_to, summarised, permit } = ask;
+        let Ask { what, envelope, digest, reply_to, lane, permit } = ask;
         let cx = Cx {
             caller: &envelope.caller,
             stamp: self.node.clock.stamp(),
@@ -157,10 +160,10 @@ impl<J: Journal, L: Leases> State<J, L> {
         flight.claimed.extend(result.as_ref().ok().and_then(|answer| answer.attempt_id));
         if flight.creates && flight.creation.is_none() {
             // The id may turn out to exist: then this is asked again of the Task that has it.
-            let ask = Ask { what, envelope, digest, reply_to, summarised, permit };
+            let ask = Ask { what, envelope, digest, reply_to, lane, permit };
             flight.creation = Some(Box::new((ask, result)));
         } else {
-            let summary_for = summarised.then_some(envelope.caller);
+            let summary_for = (lane != Lane::Reports).then_some(envelope.caller);
             flight.answers.push(Held { result, waits, reply_to, summary_for, _permit: permit });
         }
     }
@@ -289,12 +292,14 @@ impl<J: Journal, L: Leases> State<J, L> {
         let leases = self.new_leases(&flight);
         let commits = flight.commits.clone();
         let creates = flight.creates.then(|| self.wal_name()).flatten();
+        let is_urgent = flight.is_urgent;
         let append = tokio::spawn(async move {
             let count = commits.len();
             let append = async {
                 match creates {
                     Some(name) => node.journal.create(&key, &name, commits).await,
-                    None => node.journal.append(&key, after, commits).await,
+                    None if is_urgent => node.journal.append(&key, after, commits).await,
+                    None => node.journal.append_if_room(&key, after, commits).await,
                 }
             };
             let take = async {

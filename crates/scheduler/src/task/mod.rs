@@ -124,6 +124,20 @@ pub(crate) enum Waiting {
     Due,
 }
 
+impl Waiting {
+    /// Whether it goes on where there is no room for more: it ends work, or nobody would ask for it again.
+    fn is_urgent(&self) -> bool {
+        match self {
+            Self::Ask(ask) => ask.lane.is_urgent(),
+            Self::Credits(_)
+            | Self::Expired(..)
+            | Self::ParentCloses(_)
+            | Self::Adopt(_)
+            | Self::Due => true,
+        }
+    }
+}
+
 /// Whether the Task can be worked on.
 pub(crate) enum Life {
     /// It does not exist yet.
@@ -189,6 +203,8 @@ pub(crate) struct State<J, L> {
 /// An append in flight, and what is to be done when it returns.
 pub(crate) struct Flight {
     creates: bool,
+    /// Some of it may not be refused for want of room.
+    is_urgent: bool,
     /// The create itself, to be answered when it is durable, or asked again.
     creation: Option<Box<(Ask, Result<Answer, Rejection>)>>,
     commits: Vec<Arc<Commit>>,

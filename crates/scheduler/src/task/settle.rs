@@ -19,6 +19,7 @@ use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Held};
 use crate::count::InHand;
+use crate::handle::overloaded;
 use crate::node::{not_owner, stopped};
 use crate::pool::{Left, Loan, Msg as PoolMsg};
 
@@ -51,6 +52,13 @@ impl<J: Journal, L: Leases> State<J, L> {
             // Boxed, as it is rare: the future of every message would be as large.
             Err(error) if flight.creates => {
                 Box::pin(self.not_created(myself, flight, error)).await;
+            }
+            Err(AppendError::NoRoom) => {
+                if let Life::Known(task) = &mut self.life {
+                    task.abort();
+                }
+                self.refuse_all(flight, &overloaded());
+                self.offer(myself); // Steps that were claimed with it are ready again.
             }
             Err(AppendError::Unknown(error)) => {
                 let rejection = storage_error("ambiguous", &error);
@@ -129,7 +137,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.end_attempts(&flight);
         if let Some((ask, result)) = flight.creation.map(|creation| *creation) {
             self.node.note_refusal(&result);
-            let summary_for = ask.summarised.then_some(&ask.envelope.caller);
+            let summary_for = Some(&ask.envelope.caller);
             let _ = ask.reply_to.send(self.as_of_now(result, summary_for)); // As below.
         }
         for held in flight.answers {
@@ -294,6 +302,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 "a task with this wal_name exists in the session",
             )
             .with("field", "wal_name"),
+            AppendError::NoRoom => overloaded(),
             AppendError::Unknown(error) => storage_error("ambiguous", &error),
             other => storage_error("append_failed", &other.to_string()),
         };
@@ -326,6 +335,7 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
             AppendError::TaskExists
             | AppendError::NameTaken
             | AppendError::NotOwner
+            | AppendError::NoRoom
             | AppendError::Fenced { .. },
         ) => None,
     }

@@ -1,0 +1,121 @@
+//! How much may wait to be written in a partition (mechanisms 16).
+//!
+//! What is asked for and can be asked for again is refused where there is no room: creates first, as they
+//! leave a part of it to commands on Tasks that are there. What ends work is never refused: it waits, and
+//! has what becomes free before anybody else.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Who asks for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// The creation of a Task: refused first.
+    Create,
+    /// What may be asked for again.
+    Again,
+    /// What cannot be refused.
+    Waits,
+}
+
+/// Creates leave one part in so many to others.
+const LEFT_BY_CREATES: u32 = 4;
+
+/// The bytes of commits that may wait, or be on their way, at a time.
+#[derive(Debug)]
+pub(super) struct Room {
+    free: Arc<Semaphore>,
+    all: u32,
+}
+
+impl Room {
+    pub(super) fn of(bytes: u32) -> Self {
+        Self { free: Arc::new(Semaphore::new(bytes as usize)), all: bytes }
+    }
+
+    /// Takes the room for so many bytes; none where there is none for who asks. What is longer than all
+    /// there is goes where nothing else does.
+    pub(super) async fn take(&self, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.all);
+        let free = Arc::clone(&self.free);
+        let left = match asks {
+            Asks::Create => self.all / LEFT_BY_CREATES,
+            Asks::Again => 0,
+            Asks::Waits => return free.acquire_many_owned(bytes).await.ok(),
+        };
+        let most = self.free.available_permits();
+        let is_alone = most == self.all as usize;
+        if !is_alone && most < (bytes as usize).saturating_add(left as usize) {
+            return None;
+        }
+        free.try_acquire_many_owned(bytes).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    /// Answers at once, or is to wait.
+    fn take(room: &Room, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
+        room.take(bytes, asks).now_or_never().flatten()
+    }
+
+    /// Mechanisms 16: what fits up to the last byte is taken in, and nothing beyond it.
+    #[test]
+    fn there_is_room_up_to_the_last_byte() {
+        let room = Room::of(100);
+        let first = take(&room, 60, Asks::Again).unwrap();
+        assert!(take(&room, 41, Asks::Again).is_none());
+        let second = take(&room, 40, Asks::Again).unwrap();
+        assert!(take(&room, 1, Asks::Again).is_none());
+        drop(second);
+        assert!(take(&room, 40, Asks::Again).is_some());
+        drop(first);
+        assert_eq!(room.free.available_permits(), 100);
+    }
+
+    /// Mechanisms 16: creates are refused first.
+    #[test]
+    fn creates_leave_room_to_others() {
+        let room = Room::of(100);
+        let create = take(&room, 75, Asks::Create).unwrap();
+        assert!(take(&room, 1, Asks::Create).is_none());
+        let command = take(&room, 25, Asks::Again).unwrap();
+        assert!(take(&room, 1, Asks::Again).is_none());
+        drop((create, command));
+        assert!(take(&room, 76, Asks::Create).is_some(), "it is alone");
+    }
+
+    /// Mechanisms 16: what ends work is not refused, and is served first.
+    #[test]
+    fn who_waits_has_what_becomes_free_before_others() {
+        let room = Room::of(100);
+        let (first, second) = (take(&room, 50, Asks::Again), take(&room, 50, Asks::Again));
+        let mut waits = Box::pin(room.take(60, Asks::Waits));
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(take(&room, 1, Asks::Again).is_none(), "what is free is meant for another");
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(second);
+        assert!(waits.now_or_never().flatten().is_some());
+    }
+
+    /// A commit that is longer than all the room goes when nothing else does.
+    #[test]
+    fn what_is_longer_than_all_goes_alone() {
+        for asks in [Asks::Create, Asks::Again, Asks::Waits] {
+            let room = Room::of(100);
+            let other = take(&room, 1, Asks::Again).unwrap();
+            assert!(take(&room, 1_000, asks).is_none(), "{asks:?}");
+            drop(other);
+            let alone = take(&room, 1_000, asks).unwrap();
+            assert!(take(&room, 1, Asks::Again).is_none(), "{asks:?}");
+            drop(alone);
+            assert_eq!(room.free.available_permits(), 100);
+        }
+    }
+}
