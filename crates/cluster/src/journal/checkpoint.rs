@@ -50,6 +50,9 @@ struct Manifest {
     /// Checksums of the parts with rows, and of those behind them with ended Tasks.
     rows: Vec<u32>,
     ended: Vec<u32>,
+    /// The newest version in which the partition is written; older programs do not say.
+    #[serde(default)]
+    level: u32,
 }
 
 /// A line of a part.
@@ -146,7 +149,10 @@ impl Store {
             pairs.extend(part.as_chunks::<PAIR>().0.iter().filter_map(numbers));
         }
         let ended = Ended::of_pairs(pairs);
-        Ok(Index::restored(self.settings.ended_rows, manifest.covered, rows, ends, ended))
+        let mut index =
+            Index::restored(self.settings.ended_rows, manifest.covered, rows, ends, ended);
+        index.note_level(manifest.level);
+        Ok(index)
     }
 
     /// The newest message of a subject. A follower may lag behind: what does not have the checksum
@@ -181,7 +187,7 @@ impl Store {
         slot: u32,
     ) -> Result<u64, String> {
         self.ensure().await?;
-        let Parts { covered, rows, ends, pairs } = index.read().parts();
+        let Parts { covered, rows, ends, pairs, level } = index.read().parts();
         let message = wal.message(covered).await.map_err(|error| error.to_string())?;
         let checksum = crc32fast::hash(&message);
         let (rows, ended) = tokio::task::spawn_blocking(move || encoded(rows, ends, pairs))
@@ -200,6 +206,7 @@ impl Store {
             checksum,
             rows: checksums(&rows),
             ended: checksums(&ended),
+            level,
         };
         for (number, part) in rows.into_iter().chain(ended).enumerate() {
             self.publish(self.subject(slot, number), part).await?;

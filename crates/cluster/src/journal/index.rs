@@ -61,6 +61,8 @@ pub(super) struct Index {
     ends: HashMap<SessionId, Ends>,
     /// The last message that is taken in.
     covered: u64,
+    /// The newest version in which the partition is written, as owners have said; 0: none has.
+    level: u32,
 }
 
 /// What an index says of a Task.
@@ -90,13 +92,15 @@ pub(super) struct Parts {
     pub(super) ends: Vec<(SessionId, Ends)>,
     /// All other ended Tasks.
     pub(super) pairs: Vec<(u64, u64)>,
+    /// The newest version in which the partition is written.
+    pub(super) level: u32,
 }
 
 impl Index {
     /// Of an empty partition, in which so many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
         let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), Ended::default());
-        Self { rows, recent, recent_max, ended, ends: HashMap::new(), covered: 0 }
+        Self { rows, recent, recent_max, ended, ends: HashMap::new(), covered: 0, level: 0 }
     }
 
     /// As a checkpoint has it.
@@ -111,7 +115,7 @@ impl Index {
         recent.sort_by_key(|(_, row)| row.newest.stream_seq);
         let recent = recent.into_iter().map(|(key, _)| key.clone()).collect();
         let (rows, ends) = (rows.into_iter().collect(), ends.into_iter().collect());
-        Self { rows, recent, recent_max, ended, ends, covered }
+        Self { rows, recent, recent_max, ended, ends, covered, level: 0 }
     }
 
     /// For a checkpoint.
@@ -126,11 +130,20 @@ impl Index {
             }
         }
         let ends = self.ends.iter().map(|(session, ends)| (session.clone(), *ends)).collect();
-        Parts { covered: self.covered, rows, ends, pairs }
+        Parts { covered: self.covered, rows, ends, pairs, level: self.level }
     }
 
     pub(super) fn covered(&self) -> u64 {
         self.covered
+    }
+
+    pub(super) fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// An owner writes in this version.
+    pub(super) fn note_level(&mut self, level: u32) {
+        self.level = self.level.max(level);
     }
 
     /// Whether every Task has a row.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::event::SCHEMA_VERSION;
 use tenure_ports::Observer;
 
 /// How the log lies in JetStream.
@@ -18,6 +19,8 @@ pub struct Settings {
     pub max_bytes: Option<u64>,
     /// This node, in owner records.
     pub node: String,
+    /// The newest version of what is stored that this node reads, and can write.
+    pub reads: u32,
     /// How long to wait for a server before asking again.
     pub timeout: Duration,
     /// Bytes of a message; what is longer goes in chunks. At most what the server takes.
@@ -43,6 +46,7 @@ impl Default for Settings {
             replicas: 1,
             max_bytes: None,
             node: "node".into(),
+            reads: u32::from(SCHEMA_VERSION),
             timeout: Duration::from_secs(5),
             message_bytes: 512 << 10,
             in_flight_bytes: 8 << 20,

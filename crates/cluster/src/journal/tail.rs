@@ -6,7 +6,7 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::frame::{FrameError, decode, decode_chunk};
+use tenure_wire::stored::frame::{FrameError, Header, decode, decode_chunk};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -189,6 +189,9 @@ impl<'a> Tail<'a> {
         let name = self.frames.name;
         match decode(&frame) {
             Ok(frame) => {
+                if let Header::Owner { write_level, .. } = frame.header {
+                    index.note_level(write_level);
+                }
                 for (head, _) in frame.commits() {
                     let (session_id, task_id) = (head.session_id.clone(), head.task_id.clone());
                     let key = TaskKey { session_id, task_id };

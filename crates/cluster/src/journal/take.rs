@@ -1,13 +1,16 @@
 //! Taking a partition: read it to its end, from its newest checkpoint on if there is a sound one, then
 //! write an owner record there. The record's place in the stream is the epoch; nothing of an earlier
 //! owner is accepted behind it (mechanisms 3).
+//!
+//! The record says in which version the owner writes: the newest one that all live nodes read, but none
+//! older than what is there, which stays as it is. So the newest record tells whether a node reads the
+//! partition; who does not has no business there (mechanisms 17). There is one version so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tenure_core::event::SCHEMA_VERSION;
 use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
@@ -26,12 +29,21 @@ use crate::supervise::spawn;
 const RECORD: u32 = 4;
 
 impl JetStreamJournal {
-    /// Takes a partition: reads it to its end, and writes an owner record there, which fences every
-    /// earlier owner. Answers the new epoch.
+    /// As [`take_at`](Self::take_at), where all nodes read what this one does.
     ///
     /// # Errors
     /// See [`TakeError`].
     pub async fn take(&self, partition: u32) -> Result<u64, TakeError> {
+        self.take_at(partition, self.settings.reads).await
+    }
+
+    /// Takes a partition: reads it to its end, and writes an owner record there, which fences every
+    /// earlier owner. Answers the new epoch. `lowest` is the newest version of what is stored that all
+    /// live nodes read.
+    ///
+    /// # Errors
+    /// See [`TakeError`].
+    pub async fn take_at(&self, partition: u32, lowest: u32) -> Result<u64, TakeError> {
         let failed = |message: String| TakeError::Stream { partition, message };
         let Some(place) = self.places.get(partition as usize) else {
             return Err(TakeError::Unknown(partition));
@@ -67,6 +79,7 @@ impl JetStreamJournal {
             settings: &self.settings,
             index,
             acknowledged: place.acknowledged.load(Ordering::Acquire),
+            lowest,
             taking: self.client.new_inbox(),
         };
         let (index, appender, epoch) = taking.take(appender, is_wanted).await.map_err(failed)?;
@@ -120,6 +133,19 @@ impl JetStreamJournal {
         self.owned.set(partition, Some(epoch));
         Ok(epoch)
     }
+
+    /// The newest version of what is stored that this node reads.
+    pub(crate) fn reads(&self) -> u32 {
+        self.settings.reads
+    }
+
+    /// The newest version in which a partition is written that is owned here.
+    pub(crate) fn level(&self, partition: u32) -> Option<u32> {
+        let partitions = self.partitions.lock();
+        let found = partitions.get(partition as usize)?.as_ref()?;
+        let level = found.index.read().level();
+        Some(level)
+    }
 }
 
 struct Taking<'a> {
@@ -129,6 +155,8 @@ struct Taking<'a> {
     index: Index,
     /// The last message that was ever acknowledged to this node.
     acknowledged: u64,
+    /// What all live nodes read.
+    lowest: u32,
     /// Names this taking.
     taking: String,
 }
@@ -140,13 +168,6 @@ impl Taking<'_> {
         mut appender: Appender,
         is_wanted: impl Fn() -> bool,
     ) -> Result<(Index, Appender, u64), String> {
-        let record = Header::Owner {
-            version: FRAME_VERSION,
-            node: self.settings.node.clone(),
-            taking: self.taking.clone(),
-            write_level: u32::from(SCHEMA_VERSION),
-        };
-        let record: Bytes = encode_header(&record, 0).map_err(|error| error.to_string())?.into();
         let mut read_to = self.index.covered();
         // What a checkpoint covers was acknowledged, to this node or another.
         let known = self.acknowledged.max(read_to);
@@ -163,6 +184,8 @@ impl Taking<'_> {
             if !is_wanted() {
                 return Err("it was left meanwhile".into());
             }
+            let write_level = self.write_level()?;
+            let record = self.record(write_level)?;
             // A record that is stored late fences an owner, who takes the partition again; nobody may
             // wait for its fate for ever.
             let record = std::slice::from_ref(&record);
@@ -170,6 +193,7 @@ impl Taking<'_> {
             let fate = fate.await.map_err(|_| "the fate of the owner record is not known")?;
             match fate {
                 Fate::Stored(epoch) => {
+                    self.index.note_level(write_level);
                     self.index.cover(epoch);
                     return Ok((self.index, appender, epoch));
                 }
@@ -180,5 +204,26 @@ impl Taking<'_> {
                 }
             }
         }
+    }
+
+    /// The version to write in.
+    fn write_level(&self) -> Result<u32, String> {
+        let (written, reads) = (self.index.level(), self.settings.reads);
+        match written > reads {
+            true => Err(format!(
+                "it is written in version {written} of what is stored, and this node reads up to {reads}"
+            )),
+            false => Ok(self.lowest.min(reads).max(written)),
+        }
+    }
+
+    fn record(&self, write_level: u32) -> Result<Bytes, String> {
+        let record = Header::Owner {
+            version: FRAME_VERSION,
+            node: self.settings.node.clone(),
+            taking: self.taking.clone(),
+            write_level,
+        };
+        Ok(encode_header(&record, 0).map_err(|error| error.to_string())?.into())
     }
 }

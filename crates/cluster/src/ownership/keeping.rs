@@ -60,8 +60,8 @@ pub(super) struct Keeping {
 }
 
 /// What a poll answers: live nodes, owners with the rest of their leases, who could not take what,
-/// and Redis' time.
-type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis);
+/// Redis' time, and the newest version of what is stored that each of the live nodes reads.
+type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<u32>);
 
 /// Something to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,10 +177,12 @@ impl Keeping {
         let key = |what: &str| format!("{}:{{own}}:{what}", self.options.name);
         let mut call = self.script.prepare_invoke();
         call.key(key("nodes")).key(key("owners")).key(key("ends")).key(key("failures"));
+        call.key(key("reads"));
         let lease = self.options.lease.as_millis().to_string();
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
         // One that ends, or whose clock is off, is no candidate, but keeps what it has not given yet.
         call.arg(if self.ends || self.is_off { "leaves" } else { "lives" });
+        call.arg(self.journal.reads());
         let kept = self.mine.iter().filter(|&&p| !changes.iter().any(|change| change.of() == p));
         for &partition in kept {
             call.arg("r").arg(partition);
@@ -202,14 +204,20 @@ impl Keeping {
     }
 
     /// Does what the answer means, and says what to ask for in the next poll.
-    fn judge(&mut self, (nodes, owners, failures, _): &Polled, cause: Cause) -> Vec<Change> {
+    fn judge(&mut self, polled: &Polled, cause: Cause) -> Vec<Change> {
+        let (nodes, owners, failures, _, reads) = polled;
         let me = self.options.node.clone();
+        let lowest = reads.iter().copied().min().unwrap_or(self.journal.reads());
+        let reads: BTreeMap<&String, u32> = nodes.iter().zip(reads.iter().copied()).collect();
         let is_sure = self.sure_since.is_some_and(|s| s.elapsed() >= self.options.lease);
         let mut changes = Vec::new();
         for (partition, pair) in (0..).zip(owners.chunks_exact(2)) {
             let (owner, left) = (&pair[0], pair[1].parse().unwrap_or(0_u64));
             let is_mine = *owner == me;
             let mut order = by_rank(nodes, partition);
+            if let Some(level) = self.journal.level(partition) {
+                order.retain(|node| reads.get(node).is_some_and(|reads| *reads >= level));
+            }
             // Those that could not take it come last.
             order.sort_by_key(|node| failures.contains(&format!("{partition} {node}")));
             let rank = order.iter().position(|node| **node == me).unwrap_or(order.len());
@@ -222,7 +230,7 @@ impl Keeping {
                 continue;
             }
             if is_mine {
-                changes.extend(self.keep(partition, order.iter().any(|n| **n != me)));
+                changes.extend(self.keep(partition, order.iter().any(|n| **n != me), lowest));
             } else {
                 self.lose(partition, owner);
             }
@@ -258,9 +266,10 @@ impl Keeping {
         self.is_off = is_off;
     }
 
-    /// The lease is this node's: has the journal take the partition, if it has not. One that cannot
-    /// be taken is let go where there is another who may.
-    fn keep(&mut self, partition: u32, has_others: bool) -> Option<Change> {
+    /// The lease is this node's: has the journal take the partition, if it has not, and write what nodes
+    /// that read up to `lowest` can read. One that cannot be taken is let go where there is another who
+    /// may.
+    fn keep(&mut self, partition: u32, has_others: bool, lowest: u32) -> Option<Change> {
         self.mine.insert(partition);
         let is_taken = self.journal.owned().epoch(partition).is_some();
         if is_taken || self.is_off || self.leaving.contains_key(&partition) {
@@ -272,7 +281,7 @@ impl Keeping {
             self.journal.leave(partition); // A taking may be under way.
             return Some(Change::Avoid(partition, self.takings.let_go(partition)));
         }
-        self.takings.begin(partition);
+        self.takings.begin(partition, lowest);
         None
     }
 

@@ -14,6 +14,9 @@
 //! node at once, and that node is told ([`Options::given`]) so that it polls at once
 //! ([`Keeper::poke`]).
 //!
+//! With its name a node registers the newest version of what is stored that it reads. A new owner writes
+//! what all live nodes can read, and a node is not given what it cannot (mechanisms 17).
+//!
 //! A node whose clock is more than 5 s off Redis' takes no partition, and gives those it has to others
 //! if there are any: nobody could believe its times.
 

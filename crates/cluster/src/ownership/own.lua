@@ -1,13 +1,16 @@
 -- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
--- answers who lives, who has what, who cannot take what, and what time it is here.
+-- answers who lives, who has what, who cannot take what, what time it is here, and what each of those
+-- who live can read.
 --
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
 --       3: ends of ownership (hash: partition to millisecond)
 --       4: failures (sorted set: partition, space, node that could not take it, by the millisecond
 --          at which it is to be forgotten)
+--       5: what nodes can read (hash: node to the newest version of what is stored; one that does not say
+--          reads the first)
 -- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, or `leaves`
---       where the node is to be forgotten, then for each change two:
+--       where the node is to be forgotten, 5: the newest version that it can read, then for each change two:
 --       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
 --       `-` lets go. `g` is followed by a third: the node that is given the partition; `x` by the
 --       milliseconds for which this node could not take the partition, and it lets go.
@@ -26,10 +29,11 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
 if ARGV[4] == 'lives' then
   redis.call('ZADD', KEYS[1], now + lease, node)
+  redis.call('HSET', KEYS[5], node, ARGV[5])
 else
   redis.call('ZREM', KEYS[1], node)
 end
-local at = 5
+local at = 6
 while at <= #ARGV do
   local what, partition = ARGV[at], ARGV[at + 1]
   local owner = redis.call('HGET', KEYS[2], partition)
@@ -56,6 +60,16 @@ while at <= #ARGV do
   end
 end
 local nodes = redis.call('ZRANGE', KEYS[1], 0, -1)
+local reads, lives = {}, {}
+for place, name in ipairs(nodes) do
+  reads[place] = redis.call('HGET', KEYS[5], name) or '1'
+  lives[name] = true
+end
+for _, name in ipairs(redis.call('HKEYS', KEYS[5])) do
+  if not lives[name] then
+    redis.call('HDEL', KEYS[5], name)
+  end
+end
 local owners = {}
 for partition = 0, partitions - 1 do
   local owner = redis.call('HGET', KEYS[2], partition) or ''
@@ -63,4 +77,4 @@ for partition = 0, partitions - 1 do
   owners[#owners + 1] = owner
   owners[#owners + 1] = tostring(math.max(0, ends - now))
 end
-return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now}
+return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now, reads}

@@ -34,6 +34,8 @@ struct Taking {
     since: Option<Instant>,
     /// How often it was let go since it was last taken.
     let_go: u32,
+    /// Why the last one failed: what stays so is said once.
+    why: Option<String>,
 }
 
 impl Takings {
@@ -42,8 +44,8 @@ impl Takings {
         Self { journal, runtime: Handle::current(), each: Arc::default() }
     }
 
-    /// Has a partition taken, unless that is under way.
-    pub(super) fn begin(&self, partition: u32) {
+    /// Has a partition taken, unless that is under way. `lowest` is what every live node reads.
+    pub(super) fn begin(&self, partition: u32, lowest: u32) {
         let mut each = self.each.lock();
         let taking = each.entry(partition).or_default();
         if std::mem::replace(&mut taking.is_running, true) {
@@ -52,21 +54,20 @@ impl Takings {
         taking.since.get_or_insert_with(Instant::now);
         let (journal, all) = (Arc::clone(&self.journal), Arc::clone(&self.each));
         self.runtime.spawn(async move {
-            let taken = journal.take(partition).await;
-            match &taken {
-                Ok(epoch) => tracing::info!(partition, epoch, "partition taken"),
-                Err(error) => tracing::warn!(partition, %error, "partition not taken"),
+            let taken = journal.take_at(partition, lowest).await;
+            if let Ok(epoch) = &taken {
+                tracing::info!(partition, epoch, "partition taken");
             }
             if let Some(taking) = all.lock().get_mut(&partition) {
-                *taking = match taken {
-                    Ok(_) => Taking::default(),
-                    Err(_) => Taking {
-                        is_running: false,
-                        failed: taking.failed + 1,
-                        since: taking.since,
-                        let_go: taking.let_go,
-                    },
-                };
+                match taken {
+                    Ok(_) => *taking = Taking::default(),
+                    Err(error) => {
+                        let why = error.to_string();
+                        if taking.note_failure(&why) {
+                            tracing::warn!(partition, why, "partition not taken");
+                        }
+                    }
+                }
             }
         });
     }
@@ -96,5 +97,27 @@ impl Takings {
         (taking.failed, taking.since) = (0, None);
         taking.let_go += 1;
         avoid
+    }
+}
+
+impl Taking {
+    /// Answers whether that is news.
+    fn note_failure(&mut self, why: &str) -> bool {
+        (self.is_running, self.failed) = (false, self.failed + 1);
+        let before = self.why.replace(why.to_owned());
+        before.as_deref() != Some(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mechanisms 17: why a partition is not taken is said once, as long as it stays so.
+    #[test]
+    fn what_stays_so_is_said_once() {
+        let mut taking = Taking::default();
+        let said = ["old", "old", "away", "old"].map(|why| taking.note_failure(why));
+        assert_eq!((said, taking.failed), ([true, false, true, true], 4));
     }
 }

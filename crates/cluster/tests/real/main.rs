@@ -7,6 +7,7 @@ mod deployed;
 mod journal;
 mod leases;
 mod leaving;
+mod levels;
 mod ownership;
 mod redis_at;
 mod room;

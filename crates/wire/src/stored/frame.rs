@@ -62,7 +62,7 @@ pub enum Header {
         node: String,
         /// This taking of it: no other has the same, so that nobody takes another's record for his.
         taking: String,
-        /// The record version that it will write.
+        /// The version of what is stored in which it writes: one that all live nodes read.
         write_level: u32,
     },
 }
