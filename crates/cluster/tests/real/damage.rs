@@ -17,8 +17,8 @@ use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_heade
 use crate::journal::{connect, create, owner, settings};
 use crate::servers::nats;
 
-/// A frame with one commit, and where its header begins.
-fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
+/// A frame with one commit, as the first owner of a partition writes it.
+pub(crate) fn frame(history: &History, commit: &Commit, prev: u64) -> Vec<u8> {
     let mut lines = Vec::new();
     encode_packed(commit, &mut lines).unwrap();
     let head = CommitHead {

@@ -173,39 +173,52 @@ async fn of_many_takers_the_last_owns() {
     assert_holds(newest, &history).await;
 }
 
-/// Mechanisms 1: an append whose fate is unknown is repeated until it is known: through a server that
-/// stands still, and one that is killed and started again. Nothing is written twice.
+/// Appends while the server stands still, or is dead and started again.
+async fn work_through_trouble(
+    server: &mut Server,
+    journal: &Arc<JetStreamJournal>,
+    history: &mut History,
+    is_killed: bool,
+) {
+    match is_killed {
+        true => server.kill(),
+        false => server.signal(Signal::SIGSTOP),
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
+    let after = history.last_seq();
+    let commit = history.work(2);
+    let (writing, key) = (Arc::clone(journal), history.key.clone());
+    let write = tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!write.is_finished(), "nobody could know");
+    match is_killed {
+        true => server.restart(),
+        false => server.signal(Signal::SIGCONT),
+    }
+    let written = tokio::time::timeout(Duration::from_secs(30), write).await;
+    written.expect("it is settled").unwrap().unwrap();
+    assert_holds(journal, history).await;
+}
+
+/// Mechanisms 1 and 10: an append whose fate is unknown is repeated until it is known: through a server
+/// that stands still, and one that is killed and started again. Nothing is written twice, be it one
+/// message or a batch of chunks.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_of_unknown_fate_is_settled() {
     let mut server = nats();
-    let one = Settings { partitions: 1, timeout: Duration::from_millis(300), ..settings("one") };
-    let journal = Arc::new(owner(&server, one.clone()).await);
-    let mut history = History::of("s", "t");
-    create(&journal, &mut history).await;
-    for round in 0..6 {
-        if round % 2 == 0 {
-            server.signal(Signal::SIGSTOP);
-        } else {
-            server.kill();
+    let timeout = Duration::from_millis(300);
+    for (name, message_bytes, rounds) in [("WHOLE", 512 << 10, 6), ("CHUNKS", 200, 4)] {
+        let name = name.to_owned();
+        let one = Settings { name, message_bytes, partitions: 1, timeout, ..settings("one") };
+        let journal = Arc::new(owner(&server, one.clone()).await);
+        let mut history = History::of("s", "t");
+        create(&journal, &mut history).await;
+        for round in 0..rounds {
+            work_through_trouble(&mut server, &journal, &mut history, round % 2 == 1).await;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
-        let after = history.last_seq();
-        let commit = history.work(2);
-        let (writing, key) = (Arc::clone(&journal), history.key.clone());
-        let write = tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!write.is_finished(), "nobody could know");
-        if round % 2 == 0 {
-            server.signal(Signal::SIGCONT);
-        } else {
-            server.restart();
-        }
-        let written = tokio::time::timeout(Duration::from_secs(30), write).await;
-        written.expect("it is settled").unwrap().unwrap();
-        assert_holds(&journal, &history).await;
+        let next = owner(&server, one).await;
+        assert_holds(&next, &history).await;
     }
-    let next = owner(&server, one).await;
-    assert_holds(&next, &history).await;
 }
 
 /// STORE, mechanisms 1: a full stream refuses; nothing is dropped to make room, and the rest goes on.

@@ -4,6 +4,7 @@
 mod checkpoints;
 mod damage;
 mod deployed;
+mod frames;
 mod journal;
 mod leases;
 mod leaving;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use ::redis::cmd;
 use parking_lot::Mutex;
 use tenure_cluster::owned::Epochs;
 use tenure_cluster::ownership::{Keeper, Options};
@@ -284,4 +285,52 @@ async fn a_node_whose_clock_is_off_takes_nothing() {
         one.owns() >= 2 && is_shared_out(&[&one, &two])
     })
     .await;
+}
+
+/// Mechanisms 3: the lease of a partition is taken when it was seen to have ended in two polls, one behind
+/// the other. Polls are driven by the clock that each of them reads once it has its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_taken_when_it_was_seen_to_have_ended_twice() {
+    let (nats, redis) = (nats(), redis(&[]));
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let plain = || ::redis::Client::open(&*url).unwrap().get_connection().unwrap();
+    let set = |key: &str, value: &str| {
+        let () = cmd("HSET").arg(key).arg(0).arg(value).query(&mut plain()).unwrap();
+    };
+    let (owners, ends) = ("tenure:{own}:owners", "tenure:{own}:ends");
+    let owner = || -> String { cmd("HGET").arg(owners).arg(0).query(&mut plain()).unwrap() };
+    let (past, never) = ("1", "9000000000000");
+    set(owners, "ghost");
+    set(ends, never);
+
+    let (told, mut polls) = tokio::sync::mpsc::unbounded_channel();
+    let (lets_go, waits) = std::sync::mpsc::channel::<()>();
+    let waits = Mutex::new(waits);
+    let options = Options::new(format!("redis://127.0.0.1:{}", redis.port), "one");
+    let system = Arc::clone(&options.clock);
+    let clock = move || {
+        let now = system();
+        let _ = told.send(()); // At the end nobody listens.
+        let _ = waits.lock().recv();
+        now
+    };
+    let options = Options { clock: Arc::new(clock), every: Duration::from_secs(1), ..options };
+    let settings = Settings { partitions: 1, ..Settings::default() };
+    let client = async_nats::connect(format!("127.0.0.1:{}", nats.port)).await.unwrap();
+    let journal = Arc::new(JetStreamJournal::open(client, settings).await.unwrap());
+    let _keeper = Keeper::start(options, Arc::clone(&journal)).unwrap();
+
+    polls.recv().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await; // Nothing is believed before a lease has passed.
+    // When the next poll sees the lease end, and who has it after that poll.
+    let steps =
+        [(past, "ghost"), (never, "ghost"), (past, "ghost"), (past, "ghost"), (past, "one")];
+    for (at, expected) in steps {
+        set(ends, at);
+        lets_go.send(()).unwrap();
+        polls.recv().await.unwrap();
+        assert_eq!(owner(), expected);
+    }
+    drop(lets_go);
+    until(Duration::from_secs(20), "it is taken", || journal.owned().epoch(0).is_some()).await;
 }
