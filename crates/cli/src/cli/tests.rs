@@ -1,6 +1,7 @@
 //! What documentation and `deploy` say to the command line is what it understands.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command, CommandFactory as _, Parser as _};
@@ -192,10 +193,6 @@ fn what_compose_files_name_is_there() {
             };
             assert!(is_there, "{name}: {mount}");
         }
-        for config in service["configs"].as_array().into_iter().flatten() {
-            let source = config["source"].as_str().unwrap();
-            assert!(cluster["configs"].get(source).is_some(), "{name}: {source}");
-        }
         for server in service["depends_on"].as_object().into_iter().flat_map(Map::keys) {
             let is_looked_at = cluster["services"][server]["healthcheck"].is_object();
             assert!(is_looked_at, "{name} waits until {server} is well, which nobody asks");
@@ -210,13 +207,20 @@ fn what_compose_files_name_is_there() {
 /// connections to the ports that their servers listen on.
 #[test]
 fn services_of_tenure_start_and_are_looked_at() {
-    let services = services();
+    let (tenure, services) = (tenure(), services());
     let ours = services.iter().filter(|(_, service)| service["image"] == "tenure");
     let ours: Vec<_> = ours.collect();
     assert_eq!(ours.len(), 2, "{ours:?}");
     let established = |port: u16| format!(":{port:04X} 01 ");
     for (name, service) in ours {
         Cli::try_parse_from(["tenure"].into_iter().chain(words(&service["command"]))).unwrap();
+        let command = words(&service["command"]).next().unwrap();
+        let command = tenure.find_subcommand(command).unwrap();
+        let known: Vec<_> = command.get_arguments().filter_map(Arg::get_env).collect();
+        let environment = service["environment"].as_object().unwrap();
+        for set in environment.keys().filter(|set| set.starts_with("TENURE_")) {
+            assert!(known.contains(&OsStr::new(set)), "{name}: {set} says nothing to it");
+        }
         let check = words(&service["healthcheck"]["test"]).last().unwrap();
         assert!(check.contains(&established(4222)), "{name}: {check}");
         assert_eq!(check.contains(&established(6379)), name == "scheduler", "{name}: {check}");

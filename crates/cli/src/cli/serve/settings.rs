@@ -378,19 +378,6 @@ mod tests {
         assert!(all.node.to_string().starts_with("node-"), "{}", all.node);
     }
 
-    /// What the compose file gives a scheduler as its configuration.
-    #[test]
-    fn the_configuration_in_the_compose_file_is_one() {
-        let compose = include_str!("../../../../../docker-compose.yml");
-        let (_, content) = compose.split_once("    content: |\n").unwrap();
-        let lines = content.lines().map_while(|line| line.strip_prefix("      "));
-        let settings = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
-        assert_eq!((settings.partitions, &*settings.nats.url), (8, "nats://nats:4222"));
-        let is_user = |login: &Login| matches!(login, Login::Password { .. });
-        let nats = &settings.nats;
-        assert!([&nats.journal, &nats.control, &nats.intake].into_iter().all(is_user));
-    }
-
     #[test]
     fn what_is_set_is_what_the_scheduler_gets() {
         let set = "cancel_wait_ms = 200\nrun_ttl_ms = 5000\nsteps_max = 7\nboard_tokens = 300";
