@@ -383,7 +383,7 @@ pub struct ArtifactInput {
 }
 
 /// An artifact of the Task (ART-01).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
     /// As reported.
     pub given: ArtifactInput,
@@ -468,7 +468,7 @@ pub struct Acceptance {
 }
 
 /// The recorded wish to close a Task (CANCEL-01).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// What closing will do.
     pub intent: Intent,

@@ -52,6 +52,13 @@ impl<T> Rows<T> {
         self.blocks.get(at / BLOCK)?.get(at % BLOCK)
     }
 
+    /// All records in one piece.
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        let mut all = Vec::with_capacity(self.len);
+        self.blocks.into_iter().for_each(|block| all.extend(block));
+        all
+    }
+
     /// All records, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
         self.blocks.iter().flatten()
@@ -87,6 +94,7 @@ mod tests {
         rows[BLOCK] = 7;
         list[BLOCK] = 7;
         assert!(rows.iter().eq(&list) && rows.iter().rev().eq(list.iter().rev()));
+        assert_eq!(rows.clone().into_vec(), list);
         while let Some(row) = rows.pop() {
             assert_eq!(list.pop(), Some(row));
             assert!(rows.len() == list.len() && rows.iter().eq(&list));

@@ -4,6 +4,7 @@
 //! Task (with a value that entered the core from outside), so ids chosen by a hostile client do
 //! not collide on purpose.
 
+use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash};
 use core::ops::{Index, IndexMut};
 
@@ -51,6 +52,21 @@ impl<T: Keyed> Table<T> {
     /// An empty table whose index is hashed with `seed`.
     pub fn new(seed: u64) -> Self {
         Self { rows: Rows::new(), index: HashTable::new(), hash: FixedState::with_seed(seed) }
+    }
+
+    /// Of records with different keys, as [`into_rows`](Self::into_rows) has them.
+    pub fn of_rows(seed: u64, rows: Vec<T>) -> Self {
+        let mut table = Self::new(seed);
+        table.reserve(rows.len());
+        for row in rows {
+            table.push(row);
+        }
+        table
+    }
+
+    /// All records, oldest first, without the index.
+    pub fn into_rows(self) -> Vec<T> {
+        self.rows.into_vec()
     }
 
     /// Makes room in the index for `more` records.

@@ -148,6 +148,7 @@ impl Task {
             undo: UndoLog::default(),
             volatile: super::Volatile::default(),
             no_refs: Arc::default(),
+            seed,
         }
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod change;
 pub mod derived;
 pub mod invariants;
 pub(crate) mod patching;
+mod records;
 mod step_events;
 mod tables;
 pub mod undo;
@@ -39,6 +40,7 @@ use crate::status::{
 use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
+pub use records::Records;
 use undo::{Note, UndoLog};
 pub use waits::Waits;
 
@@ -58,6 +60,8 @@ pub struct Task {
     pub(crate) volatile: Volatile,
     /// What every Attempt has of refs until it reports some: one list for all of them.
     pub(crate) no_refs: Arc<Vec<Ref>>,
+    /// What the indexes of its tables are hashed with.
+    pub(crate) seed: u64,
 }
 
 /// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
@@ -147,7 +151,7 @@ impl Volatile {
 }
 
 /// What every event moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mark {
     /// `wal_seq` of the last event (OCC-01).
     pub version: u64,
@@ -156,7 +160,7 @@ pub struct Mark {
 }
 
 /// The Task without its Steps.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     /// What creator and orchestrator wrote; `steps` is empty here.
     pub spec: Arc<TaskSpec>,
@@ -202,18 +206,19 @@ pub struct Head {
 }
 
 /// A node of the DAG.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// What the orchestrator wrote.
     pub spec: Arc<StepSpec>,
     /// Where it stands.
     pub state: StepState,
     /// Steps that wait for this one, by position, ascending.
+    #[serde(skip)] // It follows from the others.
     pub dependents: Vec<Pos>,
 }
 
 /// Where a Step stands.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
     /// Native status.
     pub status: StepStatus,
@@ -348,7 +353,7 @@ impl StepState {
 }
 
 /// One claim of one Step by one Run (2.4).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     /// Unique id.
     pub attempt_id: AttemptId,
@@ -423,7 +428,7 @@ impl Attempt {
 }
 
 /// A worker's licence to act in this Task (2.3).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Unique id.
     pub run_id: RunId,
@@ -458,7 +463,7 @@ pub struct Run {
 }
 
 /// Where the events of a command stand: what a replay of it is answered with (IDEM-01).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// The commit.
     pub commit_id: CommitId,
@@ -476,7 +481,7 @@ impl Written {
 }
 
 /// A command that was carried out (IDEM-05).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandRecord {
     /// The caller's id of it.
     pub command_id: CommandId,
@@ -489,7 +494,7 @@ pub struct CommandRecord {
 }
 
 /// What a command made, beside its events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Made {
     /// Nothing with an id.
     Nothing,

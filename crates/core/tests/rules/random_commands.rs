@@ -24,7 +24,7 @@ use tenure_core::record::{RetryPolicy, Value};
 use tenure_core::status::{
     self, DeliveryState, EdgeKind, Policy, Role, RunState, StepStatus, TaskStatus, WaitKind,
 };
-use tenure_core::task::Attempt;
+use tenure_core::task::{Attempt, Records};
 use tenure_core::{Caller, Command, Commit, Counts, Cx, Limits, Outcome, Rejection, Stamp, Task};
 use uuid::Uuid;
 
@@ -591,6 +591,17 @@ impl Reader<'_> {
     }
 }
 
+/// The Task of another's records, as they are stored.
+fn made_again(task: &Task) -> Task {
+    let stored = rmp_serde::to_vec_named(&task.clone().into_records()).unwrap();
+    let records: Records = rmp_serde::from_slice(&stored).unwrap();
+    assert_eq!(records.version(), task.version());
+    let made = Task::of_records(records);
+    assert_eq!(&made, task);
+    made.check_invariants().expect("the invariants hold for what was made again");
+    made
+}
+
 fn policies(bits: u8) -> (Policy, Policy) {
     let of = |bit: u8| if bits >> bit & 1 == 0 { Policy::Auto } else { Policy::Manual };
     (of(0), of(1))
@@ -689,6 +700,38 @@ proptest! {
         });
         prop_assert!(world.task.is_terminal(), "{}", world.history());
         world.check_history();
+    }
+}
+
+proptest! {
+    #![proptest_config(config(1_000))]
+
+    /// RECOVER-01, mechanisms 5: a Task made of its stored records is what its log makes, wherever
+    /// that is cut off, and goes on as that does.
+    #[test]
+    fn a_task_made_of_its_records_goes_on_as_it_would(
+        seed in task_seed(),
+        kinds in any::<u8>(),
+        ops in prop::collection::vec(any::<Op>(), 0..60),
+    ) {
+        let (dispatch, completion) = policies(kinds);
+        let given = create_of(&seed, true);
+        let mut folded = World::new(&given, dispatch, completion);
+        let mut made = World::new(&given, dispatch, completion);
+        for op in ops {
+            step_world(&mut folded, op);
+            step_world(&mut made, op);
+            prop_assert_eq!(&folded.in_flight, &made.in_flight);
+            let durable = folded.durable.clone().into_records();
+            prop_assert_eq!(folded.task.clone().into_records(), durable, "nothing that is not durable");
+            if folded.in_flight.is_empty() {
+                folded.task = folded.durable.clone(); // Both forget what only memory holds.
+                made.task = made_again(&made.durable);
+            }
+        }
+        folded.settle();
+        made.settle();
+        prop_assert_eq!(folded.log, made.log);
     }
 }
 

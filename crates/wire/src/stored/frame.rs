@@ -251,7 +251,7 @@ pub fn decode_chunk(bytes: &[u8]) -> Option<Chunk<'_>> {
     (index < of).then_some(Chunk { index, of, part })
 }
 
-fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+pub(super) fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = bytes.split_first_chunk()?;
     Some((u32::from_le_bytes(*number), rest))
 }

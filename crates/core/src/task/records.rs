@@ -1,0 +1,103 @@
+//! A Task as its records, to be stored and made again: the other way to a state beside the fold
+//! over a whole log.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::derived::Derived;
+use super::undo::UndoLog;
+use super::{Attempt, CommandRecord, Head, Mark, Run, Step, Task, Volatile};
+use crate::record::{Artifact, Edge};
+use crate::table::{Pos, Table, next_pos};
+
+/// All that a fold over a log has found, without what follows from it and without what only memory
+/// holds.
+///
+/// Its stored form has a version: a change of what is in here, or of what the reducer makes of an
+/// event, is a new one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Records {
+    seed: u64,
+    head: Head,
+    mark: Mark,
+    steps: Vec<Step>,
+    attempts: Vec<Attempt>,
+    runs: Vec<Run>,
+    artifacts: Vec<Arc<Artifact>>,
+    edges: Vec<Edge>,
+    commands: Vec<CommandRecord>,
+}
+
+impl Records {
+    /// `wal_seq` of the last event in them.
+    pub fn version(&self) -> u64 {
+        self.mark.version
+    }
+}
+
+impl Task {
+    /// Its records as the log has them: what is not durable is taken back.
+    pub fn into_records(mut self) -> Records {
+        self.abort();
+        Records {
+            seed: self.seed,
+            head: self.head,
+            mark: self.mark,
+            steps: self.steps.into_rows(),
+            attempts: self.attempts.into_rows(),
+            runs: self.runs.into_rows(),
+            artifacts: self.artifacts.into_rows(),
+            edges: self.edges,
+            commands: self.commands.into_rows(),
+        }
+    }
+
+    /// The Task of these records: what the log up to them would make.
+    ///
+    /// # Panics
+    /// They are not those of a Task: a record names another that is not there.
+    pub fn of_records(records: Records) -> Self {
+        let seed = records.seed;
+        let mut task = Self {
+            head: records.head,
+            mark: records.mark,
+            steps: Table::of_rows(seed, records.steps),
+            attempts: Table::of_rows(seed, records.attempts),
+            runs: Table::of_rows(seed, records.runs),
+            artifacts: Table::of_rows(seed, records.artifacts),
+            edges: records.edges,
+            commands: Table::of_rows(seed, records.commands),
+            derived: Derived::default(),
+            undo: UndoLog::default(),
+            volatile: Volatile::default(),
+            no_refs: Arc::default(),
+            seed,
+        };
+        for pos in 0..next_pos(task.steps.len()) {
+            if !task.steps[pos].state.removed {
+                task.link(pos);
+            }
+        }
+        (0..next_pos(task.attempts.len())).for_each(|pos| task.share_no_refs(pos));
+        task.derived = task.derive_again();
+        for (pos, run) in (0..).zip(task.runs.iter()) {
+            task.volatile.offer(pos, run);
+        }
+        task
+    }
+
+    /// Empty lists take no memory, as those of an Attempt that was just made.
+    fn share_no_refs(&mut self, pos: Pos) {
+        let (attempt, none) = (&mut self.attempts[pos], &self.no_refs);
+        if attempt.input_refs.is_empty() {
+            attempt.input_refs = Arc::default();
+        }
+        for refs in [&mut attempt.output_refs, &mut attempt.checkpoint_refs] {
+            if refs.is_empty() {
+                refs.clone_from(none);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The stored form of a Task's state: its records, folded from its log up to an event (mechanisms
+//! 5).
+//!
+//! ```text
+//! "TNS1"            4 bytes
+//! version           4 bytes, little endian
+//! checksum          4 bytes, little endian: CRC-32 (IEEE) of the records
+//! records           MessagePack map (see Records)
+//! ```
+//!
+//! It is derived and disposable. A reader that does not know it reads the log: so there is one
+//! version, and nobody reads an older one.
+
+use serde::Serialize as _;
+use tenure_core::task::Records;
+
+use super::frame::split_u32;
+
+/// Version of the form, and of what the reducer makes of a log: a state that an older one has
+/// folded may be another than the log has now.
+pub const STATE_VERSION: u32 = 1;
+
+const STATE: &[u8; 4] = b"TNS1";
+
+/// Why bytes are no state, or a state cannot be bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// They are something else, or cut off.
+    #[error("it is no state")]
+    NoState,
+    /// Of a writer of another version.
+    #[error("it is a state of version {0}")]
+    Version(u32),
+    /// Some bytes have changed.
+    #[error("the checksum of its records is wrong")]
+    Damaged,
+    /// They are no records, or have no form in MessagePack.
+    #[error("its records: {0}")]
+    Records(String),
+}
+
+/// A Task's records as bytes.
+///
+/// # Errors
+/// A value in them has no form in MessagePack.
+pub fn encode_state(records: &Records) -> Result<Vec<u8>, StateError> {
+    let mut out = STATE.to_vec();
+    out.extend_from_slice(&STATE_VERSION.to_le_bytes());
+    let place = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let written = records.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+    written.map_err(|error| StateError::Records(error.to_string()))?;
+    let crc = crc32fast::hash(&out[place + 4..]);
+    out[place..place + 4].copy_from_slice(&crc.to_le_bytes());
+    Ok(out)
+}
+
+/// The records that were made these bytes.
+///
+/// # Errors
+/// See [`StateError`].
+pub fn decode_state(bytes: &[u8]) -> Result<Records, StateError> {
+    let rest = bytes.strip_prefix(STATE).ok_or(StateError::NoState)?;
+    let (version, rest) = split_u32(rest).ok_or(StateError::NoState)?;
+    let (crc, records) = split_u32(rest).ok_or(StateError::NoState)?;
+    if version != STATE_VERSION {
+        return Err(StateError::Version(version));
+    }
+    if crc32fast::hash(records) != crc {
+        return Err(StateError::Damaged);
+    }
+    rmp_serde::from_slice(records).map_err(|error| StateError::Records(error.to_string()))
+}
