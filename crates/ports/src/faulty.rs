@@ -10,9 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tenure_core::event::Commit;
 use tenure_core::id::{SessionId, WalName};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
+use crate::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey, Wanted};
 
 /// What befalls one `create` or `append`.
 #[derive(Debug, Clone)]
@@ -264,6 +264,18 @@ impl<J: Journal> Journal for Faulty<J> {
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {
         self.inner.entries(session).await
+    }
+
+    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+        self.inner.wanted()
+    }
+
+    async fn keep(&self, key: &TaskKey, folded: Folded) {
+        self.inner.keep(key, folded).await;
+    }
+
+    async fn kept(&self, key: &TaskKey) -> Option<Folded> {
+        self.inner.kept(key).await
     }
 
     fn release(&self, key: &TaskKey) {

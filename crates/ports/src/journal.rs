@@ -4,12 +4,14 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use tenure_core::Commit;
 use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::status::{End, Visibility};
 use tenure_core::view::list::Listed;
 use tenure_core::view::snapshot::{Ends, RECENT_MAX};
 use tenure_core::view::{ListInput, Snapshot, ViewName};
+use tokio::sync::{mpsc, oneshot};
 
 /// A Task across sessions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +123,24 @@ pub trait Journal: Send + Sync + 'static {
         }
     }
 
+    /// Tasks whose state this journal would keep, so that they need not be read from their first
+    /// commit: told one after another, to whoever asked last. None where nothing is kept.
+    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+        None
+    }
+
+    /// Keeps a state of a live Task, folded from commits that are durable. It is derived and
+    /// disposable: it may not be kept, and may be lost at any time.
+    fn keep(&self, _: &TaskKey, _: Folded) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// The newest state that is kept of a live Task: whole, as it was given, and of an event that
+    /// its log has. None if there is none, or it cannot be had now.
+    fn kept(&self, _: &TaskKey) -> impl Future<Output = Option<Folded>> + Send {
+        async { None }
+    }
+
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
 
@@ -188,12 +208,49 @@ impl<J: Journal> Journal for Arc<J> {
         J::live(self)
     }
 
+    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+        J::wanted(self)
+    }
+
+    fn keep(&self, key: &TaskKey, folded: Folded) -> impl Future<Output = ()> + Send {
+        J::keep(self, key, folded)
+    }
+
+    fn kept(&self, key: &TaskKey) -> impl Future<Output = Option<Folded>> + Send {
+        J::kept(self, key)
+    }
+
     fn release(&self, key: &TaskKey) {
         J::release(self, key);
     }
 
     fn epoch(&self, key: &TaskKey) -> Option<u64> {
         J::epoch(self, key)
+    }
+}
+
+/// A Task's state, folded from its log: bytes that a journal does not look into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folded {
+    /// The last event in it: the last of a commit.
+    pub version: u64,
+    /// The state.
+    pub bytes: Vec<u8>,
+}
+
+/// A Task whose state is wanted. Who wants it waits until this is dropped.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Which Task.
+    pub key: TaskKey,
+    _waits: oneshot::Sender<()>,
+}
+
+impl Wanted {
+    /// With what ends when it is dropped.
+    pub fn new(key: TaskKey) -> (Self, impl Future<Output = ()> + Send) {
+        let (waits, dropped) = oneshot::channel();
+        (Self { key, _waits: waits }, dropped.map(|_| ()))
     }
 }
 

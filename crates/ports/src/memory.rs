@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
 
-use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
+use crate::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey};
 
 /// A [`Journal`] in memory. Clones share the logs, so a test can start a second scheduler on what
 /// the first one left.
@@ -28,6 +28,7 @@ struct Logs {
 struct Log {
     commits: Vec<Arc<Commit>>,
     entry: Entry,
+    kept: Option<Folded>,
 }
 
 impl Log {
@@ -98,7 +99,7 @@ impl Journal for MemoryJournal {
         if !logs.names.insert((key.session_id.clone(), wal_name.clone())) {
             return Err(AppendError::NameTaken);
         }
-        let mut log = Log { commits: Vec::new(), entry };
+        let mut log = Log { commits: Vec::new(), entry, kept: None };
         log.take(commits);
         logs.logs.insert(key.clone(), log);
         Ok(())
@@ -147,6 +148,16 @@ impl Journal for MemoryJournal {
         let logs = self.logs.lock();
         let of_session = |log: &&Log| session.is_none_or(|id| log.entry.key.session_id == *id);
         Ok(logs.logs.values().filter(of_session).map(|log| log.entry.clone()).collect())
+    }
+
+    async fn keep(&self, key: &TaskKey, folded: Folded) {
+        if let Some(log) = self.logs.lock().logs.get_mut(key) {
+            log.kept = Some(folded);
+        }
+    }
+
+    async fn kept(&self, key: &TaskKey) -> Option<Folded> {
+        self.logs.lock().logs.get(key)?.kept.clone()
     }
 
     fn release(&self, _: &TaskKey) {}

@@ -106,6 +106,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
         node.supervise(root.get_cell(), cells);
         let scanner = crate::scan::scan_leases(&node);
+        crate::keep::keep_states(&node);
         let watched = root.clone();
         tokio::spawn(async move {
             // Every loop is supervised: a node whose scan has died would never lose a worker.

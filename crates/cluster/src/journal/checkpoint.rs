@@ -6,11 +6,13 @@
 //!
 //! A checkpoint is parts and a manifest, each the newest message of its subject. The manifest is
 //! written last and has the checksum of every part, so that one that was overwritten or only half
-//! written is seen to be unsound; a partition has two slots, written in turn, so that the one before
-//! is whole meanwhile. The parts: rows of Tasks, and how the Tasks of each session have ended, as JSON
-//! lines; then ended Tasks without a row, sorted by the hash of the key, each as hash and place of the
-//! newest frame, 8 bytes little endian each.
+//! written is seen to be unsound; a partition has two slots, written in turn, so that the one
+//! before is whole meanwhile. The parts: rows of Tasks, and how the Tasks of each session have
+//! ended, as JSON lines; then ended Tasks without a row, sorted by the hash of the key, each as
+//! hash and place of the newest frame, 8 bytes little endian each. Rows of long Tasks point to
+//! their [`states`](super::states).
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,9 +24,9 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
-use tenure_ports::journal::{ReadError, TaskKey};
-use tokio::sync::{Mutex, Notify, watch};
-use tokio::time::{sleep, timeout};
+use tenure_ports::journal::{ReadError, TaskKey, Wanted};
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Settings;
 use super::ended::Ended;
@@ -34,7 +36,7 @@ use super::read::Frames;
 /// Version of the form; one of another is unsound.
 const VERSION: u32 = 2;
 /// Parts that are asked for at the same time.
-const PARTS_AT_ONCE: usize = 4;
+pub(super) const PARTS_AT_ONCE: usize = 4;
 /// Bytes of a hash and a place.
 const PAIR: usize = 16;
 /// Bytes of a part, at least: messages of logs may be smaller.
@@ -63,6 +65,14 @@ enum Line {
     Session { session_id: SessionId, ends: Ends },
 }
 
+/// A checkpoint that was written.
+struct Written {
+    /// The last message that it covers.
+    covered: u64,
+    /// Cells that it points to no more.
+    left: Vec<u32>,
+}
+
 /// Where the checkpoints of a partition are.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
@@ -70,14 +80,17 @@ pub(super) struct Store {
     pub(super) settings: Settings,
     pub(super) partition: u32,
     pub(super) part_bytes: usize,
+    /// Parts of states that may be on their way at a time, of all partitions.
+    pub(super) turns: Arc<Semaphore>,
 }
 
 impl Store {
-    fn subject(&self, slot: u32, what: impl std::fmt::Display) -> String {
-        format!("{}.{}.{slot}.{what}", self.settings.index_subject(), self.partition)
+    /// Of a slot, or of the states.
+    pub(super) fn subject(&self, place: impl Display, what: impl Display) -> String {
+        format!("{}.{}.{place}.{what}", self.settings.index_subject(), self.partition)
     }
 
-    async fn stream(&self) -> Result<stream::Stream<()>, String> {
+    pub(super) async fn stream(&self) -> Result<stream::Stream<()>, String> {
         let stream = self.context.get_stream_no_info(self.settings.index_stream());
         let stream = timeout(self.settings.timeout, stream).await;
         stream.map_err(|_| "no answer")?.map_err(|error| error.to_string())
@@ -157,7 +170,7 @@ impl Store {
 
     /// The newest message of a subject. A follower may lag behind: what does not have the checksum
     /// the leader is asked for.
-    async fn message(
+    pub(super) async fn message(
         &self,
         stream: &stream::Stream<()>,
         subject: String,
@@ -185,20 +198,15 @@ impl Store {
         index: &RwLock<Index>,
         wal: Frames<'_>,
         slot: u32,
-    ) -> Result<u64, String> {
+    ) -> Result<Written, String> {
         self.ensure().await?;
-        let Parts { covered, rows, ends, pairs, level } = index.read().parts();
+        let Parts { covered, rows, ends, pairs, level, left } = index.read().parts();
         let message = wal.message(covered).await.map_err(|error| error.to_string())?;
         let checksum = crc32fast::hash(&message);
         let (rows, ended) = tokio::task::spawn_blocking(move || encoded(rows, ends, pairs))
             .await
             .map_err(|error| error.to_string())??;
-        let part_bytes = self.part_bytes.max(PART_BYTES_MIN) / PAIR * PAIR;
-        let cut = |bytes: &Bytes| -> Vec<Bytes> {
-            let starts = (0..bytes.len()).step_by(part_bytes);
-            starts.map(|at| bytes.slice(at..bytes.len().min(at + part_bytes))).collect()
-        };
-        let (rows, ended) = (cut(&rows), cut(&ended));
+        let (rows, ended) = (self.cut(&rows), self.cut(&ended));
         let checksums = |parts: &[Bytes]| parts.iter().map(|part| crc32fast::hash(part)).collect();
         let manifest = Manifest {
             version: VERSION,
@@ -213,10 +221,17 @@ impl Store {
         }
         let manifest = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
         self.publish(self.subject(slot, "manifest"), manifest.into()).await?;
-        Ok(covered)
+        Ok(Written { covered, left })
     }
 
-    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), String> {
+    /// Parts of a message each, none of which ends within a pair.
+    pub(super) fn cut(&self, bytes: &Bytes) -> Vec<Bytes> {
+        let part_bytes = self.part_bytes.max(PART_BYTES_MIN) / PAIR * PAIR;
+        let starts = (0..bytes.len()).step_by(part_bytes);
+        starts.map(|at| bytes.slice(at..bytes.len().min(at + part_bytes))).collect()
+    }
+
+    pub(super) async fn publish(&self, subject: String, payload: Bytes) -> Result<(), String> {
         let acknowledged = async {
             let sent = self.context.publish(subject, payload).await;
             sent.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
@@ -226,7 +241,7 @@ impl Store {
     }
 
     /// Makes the stream, if it is not there.
-    async fn ensure(&self) -> Result<(), String> {
+    pub(super) async fn ensure(&self) -> Result<(), String> {
         let config = stream::Config {
             name: self.settings.index_stream(),
             subjects: vec![format!("{}.>", self.settings.index_subject())],
@@ -281,7 +296,12 @@ pub(super) struct Checkpoints {
     /// Commits since the last one.
     pub(super) commits: AtomicU64,
     pub(super) due: Notify,
+    /// Who folds states of Tasks, if anybody does.
+    pub(super) wants: Arc<Wants>,
 }
+
+/// Where it is told which states are wanted.
+pub(super) type Wants = parking_lot::Mutex<Option<mpsc::Sender<Wanted>>>;
 
 impl Checkpoints {
     /// Commits were stored.
@@ -304,21 +324,33 @@ impl Checkpoints {
         let timeout = self.store.settings.timeout;
         let (stream, name) = (&self.wal, name.as_str());
         let wal = Frames { stream, name, timeout, asks_leader: true, shelf: None };
-        let covered = self.store.write(&self.index, wal, *slot).await?;
+        let Written { covered, left } = self.store.write(&self.index, wal, *slot).await?;
         self.commits.fetch_sub(commits, Ordering::AcqRel);
         *slot = 1 - *slot;
         tracing::debug!(stream = name, covered, "checkpoint written");
+        if let Err(error) = self.store.empty(&self.index, &left).await {
+            tracing::debug!(stream = name, error, "states that have gone are emptied another time");
+        }
         Ok(())
     }
 
     /// Writes them until the partition is left.
     pub(super) async fn run(self: Arc<Self>, mut closes: watch::Receiver<bool>) {
         let every = self.store.settings.checkpoint_every;
+        let mut states_at = Instant::now();
         loop {
             tokio::select! {
                 _ = closes.wait_for(|closes| *closes) => return,
                 () = self.due.notified() => {}
                 () = sleep(every) => {}
+            }
+            if states_at.elapsed() >= every {
+                states_at = Instant::now();
+                tokio::select! {
+                    _ = closes.wait_for(|closes| *closes) => return,
+                    // Those that take longer are for the next one.
+                    _ = timeout(every, self.keep_states()) => {}
+                }
             }
             if let Err(error) = self.write().await {
                 let partition = self.store.partition;

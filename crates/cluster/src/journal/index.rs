@@ -9,6 +9,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, WalName};
@@ -17,8 +18,12 @@ use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
+use super::cells::Cells;
 use super::ended::Ended;
+use super::states::Stored;
 
+/// Commits of a Task behind its state from which on a newer one is kept.
+const UNKEPT_MAX: u64 = 1_000;
 /// Ended Tasks whose rows a checkpoint has: the newest.
 const STORED_MAX: usize = 256;
 
@@ -42,6 +47,17 @@ pub(super) struct Row {
     pub(super) ended: Option<End>,
     pub(super) archived: bool,
     pub(super) damaged: bool,
+    /// Commits since its state, or since it was created; many, where an older checkpoint does not
+    /// say.
+    #[serde(default = "many")]
+    pub(super) unkept: u64,
+    /// Its state, while it is live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<Arc<Stored>>,
+}
+
+fn many() -> u64 {
+    UNKEPT_MAX + 1
 }
 
 /// How a Task ended, and whether it is archived.
@@ -63,6 +79,7 @@ pub(super) struct Index {
     covered: u64,
     /// The newest version in which the partition is written, as owners have said; 0: none has.
     level: u32,
+    pub(super) cells: Cells,
 }
 
 /// What an index says of a Task.
@@ -94,13 +111,16 @@ pub(super) struct Parts {
     pub(super) pairs: Vec<(u64, u64)>,
     /// The newest version in which the partition is written.
     pub(super) level: u32,
+    /// Cells that no row points to any more.
+    pub(super) left: Vec<u32>,
 }
 
 impl Index {
     /// Of an empty partition, in which so many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
         let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), Ended::default());
-        Self { rows, recent, recent_max, ended, ends: HashMap::new(), covered: 0, level: 0 }
+        let (ends, cells) = (HashMap::new(), Cells::default());
+        Self { rows, recent, recent_max, ended, ends, covered: 0, level: 0, cells }
     }
 
     /// As a checkpoint has it.
@@ -114,8 +134,10 @@ impl Index {
         let mut recent: Vec<_> = rows.iter().filter(|(_, row)| row.is_small()).collect();
         recent.sort_by_key(|(_, row)| row.newest.stream_seq);
         let recent = recent.into_iter().map(|(key, _)| key.clone()).collect();
+        let states = rows.iter().filter_map(|(_, row)| row.state.as_ref());
+        let cells = Cells::of_used(states.flat_map(|state| state.cells()));
         let (rows, ends) = (rows.into_iter().collect(), ends.into_iter().collect());
-        Self { rows, recent, recent_max, ended, ends, covered, level: 0 }
+        Self { rows, recent, recent_max, ended, ends, covered, level: 0, cells }
     }
 
     /// For a checkpoint.
@@ -130,7 +152,8 @@ impl Index {
             }
         }
         let ends = self.ends.iter().map(|(session, ends)| (session.clone(), *ends)).collect();
-        Parts { covered: self.covered, rows, ends, pairs, level: self.level }
+        let (covered, level, left) = (self.covered, self.level, self.cells.left().to_vec());
+        Parts { covered, rows, ends, pairs, level, left }
     }
 
     pub(super) fn covered(&self) -> u64 {
@@ -203,6 +226,10 @@ impl Index {
                 row.updated_at = head.created_at;
                 row.ended = end_of(head).or(row.ended);
                 row.archived |= head.archived;
+                row.unkept += 1;
+                if let Some(state) = row.state.take_if(|_| row.ended.is_some()) {
+                    self.cells.leave(state.cells());
+                }
                 if before.is_none() && row.is_small() {
                     self.recent.push_back(key.clone());
                 }
@@ -220,6 +247,8 @@ impl Index {
                     ended: end_of(head),
                     archived: head.archived,
                     damaged: head.first_seq != 1,
+                    unkept: 1,
+                    state: None,
                 };
                 if row.is_small() {
                     self.recent.push_back(key.clone());
@@ -262,6 +291,36 @@ impl Index {
         let before = row.counts_as();
         row.damaged = true;
         self.count(key, before, None);
+    }
+
+    pub(super) fn is_live(&self, key: &TaskKey) -> bool {
+        self.rows.get(key).is_some_and(Row::is_live)
+    }
+
+    /// The live Tasks with many commits since their states.
+    pub(super) fn long(&self) -> Vec<TaskKey> {
+        // Not more commits than events.
+        let is_long = |row: &Row| row.is_live() && row.unkept.min(row.newest.wal_seq) > UNKEPT_MAX;
+        self.rows.iter().filter(|(_, row)| is_long(row)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A state of a Task is stored, and stands for an older one; one that is of no use is left.
+    pub(super) fn point_to(&mut self, key: &TaskKey, stored: Stored) {
+        let row = self.rows.get_mut(key);
+        let left = match row.filter(|row| row.goes_on_from(stored.wal_seq)) {
+            Some(row) => {
+                row.unkept = row.unkept.min(row.newest.wal_seq - stored.wal_seq);
+                row.state.replace(Arc::new(stored))
+            }
+            None => Some(Arc::new(stored)),
+        };
+        self.cells.leave(left.iter().flat_map(|left| left.cells()));
+    }
+
+    /// The state of a live Task.
+    pub(super) fn state(&self, key: &TaskKey) -> Option<Arc<Stored>> {
+        let row = self.rows.get(key).filter(|row| row.is_live())?;
+        row.state.clone().filter(|state| state.wal_seq <= row.newest.wal_seq)
     }
 
     /// What is known by heart of the Tasks of a session.
@@ -320,6 +379,17 @@ impl Row {
     /// what is not read for that.
     fn is_small(&self) -> bool {
         self.ended.is_some() && !self.damaged
+    }
+
+    /// Whether it goes on, as far as it can be read.
+    fn is_live(&self) -> bool {
+        self.ended.is_none() && !self.damaged
+    }
+
+    /// Whether a state up to this event is of use.
+    fn goes_on_from(&self, wal_seq: u64) -> bool {
+        let is_newer = self.state.as_ref().is_none_or(|state| state.wal_seq < wal_seq);
+        self.is_live() && is_newer && wal_seq <= self.newest.wal_seq
     }
 
     /// As what it is counted among those that have ended.

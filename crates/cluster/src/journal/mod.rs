@@ -5,8 +5,9 @@
 //! flight into one frame; [`room`] bounds what waits. What a node must know of each Task, where its newest
 //! commit is and whether it has ended, is in memory ([`index`]); a Task is read backwards along its own
 //! chain ([`read`]). Who takes a partition has that from a [`checkpoint`] and the [`tail`] of the stream
-//! behind it.
+//! behind it. A long Task is read from its [`state`](states) on, which lies beside the checkpoints.
 
+mod cells;
 mod checkpoint;
 mod confirm;
 mod ended;
@@ -17,6 +18,7 @@ mod room;
 mod row;
 mod settings;
 mod shelf;
+mod states;
 mod tail;
 mod take;
 mod writer;
@@ -32,14 +34,14 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::journal::{AppendError, Entry, Overview, ReadError, TaskKey};
+use tenure_ports::journal::{AppendError, Entry, Folded, Overview, ReadError, TaskKey, Wanted};
 use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::checkpoint::Checkpoints;
+use self::checkpoint::{Checkpoints, Wants};
 use self::index::{Found, Index, Known};
 pub use self::leave::Leaving;
 use self::read::Frames;
@@ -129,6 +131,10 @@ pub struct JetStreamJournal {
     pulls: Semaphore,
     /// Frames that may be fetched at a time, beside one of each partition.
     fetches: Arc<Semaphore>,
+    /// Parts of states that may be read at a time.
+    parts: Arc<Semaphore>,
+    /// Who folds states of Tasks.
+    wants: Arc<Wants>,
 }
 
 /// What outlives the owners of a partition on this node.
@@ -164,7 +170,19 @@ impl JetStreamJournal {
         let turns = Arc::new(Semaphore::new(writer::APPENDS_AT_ONCE));
         let pulls = Semaphore::new(tail::PULLS_AT_ONCE);
         let fetches = Arc::new(Semaphore::new(shelf::FETCHES));
-        Ok(Self { client, context, settings, owned, partitions, places, turns, pulls, fetches })
+        Ok(Self {
+            client,
+            context,
+            settings,
+            owned,
+            partitions,
+            places,
+            turns,
+            pulls,
+            fetches,
+            parts: Arc::new(Semaphore::new(checkpoint::PARTS_AT_ONCE)),
+            wants: Arc::default(),
+        })
     }
 
     /// What is owned here.
@@ -450,6 +468,23 @@ impl Journal for JetStreamJournal {
 
     async fn live(&self) -> Result<Vec<TaskKey>, ReadError> {
         Ok(self.all().iter().flat_map(|(_, partition)| partition.index.read().live()).collect())
+    }
+
+    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+        let (wants, wanted) = mpsc::channel(1);
+        *self.wants.lock() = Some(wants);
+        Some(wanted)
+    }
+
+    async fn keep(&self, key: &TaskKey, folded: Folded) {
+        let Some(partition) = self.of(key) else { return };
+        if let Err(error) = partition.checkpoints.keep(key, folded).await {
+            tracing::warn!(task = %key, error, "its state was not kept");
+        }
+    }
+
+    async fn kept(&self, key: &TaskKey) -> Option<Folded> {
+        self.of(key)?.checkpoints.kept(key).await
     }
 
     fn release(&self, _: &TaskKey) {}

@@ -71,5 +71,7 @@ fn unreadable(key: &TaskKey, stream_seq: u64) -> Row {
         ended: None,
         archived: false,
         damaged: true,
+        unkept: 0,
+        state: None,
     }
 }

@@ -69,6 +69,7 @@ impl JetStreamJournal {
             settings: self.settings.clone(),
             partition,
             part_bytes: self.message_bytes(),
+            turns: Arc::clone(&self.parts),
         };
         let (index, slot) = match store.load(frames).await {
             Some((index, slot)) => (index, 1 - slot),
@@ -92,6 +93,7 @@ impl JetStreamJournal {
             slot: tokio::sync::Mutex::new(slot),
             commits: AtomicU64::new(1), // What was read behind the last one.
             due: Notify::new(),
+            wants: Arc::clone(&self.wants),
         });
         let last_seq = Arc::new(AtomicU64::new(epoch));
         let writing = Writing {

@@ -14,4 +14,5 @@ mod redis_at;
 mod room;
 mod scheduler;
 mod servers;
+mod states;
 mod takeover;

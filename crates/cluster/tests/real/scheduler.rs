@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::servers::{Server, nats, redis};
 
-type Node = Scheduler<JetStreamJournal, RedisLeases>;
+pub(crate) type Node = Scheduler<JetStreamJournal, RedisLeases>;
 
 const PARTITIONS: u32 = 4;
 
@@ -63,7 +63,7 @@ fn workers(
 }
 
 /// One Step, `fan` after it, and one after those.
-fn graph(task: &str, fan: usize) -> CreateTask {
+pub(crate) fn graph(task: &str, fan: usize) -> CreateTask {
     let step = |id: &str, on: Vec<StepId>| StepInput {
         assignee: None,
         depends_on_step_ids: on,
@@ -90,7 +90,7 @@ fn graph(task: &str, fan: usize) -> CreateTask {
     }
 }
 
-async fn create(node: &Node, input: CreateTask) -> TaskKey {
+pub(crate) async fn create(node: &Node, input: CreateTask) -> TaskKey {
     let caller = Caller {
         agent: AgentId::new("o").unwrap(),
         role: Role::Orchestrator,

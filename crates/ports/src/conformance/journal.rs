@@ -11,7 +11,7 @@ use tenure_core::id::SessionId;
 use tenure_core::status::End;
 
 use super::history::{History, title};
-use crate::journal::{AppendError, Entry, Journal, ReadError, TaskKey};
+use crate::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey};
 
 /// Every commit of a log.
 pub async fn read_all<J: Journal>(journal: &J, key: &TaskKey) -> Result<Vec<Commit>, ReadError> {
@@ -50,6 +50,7 @@ where
         what_does_not_exist_is_not_found,
         a_read_may_break_off,
         a_read_may_begin_behind_any_commit,
+        a_kept_state_is_read_as_it_was_given,
         entries_follow_the_log,
         an_end_is_an_end_whatever_follows,
         a_released_task_goes_on,
@@ -263,6 +264,27 @@ async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
         journal.read(&history.key, after, each).await.unwrap();
         assert!(seen.lock().iter().eq(history.commits[at + 1..].iter().map(|c| &**c)), "{after}");
     }
+}
+
+/// Mechanisms 5: a state that is kept is the newest that was given, of a place in the log; and
+/// there need be none.
+async fn a_kept_state_is_read_as_it_was_given<J: Journal>(journal: &J) {
+    let mut history = History::of("s", "t").on(journal);
+    let folded = |version: u64| Folded { version, bytes: version.to_le_bytes().repeat(50_000) };
+    journal.keep(&history.key, folded(1)).await; // There is no such Task.
+    assert_eq!(journal.kept(&history.key).await, None);
+    create(journal, &mut history).await;
+    let other = History::of("s", "other").on(journal);
+    for _ in 0..5 {
+        work(journal, &mut history, 2).await;
+        let given = folded(history.last_seq());
+        journal.keep(&history.key, given.clone()).await;
+        work(journal, &mut history, 1).await;
+        let kept = journal.kept(&history.key).await;
+        assert!(kept.is_none_or(|kept| kept == given));
+        assert_eq!(journal.kept(&other.key).await, None);
+    }
+    assert_holds(journal, &history).await;
 }
 
 /// RECOVER-02, P08

@@ -11,8 +11,10 @@ use tenure_core::id::AttemptId;
 use tenure_core::task::apply::Illegal;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::bus::Delivery;
-use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_ports::journal::{Folded, ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
+use tenure_wire::stored::decode_state;
+use tokio::task::spawn_blocking;
 
 use super::address::Address;
 use super::{Life, State, Waiting};
@@ -84,11 +86,19 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 }
 
-/// Folds a Task's log.
+/// Folds a Task's log: from the newest state that was kept of it on, if there is one that can be
+/// used.
 ///
 /// # Errors
 /// The log does not exist, is damaged, or is not the history of a Task (RECOVER-05).
 pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadError> {
+    if let Some(task) = kept(journal, key).await {
+        match fold(journal, key, Some(task), u64::MAX).await {
+            Ok(task) => return Ok(task),
+            // What is wrong may be the state: the log says.
+            Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
+        }
+    }
     load_until(journal, key, u64::MAX).await
 }
 
@@ -101,7 +111,37 @@ pub async fn load_until<J: Journal>(
     key: &TaskKey,
     seq: u64,
 ) -> Result<Task, ReadError> {
-    let folded: Arc<Mutex<Option<Result<Task, Illegal>>>> = Arc::default();
+    fold(journal, key, None, seq).await
+}
+
+/// The Task as a state has it that was kept. None without one that is its own, and whole.
+async fn kept<J: Journal>(journal: &J, key: &TaskKey) -> Option<Task> {
+    let Folded { version, bytes } = journal.kept(key).await?;
+    let make =
+        move || decode_state(&bytes).map(Task::of_records).map_err(|error| error.to_string());
+    let made = spawn_blocking(make).await.unwrap_or_else(|error| Err(error.to_string()));
+    let is_it = |task: &Task| {
+        let spec = &task.head().spec;
+        let of = (&spec.session_id, &spec.task_id, task.version());
+        of == (&key.session_id, &key.task_id, version)
+    };
+    match made {
+        Ok(task) if is_it(&task) => return Some(task),
+        Ok(_) => tracing::warn!(task = %key, "its state is that of another, and not used"),
+        Err(error) => tracing::warn!(task = %key, error, "its state is not used"),
+    }
+    None
+}
+
+/// Folds the commits behind a state, or all of them, up to the one that contains `seq`.
+async fn fold<J: Journal>(
+    journal: &J,
+    key: &TaskKey,
+    from: Option<Task>,
+    seq: u64,
+) -> Result<Task, ReadError> {
+    let after = from.as_ref().map_or(0, Task::version);
+    let folded: Arc<Mutex<Option<Result<Task, Illegal>>>> = Arc::new(Mutex::new(from.map(Ok)));
     let into = Arc::clone(&folded);
     let each = move |commit: Commit| {
         if commit.first_seq > seq {
@@ -117,7 +157,7 @@ pub async fn load_until<J: Journal>(
         *slot = Some(next);
         flow
     };
-    journal.read(key, 0, each).await?;
+    journal.read(key, after, each).await?;
     match folded.lock().take() {
         Some(Ok(task)) => Ok(task),
         Some(Err(illegal)) => Err(ReadError::Failed(illegal.to_string())),

@@ -1,0 +1,75 @@
+//! Which messages of the stream of checkpoints have the states of a partition's Tasks.
+//!
+//! Nothing is deleted from that stream, only written over. So parts of states lie in numbered
+//! cells, each a subject, and a cell whose part is of no use any more is emptied and used again:
+//! there are as many as were ever needed at a time.
+
+use std::collections::BTreeSet;
+
+/// The cells of a partition.
+#[derive(Debug, Default)]
+pub(super) struct Cells {
+    /// Those from here on were never used.
+    next: u32,
+    free: BTreeSet<u32>,
+    /// Those of states that no row points to any more. The last checkpoint may.
+    left: Vec<u32>,
+}
+
+impl Cells {
+    /// Where these are in use.
+    pub(super) fn of_used(used: impl Iterator<Item = u32>) -> Self {
+        let used: BTreeSet<u32> = used.collect();
+        let next = used.last().map_or(0, |last| last.saturating_add(1));
+        let free = (0..next).filter(|cell| !used.contains(cell)).collect();
+        Self { next, free, left: Vec::new() }
+    }
+
+    /// Some that nobody uses.
+    pub(super) fn take(&mut self, count: usize) -> Vec<u32> {
+        let one = |_| {
+            self.free.pop_first().unwrap_or_else(|| {
+                self.next += 1;
+                self.next - 1
+            })
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// No row points to these any more.
+    pub(super) fn leave(&mut self, cells: impl IntoIterator<Item = u32>) {
+        self.left.extend(cells);
+    }
+
+    /// Those that are not in use as soon as the next checkpoint is written, in the order in which
+    /// they were left.
+    pub(super) fn left(&self) -> &[u32] {
+        &self.left
+    }
+
+    /// The first of those that were left are empty, and no checkpoint points to them.
+    pub(super) fn free_left(&mut self, count: usize) {
+        self.free.extend(self.left.drain(..count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mechanisms 5: a cell is used again when the checkpoint that pointed to it has been replaced,
+    /// and not before.
+    #[test]
+    fn cells_are_used_again() {
+        let mut cells = Cells::of_used([1, 4].into_iter());
+        assert_eq!(cells.take(4), [0, 2, 3, 5]);
+        cells.leave([4, 0]);
+        assert_eq!(cells.take(1), [6]);
+        cells.leave([5]);
+        assert_eq!(cells.left(), [4, 0, 5]);
+        cells.free_left(2);
+        assert_eq!(cells.left(), [5]);
+        assert_eq!(cells.take(3), [0, 4, 7]);
+        assert_eq!(Cells::default().take(2), [0, 1]);
+    }
+}

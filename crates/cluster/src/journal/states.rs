@@ -1,0 +1,136 @@
+//! States of long Tasks, beside the checkpoints: who takes the partition reads the commits behind
+//! them alone.
+//!
+//! A checkpoint points to states, and does so only when all of one is stored; each part has its
+//! checksum there. They are as disposable as it is: without one a Task's log is read whole. A
+//! Task's state is wanted when it has many commits since the last one, and is kept once in the time
+//! between two checkpoints, however many commits there are.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_nats::jetstream::stream::Stream;
+use bytes::Bytes;
+use crc32fast::hash;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use tenure_ports::journal::{Folded, TaskKey, Wanted};
+
+use super::JetStreamJournal;
+use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store};
+use super::index::Index;
+
+/// Where the state of a Task is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stored {
+    /// The last event in it.
+    pub(super) wal_seq: u64,
+    /// The cells with its parts, each with the part's checksum.
+    parts: Vec<(u32, u32)>,
+}
+
+impl Stored {
+    pub(super) fn cells(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().map(|(cell, _)| *cell)
+    }
+}
+
+impl Store {
+    fn cell(&self, cell: u32) -> String {
+        self.subject("state", cell)
+    }
+
+    async fn keep(
+        &self,
+        index: &RwLock<Index>,
+        key: &TaskKey,
+        folded: Folded,
+    ) -> Result<(), String> {
+        self.ensure().await?;
+        let parts = self.cut(&folded.bytes.into());
+        let cells = index.write().cells.take(parts.len());
+        let placed = cells.into_iter().zip(parts.iter().map(|part| hash(part)));
+        let stored = Stored { wal_seq: folded.version, parts: placed.collect() };
+        for (cell, part) in stored.cells().zip(parts) {
+            if let Err(error) = self.publish(self.cell(cell), part).await {
+                index.write().cells.leave(stored.cells());
+                return Err(error);
+            }
+        }
+        index.write().point_to(key, stored);
+        Ok(())
+    }
+
+    async fn state(&self, stored: &Stored) -> Result<Vec<u8>, String> {
+        let stream = self.stream().await?;
+        let parts = stored.parts.clone().into_iter();
+        let parts = parts.map(|(cell, checksum)| self.part(&stream, cell, checksum));
+        let parts: Vec<Bytes> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
+        Ok(parts.concat())
+    }
+
+    /// Who takes a partition reads many states: the server is asked for a few parts at a time.
+    async fn part(&self, stream: &Stream<()>, cell: u32, checksum: u32) -> Result<Bytes, String> {
+        let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
+        self.message(stream, self.cell(cell), Some(checksum)).await
+    }
+
+    /// Empties cells that no checkpoint points to any more.
+    pub(super) async fn empty(&self, index: &RwLock<Index>, left: &[u32]) -> Result<(), String> {
+        for &cell in left {
+            self.publish(self.cell(cell), Bytes::new()).await?;
+        }
+        index.write().cells.free_left(left.len());
+        Ok(())
+    }
+}
+
+impl Checkpoints {
+    /// Has the states of Tasks kept that have many commits since their last ones, if anybody folds
+    /// them.
+    pub(super) async fn keep_states(&self) {
+        let Some(wants) = self.wants.lock().clone() else { return };
+        let long = self.index.read().long();
+        for key in long {
+            let (wanted, dropped) = Wanted::new(key);
+            if wants.send(wanted).await.is_err() {
+                return;
+            }
+            dropped.await;
+        }
+    }
+
+    /// Keeps a state, which the next checkpoint points to.
+    pub(super) async fn keep(&self, key: &TaskKey, folded: Folded) -> Result<(), String> {
+        if !self.index.read().is_live(key) {
+            return Ok(());
+        }
+        self.store.keep(&self.index, key, folded).await?;
+        self.commits.fetch_add(1, Ordering::AcqRel); // There is something new to be written.
+        Ok(())
+    }
+
+    /// The state of a Task, as far as it is whole.
+    pub(super) async fn kept(&self, key: &TaskKey) -> Option<Folded> {
+        let stored: Arc<Stored> = self.index.read().state(key)?;
+        match self.store.state(&stored).await {
+            Ok(bytes) => Some(Folded { version: stored.wal_seq, bytes }),
+            Err(why) => {
+                tracing::warn!(task = %key, why, "its state is not used");
+                None
+            }
+        }
+    }
+}
+
+impl JetStreamJournal {
+    /// Has the states of long Tasks of a partition kept now, not when it is time, if it is owned
+    /// here. The next [checkpoint](Self::checkpoint) points to them.
+    pub async fn keep_states(&self, partition: u32) {
+        let found = self.partitions.lock().get(partition as usize).cloned().flatten();
+        if let Some(found) = found {
+            found.checkpoints.keep_states().await;
+        }
+    }
+}

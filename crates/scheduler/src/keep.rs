@@ -1,0 +1,49 @@
+//! States of Tasks for a journal that keeps them, so that a long Task need not be read from its
+//! first commit (mechanisms 5).
+
+use std::sync::Arc;
+
+use tenure_core::Task;
+use tenure_ports::journal::{Folded, TaskKey};
+use tenure_ports::{Journal, Leases};
+use tenure_wire::stored::encode_state;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+
+use crate::node::Node;
+use crate::task::{Msg, Reader};
+
+/// Gives the journal the states that it wants, one after another: one is in memory twice at a time.
+pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+    let Some(mut wanted) = node.journal.wanted() else { return };
+    let node = Arc::downgrade(node);
+    tokio::spawn(async move {
+        while let Some(wanted) = wanted.recv().await {
+            let Some(node) = node.upgrade() else { return };
+            let Some(task) = copy(&node, &wanted.key).await else { continue };
+            let folded = spawn_blocking(move || fold(task)).await;
+            match folded.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(folded) => node.journal.keep(&wanted.key, folded).await,
+                Err(error) => tracing::error!(task = %wanted.key, error, "its state is not kept"),
+            }
+        }
+    });
+}
+
+/// A live Task as it is now, if it is here. This is all that its actor does for it.
+async fn copy<J: Journal, L: Leases>(node: &Node<J, L>, key: &TaskKey) -> Option<Task> {
+    let address = node.directory.get(key)?;
+    let (sender, copied) = oneshot::channel();
+    let reader: Reader = Box::new(move |task| {
+        let live = task.ok().filter(|task| !task.is_terminal());
+        let _ = sender.send(live.cloned()); // Nobody may be there any more.
+    });
+    address.cast(Msg::Read(reader)).ok()?;
+    copied.await.ok().flatten()
+}
+
+fn fold(task: Task) -> Result<Folded, String> {
+    let records = task.into_records();
+    let bytes = encode_state(&records).map_err(|error| error.to_string())?;
+    Ok(Folded { version: records.version(), bytes })
+}
