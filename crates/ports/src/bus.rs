@@ -105,10 +105,11 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// Waits for the answer to a call.
     type Answer: Future<Output = Result<Recorded, Rejection>> + Send + 'static;
 
-    /// Whether leases are kept elsewhere, beyond what may break. Then a new Attempt is renewed
-    /// early, its lease counts as one heartbeat interval until that is answered, and a worker stops
-    /// by itself in time (mechanisms 7).
-    const HEARTBEATS_EARLY: bool = false;
+    /// Whether the scheduler is elsewhere, beyond what may break, and has other workers. Then a new
+    /// Attempt is renewed early, its lease counts as one heartbeat interval until that is answered,
+    /// and a worker stops by itself in time (mechanisms 7); what would wait for long in its hands it
+    /// gives back (mechanisms 8).
+    const IS_REMOTE: bool = false;
 
     /// The worker's principal, unique to this boot of it.
     fn id(&self) -> &AgentId;

@@ -12,8 +12,10 @@ pub mod handler;
 mod past;
 mod pool;
 mod pulse;
+mod reporter;
 mod room;
 mod runs;
+mod surplus;
 mod words;
 
 pub use context::StepContext;

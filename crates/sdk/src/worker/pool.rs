@@ -12,13 +12,12 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::Rejection;
+use tenure_core::command::RunOutcome;
 use tenure_core::id::{AttemptId, HandlerName};
-use tenure_core::view::{ClaimResult, Look, Looked};
-use tenure_core::{Code, Rejection};
-use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
+use tenure_core::view::ClaimResult;
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -30,6 +29,7 @@ use super::context::{Reporter, StepContext};
 use super::handler::{HandlerError, Handlers};
 use super::past::Past;
 use super::pulse::{heartbeat, watch_leases};
+use super::reporter::PortReporter;
 use super::room::Room;
 use super::runs::{Early, Signal};
 use crate::clock::Moment;
@@ -67,8 +67,8 @@ pub(super) struct Shared<P> {
     pub(super) port: Arc<P>,
     handlers: Handlers,
     pub(super) options: Options,
-    slots: Semaphore,
-    room: Mutex<Room>,
+    pub(super) slots: Semaphore,
+    pub(super) room: Mutex<Room>,
     pub(super) open: Mutex<HashMap<AttemptId, Open>>,
     pub(super) early: Mutex<Early>,
     past: Mutex<Past>,
@@ -81,6 +81,8 @@ pub(super) struct Shared<P> {
     pub(super) shorter: Notify,
     /// An Attempt came that is to be renewed early.
     pub(super) fresh: Notify,
+    /// Attempts that came so far.
+    came: AtomicU64,
     running: TaskTracker,
     /// An operator wants the worker to leave.
     dismissed: watch::Sender<bool>,
@@ -92,10 +94,25 @@ pub(super) struct Open {
     pub(super) renewed: Moment,
     /// Whether a heartbeat for it was answered.
     pub(super) heard: bool,
-    cancelled: CancellationToken,
+    /// Its place in the order in which they came.
+    pub(super) number: u64,
+    /// Where it stands.
+    pub(super) stage: Stage,
+    pub(super) cancelled: CancellationToken,
     forced: CancellationToken,
     /// The Attempt is over: nothing is to be reported.
     pub(super) lost: bool,
+}
+
+/// Where an Attempt in hand stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It came by itself, and waits for a slot: another worker may have it.
+    Waits,
+    /// Its handler has begun, or it was claimed for a Run that was taken: it is this worker's.
+    Kept,
+    /// It is more than there is room for.
+    Surplus,
 }
 
 impl<P: WorkerPort> WorkerPool<P> {
@@ -120,6 +137,7 @@ impl<P: WorkerPort> WorkerPool<P> {
             sooner: Notify::new(),
             shorter: Notify::new(),
             fresh: Notify::new(),
+            came: AtomicU64::new(0),
             running: TaskTracker::new(),
             dismissed: watch::Sender::new(false),
             options,
@@ -192,7 +210,7 @@ async fn take_deliveries<P: WorkerPort>(
         match delivery {
             Delivery::Grant(claim) => {
                 shared.room.lock().take();
-                shared.begin(*claim);
+                shared.begin(*claim, Stage::Waits);
             }
             Delivery::Run(run) => {
                 shared.room.lock().take();
@@ -216,7 +234,7 @@ impl<P: WorkerPort> Shared<P> {
     }
 
     /// Begins what there is room for.
-    pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult) {
+    pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: Stage) {
         if self.past.lock().has(claim.attempt_id) {
             return self.make_room(); // It is over for this worker, and its lease runs out.
         }
@@ -224,6 +242,8 @@ impl<P: WorkerPort> Shared<P> {
             holding: Holding::of(&claim),
             renewed: Moment::now(),
             heard: false,
+            number: self.came.fetch_add(1, Ordering::Relaxed),
+            stage,
             cancelled: CancellationToken::new(),
             forced: CancellationToken::new(),
             lost: false,
@@ -238,7 +258,7 @@ impl<P: WorkerPort> Shared<P> {
             self.sooner.notify_one();
             self.shorter.notify_one();
         }
-        if P::HEARTBEATS_EARLY {
+        if P::IS_REMOTE {
             self.fresh.notify_one();
         }
         if !self.room.lock().accepting {
@@ -251,6 +271,7 @@ impl<P: WorkerPort> Shared<P> {
             None => {}
         }
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced));
+        self.give_back_surplus();
     }
 
     /// What was to use room will not.
@@ -320,8 +341,9 @@ impl<P: WorkerPort> Shared<P> {
         let slot = tokio::select! {
             biased;
             () = cancelled.cancelled() => None,
-            slot = self.slots.acquire() => slot.ok(),
+            slot = self.slot() => slot,
         };
+        let slot = slot.filter(|_| self.begins(holding.attempt_id));
         let started = Instant::now();
         if slot.is_some() {
             match handler {
@@ -350,11 +372,19 @@ impl<P: WorkerPort> Shared<P> {
         cancelled: &CancellationToken,
         took: Option<Duration>,
     ) {
-        let lost = self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost);
+        let (lost, stage) = {
+            let open = self.open.lock();
+            let open = open.get(&held.attempt_id);
+            (open.is_none_or(|open| open.lost), open.map(|open| open.stage))
+        };
+        let is_surplus = stage == Some(Stage::Surplus);
         let (room, draining) = {
             let mut room = self.room.lock();
-            (room.free_up(took), !room.accepting)
+            // What was given back uses no room since then.
+            let credit = if is_surplus { room.credit() } else { room.free_up(took) };
+            (credit, !room.accepting)
         };
+        self.give_back_surplus();
         if lost {
             self.give_up(held.attempt_id);
             self.port.credit(room);
@@ -378,7 +408,7 @@ impl<P: WorkerPort> Shared<P> {
                     let _ = self.until_recorded(held, room, again).await; // Then it is lost.
                 }
             }
-            (None, true) if draining => {
+            (None, true) if draining || is_surplus => {
                 let released = |room| self.port.release(held, room);
                 let _ = self.until_recorded(held, room, released).await; // Then it is over.
             }
@@ -448,41 +478,4 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("the handler panicked: {}", text.as_deref().unwrap_or("no message"))
-}
-
-struct PortReporter<P>(Arc<P>);
-
-impl<P: WorkerPort> Reporter for PortReporter<P> {
-    fn send(
-        &self,
-        claim: &ClaimResult,
-        report: StepReport,
-    ) -> BoxFuture<'static, Result<Recorded, Rejection>> {
-        let (port, held) = (Arc::clone(&self.0), Holding::of(claim));
-        let mut sent = port.report(&held, report.clone(), None);
-        Box::pin(async move {
-            let mut wait = RESEND.0;
-            loop {
-                match sent.await {
-                    Err(refused) if refused.code == Code::Unavailable && wait < RESEND.1 => {}
-                    answer => return answer,
-                }
-                tokio::time::sleep(wait).await;
-                wait *= 2;
-                sent = port.report(&held, report.clone(), None);
-            }
-        })
-    }
-
-    fn look(
-        &self,
-        claim: &ClaimResult,
-        look: Look,
-    ) -> BoxFuture<'static, Result<Looked, Rejection>> {
-        let Holding { task, run_id, .. } = Holding::of(claim);
-        let port = Arc::clone(&self.0);
-        Box::pin(
-            async move { super::runs::repeated(|| port.look(&task, run_id, look.clone())).await },
-        )
-    }
 }

@@ -66,7 +66,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
 
 /// Stops what can no longer be shown to be this worker's, though nobody answers.
 pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<Shared<P>>) {
-    if !P::HEARTBEATS_EARLY {
+    if !P::IS_REMOTE {
         return;
     }
     loop {
@@ -158,7 +158,7 @@ impl<P: WorkerPort> Shared<P> {
 /// running for a while when its grant came.
 fn limit<P: WorkerPort>(open: &Open) -> Duration {
     let lease_ms = open.holding.lease_ms;
-    let is_sure = open.heard || !P::HEARTBEATS_EARLY;
+    let is_sure = open.heard || !P::IS_REMOTE;
     let counted = if is_sure { lease_ms } else { lease_ms / INTERVALS };
     Duration::from_millis(counted * 9 / 10)
 }

@@ -11,6 +11,13 @@ const SHORT: Duration = Duration::from_millis(5);
 /// Handlers longer than this get none: no long Step waits behind another while a worker idles.
 const LONG: Duration = Duration::from_millis(50);
 
+/// What does not begin within this time, by what was measured of handlers, goes to another worker
+/// (mechanisms 8). Twice what there is a prefetch for: what hovers there does not come and go.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// Where all slots are taken for so long, handlers are long, though none of them has ended.
+pub(super) const BUSY: Duration = Duration::from_millis(200);
+
 /// What the worker has in hand, and how much more it would take.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -45,6 +52,29 @@ impl Room {
         }
     }
 
+    /// How much is in hand beyond what runs and what begins soon.
+    pub(super) fn surplus(&self) -> usize {
+        self.in_hand.saturating_sub(self.concurrency.saturating_add(self.bearable()))
+    }
+
+    /// How many begin in time behind those that run. Nothing is known of the first.
+    fn bearable(&self) -> usize {
+        let Some(time) = self.handler_time else { return 0 };
+        let rounds = WAIT_MAX.as_nanos() / time.as_nanos().max(1);
+        let rounds = usize::try_from(rounds).unwrap_or(usize::MAX);
+        rounds.saturating_mul(self.concurrency)
+    }
+
+    /// Something goes back before it has begun.
+    pub(super) fn give_back(&mut self) {
+        self.in_hand -= 1;
+    }
+
+    /// No slot was free for [`BUSY`].
+    pub(super) fn note_busy(&mut self) {
+        self.handler_time = self.handler_time.max(Some(BUSY));
+    }
+
     pub(super) fn take(&mut self) {
         self.seen += 1;
         self.in_hand += 1;
@@ -57,5 +87,48 @@ impl Room {
             self.handler_time = Some(old.mul_f64(0.9) + took.mul_f64(0.1));
         }
         self.credit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two slots, this much in hand, and handlers that took this long; none has ended where it is 0.
+    fn room(in_hand: usize, took_ms: u64) -> Room {
+        let mut room = Room::of(2);
+        (0..=in_hand).for_each(|_| room.take());
+        room.free_up((took_ms > 0).then(|| Duration::from_millis(took_ms)));
+        room
+    }
+
+    #[test]
+    fn what_does_not_begin_soon_is_surplus() {
+        assert_eq!(room(2, 0).surplus(), 0);
+        assert_eq!(room(5, 0).surplus(), 3, "nothing is known of handlers");
+        assert_eq!(room(5, 101).surplus(), 3);
+        assert_eq!(room(5, 60).surplus(), 1, "two begin when the first two have ended");
+        assert_eq!(room(43, 5).surplus(), 1);
+        for took_ms in [1, 4, 5, 49, 50, 100] {
+            let mut room = room(0, took_ms);
+            let asked_for = room.credit().free;
+            (0..asked_for).for_each(|_| room.take());
+            assert_eq!(room.surplus(), 0, "what it asked for it keeps, at {took_ms} ms");
+        }
+    }
+
+    #[test]
+    fn what_was_given_back_is_no_surplus_and_no_room() {
+        let mut room = room(5, 0);
+        (0..3).for_each(|_| room.give_back());
+        assert_eq!((room.surplus(), room.credit().free), (0, 0));
+    }
+
+    #[test]
+    fn handlers_that_do_not_end_are_long() {
+        let mut room = room(6, 1);
+        assert_eq!(room.surplus(), 0);
+        room.note_busy();
+        assert_eq!((room.surplus(), room.credit().free), (4, 0));
     }
 }

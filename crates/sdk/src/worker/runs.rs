@@ -12,7 +12,7 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::bus::WorkerPort;
 use uuid::Uuid;
 
-use super::pool::{RESEND, Shared};
+use super::pool::{RESEND, Shared, Stage};
 use super::words::reason;
 
 /// How often a Run looks for a Step before its worker does something else.
@@ -76,7 +76,7 @@ impl<P: WorkerPort> Shared<P> {
     async fn look_and_work(self: &Arc<Self>, run: RunOffer) {
         let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving()) };
         let declined = match found {
-            Ok(Found::Step(claim)) => return self.begin(*claim),
+            Ok(Found::Step(claim)) => return self.begin(*claim, Stage::Kept),
             Ok(Found::Nothing) => None,
             Ok(Found::Unfit) => {
                 let message = "no handler of this worker runs what is ready in the scope";

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tenure_core::id::PoolId;
+use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::{Code, Rejection};
 use tenure_sdk::nats::NatsWorker;
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
-use tenure_wire::bus::worker::{Hello, Reported, Reports, Word};
+use tenure_wire::bus::worker::{Delivery, Hello, Reported, Reports, Word};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -182,6 +182,76 @@ async fn reported_within(node: &mut Node, within: Duration) -> Vec<Word> {
         }
     }
     words
+}
+
+/// So many grants of Steps that last until they are told to end, and their Attempts.
+fn long_grants(count: usize) -> (Vec<Delivery>, Vec<AttemptId>) {
+    let grants: Vec<Delivery> = (0..count).map(|_| grant("wait", LONG)).collect();
+    let attempts = grants.iter().map(|one| one.grant.as_ref().unwrap().attempt_id).collect();
+    (grants, attempts)
+}
+
+/// Records what the worker gives back until it is so many, and answers with them as they came.
+async fn given_back(node: &mut Node, count: usize, came: &[AttemptId]) -> Vec<AttemptId> {
+    let mut released = Vec::new();
+    while released.len() < count {
+        let (reports, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+        for report in reports.reports {
+            let Word::ReleaseStep { attempt_id, fencing_token: 3 } = report.word else {
+                panic!("{report:?}")
+            };
+            released.push(attempt_id);
+        }
+        node.record(&message, 5).await;
+    }
+    released.sort_by_key(|id| came.iter().position(|it| it == id));
+    released
+}
+
+/// Has handlers end one after another, and records what they say: that they have run.
+async fn end_all(node: &mut Node, go: &Notify, count: usize) {
+    for _ in 0..count {
+        go.notify_one();
+        let (reports, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+        assert!(matches!(reports.reports[..], [ref one] if matches!(one.word, Word::EndRun { .. })));
+        node.record(&message, 6).await;
+    }
+}
+
+/// S26, mechanisms 8: what is more than there are slots goes back, the newest first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_gives_back_what_it_has_no_room_for() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+    let (grants, attempts) = long_grants(6);
+    node.deliver(&name(), "l", 1, grants).await;
+    assert_eq!(given_back(&mut node, 2, &attempts).await, attempts[4..]);
+    end_all(&mut node, &go, 4).await;
+    pool.drain().await;
+    assert_eq!(pool.in_hand(), 0);
+}
+
+/// S26, mechanisms 8: so does what was asked for beyond the slots while handlers were short, once
+/// they are not, though none of the long ones has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_gives_back_what_waits_behind_long_handlers() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+    node.deliver(&name(), "l", 1, vec![grant("count", LONG)]).await;
+    let (_, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    node.record(&message, 4).await;
+    let (grants, attempts) = long_grants(7);
+    node.deliver(&name(), "l", 2, grants).await;
+    assert_eq!(given_back(&mut node, 3, &attempts).await, attempts[4..]);
+    end_all(&mut node, &go, 4).await;
+    pool.drain().await;
+    assert_eq!(count.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -233,7 +233,7 @@ impl Future for Answering {
 impl WorkerPort for NatsWorker {
     type Answer = Answering;
 
-    const HEARTBEATS_EARLY: bool = true;
+    const IS_REMOTE: bool = true;
 
     fn id(&self) -> &AgentId {
         &self.inner.agent

@@ -1,0 +1,48 @@
+//! How words of a handler leave its context: over the port, asked again for a while.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tenure_core::command::StepReport;
+use tenure_core::view::{ClaimResult, Look, Looked};
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::{Holding, Recorded, WorkerPort};
+
+use super::context::Reporter;
+use super::pool::RESEND;
+use super::runs::repeated;
+
+pub(super) struct PortReporter<P>(pub(super) Arc<P>);
+
+impl<P: WorkerPort> Reporter for PortReporter<P> {
+    fn send(
+        &self,
+        claim: &ClaimResult,
+        report: StepReport,
+    ) -> BoxFuture<'static, Result<Recorded, Rejection>> {
+        let (port, held) = (Arc::clone(&self.0), Holding::of(claim));
+        let mut sent = port.report(&held, report.clone(), None);
+        Box::pin(async move {
+            let mut wait = RESEND.0;
+            loop {
+                match sent.await {
+                    Err(refused) if refused.code == Code::Unavailable && wait < RESEND.1 => {}
+                    answer => return answer,
+                }
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+                sent = port.report(&held, report.clone(), None);
+            }
+        })
+    }
+
+    fn look(
+        &self,
+        claim: &ClaimResult,
+        look: Look,
+    ) -> BoxFuture<'static, Result<Looked, Rejection>> {
+        let Holding { task, run_id, .. } = Holding::of(claim);
+        let port = Arc::clone(&self.0);
+        Box::pin(async move { repeated(|| port.look(&task, run_id, look.clone())).await })
+    }
+}

@@ -1,0 +1,61 @@
+//! What is more than there is room for goes back: another worker may be idle (mechanisms 8).
+
+use std::cmp::Reverse;
+use std::pin::pin;
+
+use tenure_core::id::AttemptId;
+use tenure_ports::bus::WorkerPort;
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout;
+
+use super::pool::{Open, Shared, Stage};
+use super::room::BUSY;
+
+impl<P: WorkerPort> Shared<P> {
+    /// Gives back what would wait for long, the newest first, and nothing that has begun.
+    pub(super) fn give_back_surplus(&self) {
+        if !P::IS_REMOTE {
+            return; // There is nobody else: it would come again.
+        }
+        let mut room = self.room.lock();
+        let surplus = room.surplus();
+        if surplus == 0 {
+            return;
+        }
+        let mut open = self.open.lock();
+        let waits = |one: &&mut Open| one.stage == Stage::Waits && !one.cancelled.is_cancelled();
+        let mut waiting: Vec<&mut Open> = open.values_mut().filter(waits).collect();
+        waiting.sort_unstable_by_key(|one| Reverse(one.number));
+        for one in waiting.into_iter().take(surplus) {
+            room.give_back();
+            one.stage = Stage::Surplus;
+            one.cancelled.cancel(); // It waits no more for a slot, and is released.
+        }
+    }
+
+    /// A slot for a handler. Where all are taken for long, what was measured of handlers no longer
+    /// holds.
+    pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
+        let mut slot = pin!(self.slots.acquire());
+        if !P::IS_REMOTE {
+            return slot.await.ok();
+        }
+        if let Ok(slot) = timeout(BUSY, &mut slot).await {
+            return slot.ok();
+        }
+        self.room.lock().note_busy();
+        self.give_back_surplus();
+        slot.await.ok()
+    }
+
+    /// Begins an Attempt that has a slot, unless it is no longer wanted or was given back.
+    pub(super) fn begins(&self, attempt: AttemptId) -> bool {
+        match self.open.lock().get_mut(&attempt) {
+            Some(one) if !one.cancelled.is_cancelled() => {
+                one.stage = Stage::Kept;
+                true
+            }
+            _ => false,
+        }
+    }
+}
