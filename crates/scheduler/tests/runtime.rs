@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{ClientPort as _, Faulty, MemoryJournal};
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 
@@ -109,6 +111,34 @@ async fn what_happens_to_runs_is_told_and_not_written() {
             "task_cancelled",
         ]
     );
+}
+
+/// RUN-11, DISP-13: what a Run had to say is told, though its handler was still at it when the Task
+/// ended.
+#[tokio::test(start_paused = true)]
+async fn what_a_run_says_is_told_after_the_end_of_its_task() {
+    let node = node().await;
+    let key = manual(&node, "t", "a").await;
+    let mut events = node.runtime_events();
+    let (link, inbox) =
+        node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    let handlers = Handlers::new().on("h", |ctx| async move {
+        ctx.set_run_result("I was at it")?;
+        std::future::pending().await
+    });
+    let mut options = Options::new(NonZeroUsize::MIN);
+    options.grace = Duration::from_secs(60);
+    let _pool = WorkerPool::start(link, inbox, handlers.unwrap(), options);
+    let run_id = dispatched(&node, &key).await;
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    cancel(&node, &key).await.unwrap(); // It does not stop: this takes the wait limit.
+    let told = loop {
+        let event = next(&mut events).await;
+        if event.event == RunResult {
+            break event;
+        }
+    };
+    assert_eq!((told.run_id, told.result.as_deref()), (run_id, Some("I was at it")));
 }
 
 /// EVENT-07, DISP-14: Runs that the scheduler makes by itself tell nothing on their way.

@@ -123,6 +123,19 @@ pub struct StepReport {
 }
 
 impl StepReport {
+    /// Fields of a Step that no report changes (REPORT-04).
+    pub const CONTENT: [&str; 9] = [
+        "assignee",
+        "depends_on_step_ids",
+        "handler",
+        "input",
+        "required",
+        "retry_policy",
+        "summary",
+        "title",
+        "worker_pool_id",
+    ];
+
     /// A report that says nothing yet.
     pub fn on(step_id: StepId) -> Self {
         Self {

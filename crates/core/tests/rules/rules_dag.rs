@@ -227,17 +227,7 @@ fn texts_change_no_status_order_or_eligibility() {
 fn reports_change_no_content() {
     let mut t = Fixture::manual("a");
     let held = t.claim("a");
-    for field in [
-        "title",
-        "summary",
-        "depends_on_step_ids",
-        "worker_pool_id",
-        "required",
-        "handler",
-        "input",
-        "retry_policy",
-        "assignee",
-    ] {
+    for field in StepReport::CONTENT {
         let content_fields = vec![field.into()];
         let by_worker = StepReport { content_fields: content_fields.clone(), ..held.says() };
         let command = Command::TaskUpdateStep(by_worker);

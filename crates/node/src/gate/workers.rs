@@ -15,7 +15,7 @@ use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{
     Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
 };
-use tenure_wire::bus::{Answer, decode};
+use tenure_wire::bus::{Answer, decode, decode_input};
 
 use super::{Asked, Gate, say_answer};
 use crate::links::Link;
@@ -170,7 +170,7 @@ impl Gate {
     ) {
         let Some(reply) = reply else { return };
         let since = Instant::now();
-        let asked = decode::<Looking>(bytes).map_err(Rejection::from).and_then(|looking| {
+        let asked = decode_input::<Looking>(bytes).map_err(Rejection::from).and_then(|looking| {
             let Looking { session_id, task_id, run_id, look, .. } = looking;
             let key = TaskKey { session_id, task_id };
             self.check_partition(&key, partition)?;

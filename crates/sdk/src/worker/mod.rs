@@ -7,6 +7,7 @@
 
 pub mod builtin;
 pub mod context;
+mod ending;
 pub mod exec;
 pub mod handler;
 mod past;

@@ -2,19 +2,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::Future;
 use std::num::NonZeroUsize;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
-use tenure_core::Rejection;
-use tenure_core::command::RunOutcome;
 use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
@@ -26,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::context::{Reporter, StepContext};
-use super::handler::{HandlerError, Handlers};
+use super::ending::carry_out;
+use super::handler::Handlers;
 use super::past::Past;
 use super::pulse::{heartbeat, watch_leases};
 use super::reporter::PortReporter;
@@ -71,7 +67,7 @@ pub(super) struct Shared<P> {
     pub(super) room: Mutex<Room>,
     pub(super) open: Mutex<HashMap<AttemptId, Open>>,
     pub(super) early: Mutex<Early>,
-    past: Mutex<Past>,
+    pub(super) past: Mutex<Past>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
     pub(super) shortest: AtomicU64,
@@ -100,8 +96,17 @@ pub(super) struct Open {
     pub(super) stage: Stage,
     pub(super) cancelled: CancellationToken,
     forced: CancellationToken,
-    /// The Attempt is over: nothing is to be reported.
-    pub(super) lost: bool,
+    /// The Attempt is over: nothing is to be reported of its Step.
+    pub(super) lost: Option<Loss>,
+}
+
+/// How a worker learned that an Attempt is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The scheduler said so: the Task has ended, or another ended it.
+    Told,
+    /// It could not be renewed.
+    Fenced,
 }
 
 /// Where an Attempt in hand stands.
@@ -217,7 +222,7 @@ async fn take_deliveries<P: WorkerPort>(
                 shared.running.spawn(Arc::clone(&shared).work_under(*run));
             }
             Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
-            Delivery::Lost(attempt) => shared.lose(attempt),
+            Delivery::Lost(attempt) => shared.lose(attempt, Loss::Told),
             Delivery::Drain => {
                 shared.stop_taking();
                 shared.dismissed.send_replace(true);
@@ -246,7 +251,7 @@ impl<P: WorkerPort> Shared<P> {
             stage,
             cancelled: CancellationToken::new(),
             forced: CancellationToken::new(),
-            lost: false,
+            lost: None,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
         match self.open.lock().entry(claim.attempt_id) {
@@ -267,7 +272,7 @@ impl<P: WorkerPort> Shared<P> {
         let early = self.early.lock().take(claim.attempt_id);
         match early {
             Some(Signal::Stop) => self.ask_to_stop(claim.attempt_id),
-            Some(Signal::Lost) => self.lose(claim.attempt_id),
+            Some(Signal::Lost) => self.lose(claim.attempt_id, Loss::Told),
             None => {}
         }
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced));
@@ -312,12 +317,12 @@ impl<P: WorkerPort> Shared<P> {
         });
     }
 
-    pub(super) fn lose(&self, attempt: AttemptId) {
+    pub(super) fn lose(&self, attempt: AttemptId, loss: Loss) {
         let mut open = self.open.lock();
         let Some(open) = open.get_mut(&attempt) else {
             return self.early.lock().note(attempt, Signal::Lost);
         };
-        open.lost = true;
+        open.lost.get_or_insert(loss);
         open.cancelled.cancel();
         open.forced.cancel();
     }
@@ -363,119 +368,4 @@ impl<P: WorkerPort> Shared<P> {
         let took = (!cancelled.is_cancelled()).then(|| started.elapsed());
         self.finish(&holding, &ctx, &cancelled, took).await;
     }
-
-    /// Says the final word, with the room it leaves, until it is recorded.
-    async fn finish(
-        &self,
-        held: &Holding,
-        ctx: &StepContext,
-        cancelled: &CancellationToken,
-        took: Option<Duration>,
-    ) {
-        let (lost, stage) = {
-            let open = self.open.lock();
-            let open = open.get(&held.attempt_id);
-            (open.is_none_or(|open| open.lost), open.map(|open| open.stage))
-        };
-        let is_surplus = stage == Some(Stage::Surplus);
-        let (room, draining) = {
-            let mut room = self.room.lock();
-            // What was given back uses no room since then.
-            let credit = if is_surplus { room.credit() } else { room.free_up(took) };
-            (credit, !room.accepting)
-        };
-        self.give_back_surplus();
-        if lost {
-            self.give_up(held.attempt_id);
-            self.port.credit(room);
-            return;
-        }
-        match (ctx.take_final(), cancelled.is_cancelled()) {
-            (Some(word), _) => {
-                let port = &self.port;
-                let said = self
-                    .until_recorded(held, room, |room| port.report(held, word.clone(), room))
-                    .await;
-                // What may be repeated is given up only where the Attempt is lost: then nothing is
-                // said of it any more, least of all that its result is a failure.
-                if let Err(refused) = said
-                    && !refused.code.ends_attempt()
-                    && !refused.code.is_retryable()
-                {
-                    // Silence would cost the lease, and the same again in the next try.
-                    let word = ctx.failed_by(&refused);
-                    let again = |_| port.report(held, word.clone(), None);
-                    let _ = self.until_recorded(held, room, again).await; // Then it is lost.
-                }
-            }
-            (None, true) if draining || is_surplus => {
-                let released = |room| self.port.release(held, room);
-                let _ = self.until_recorded(held, room, released).await; // Then it is over.
-            }
-            (None, stopped) => {
-                let how = if stopped { RunOutcome::Cancelled } else { RunOutcome::Finished };
-                let ended = |room| self.port.end_run(held, how, ctx.run_result(), room);
-                let _ = self.until_recorded(held, room, ended).await; // Then it is over.
-            }
-        }
-        // Whatever became of it: a grant that was sent again may still be on its way.
-        self.give_up(held.attempt_id);
-    }
-
-    /// Is done with an Attempt, which does not begin again.
-    fn give_up(&self, attempt: AttemptId) {
-        self.past.lock().note(attempt);
-        self.open.lock().remove(&attempt);
-    }
-
-    /// Repeats a call until it is answered for good: a finished result is never dropped while its
-    /// Attempt may still count.
-    async fn until_recorded(
-        &self,
-        held: &Holding,
-        room: Credit,
-        call: impl Fn(Option<Credit>) -> P::Answer,
-    ) -> Result<(), Rejection> {
-        let mut answer = call(Some(room)).await;
-        let mut wait = RESEND.0;
-        loop {
-            match answer {
-                Ok(_) => return Ok(()),
-                Err(refused) if !refused.code.is_retryable() => {
-                    tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
-                    return Err(refused);
-                }
-                Err(refused) => {
-                    if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost) {
-                        return Err(refused);
-                    }
-                }
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(RESEND.1);
-            answer = call(None).await;
-        }
-    }
-}
-
-/// Runs a handler to its end, or to the moment it is ended by force. Dropping it is the force.
-async fn carry_out(
-    handler: impl Future<Output = Result<(), HandlerError>>,
-    ctx: &StepContext,
-    forced: &CancellationToken,
-) {
-    tokio::select! {
-        ended = AssertUnwindSafe(handler).catch_unwind() => match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => ctx.fail_if_silent(&error.to_string()),
-            Err(panic) => ctx.fail_if_silent(&panic_message(&*panic)),
-        },
-        () = forced.cancelled() => {}
-    }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("the handler panicked: {}", text.as_deref().unwrap_or("no message"))
 }

@@ -8,7 +8,7 @@ use tenure_ports::bus::{Holding, Pulse, WorkerPort};
 use tenure_ports::observer::Called;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::pool::{Open, Shared};
+use super::pool::{Loss, Open, Shared};
 use crate::clock::Moment;
 
 /// Heartbeats go in intervals of a lease's duration by this.
@@ -100,7 +100,7 @@ impl<P: WorkerPort> Shared<P> {
         let asked = Moment::now(); // A lease counts from before the request.
         let holdings: Vec<Holding> = {
             let open = self.open.lock();
-            let wanted = open.values().filter(|open| !open.lost && which(open));
+            let wanted = open.values().filter(|open| open.lost.is_none() && which(open));
             wanted.map(|open| open.holding.clone()).collect()
         };
         if holdings.is_empty() {
@@ -123,7 +123,7 @@ impl<P: WorkerPort> Shared<P> {
                 }
                 Pulse::Lost(refused) => {
                     tracing::warn!(attempt = %held.attempt_id, %refused, "the attempt is lost");
-                    self.lose(held.attempt_id);
+                    self.lose(held.attempt_id, Loss::Told);
                 }
                 Pulse::Unknown => is_answered = false,
             }
@@ -143,13 +143,13 @@ impl<P: WorkerPort> Shared<P> {
         let now = Moment::now();
         let late: Vec<_> = {
             let open = self.open.lock();
-            let open = open.values().filter(|open| !open.lost);
+            let open = open.values().filter(|open| open.lost.is_none());
             let late = open.filter(|open| now.since(&open.renewed) >= limit::<P>(open));
             late.map(|open| open.holding.attempt_id).collect()
         };
         for attempt in late {
             tracing::warn!(%attempt, "the lease could not be renewed; stopping");
-            self.lose(attempt);
+            self.lose(attempt, Loss::Fenced);
         }
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tenure_core::command::RunOutcome;
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::{Code, Rejection};
 use tenure_sdk::nats::NatsWorker;
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
-use tenure_wire::bus::worker::{Delivery, Hello, Reported, Reports, Word};
+use tenure_wire::bus::worker::{Delivery, Hello, ReportResult, Reported, Reports, Word};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -213,9 +214,62 @@ async fn end_all(node: &mut Node, go: &Notify, count: usize) {
     for _ in 0..count {
         go.notify_one();
         let (reports, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
-        assert!(matches!(reports.reports[..], [ref one] if matches!(one.word, Word::EndRun { .. })));
+        assert!(
+            matches!(reports.reports[..], [ref one] if matches!(one.word, Word::EndRun { .. }))
+        );
         node.record(&message, 6).await;
     }
+}
+
+/// Handlers that say something for their Run, and then end at once or never.
+fn with_run_results() -> Handlers {
+    let ends = Handlers::new().on("ends", |ctx| async move {
+        ctx.set_run_result("as you like it")?;
+        Ok(ctx.complete(None)?)
+    });
+    let stays = ends.unwrap().on("stays", |ctx| async move {
+        ctx.set_run_result("as you like it")?;
+        ctx.start().await?; // Whoever hears that knows that it has been said.
+        std::future::pending().await
+    });
+    stays.unwrap()
+}
+
+fn run_result() -> Word {
+    Word::EndRun { outcome: RunOutcome::Finished, result: Some("as you like it".to_owned()) }
+}
+
+/// RUN-11, DISP-13: what a Run says in the end is sent, though its Task has ended meanwhile: once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_result_of_a_run_is_sent_after_the_end_of_its_task() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let pool = start(&server, with_run_results()).await;
+    node.link(&name(), "l", 4).await;
+
+    // It hears of the end with the answer to its report.
+    node.deliver(&name(), "l", 1, vec![grant("ends", LONG)]).await;
+    let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    assert!(matches!(said.reports[0].word, Word::TaskUpdateStep(_)));
+    let error = Some(Rejection::new(Code::TaskTerminal, "the task is cancelled"));
+    let results = vec![ReportResult { version: None, cancel_requested: false, error }];
+    node.answer(&message, Ok(Reported { results })).await;
+    let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    assert_eq!(said.reports[0].word, run_result());
+    node.answer::<Reported>(&message, Err(Rejection::new(Code::NotOwner, "another's"))).await;
+
+    // It is told of the end. What it sends next is of this Step: the word before was its last.
+    let one = grant("stays", LONG);
+    let lost = Some(one.grant.as_ref().unwrap().attempt_id);
+    node.deliver(&name(), "l", 2, vec![one]).await;
+    let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    assert!(matches!(said.reports[0].word, Word::TaskUpdateStep(_)));
+    node.record(&message, 9).await;
+    node.deliver(&name(), "l", 3, vec![Delivery { lost, ..Delivery::default() }]).await;
+    let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    assert_eq!(said.reports[0].word, run_result());
+    node.record(&message, 9).await;
+    pool.drain().await;
 }
 
 /// S26, mechanisms 8: what is more than there are slots goes back, the newest first.

@@ -2,15 +2,18 @@
 //!
 //! [`subject`] says where a message goes, and with that who sent it; [`worker`], [`request`],
 //! [`event`], [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
-//! carries the version `v`. Fields that a reader does not know are passed over, a version that it does not know is
-//! refused. docs/protocol.md describes all of it for other languages.
+//! carries the version `v`. Fields that a reader does not know are passed over, but not in the input of an operation
+//! that somebody asks for; a version that it does not know is refused. docs/protocol.md describes all of it for other
+//! languages.
 //!
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
 
 pub mod address;
 pub mod event;
+mod lenient;
 pub mod node;
 pub mod operate;
+mod report;
 pub mod request;
 pub mod subject;
 pub mod worker;
@@ -79,11 +82,19 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
     Ok(out)
 }
 
-/// Reads a message: all of it, nested no deeper than 64.
+/// Reads a message: all of it, nested no deeper than 64. Fields that are not known are passed over.
 ///
 /// # Errors
 /// It is no such message, too deep, too long, or something follows it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    decode_input(bytes).map(|lenient::Message(message)| message)
+}
+
+/// Reads a message with the input of an operation: what that does not know of it refuses.
+///
+/// # Errors
+/// As [`decode`], or a field is misspelt.
+pub fn decode_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     if bytes.len() > MESSAGE_MAX {
         return Err(too_long());
     }

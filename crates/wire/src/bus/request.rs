@@ -14,7 +14,7 @@ use tenure_core::{Command, Rejection};
 
 use super::event::ReadEvents;
 use super::operate::ListLeases;
-use super::{BadMessage, V, decode};
+use super::{BadMessage, V, decode, decode_input};
 
 /// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -291,35 +291,37 @@ impl Request {
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
         let head: Head = decode(bytes)?;
         let ask = match head.operation.as_str() {
-            EXPLAIN => Ask::Explain(decode::<Input<ExplainInput>>(bytes)?.input),
-            REPLAY_TASK => Ask::Replay(decode::<MaybeInput<ReplayInput>>(bytes)?.input),
-            READ_LOG => Ask::ReadLog(decode::<MaybeInput<ReadLog>>(bytes)?.input),
-            READ_EVENTS => Ask::ReadEvents(decode::<MaybeInput<ReadEvents>>(bytes)?.input),
-            LIST_INDEX => Ask::List(decode::<MaybeInput<List>>(bytes)?.input),
-            LIST_LEASES => Ask::Leases(decode::<MaybeInput<ListLeases>>(bytes)?.input),
+            EXPLAIN => Ask::Explain(decode_input::<Input<ExplainInput>>(bytes)?.input),
+            REPLAY_TASK => Ask::Replay(decode_input::<MaybeInput<ReplayInput>>(bytes)?.input),
+            READ_LOG => Ask::ReadLog(decode_input::<MaybeInput<ReadLog>>(bytes)?.input),
+            READ_EVENTS => Ask::ReadEvents(decode_input::<MaybeInput<ReadEvents>>(bytes)?.input),
+            LIST_INDEX => Ask::List(decode_input::<MaybeInput<List>>(bytes)?.input),
+            LIST_LEASES => Ask::Leases(decode_input::<MaybeInput<ListLeases>>(bytes)?.input),
             other => match Operator::from_name(other) {
                 Some(Operator::TaskGet) => Ask::Get,
                 Some(Operator::TaskQuerySteps) => {
-                    Ask::Query(decode::<MaybeInput<QueryInput>>(bytes)?.input)
+                    Ask::Query(decode_input::<MaybeInput<QueryInput>>(bytes)?.input)
                 }
                 Some(Operator::TaskList) => {
-                    Ask::Tasks(decode::<MaybeInput<ListInput>>(bytes)?.input)
+                    Ask::Tasks(decode_input::<MaybeInput<ListInput>>(bytes)?.input)
                 }
                 Some(Operator::InspectTask) => {
-                    Ask::Inspect(decode::<MaybeInput<InspectInput>>(bytes)?.input)
+                    Ask::Inspect(decode_input::<MaybeInput<InspectInput>>(bytes)?.input)
                 }
                 Some(Operator::TaskBoardSummary) => {
-                    Ask::Board(decode::<MaybeInput<BoardInput>>(bytes)?.input)
+                    Ask::Board(decode_input::<MaybeInput<BoardInput>>(bytes)?.input)
                 }
                 Some(Operator::TaskTemplate) => Ask::Template,
-                Some(Operator::TaskViews) => Ask::Views(decode::<MaybeInput<Views>>(bytes)?.input),
+                Some(Operator::TaskViews) => {
+                    Ask::Views(decode_input::<MaybeInput<Views>>(bytes)?.input)
+                }
                 Some(Operator::TaskCreate) => {
-                    Ask::Create(Box::new(decode::<Input<CreateTask>>(bytes)?.input))
+                    Ask::Create(Box::new(decode_input::<Input<CreateTask>>(bytes)?.input))
                 }
                 Some(Operator::RetryTask) if again(bytes)? => {
-                    Ask::RetryEnded(Box::new(decode::<Input<RetryEnded>>(bytes)?.input))
+                    Ask::RetryEnded(Box::new(decode_input::<Input<RetryEnded>>(bytes)?.input))
                 }
-                Some(_) => Ask::Command(Box::new(decode::<Command>(bytes)?)),
+                Some(_) => Ask::Command(Box::new(decode_input::<Command>(bytes)?)),
                 None => return Err(unknown_operation(other)),
             },
         };

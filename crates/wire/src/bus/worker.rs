@@ -8,7 +8,7 @@ use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepI
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, RunOffer};
 
-use super::V;
+use super::{V, lenient, report};
 
 /// A worker asks every node for a link (`hello`). No answer of its own: each node sends
 /// [`Deliveries`].
@@ -115,6 +115,7 @@ pub struct Report {
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Word {
     /// Status, results, progress of the held Step.
+    #[serde(deserialize_with = "report::read")]
     TaskUpdateStep(StepReport),
     /// The Run is over without a final word on its Step, or with nothing claimed (RUN-03, RUN-09).
     EndRun {
@@ -127,7 +128,8 @@ pub enum Word {
     /// The Run is not for this worker (RUN-12).
     DeclineRun {
         /// Why.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, deserialize_with = "lenient::read")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<ReasonInput>,
     },
     /// The Step goes back (S26).

@@ -1,0 +1,145 @@
+//! How an Attempt ends: its handler runs to an end, and what it said is repeated until recorded.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tenure_core::command::RunOutcome;
+use tenure_core::id::AttemptId;
+use tenure_core::{Code, Rejection};
+use tenure_ports::bus::{Credit, Holding, WorkerPort};
+use tokio_util::sync::CancellationToken;
+
+use super::context::StepContext;
+use super::handler::HandlerError;
+use super::pool::{Loss, RESEND, Shared, Stage};
+
+impl<P: WorkerPort> Shared<P> {
+    /// Says the final word, with the room it leaves, until it is recorded.
+    pub(super) async fn finish(
+        &self,
+        held: &Holding,
+        ctx: &StepContext,
+        cancelled: &CancellationToken,
+        took: Option<Duration>,
+    ) {
+        let (lost, is_surplus) = match self.open.lock().get(&held.attempt_id) {
+            Some(open) => (open.lost, open.stage == Stage::Surplus),
+            None => (Some(Loss::Fenced), false),
+        };
+        let (room, draining) = {
+            let mut room = self.room.lock();
+            // What was given back uses no room since then.
+            let credit = if is_surplus { room.credit() } else { room.free_up(took) };
+            (credit, !room.accepting)
+        };
+        self.give_back_surplus();
+        if let Some(loss) = lost {
+            self.give_up(held.attempt_id);
+            self.port.credit(room);
+            if loss == Loss::Told {
+                self.hand_on(held, ctx).await;
+            }
+            return;
+        }
+        match (ctx.take_final(), cancelled.is_cancelled()) {
+            (Some(word), _) => {
+                let port = &self.port;
+                let said = self
+                    .until_recorded(held, room, |room| port.report(held, word.clone(), room))
+                    .await;
+                match said {
+                    Ok(()) => {}
+                    Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
+                    // What may be repeated is given up only where the Attempt is lost: then nothing
+                    // is said of it any more, least of all that its result is a failure.
+                    Err(over) if over.code.ends_attempt() || over.code.is_retryable() => {}
+                    Err(refused) => {
+                        // Silence would cost the lease, and the same again in the next try.
+                        let word = ctx.failed_by(&refused);
+                        let again = |_| port.report(held, word.clone(), None);
+                        let _ = self.until_recorded(held, room, again).await; // Then it is lost.
+                    }
+                }
+            }
+            (None, true) if draining || is_surplus => {
+                let released = |room| self.port.release(held, room);
+                let _ = self.until_recorded(held, room, released).await; // Then it is over.
+            }
+            (None, stopped) => {
+                let how = if stopped { RunOutcome::Cancelled } else { RunOutcome::Finished };
+                let ended = |room| self.port.end_run(held, how, ctx.run_result(), room);
+                let _ = self.until_recorded(held, room, ended).await; // Then it is over.
+            }
+        }
+        // Whatever became of it: a grant that was sent again may still be on its way.
+        self.give_up(held.attempt_id);
+    }
+
+    /// RUN-11: the Step is decided, and what its Run says in the end is still for whoever dispatched it.
+    async fn hand_on(&self, held: &Holding, ctx: &StepContext) {
+        if let Some(result) = ctx.run_result() {
+            let ended = self.port.end_run(held, RunOutcome::Finished, Some(result), None);
+            let _ = ended.await; // Said once: nothing depends on it.
+        }
+    }
+
+    /// Is done with an Attempt, which does not begin again.
+    fn give_up(&self, attempt: AttemptId) {
+        self.past.lock().note(attempt);
+        self.open.lock().remove(&attempt);
+    }
+
+    /// Repeats a call until it is answered for good: a finished result is never dropped while its
+    /// Attempt may still count.
+    async fn until_recorded(
+        &self,
+        held: &Holding,
+        room: Credit,
+        call: impl Fn(Option<Credit>) -> P::Answer,
+    ) -> Result<(), Rejection> {
+        let mut answer = call(Some(room)).await;
+        let mut wait = RESEND.0;
+        loop {
+            match answer {
+                Ok(_) => return Ok(()),
+                Err(refused) if !refused.code.is_retryable() => {
+                    tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
+                    return Err(refused);
+                }
+                Err(refused) => {
+                    if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost.is_some())
+                    {
+                        return Err(refused);
+                    }
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(RESEND.1);
+            answer = call(None).await;
+        }
+    }
+}
+
+/// Runs a handler to its end, or to the moment it is ended by force. Dropping it is the force.
+pub(super) async fn carry_out(
+    handler: impl Future<Output = Result<(), HandlerError>>,
+    ctx: &StepContext,
+    forced: &CancellationToken,
+) {
+    tokio::select! {
+        ended = AssertUnwindSafe(handler).catch_unwind() => match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => ctx.fail_if_silent(&error.to_string()),
+            Err(panic) => ctx.fail_if_silent(&panic_message(&*panic)),
+        },
+        () = forced.cancelled() => {}
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the handler panicked: {}", text.as_deref().unwrap_or("no message"))
+}

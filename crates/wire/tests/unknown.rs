@@ -1,0 +1,172 @@
+//! What a newer sender says and an older reader does not know.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use rmpv::Value as Msg;
+use tenure_core::Code;
+use tenure_core::command::StepReport;
+use tenure_core::status::StepStatus;
+use tenure_wire::bus::request::Request;
+use tenure_wire::bus::worker::{Deliveries, Looking, Reports, Word};
+use tenure_wire::bus::{decode, decode_input};
+use uuid::Uuid;
+
+fn map<const N: usize>(fields: [(&str, Msg); N]) -> Msg {
+    Msg::Map(fields.map(|(name, value)| (Msg::from(name), value)).into())
+}
+
+/// With a field that nobody knows in front of the others and one behind them.
+fn newer<const N: usize>(fields: [(&str, Msg); N]) -> Msg {
+    let Msg::Map(mut all) = map(fields) else { unreachable!() };
+    let deep = map([("deeper", Msg::Array(vec![Msg::Binary(vec![1, 2]), Msg::Nil]))]);
+    all.insert(0, (Msg::from("newer"), deep));
+    all.push((Msg::from("newest"), Msg::from(true)));
+    Msg::Map(all)
+}
+
+fn bytes(message: &Msg) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, message).unwrap();
+    bytes
+}
+
+fn id() -> Msg {
+    Msg::from(Uuid::from_u128(7).to_string())
+}
+
+fn words(word: Msg) -> Vec<Word> {
+    let report = newer([
+        ("session_id", Msg::from("s")),
+        ("task_id", Msg::from("t")),
+        ("run_id", id()),
+        ("word", word),
+    ]);
+    let reports = newer([("v", Msg::from(1)), ("reports", Msg::Array(vec![report]))]);
+    let reports: Reports = decode(&bytes(&reports)).unwrap();
+    reports.reports.into_iter().map(|report| report.word).collect()
+}
+
+/// Mechanisms 17: a report of a newer worker does not fail its Step, wherever it says more, and in
+/// whatever order.
+#[test]
+fn a_report_may_say_more_than_is_known() {
+    let value = newer([("content_type", Msg::from("text/plain")), ("data", Msg::from("x"))]);
+    let input = newer([
+        ("step_id", Msg::from("a")),
+        ("status", Msg::from("completed")),
+        ("output", value),
+        ("progress", newer([("phase", Msg::from("late"))])),
+    ]);
+    let operation = ("operation", Msg::from("task_update_step"));
+    let orders = [
+        newer([operation.clone(), ("input", input.clone())]),
+        newer([("input", input), operation]),
+    ];
+    for word in orders {
+        let said = words(word);
+        let [Word::TaskUpdateStep(report)] = &said[..] else { panic!("{said:?}") };
+        assert_eq!(report.status, Some(StepStatus::Completed));
+        let output = report.output.as_ref().unwrap();
+        assert_eq!((&*output.content_type, output.data()), ("text/plain", Some(&b"x"[..])));
+        assert_eq!(report.progress.as_ref().unwrap().phase.as_deref(), Some("late"));
+        let rest = StepReport {
+            status: report.status,
+            output: report.output.clone(),
+            progress: report.progress.clone(),
+            ..StepReport::on("a".parse().unwrap())
+        };
+        assert_eq!(*report, rest, "nothing else was said");
+    }
+    let why = newer([("code", Msg::from("no")), ("message", Msg::from("not mine"))]);
+    let input = newer([("reason", why)]);
+    let declined = map([("input", input), ("operation", Msg::from("decline_run"))]);
+    let said = words(declined);
+    let [Word::DeclineRun { reason: Some(reason) }] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(reason.code.as_deref(), Some("no"));
+}
+
+/// REPORT-04: content of a Step is known, and no worker's to change: it is left to be refused.
+#[test]
+fn content_in_a_report_is_noted() {
+    for field in StepReport::CONTENT {
+        let input = newer([("step_id", Msg::from("a")), (field, newer([]))]);
+        let operation = ("operation", Msg::from("task_update_step"));
+        let said = words(map([operation, ("input", input)]));
+        let content_fields = vec![field.into()];
+        let noted = StepReport { content_fields, ..StepReport::on("a".parse().unwrap()) };
+        assert_eq!(said, [Word::TaskUpdateStep(noted)], "{field}");
+    }
+}
+
+/// Mechanisms 17: nor does a grant of a newer node keep a worker from its Steps.
+#[test]
+fn a_grant_may_say_more_than_is_known() {
+    let policy = newer([("max_attempts", Msg::from(3)), ("backoff", newer([]))]);
+    let step = newer([
+        ("step_id", Msg::from("a")),
+        ("title", Msg::from("A")),
+        ("summary", Msg::from("")),
+        ("depends_on_step_ids", Msg::Array(Vec::new())),
+        ("required", Msg::from(true)),
+        ("worker_pool_id", Msg::from("default")),
+        ("handler", Msg::from("noop")),
+        ("retry_policy", policy),
+    ]);
+    let claim = newer([
+        ("session_id", Msg::from("s")),
+        ("task_id", Msg::from("t")),
+        ("run_id", id()),
+        ("attempt_id", id()),
+        ("ordinal", Msg::from(1)),
+        ("fencing_token", Msg::from(4)),
+        ("lease_expires_at", Msg::from(9)),
+        ("lease_ms", Msg::from(30_000)),
+        ("input_refs", Msg::Array(Vec::new())),
+        ("step", step),
+    ]);
+    let message = newer([
+        ("v", Msg::from(1)),
+        ("node", Msg::from("n1")),
+        ("link", Msg::from("n1-1")),
+        ("first", Msg::from(1)),
+        ("deliveries", Msg::Array(vec![newer([("grant", claim)])])),
+    ]);
+    let deliveries: Deliveries = decode(&bytes(&message)).unwrap();
+    let claim = deliveries.deliveries[0].grant.as_ref().unwrap();
+    let policy = claim.step.retry_policy.as_ref().unwrap();
+    assert_eq!((claim.fencing_token, policy.max_attempts), (4, Some(3)));
+}
+
+/// PATCH-09: in what somebody asks for a misspelt field is refused, by its name.
+#[test]
+fn a_misspelt_input_is_refused() {
+    let misspelt = || map([("offfset", Msg::from(1))]);
+    let look = map([("operation", Msg::from("task_query_steps")), ("input", misspelt())]);
+    let looking = newer([
+        ("v", Msg::from(1)),
+        ("session_id", Msg::from("s")),
+        ("task_id", Msg::from("t")),
+        ("run_id", id()),
+        ("look", look),
+    ]);
+    let refused = decode_input::<Looking>(&bytes(&looking)).unwrap_err();
+    assert!(refused.0.contains("offfset"), "{refused}");
+    let request = newer([
+        ("v", Msg::from(1)),
+        ("task_id", Msg::from("t")),
+        ("operation", Msg::from("task_query_steps")),
+        ("input", misspelt()),
+    ]);
+    let refused = Request::read(&bytes(&request)).unwrap_err();
+    assert_eq!(refused.code, Code::ValidationError);
+    assert!(refused.message.contains("offfset"), "{refused}");
+    let report = map([("step_id", Msg::from("a")), ("statuss", Msg::from("completed"))]);
+    let request = newer([
+        ("v", Msg::from(1)),
+        ("task_id", Msg::from("t")),
+        ("operation", Msg::from("task_update_step")),
+        ("input", report),
+    ]);
+    let refused = Request::read(&bytes(&request)).unwrap_err();
+    assert!(refused.message.contains("statuss"), "{refused}");
+}
