@@ -12,4 +12,5 @@ pub mod client;
 mod clock;
 mod jitter;
 pub mod nats;
+mod pauses;
 pub mod worker;

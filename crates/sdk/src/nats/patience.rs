@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::{Code, Rejection};
 use tokio::time::Instant;
 
-use crate::jitter::jittered;
+use crate::pauses::Pauses;
 
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -14,13 +14,13 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 #[derive(Debug)]
 pub(super) struct Patience {
     until: Instant,
-    pause: Duration,
+    pauses: Pauses,
 }
 
 impl Patience {
     /// From now on.
     pub(super) fn of(whole: Duration) -> Self {
-        Self { until: Instant::now() + whole, pause: PAUSES.0 }
+        Self { until: Instant::now() + whole, pauses: Pauses::between(PAUSES.0, PAUSES.1) }
     }
 
     /// How long a try that takes up to `most` may take.
@@ -30,20 +30,13 @@ impl Patience {
 
     /// Pauses and answers true if the same may be asked again after this refusal.
     pub(super) async fn outlasts(&mut self, refused: &Rejection) -> bool {
-        let pause = jittered(self.pause).max(asked_for(refused));
+        let pause = self.pauses.after(refused);
         if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
             return false;
         }
         tokio::time::sleep(pause).await;
-        self.pause = (self.pause * 2).min(PAUSES.1);
         true
     }
-}
-
-/// The pause that whoever refused asks for.
-fn asked_for(refused: &Rejection) -> Duration {
-    let ms = refused.details.get("retry_after_ms").and_then(serde_json::Value::as_u64);
-    Duration::from_millis(ms.unwrap_or(0))
 }
 
 /// There is no answer now. The same may be asked again.
@@ -61,6 +54,15 @@ mod tests {
         let refused = Rejection::new(Code::TaskTerminal, "over");
         assert!(!patience.outlasts(&refused).await);
         assert!(patience.outlasts(&unavailable("busy")).await);
+    }
+
+    /// Mechanisms 16: `retry_after_ms` is honoured.
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_lasts_as_long_as_was_asked_for() {
+        let mut patience = Patience::of(Duration::from_secs(60));
+        let begun = Instant::now();
+        assert!(patience.outlasts(&unavailable("busy").with("retry_after_ms", 700)).await);
+        assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::StepContext;
 use super::handler::HandlerError;
-use super::pool::{Loss, RESEND, Shared, Stage};
+use super::pool::{Loss, Shared, Stage, resend};
 
 impl<P: WorkerPort> Shared<P> {
     /// Says the final word, with the room it leaves, until it is recorded.
@@ -100,23 +100,20 @@ impl<P: WorkerPort> Shared<P> {
         call: impl Fn(Option<Credit>) -> P::Answer,
     ) -> Result<(), Rejection> {
         let mut answer = call(Some(room)).await;
-        let mut wait = RESEND.0;
+        let mut pauses = resend();
         loop {
-            match answer {
+            let refused = match answer {
                 Ok(_) => return Ok(()),
-                Err(refused) if !refused.code.is_retryable() => {
-                    tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
-                    return Err(refused);
-                }
-                Err(refused) => {
-                    if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost.is_some())
-                    {
-                        return Err(refused);
-                    }
-                }
+                Err(refused) => refused,
+            };
+            if !refused.code.is_retryable() {
+                tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
+                return Err(refused);
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(RESEND.1);
+            if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost.is_some()) {
+                return Err(refused);
+            }
+            tokio::time::sleep(pauses.after(&refused)).await;
             answer = call(None).await;
         }
     }

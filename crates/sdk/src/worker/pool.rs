@@ -29,9 +29,12 @@ use super::reporter::PortReporter;
 use super::room::Room;
 use super::runs::{Early, Signal};
 use crate::clock::Moment;
+use crate::pauses::Pauses;
 
-/// First and longest wait before a report is sent again.
-pub(super) const RESEND: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Waits before a report is sent again.
+pub(super) fn resend() -> Pauses {
+    Pauses::between(Duration::from_millis(20), Duration::from_secs(1))
+}
 
 /// Settings of a pool.
 #[derive(Debug, Clone)]

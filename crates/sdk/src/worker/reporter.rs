@@ -9,7 +9,7 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Recorded, WorkerPort};
 
 use super::context::Reporter;
-use super::pool::RESEND;
+use super::pool::resend;
 use super::runs::repeated;
 
 pub(super) struct PortReporter<P>(pub(super) Arc<P>);
@@ -23,14 +23,14 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
         let (port, held) = (Arc::clone(&self.0), Holding::of(claim));
         let mut sent = port.report(&held, report.clone(), None);
         Box::pin(async move {
-            let mut wait = RESEND.0;
+            let mut pauses = resend();
             loop {
                 match sent.await {
-                    Err(refused) if refused.code == Code::Unavailable && wait < RESEND.1 => {}
+                    Err(no) if no.code == Code::Unavailable && !pauses.are_longest() => {
+                        tokio::time::sleep(pauses.after(&no)).await;
+                    }
                     answer => return answer,
                 }
-                tokio::time::sleep(wait).await;
-                wait *= 2;
                 sent = port.report(&held, report.clone(), None);
             }
         })

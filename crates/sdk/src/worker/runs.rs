@@ -12,7 +12,7 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::bus::WorkerPort;
 use uuid::Uuid;
 
-use super::pool::{RESEND, Shared, Stage};
+use super::pool::{Shared, Stage, resend};
 use super::words::reason;
 
 /// How often a Run looks for a Step before its worker does something else.
@@ -128,14 +128,14 @@ fn is_lost(code: Code) -> bool {
 pub(super) async fn repeated<T, F: Future<Output = Result<T, Rejection>>>(
     ask: impl Fn() -> F,
 ) -> Result<T, Rejection> {
-    let mut wait = RESEND.0;
+    let mut pauses = resend();
     loop {
         match ask().await {
-            Err(refused) if refused.code.is_retryable() && wait < RESEND.1 => {}
+            Err(refused) if refused.code.is_retryable() && !pauses.are_longest() => {
+                tokio::time::sleep(pauses.after(&refused)).await;
+            }
             answer => return answer,
         }
-        tokio::time::sleep(wait).await;
-        wait *= 2;
     }
 }
 

@@ -1,7 +1,9 @@
 //! The client's end: retries, long creates, lists.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use async_nats::Message;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::WriteSummary;
@@ -12,6 +14,7 @@ use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::{Ask, Committed, Entries, Request, Welcome};
 use tenure_wire::bus::subject::{ClientName, ClientVerb, Token, event, inbox};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::node::Node;
@@ -28,7 +31,16 @@ fn an_inbox() -> String {
 
 /// A client of a node that answers its first question.
 async fn join(server: &Server, node: &mut Node, partitions: u32) -> NatsClient {
-    let (connection, name) = (server.connect(an_inbox()).await, name());
+    join_for(server, node, partitions, Duration::from_secs(1)).await
+}
+
+async fn join_for(
+    server: &Server,
+    node: &mut Node,
+    partitions: u32,
+    patience: Duration,
+) -> NatsClient {
+    let (connection, name) = (server.connect_for(an_inbox(), patience).await, name());
     let joined = tokio::spawn(async move { NatsClient::join(connection, &name).await });
     let (verb, message) = node.asked().await;
     assert_eq!(verb, ClientVerb::Hello);
@@ -42,7 +54,7 @@ fn written(version: u64) -> WriteSummary {
     serde_json::from_value(summary).unwrap()
 }
 
-async fn next_request(node: &mut Node) -> (Request, async_nats::Message) {
+async fn next_request(node: &mut Node) -> (Request, Message) {
     let (verb, message) = node.asked().await;
     assert!(matches!(verb, ClientVerb::Command(_)), "{verb:?}");
     (Request::read(&message.payload).unwrap(), message)
@@ -71,6 +83,57 @@ async fn what_is_not_answered_for_good_is_asked_again_under_the_same_id() {
     assert!(first.head.command_id.is_some());
     node.answer(&message, Ok(written(4))).await;
     assert_eq!(asking.await.unwrap().unwrap().version, 4);
+}
+
+/// Mechanisms 16: each command has its time, though the node that got it says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_never_answered_is_given_up() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = Client::new(join(&server, &mut node, 1).await);
+    let task = TaskId::new("t").unwrap();
+    let refused = client.cancel(&task, "enough").await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable);
+    let (request, _) = next_request(&mut node).await;
+    assert!(request.head.command_id.is_some(), "it was sent");
+}
+
+/// The next question about a Task that was not asked about before.
+async fn next_task(node: &mut Node, asked: &mut BTreeSet<TaskId>) -> Message {
+    loop {
+        let (request, message) = next_request(node).await;
+        if asked.insert(request.head.task_id.unwrap()) {
+            return message;
+        }
+    }
+}
+
+/// Mechanisms 16: of so many questions that are not answered one more waits for its turn.
+#[tokio::test]
+async fn what_is_asked_beside_256_others_waits() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = join_for(&server, &mut node, 1, Duration::from_secs(60)).await;
+    let mut asking = JoinSet::new();
+    for number in 0..257 {
+        let (client, task) = (client.clone(), TaskId::new(format!("t{number}")).unwrap());
+        asking.spawn(async move { client.get(&task).await });
+    }
+    let (mut asked, mut messages) = (BTreeSet::new(), Vec::new());
+    while asked.len() < 256 {
+        messages.push(next_task(&mut node, &mut asked).await);
+    }
+    // All of them have begun by now. What is asked of every node takes no turn, and comes behind them.
+    let sentinel = tokio::spawn(async move { client.nodes().await });
+    while let (ClientVerb::Command(_), message) = node.asked().await {
+        let again = Request::read(&message.payload).unwrap().head.task_id.unwrap();
+        assert!(asked.contains(&again), "{again} did not wait");
+    }
+    let none = Rejection::new(Code::TaskNotFound, "there is none");
+    node.answer::<()>(&messages[0], Err(none)).await;
+    next_task(&mut node, &mut asked).await;
+    assert_eq!(asked.len(), 257);
+    sentinel.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

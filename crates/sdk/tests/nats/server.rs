@@ -50,8 +50,12 @@ impl Server {
 
     /// A connection that is patient for one second.
     pub(crate) async fn connect(&self, inbox: String) -> Connection {
-        let second = Duration::from_secs(1);
-        let settings = Settings { patience: second, ..Settings::new(self.url()) };
+        self.connect_for(inbox, Duration::from_secs(1)).await
+    }
+
+    /// A connection with this patience.
+    pub(crate) async fn connect_for(&self, inbox: String, patience: Duration) -> Connection {
+        let settings = Settings { patience, ..Settings::new(self.url()) };
         Connection::open(&settings, inbox).await.unwrap()
     }
 }

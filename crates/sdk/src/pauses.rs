@@ -1,0 +1,71 @@
+//! How long to wait before the same is asked again.
+
+use std::time::Duration;
+
+use tenure_core::Rejection;
+
+use crate::jitter::jittered;
+
+/// Pauses that double up to a longest one, each a little at random.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    pub(crate) fn between(first: Duration, longest: Duration) -> Self {
+        Self { next: first, longest }
+    }
+
+    /// Whether they no longer double.
+    pub(crate) fn are_longest(&self) -> bool {
+        self.next >= self.longest
+    }
+
+    /// The pause after this refusal: no shorter than whoever refused asks for.
+    pub(crate) fn after(&mut self, refused: &Rejection) -> Duration {
+        let pause = jittered(self.next);
+        self.next = (self.next * 2).min(self.longest);
+        let asked = refused.details.get("retry_after_ms").and_then(serde_json::Value::as_u64);
+        pause.max(Duration::from_millis(asked.unwrap_or(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::Code;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn they_double_up_to_the_longest_and_differ() {
+        let refused = Rejection::new(Code::Unavailable, "busy");
+        let of = || {
+            let mut pauses = Pauses::between(20 * MS, 100 * MS);
+            [(); 5].map(|()| pauses.after(&refused))
+        };
+        for pauses in [of(), of(), of()] {
+            for (pause, whole) in pauses.into_iter().zip([20, 40, 80, 100, 100]) {
+                assert!((whole * MS / 2..=whole * MS).contains(&pause), "{pause:?} of {whole} ms");
+            }
+        }
+        assert_ne!(of(), of(), "those who begin together do not go on together");
+        let mut pauses = Pauses::between(20 * MS, 40 * MS);
+        assert!(!pauses.are_longest());
+        pauses.after(&refused);
+        assert!(pauses.are_longest());
+    }
+
+    /// Mechanisms 16: `retry_after_ms` is honoured.
+    #[test]
+    fn none_is_shorter_than_was_asked_for() {
+        let mut pauses = Pauses::between(20 * MS, 100 * MS);
+        let refused = Rejection::new(Code::Unavailable, "busy").with("retry_after_ms", 700);
+        assert_eq!(pauses.after(&refused), 700 * MS);
+        let refused = Rejection::new(Code::Unavailable, "busy").with("retry_after_ms", 1);
+        assert!(pauses.after(&refused) >= 20 * MS);
+    }
+}
