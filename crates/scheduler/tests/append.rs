@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{
     completing, create, dag, envelope, events, key, node, node_on, replayed, status, until,
 };
-use tenure_core::command::Why;
+use tenure_core::command::{Close, Why};
 use tenure_core::id::{PoolId, SessionId, WalName};
 use tenure_core::status::TaskStatus;
 use tenure_core::{Code, Command, Commit, Task};
@@ -72,6 +72,38 @@ async fn waiting_commands_share_one_append() {
         replayed(&node, &key).await.version(),
         node.read(&key, Task::version).await.unwrap()
     );
+}
+
+/// Mechanisms 2: the actor of a Task that ends is drained: whoever speaks while the end is written, or
+/// just after, is answered.
+#[tokio::test]
+async fn what_is_said_behind_the_end_of_a_task_is_answered() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let gate = node.journal().hold_next();
+    let ask = |command: Command| {
+        let (node, key) = (node.clone(), key.clone());
+        tokio::spawn(async move { node.command(&key, envelope(), command).await })
+    };
+    let cancelled = ask(Command::TaskCancel(Close::default()));
+    while !node.journal().is_spent() {
+        tokio::task::yield_now().await;
+    }
+    let mut asked = Vec::new();
+    for n in 0..300_u32 {
+        if n == 100 {
+            gate.open();
+        }
+        asked.push(ask(Command::PauseTask(Why::default())));
+        if n % 3 > 0 {
+            tokio::task::yield_now().await; // Others come together.
+        }
+    }
+    assert_eq!(cancelled.await.unwrap().unwrap().status, TaskStatus::Cancelled);
+    for one in asked {
+        assert_eq!(one.await.unwrap().unwrap_err().code, Code::TaskTerminal);
+    }
+    assert_eq!(events(&node, &key).await.last(), Some(&"task_cancelled"));
 }
 
 /// WAL-07: a failed append fails every command in it, refusals included, and changes nothing.

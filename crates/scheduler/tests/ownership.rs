@@ -7,10 +7,16 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{cancel, completing, create, dag, key, node_on};
+use common::{Node, POOL, cancel, completing, create, dag, events, key, node_on};
+use futures::StreamExt as _;
 use tenure_core::Code;
-use tenure_core::status::{End, TaskStatus};
+use tenure_core::command::StepReport;
+use tenure_core::id::{AgentId, PoolId};
+use tenure_core::status::{End, StepStatus, TaskStatus};
+use tenure_local::MemoryLeases;
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::{Faulty, MemoryJournal};
+use tenure_scheduler::{Config, Scheduler};
 
 /// OWN-03: what another node owns is neither read nor changed here.
 #[tokio::test(start_paused = true)]
@@ -51,6 +57,45 @@ async fn a_task_that_was_left_and_taken_again_goes_on() {
         status == Some(TaskStatus::Completed)
     };
     wait(ended).await;
+}
+
+/// Mechanisms 7: a new owner sends the grant of an open Attempt again: it may have got lost with the
+/// owner before. The worker has one Attempt, and ends it where it is now.
+#[tokio::test(start_paused = true)]
+async fn a_new_owner_sends_grants_again() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let leases = Arc::new(MemoryLeases::default());
+    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
+    config.embedded = false;
+    let start = || Scheduler::start(Arc::clone(&journal), Arc::clone(&leases), config.clone());
+    let (old, new) = (start().await.unwrap(), start().await.unwrap());
+    let join = |node: &Node| {
+        node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap()
+    };
+    let (link, mut inbox) = join(&old);
+    let (next_link, mut next_inbox) = join(&new);
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&old, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(first)) = inbox.next().await else { panic!("a grant comes") };
+
+    let partition = key.partition(8);
+    journal.set_epoch(None);
+    old.leave(partition, Some(0)).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    journal.set_epoch(Some(7));
+    assert_eq!(new.resume(partition).await.unwrap(), 1);
+    let Some(Delivery::Grant(again)) = next_inbox.next().await else { panic!("it comes again") };
+    assert_eq!(again, first);
+    let report = StepReport {
+        attempt_id: Some(again.attempt_id),
+        fencing_token: Some(again.fencing_token),
+        status: Some(StepStatus::Completed),
+        ..StepReport::on(again.step.step_id.clone())
+    };
+    next_link.report(&Holding::of(&again), report, None).await.unwrap();
+    new.wait_for_end(&key).await.unwrap();
+    let claims = events(&new, &key).await;
+    assert_eq!(claims.iter().filter(|name| **name == "task_step_claimed").count(), 1);
 }
 
 /// A word to leave an epoch that is over does not end what was read in a newer one.

@@ -224,4 +224,27 @@ async fn what_nobody_hears_goes_to_another_at_once() {
     let claim = one_grant(&mut alice).await;
     assert_eq!(claim.ordinal, 2);
     assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    let log = bob.log("t1").await.unwrap().commits;
+    let log: String = log.iter().map(|commit| String::from_utf8_lossy(&commit.0)).collect();
+    assert_eq!(log.matches(r#""reason":"released""#).count(), 1, "{log}");
+}
+
+/// Mechanisms 8: room is dropped when its worker has said nothing for 5 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_room_of_a_worker_that_falls_silent_is_dropped() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut silent = Hand::join(&servers, "silent").await;
+    let begun = Instant::now();
+    silent.room(5).await;
+    let pool = "default".parse().unwrap();
+    crate::common::until(async || node.scheduler().pool_facts(&pool).free == 5).await;
+    crate::common::until(async || node.scheduler().pool_facts(&pool).free == 0).await;
+    assert!(begun.elapsed() >= Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(node.scheduler().pool_facts(&pool).workers, 0);
+    bob.create("t1", &["a"]).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(1).await;
+    assert_eq!(one_grant(&mut alice).await.ordinal, 1, "nobody was given it before");
 }
