@@ -103,7 +103,7 @@ fn task_of(run: &RunOffer) -> TaskKey {
 impl<W: WorkerPort> WorkerPort for Worker<W> {
     type Answer = Answer;
 
-    const HEARTBEATS_EARLY: bool = W::HEARTBEATS_EARLY;
+    const IS_REMOTE: bool = W::IS_REMOTE;
 
     fn id(&self) -> &AgentId {
         self.inner.id()
