@@ -21,12 +21,14 @@ use tenure_wire::bus::event::{EventPage, Published, Runtime};
 use tenure_wire::bus::request::Committed;
 use tenure_wire::bus::subject::{event, public, runtime};
 use tenure_wire::bus::{MESSAGE_MAX, V};
-use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::bus::say;
 use crate::gate::Gate;
+use crate::partitions::settle;
 
 /// How long changes of a Task are gathered.
 const GATHER: Duration = Duration::from_millis(100);
@@ -146,63 +148,120 @@ impl Followed {
     }
 }
 
-/// Publishes what becomes durable, until the scheduler is gone.
-pub(crate) async fn publish(gate: Arc<Gate>) {
-    let (client, followed) = (&gate.intake, &gate.followed);
+/// Publishes what becomes durable, until the scheduler is gone. Who has `asked` is told when all that was
+/// sent here before is published, and whether it is.
+pub(crate) async fn publish(gate: Arc<Gate>, mut asked: mpsc::Receiver<oneshot::Sender<bool>>) {
+    let followed = &gate.followed;
     let mut commits = gate.scheduler.subscribe();
     let mut ticks = interval(GATHER);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut changed: HashMap<TaskKey, u64> = HashMap::new();
-    let mut told: HashMap<TaskKey, Published> = HashMap::new();
+    let mut news = News::of(&gate);
     loop {
-        let mut appended = tokio::select! {
+        let appended = tokio::select! {
             appended = commits.recv() => appended,
-            _ = ticks.tick(), if !changed.is_empty() || !followed.is_empty() => {
-                for (task, version) in std::mem::take(&mut changed) {
-                    let task_id = task.task_id.clone();
-                    hint(client, &task, Changed { task_id, version, ended: None }).await;
-                }
-                for (task, published) in followed.sweep() {
-                    tell(client, &task, published).await;
-                }
+            _ = ticks.tick(), if !news.changed.is_empty() || !followed.is_empty() => {
+                news.tell_changes().await;
                 continue;
             }
             () = followed.asked.notified() => continue, // From now on there are ticks.
+            Some(reply) = asked.recv() => {
+                let is_told = news.tell_all(&mut commits).await;
+                let _ = reply.send(is_told); // The node may be ending.
+                continue;
+            }
         };
+        if !news.tell(appended, &mut commits).await {
+            return;
+        }
+    }
+}
+
+/// What is to be published.
+struct News<'a> {
+    gate: &'a Gate,
+    changed: HashMap<TaskKey, u64>,
+    told: HashMap<TaskKey, Published>,
+    /// Commits were missed since somebody asked.
+    has_missed: bool,
+}
+
+impl<'a> News<'a> {
+    fn of(gate: &'a Gate) -> Self {
+        Self { gate, changed: HashMap::new(), told: HashMap::new(), has_missed: false }
+    }
+
+    /// Tells of a commit, and of some that have come behind it. Whether there may be more.
+    async fn tell(
+        &mut self,
+        first: Result<Appended, RecvError>,
+        commits: &mut Receiver<Appended>,
+    ) -> bool {
+        let mut appended = first;
         let mut left = AT_ONCE;
         loop {
             match appended {
-                Ok(Appended { task, commit }) => {
-                    for published in followed.commit(&task, &commit) {
-                        gather(&mut told, &task, published);
-                    }
-                    let change = Changed::of(&task.task_id, &commit);
-                    if change.ended.is_some() {
-                        changed.remove(&task);
-                        hint(client, &task, change).await;
-                    } else {
-                        changed.insert(task, change.version);
-                    }
-                }
+                Ok(Appended { task, commit }) => self.note(task, &commit).await,
                 Err(RecvError::Lagged(missed)) => {
                     tracing::debug!(missed, "watchers are told of fewer changes");
-                    followed.clear();
+                    self.gate.followed.clear();
+                    self.has_missed = true;
                 }
-                Err(RecvError::Closed) => return,
+                Err(RecvError::Closed) => return false,
             }
             left -= 1;
             if left == 0 {
                 break;
             }
-            appended = match commits.try_recv() {
-                Ok(next) => Ok(next),
-                Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
-                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
-            };
+            let Some(next) = next(commits) else { break };
+            appended = next;
         }
-        for (task, published) in told.drain() {
-            tell(client, &task, published).await;
+        for (task, published) in self.told.drain() {
+            tell(&self.gate.intake, &task, published).await;
         }
+        true
+    }
+
+    async fn note(&mut self, task: TaskKey, commit: &Arc<Commit>) {
+        for published in self.gate.followed.commit(&task, commit) {
+            gather(&mut self.told, &task, published);
+        }
+        let change = Changed::of(&task.task_id, commit);
+        if change.ended.is_some() {
+            self.changed.remove(&task);
+            hint(&self.gate.intake, &task, change).await;
+        } else {
+            self.changed.insert(task, change.version);
+        }
+    }
+
+    /// Tells what was gathered.
+    async fn tell_changes(&mut self) {
+        for (task, version) in std::mem::take(&mut self.changed) {
+            let task_id = task.task_id.clone();
+            hint(&self.gate.intake, &task, Changed { task_id, version, ended: None }).await;
+        }
+        for (task, published) in self.gate.followed.sweep() {
+            tell(&self.gate.intake, &task, published).await;
+        }
+    }
+
+    /// Tells all that there is now. Whether the server has it, and nothing was missed.
+    async fn tell_all(&mut self, commits: &mut Receiver<Appended>) -> bool {
+        for _ in 0..=commits.len() / AT_ONCE {
+            let Some(first) = next(commits) else { break };
+            self.tell(first, commits).await;
+        }
+        self.tell_changes().await;
+        settle(&self.gate.intake).await && !std::mem::take(&mut self.has_missed)
+    }
+}
+
+/// The next commit, if it is here.
+fn next(commits: &mut Receiver<Appended>) -> Option<Result<Appended, RecvError>> {
+    match commits.try_recv() {
+        Ok(next) => Some(Ok(next)),
+        Err(TryRecvError::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
+        Err(TryRecvError::Empty | TryRecvError::Closed) => None,
     }
 }
 
@@ -236,7 +295,7 @@ fn gather(told: &mut HashMap<TaskKey, Published>, task: &TaskKey, mut next: Publ
 }
 
 /// Public events, as many as a message holds: those who follow read the rest.
-async fn tell(client: &Client, task: &TaskKey, published: Published) {
+pub(crate) async fn tell(client: &Client, task: &TaskKey, published: Published) {
     const MOST: usize = MESSAGE_MAX - 1_024;
     let Published { v, after, page } = published;
     let Ok(page) = page.within(MOST) else { return };
@@ -244,7 +303,7 @@ async fn tell(client: &Client, task: &TaskKey, published: Published) {
     say(client, &subject, &Published { v, after, page }).await;
 }
 
-async fn hint(client: &Client, task: &TaskKey, change: Changed) {
+pub(crate) async fn hint(client: &Client, task: &TaskKey, change: Changed) {
     let subject = event(&task.session_id, &task.task_id);
     let Changed { version, ended, .. } = change;
     say(client, &subject, &Committed { v: V, version, ended }).await;

@@ -33,6 +33,7 @@ use crate::bus::send;
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::links::Links;
+use crate::out::Out;
 
 /// What serves everybody who speaks to a node.
 pub(crate) struct Gate {
@@ -51,6 +52,8 @@ pub(crate) struct Gate {
     pub(crate) lists: Lists,
     /// Tasks whose public events are published.
     pub(crate) followed: Followed,
+    /// Partitions whose past is out.
+    pub(crate) out: Out,
     /// Logs that are read for those who ask for what was, at a time: each is in memory as a whole.
     pub(crate) event_reads: Semaphore,
     /// Those who wait for that.

@@ -23,6 +23,7 @@ mod fence;
 mod gate;
 mod links;
 mod node;
+mod out;
 mod partitions;
 mod peers;
 pub mod settings;

@@ -16,7 +16,7 @@ use tenure_scheduler::{Config, Scheduler};
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, channel, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists};
 use crate::links::Links;
+use crate::out::{self, Out};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
 use crate::settings::{Settings, without_secrets};
@@ -136,6 +137,7 @@ impl Node {
             imports: Imports::default(),
             lists: Lists::default(),
             followed: Followed::default(),
+            out: Out::default(),
             event_reads: Semaphore::new(events::READ_AT_ONCE),
             event_queue: Semaphore::new(settings.reads_max.div_ceil(4)),
             reads: Arc::new(Semaphore::new(settings.reads_max)),
@@ -156,6 +158,7 @@ impl Node {
         let kin = kin.map_err(unreachable_at(&nats.url))?;
         let gone = listen(&gate.control, format!("{}.*", gate.links.gone())).await;
         let gone = gone.map_err(unreachable_at(&nats.url))?;
+        let (ask, asked) = channel(1);
         let loops = [
             spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
             spawn(&ends, hear(gate.scheduler.clone(), kin)),
@@ -164,7 +167,8 @@ impl Node {
             spawn(&ends, follow(Arc::clone(&gate))),
             spawn(&ends, announce(Arc::clone(&gate))),
             spawn(&ends, sweep(Arc::clone(&gate))),
-            spawn(&ends, events::publish(Arc::clone(&gate))),
+            spawn(&ends, events::publish(Arc::clone(&gate), asked)),
+            spawn(&ends, out::mark(Arc::clone(&gate), ask)),
             spawn(&ends, events::publish_runtime(Arc::clone(&gate))),
         ];
         Ok(Self { gate, keeper, ends, loops: loops.into() })

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::bus::{listen, listen_as_one};
 use crate::gate::Gate;
 use crate::node::spawn;
+use crate::out::tell_past;
 
 /// How long a subscription that ends may take to bring what was sent to it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -67,6 +68,7 @@ impl Partitions {
                 if let Some(observer) = self.gate.scheduler.observer() {
                     observer.took_over(begun.elapsed());
                 }
+                spawn(&ends, tell_past(Arc::clone(&self.gate), partition, epoch));
             }
             Err(error) => tracing::error!(partition, %error, "live tasks cannot be found"),
         }
@@ -128,7 +130,7 @@ async fn hear(gate: &Arc<Gate>, messages: &mut Subscriber) {
     }
 }
 
-/// Makes sure that what was sent has left: the server has it when it answers.
-pub(crate) async fn settle(client: &Client) {
-    let _ = timeout(Duration::from_secs(1), client.flush()).await;
+/// Makes sure that what was sent has left: the server has it when it answers. Whether it did in time.
+pub(crate) async fn settle(client: &Client) -> bool {
+    matches!(timeout(Duration::from_secs(1), client.flush()).await, Ok(Ok(())))
 }

@@ -11,8 +11,8 @@ use tenure_core::status::TaskStatus;
 use tenure_core::task::apply::Illegal;
 use tenure_core::view::public::public_events;
 use tenure_core::{Commit, Rejection, Task};
-use tenure_ports::Journal;
 use tenure_ports::journal::{ReadError, TaskKey};
+use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
 use tokio::sync::broadcast::Receiver;
@@ -20,6 +20,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::handle::Scheduler;
 use crate::node::Appended;
 use crate::task::open::{load_until, unreadable};
 
@@ -112,6 +113,25 @@ pub(crate) async fn read<J: Journal>(
     match illegal {
         Some(illegal) => Err(unreadable(&ReadError::Failed(illegal.to_string()))),
         None => Ok((events, follower)),
+    }
+}
+
+impl<J: Journal, L: Leases> Scheduler<J, L> {
+    /// The public events of a Task behind event `after`, up to event `last` of its log, as many as a
+    /// page holds: an owner before this one may have told nobody (RECOVER-08).
+    ///
+    /// # Errors
+    /// Its log cannot be read.
+    pub async fn read_again(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        last: u64,
+    ) -> Result<Published, Rejection> {
+        let (events, follower) = read(self.journal(), key, after, last).await?;
+        let mut published = Published { after, ..follower.told(events) };
+        published.page.version = last;
+        Ok(published)
     }
 }
 

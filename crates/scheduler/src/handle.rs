@@ -344,6 +344,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.subscribe()
     }
 
+    /// Waits until whoever listens was sent every commit that the log has acknowledged so far. One asks
+    /// at a time.
+    pub async fn settled(&self) {
+        self.node.rounds.end().await;
+    }
+
     /// What happens around Runs and changes no Task, from now on. A listener that lags too far behind
     /// misses some.
     pub fn runtime_events(&self) -> broadcast::Receiver<RuntimeEvent> {

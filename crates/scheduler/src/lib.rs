@@ -23,6 +23,7 @@ mod partition;
 mod peers;
 mod pool;
 mod relations;
+mod rounds;
 mod scan;
 mod task;
 mod watched;

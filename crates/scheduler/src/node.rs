@@ -25,6 +25,7 @@ use crate::count::{Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
+use crate::rounds::Rounds;
 use crate::task::Begin;
 use crate::task::address::{Address, Letter};
 use crate::task::host::TaskActor;
@@ -73,6 +74,7 @@ pub(crate) struct Node<J, L> {
     pub(crate) directory: Directory,
     pub(crate) totals: Totals,
     pub(crate) waits: Arc<WaitTotals>,
+    pub(crate) rounds: Rounds,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
@@ -103,6 +105,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             directory: Directory::new(),
             totals: Totals::default(),
             waits: Arc::default(),
+            rounds: Rounds::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),

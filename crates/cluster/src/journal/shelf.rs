@@ -51,6 +51,11 @@ impl Opened {
         self.bytes.len() + size_of_val(self.commits.as_slice())
     }
 
+    /// What it says of its commits.
+    pub(super) fn heads(&self) -> impl Iterator<Item = &CommitHead> {
+        self.commits.iter().map(|(head, _)| head)
+    }
+
     /// A Task's commits, each with its lines.
     pub(super) fn commits_of(&self, key: &TaskKey) -> impl Iterator<Item = (&CommitHead, &[u8])> {
         let own =

@@ -9,11 +9,11 @@ use async_nats::jetstream::{Context, stream::Stream};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tenure_cluster::{JetStreamJournal, Settings};
-use tenure_core::status::End;
+use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, journal_suite, read_all};
-use tenure_ports::journal::{AppendError, Entry, Overview};
+use tenure_ports::journal::{AppendError, Entry, Overview, ReadError};
 
 use crate::journal::{assert_holds, connect, create, owner, settings, work};
 use crate::servers::{Server, nats};
@@ -223,6 +223,43 @@ async fn ends_are_counted_over_checkpoints_and_takings() {
     let known = fourth.overview_in(0, &session).unwrap();
     assert_eq!((known.ends, known.live.len(), known.recent.len()), (ends, 4, 2));
     assert_knows(&fourth, &histories).await;
+}
+
+/// RECOVER-08, mechanisms 5: who takes a partition finds what is not known to be out, and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_behind_the_mark_is_found_by_the_next_owner() {
+    let server = nats();
+    let first = owner(&server, small()).await;
+    let mut history = History::of("s", "t");
+    create(&first, &mut history).await;
+    let (out, created) = (first.reached()[0], history.last_seq());
+    first.note_out(0, out.epoch, out.last).await.unwrap();
+    work(&first, &mut history, 1).await.unwrap();
+    let worked = history.last_seq();
+    complete(&first, &mut history).await;
+
+    let second = owner(&server, small()).await;
+    let taken = second.reached()[0];
+    assert_eq!((taken.partition, taken.last), (0, taken.epoch));
+    assert_eq!(second.out(0, taken.epoch).await, Ok(out.last));
+    let mut behind = Vec::new();
+    for at in out.last + 1..=taken.epoch {
+        behind.extend(second.stored_at(0, taken.epoch, at).await.unwrap());
+    }
+    let behind: Vec<_> =
+        behind.into_iter().map(|it| (it.key, it.after, it.last, it.ended)).collect();
+    let key = || history.key.clone();
+    let end = (key(), worked, history.last_seq(), Some(TaskStatus::Completed));
+    assert_eq!(behind, [(key(), created, worked, None), end]);
+
+    // Of an epoch that has passed nothing is said.
+    assert_eq!(second.note_out(0, out.epoch, 1).await, Err(ReadError::NotOwner));
+    assert_eq!(second.out(0, taken.epoch).await, Ok(out.last));
+    let (context, _) = index_stream(&server).await;
+    context.delete_stream("TENURE_INDEX").await.unwrap();
+    assert_eq!(second.out(0, taken.epoch).await, Ok(0), "nothing is known, and all is near");
+    second.note_out(0, taken.epoch, taken.last).await.unwrap();
+    assert_eq!(second.out(0, taken.epoch).await, Ok(taken.last));
 }
 
 async fn listed_rows(journal: &JetStreamJournal) -> usize {

@@ -35,6 +35,7 @@ impl Flight {
             unused: Vec::new(),
             told: Vec::new(),
             append: None,
+            _under_way: None,
         }
     }
 }
@@ -288,6 +289,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Sends the commits to the log, and takes the leases of new Attempts beside it.
     fn append(&mut self, myself: &Address, flight: Flight, after: u64) {
         let node = Arc::clone(&self.node);
+        let under_way = Some(node.rounds.begin());
         let (key, actor) = (self.key.clone(), myself.clone());
         let leases = self.new_leases(&flight);
         let commits = flight.commits.clone();
@@ -319,7 +321,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let landed = Landed { append, leases };
             let _ = actor.cast(Msg::Landed(landed)); // A stopped actor is replaced by replay.
         });
-        self.flight = Some(Flight { append: Some(append), ..flight });
+        self.flight = Some(Flight { append: Some(append), _under_way: under_way, ..flight });
     }
 
     fn wal_name(&self) -> Option<tenure_core::id::WalName> {

@@ -36,6 +36,7 @@ use crate::ask::{Answer, Ask, Held};
 use crate::count::{InHand, WaitShare};
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
+use crate::rounds::UnderWay;
 use address::Address;
 
 /// What is done with the last durable state of a Task.
@@ -223,6 +224,8 @@ pub(crate) struct Flight {
     told: Vec<RuntimeEvent>,
     /// The append itself.
     append: Option<JoinHandle<()>>,
+    /// Until others were told of what it wrote.
+    _under_way: Option<UnderWay>,
 }
 
 impl<J: Journal, L: Leases> State<J, L> {

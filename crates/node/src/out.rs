@@ -1,0 +1,197 @@
+//! How far the logs of a node's partitions are out (RECOVER-08): whoever watches was told of them.
+//!
+//! Once a second the node finds out how far that is, and sets a mark beside the log. Who takes a
+//! partition tells what is behind its mark again, of ended Tasks too, once its Tasks are under way
+//! (mechanisms 11): nobody waits for that. Whoever is told twice knows it by the places in the log.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use parking_lot::Mutex;
+use tenure_cluster::journal::{Reached, Stored};
+use tenure_core::Rejection;
+use tenure_core::status::TaskStatus;
+use tenure_ports::client::Changed;
+use tenure_ports::journal::{ReadError, TaskKey};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
+
+use crate::events::{READ_AT_ONCE, hint, tell};
+use crate::gate::Gate;
+use crate::partitions::settle;
+
+/// How often the marks are set.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What cannot be told in so long is given up: else whoever takes a partition would have ever more to tell.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+/// Tasks that are told of again at a time.
+const TASKS_AT_ONCE: usize = 256;
+
+/// How often it is tried to tell again what cannot be read, and when.
+const TRIES: u32 = 3;
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+
+/// Asks whether all commits that were sent to who publishes are published.
+pub(crate) type Ask = mpsc::Sender<oneshot::Sender<bool>>;
+
+/// Partitions of which all is out that other owners wrote, each with the epoch of this one.
+#[derive(Debug, Default)]
+pub(crate) struct Out(Mutex<HashMap<u32, u64>>);
+
+impl Out {
+    fn is_past_out(&self, of: &Reached) -> bool {
+        self.0.lock().get(&of.partition) == Some(&of.epoch)
+    }
+}
+
+/// Sets the marks, until the node ends.
+pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
+    let mut marks: HashMap<u32, u64> = HashMap::new();
+    let mut out_at = Instant::now();
+    loop {
+        sleep(EVERY).await;
+        let mut reached = gate.fence.journal.reached();
+        reached.retain(|it| gate.out.is_past_out(it) && marks.get(&it.partition) != Some(&it.last));
+        if reached.is_empty() {
+            out_at = Instant::now();
+            continue;
+        }
+        gate.scheduler.settled().await;
+        if !is_told(&ask).await && out_at.elapsed() < GIVEN_UP {
+            continue;
+        }
+        out_at = Instant::now();
+        for Reached { partition, epoch, last } in reached {
+            match gate.fence.journal.note_out(partition, epoch, last).await {
+                Ok(()) => drop(marks.insert(partition, last)),
+                Err(error) => tracing::debug!(partition, %error, "more is told again than need be"),
+            }
+        }
+    }
+}
+
+async fn is_told(ask: &Ask) -> bool {
+    let (reply, told) = oneshot::channel();
+    ask.send(reply).await.is_ok() && told.await.unwrap_or(false)
+}
+
+/// Tells what may not be out of a partition that was taken, until it is left.
+pub(crate) async fn tell_past(gate: Arc<Gate>, partition: u32, epoch: u64) {
+    for _ in 0..TRIES {
+        match Past::new(&gate).tell(partition, epoch).await {
+            Ok(0) => break,
+            Ok(failed) => tracing::warn!(partition, failed, "not all can be told again"),
+            Err(error) => tracing::warn!(partition, %error, "the past cannot be told again"),
+        }
+        sleep(AFTER_FAILURE).await;
+    }
+    gate.out.0.lock().insert(partition, epoch);
+}
+
+/// What is to be told of a Task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    /// Behind this event of its log, up to and with the last.
+    after: u64,
+    last: u64,
+    ended: Option<TaskStatus>,
+}
+
+/// What may not be out.
+struct Past<'a> {
+    gate: &'a Gate,
+    /// Some of it.
+    tasks: HashMap<TaskKey, Part>,
+    /// Of how many Tasks it could not be told.
+    failed: u64,
+}
+
+impl<'a> Past<'a> {
+    fn new(gate: &'a Gate) -> Self {
+        Self { gate, tasks: HashMap::new(), failed: 0 }
+    }
+
+    /// Answers of how many Tasks it could not be told.
+    async fn tell(mut self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
+        let gate = self.gate;
+        let journal = &gate.fence.journal;
+        for at in journal.out(partition, epoch).await? + 1..epoch {
+            for commit in journal.stored_at(partition, epoch, at).await? {
+                note(&mut self.tasks, commit);
+            }
+            if self.tasks.len() >= TASKS_AT_ONCE {
+                self.tell_some().await;
+            }
+        }
+        self.tell_some().await;
+        Ok(self.failed)
+    }
+
+    async fn tell_some(&mut self) {
+        let (gate, tasks) = (self.gate, std::mem::take(&mut self.tasks));
+        let told = tasks.iter().map(|(key, part)| tell_of(gate, key, *part)).collect();
+        self.failed += failures(told).await;
+        self.failed += u64::from(!settle(&gate.intake).await);
+    }
+}
+
+async fn tell_of(gate: &Gate, key: &TaskKey, part: Part) -> Result<(), Rejection> {
+    let Part { after, last, ended } = part;
+    let _turn = gate.event_reads.acquire().await; // It is never closed.
+    let events = gate.scheduler.read_again(key, after, last).await?;
+    tell(&gate.intake, key, events).await;
+    let task_id = key.task_id.clone();
+    hint(&gate.intake, key, Changed { task_id, version: last, ended }).await;
+    Ok(())
+}
+
+/// Waits for all, of which some go on at a time and share what they read. How many did not succeed.
+async fn failures(all: Vec<impl Future<Output = Result<(), Rejection>>>) -> u64 {
+    let mut all = stream::iter(all).buffer_unordered(READ_AT_ONCE);
+    let mut failed = 0;
+    while let Some(done) = all.next().await {
+        if let Err(error) = done {
+            tracing::debug!(%error, "a task is not told of again");
+            failed += 1;
+        }
+    }
+    failed
+}
+
+/// Commits of a Task that come together are told of together.
+fn note(tasks: &mut HashMap<TaskKey, Part>, commit: Stored) {
+    let Stored { key, after, last, ended } = commit;
+    match tasks.entry(key) {
+        Entry::Occupied(mut here) => {
+            let part = here.get_mut();
+            (part.last, part.ended) = (last, ended.or(part.ended));
+        }
+        Entry::Vacant(here) => {
+            here.insert(Part { after, last, ended });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_ports::conformance::History;
+
+    use super::*;
+
+    /// What is told of a Task begins where it was out, ends with its last commit, and has its end.
+    #[test]
+    fn commits_of_a_task_are_told_of_together() {
+        let (mut tasks, key) = (HashMap::new(), History::of("s", "t").key);
+        let ends = [None, Some(TaskStatus::Failed), None];
+        for (at, ended) in (4..).zip(ends) {
+            note(&mut tasks, Stored { key: key.clone(), after: at, last: at + 1, ended });
+        }
+        let whole = Part { after: 4, last: 7, ended: Some(TaskStatus::Failed) };
+        assert_eq!(tasks.into_iter().collect::<Vec<_>>(), [(key, whole)]);
+    }
+}
