@@ -1,8 +1,10 @@
-//! How far the logs of a node's partitions are out (RECOVER-08): whoever watches was told of them.
+//! How far the logs of a node's partitions are out (RECOVER-08): whoever watches was told of them, and
+//! whoever keeps traces has taken those of the Tasks that ended there.
 //!
 //! Once a second the node finds out how far that is, and sets a mark beside the log. Who takes a
 //! partition tells what is behind its mark again, of ended Tasks too, once its Tasks are under way
-//! (mechanisms 11): nobody waits for that. Whoever is told twice knows it by the places in the log.
+//! (mechanisms 11): nobody waits for that. Whoever is told twice knows it by the places in the log, and
+//! a span again by its id.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +28,7 @@ use crate::partitions::settle;
 /// How often the marks are set.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What cannot be told in so long is given up: else whoever takes a partition would have ever more to tell.
+/// What nobody takes in so long is given up: else whoever takes a partition would have ever more to tell.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// Tasks that are told of again at a time.
@@ -52,7 +54,7 @@ impl Out {
 /// Sets the marks, until the node ends.
 pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
     let mut marks: HashMap<u32, u64> = HashMap::new();
-    let mut out_at = Instant::now();
+    let (mut lost, mut out_at) = (0, Instant::now());
     loop {
         sleep(EVERY).await;
         let mut reached = gate.fence.journal.reached();
@@ -62,7 +64,10 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
             continue;
         }
         gate.scheduler.settled().await;
-        if !is_told(&ask).await && out_at.elapsed() < GIVEN_UP {
+        let (is_told, lost_now) = tokio::join!(is_told(&ask), lost_of(&gate));
+        let is_out = is_told && lost_now == lost;
+        lost = lost_now;
+        if !is_out && out_at.elapsed() < GIVEN_UP {
             continue;
         }
         out_at = Instant::now();
@@ -78,6 +83,14 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
 async fn is_told(ask: &Ask) -> bool {
     let (reply, told) = oneshot::channel();
     ask.send(reply).await.is_ok() && told.await.unwrap_or(false)
+}
+
+/// Waits for those who keep traces: how often some were lost.
+async fn lost_of(gate: &Gate) -> u64 {
+    match gate.scheduler.observer().and_then(|observer| observer.taken()) {
+        Some(taken) => taken.await.unwrap_or(u64::MAX), // Telemetry has ended.
+        None => 0,
+    }
 }
 
 /// Tells what may not be out of a partition that was taken, until it is left.
@@ -107,7 +120,7 @@ struct Past<'a> {
     gate: &'a Gate,
     /// Some of it.
     tasks: HashMap<TaskKey, Part>,
-    /// Of how many Tasks it could not be told.
+    /// How much could not be told, or was not taken.
     failed: u64,
 }
 
@@ -116,7 +129,7 @@ impl<'a> Past<'a> {
         Self { gate, tasks: HashMap::new(), failed: 0 }
     }
 
-    /// Answers of how many Tasks it could not be told.
+    /// Answers how much could not be told, or was not taken.
     async fn tell(mut self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
         let gate = self.gate;
         let journal = &gate.fence.journal;
@@ -132,11 +145,17 @@ impl<'a> Past<'a> {
         Ok(self.failed)
     }
 
+    /// First the events: traces wait until others were taken, so that no more are made than that.
     async fn tell_some(&mut self) {
         let (gate, tasks) = (self.gate, std::mem::take(&mut self.tasks));
         let told = tasks.iter().map(|(key, part)| tell_of(gate, key, *part)).collect();
         self.failed += failures(told).await;
         self.failed += u64::from(!settle(&gate.intake).await);
+        let lost = lost_of(gate).await;
+        let ended = tasks.iter().filter(|(_, part)| part.ended.is_some());
+        let traced = ended.map(|(key, part)| trace_of(gate, key, part.last)).collect();
+        self.failed += failures(traced).await;
+        self.failed += lost_of(gate).await.saturating_sub(lost);
     }
 }
 
@@ -148,6 +167,11 @@ async fn tell_of(gate: &Gate, key: &TaskKey, part: Part) -> Result<(), Rejection
     let task_id = key.task_id.clone();
     hint(&gate.intake, key, Changed { task_id, version: last, ended }).await;
     Ok(())
+}
+
+async fn trace_of(gate: &Gate, key: &TaskKey, last: u64) -> Result<(), Rejection> {
+    let _turn = gate.event_reads.acquire().await; // As above.
+    gate.scheduler.observe_again(key, last).await
 }
 
 /// Waits for all, of which some go on at a time and share what they read. How many did not succeed.

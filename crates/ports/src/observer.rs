@@ -8,6 +8,7 @@ use smol_str::SmolStr;
 use tenure_core::eligibility::{Obstacle, PoolFacts};
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
+use tokio::sync::oneshot;
 
 /// A call to the store of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +177,14 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// The link of a worker has ended.
     fn parted(&self, why: Parting);
+
+    /// A Task had ended when this scheduler took it over: whoever had it before may have died before
+    /// its observer told of it.
+    fn ended_before(&self, task: &Task);
+
+    /// Answers when the traces of all Tasks told of so far were taken or given up: how often some were
+    /// given up since the start. None: nobody takes any.
+    fn taken(&self) -> Option<oneshot::Receiver<u64>>;
 
     /// The traceparent that spans of an Attempt's handler go below; none: whatever the Task's maker gave.
     fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr>;

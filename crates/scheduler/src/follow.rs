@@ -133,6 +133,19 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         published.page.version = last;
         Ok(published)
     }
+
+    /// Tells the observer of a Task that ended with event `last` of its log or before: an owner before
+    /// this one may not have.
+    ///
+    /// # Errors
+    /// Its log cannot be read.
+    pub async fn observe_again(&self, key: &TaskKey, last: u64) -> Result<(), Rejection> {
+        if let Some(observer) = self.observer() {
+            let task = load_until(self.journal(), key, last).await;
+            observer.ended_before(&task.map_err(|error| unreadable(&error))?);
+        }
+        Ok(())
+    }
 }
 
 /// Tells of a Task as long as somebody listens. A listener that is slower than the Task

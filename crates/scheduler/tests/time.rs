@@ -60,6 +60,10 @@ impl Observer for Expiries {
     fn took_over(&self, _: Duration) {}
     fn answered(&self, _: &'static str, _: Duration, _: Option<Code>) {}
     fn parted(&self, _: Parting) {}
+    fn ended_before(&self, _: &Task) {}
+    fn taken(&self) -> Option<tokio::sync::oneshot::Receiver<u64>> {
+        None
+    }
     fn trace_of(&self, _: &Task, _: AttemptId) -> Option<SmolStr> {
         None
     }

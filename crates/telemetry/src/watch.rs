@@ -11,6 +11,7 @@ use tenure_core::task::Attempt;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::Observer;
 use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
+use tokio::sync::oneshot;
 
 use crate::belonging::Belonging;
 use crate::counts::Counts;
@@ -42,20 +43,18 @@ impl Observer for Watch {
                 self.count(counts, task, commit);
             }
         }
-        let Some(queue) = &self.traces else { return };
         let ends = |commit: &Arc<Commit>| commit.events.iter().any(|event| is_end(&event.body));
-        if !commits.iter().any(ends) {
-            return;
+        if commits.iter().any(ends) {
+            self.trace(task);
         }
-        let spec = &task.head().spec;
-        let parent = task.head().trace.as_deref().and_then(Parent::parse);
-        let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
-        if self.sampler.takes(trace, parent)
-            && let Some(room) = queue.room_for(task.durable().attempts_len())
-            && let Some(ended) = EndedTask::of(task)
-        {
-            queue.put(ended, room);
-        }
+    }
+
+    fn ended_before(&self, task: &Task) {
+        self.trace(task);
+    }
+
+    fn taken(&self) -> Option<oneshot::Receiver<u64>> {
+        self.traces.as_ref().map(Queue::taken)
     }
 
     fn refused(&self, rejection: &Rejection) {
@@ -135,6 +134,20 @@ impl WorkerObserver for Watch {
 }
 
 impl Watch {
+    /// Has the trace of an ended Task made and sent.
+    fn trace(&self, task: &Task) {
+        let Some(queue) = &self.traces else { return };
+        let spec = &task.head().spec;
+        let parent = task.head().trace.as_deref().and_then(Parent::parse);
+        let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
+        if self.sampler.takes(trace, parent)
+            && let Some(room) = queue.room_for(task.durable().attempts_len())
+            && let Some(ended) = EndedTask::of(task)
+        {
+            queue.put(ended, room);
+        }
+    }
+
     fn count(&self, counts: &Counts, task: &Task, commit: &Commit) {
         let tally = &counts.tally;
         for event in &commit.events {

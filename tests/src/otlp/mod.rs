@@ -55,6 +55,11 @@ impl Span {
     pub fn get(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
+
+    /// Whether another says the same, whoever made it.
+    fn is_said_by(&self, other: &Self) -> bool {
+        self.id == other.id && *self == Self { resource: self.resource.clone(), ..other.clone() }
+    }
 }
 
 /// A point of a metric that came.

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use futures::StreamExt as _;
 use serde_json::Value as Json;
-use tenure_tests::cluster::client::{Client, command};
+use tenure_tests::cluster::client::{Client, command, wait};
 use tenure_tests::cluster::tasks::{exec, noop, task};
 use tenure_tests::cluster::{PATIENCE, Plan, on_cluster, until};
 use tenure_tests::otlp::{Got, Protocol, Receiver, Span};
+use tokio::time::timeout;
 
 use crate::history::History;
 
@@ -53,7 +55,7 @@ fn a_task_whose_worker_and_scheduler_were_killed_is_one_trace_with_the_times_of_
         let lost = history.attempts.iter().filter(|it| it.end == "task_step_lease_expired");
         ensure!(lost.count() >= held.len(), "{:?}", history.attempts);
         receiver.wait("the trace", PATIENCE, |got| !of_trace(got, "through").is_empty())?;
-        std::thread::sleep(Duration::from_millis(500)); // Nothing comes twice.
+        std::thread::sleep(Duration::from_millis(500)); // What comes twice is the same.
         let spans = of_trace(&receiver.got(), "through");
         history.check(&spans)?;
         let got = receiver.wait("lost attempts", PATIENCE, |got| {
@@ -89,6 +91,35 @@ fn a_task_whose_worker_and_scheduler_were_killed_is_one_trace_with_the_times_of_
     })
 }
 
+/// RECOVER-08, EVENT-05: what its node could tell nobody any more is told by the next.
+#[test]
+fn a_task_that_ended_right_before_its_scheduler_was_killed_is_told_of_and_is_a_trace() -> Result<()>
+{
+    let receiver = Receiver::start(Protocol::Grpc)?;
+    let mut environment = receiver.environment();
+    // Traces are gathered for longer than it takes to kill who has them.
+    environment.push(("OTEL_BSP_SCHEDULE_DELAY", "15000".into()));
+    let plan = Plan { schedulers: 2, workers: 1, environment, ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let client = cluster.client("c")?;
+        // Nobody asks for its events: who makes them does not publish them.
+        let published = client.nats().subscribe("tenure.v1.event.default.last.public");
+        let mut published = wait(published)?;
+        client.create(&task("last", &[noop("a", &[]), noop("b", &["a"])]))?;
+        wait_ended(&client, "last")?;
+        let victim = cluster.owner_of(client.partition_of("last"))?;
+        cluster.schedulers[victim].kill()?;
+        cluster.schedulers.remove(victim);
+        let told = wait(async { timeout(PATIENCE, published.next()).await });
+        let told: Json = rmp_serde::from_slice(&told?.context("nothing is told")?.payload)?;
+        let last = told["events"].as_array().and_then(|events| events.last()).context("none")?;
+        ensure!(told["status"] == "completed" && last["terminal"] == true, "{told}");
+        ensure!(told["through"] == told["version"], "{told}");
+        receiver.wait("the trace", PATIENCE, |got| !of_trace(got, "last").is_empty())?;
+        history(&client, "last")?.check(&of_trace(&receiver.got(), "last"))
+    })
+}
+
 #[test]
 fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
     let receiver = Receiver::start(Protocol::Http)?;
@@ -100,7 +131,7 @@ fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
             let input = task(id, &[exec("a", &[], "echo $TRACEPARENT >> $TRACE.parents")]);
             let mut body = command("task_create", None, &input);
             body["trace"] = format!("00-{trace}-00f067aa0ba902b7-{flags}").into();
-            tenure_tests::cluster::client::wait(client.ask_of(id, &body, PATIENCE))?;
+            wait(client.ask_of(id, &body, PATIENCE))?;
             cluster.records.created(id, &[]);
             wait_ended(&client, id)
         };

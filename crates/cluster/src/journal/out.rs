@@ -1,4 +1,5 @@
-//! How far what is in a partition's log is out: whoever watches was told of it (RECOVER-08).
+//! How far what is in a partition's log is out: whoever watches was told of it, and whoever keeps traces
+//! has taken them (RECOVER-08).
 //!
 //! The mark stands beside the checkpoints, as a message of its own, so that it can be set often: what
 //! is behind it is told again by who takes the partition (mechanisms 11). It is as disposable.

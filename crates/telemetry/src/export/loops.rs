@@ -1,5 +1,6 @@
 //! What the thread of telemetry does: a loop for each signal.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,14 @@ use opentelemetry_sdk::metrics::{
 };
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant as Moment, sleep_until, timeout};
 
-use super::{Ended, SCOPE};
+use super::{Queued, SCOPE};
 use crate::counts::{Counts, Gauges};
 use crate::health::{Health, Signal};
 use crate::logs::Record;
-use crate::trace::spans;
+use crate::trace;
 
 /// Spans, or records, that go to the collector at a time: as SDKs do.
 const BATCH: usize = 512;
@@ -39,13 +40,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Waits for an export, and notes what became of it.
+    /// Waits for an export, and notes what became of it. Whether it was taken.
     async fn note(
         &self,
         signal: Signal,
         items: usize,
         export: impl Future<Output = OTelSdkResult>,
-    ) {
+    ) -> bool {
         let result = match timeout(EXPORT_MAX, export).await {
             Ok(exported) => exported.map_err(|error| error.to_string()),
             Err(elapsed) => Err(elapsed.to_string()),
@@ -54,6 +55,7 @@ impl Line {
             counts.note_dropped(signal, items as u64);
         }
         self.health.note(signal, &result);
+        result.is_ok()
     }
 
     /// Waits until telemetry is to end; forever, once that was heard.
@@ -77,7 +79,9 @@ async fn due(at: Option<Moment>) {
 /// Makes traces of ended Tasks.
 #[derive(Debug)]
 pub(super) struct TraceLoop {
-    pub(super) tasks: UnboundedReceiver<Ended>,
+    pub(super) tasks: UnboundedReceiver<Queued>,
+    /// How often some were lost.
+    pub(super) lost: Arc<AtomicU64>,
     pub(super) delay: Duration,
 }
 
@@ -85,12 +89,14 @@ impl TraceLoop {
     pub(super) async fn run(mut self, to: Option<SpanExporter>, mut line: Line) {
         let Some(to) = to else { return };
         let scope = InstrumentationScope::builder(SCOPE).build();
-        let (mut batch, mut by, mut stops) = (Vec::new(), None, false);
+        let (spans, asked, lost) = (Vec::new(), Vec::new(), self.lost);
+        let mut gathered = Gathered { to, line: line.clone(), spans, asked, lost };
+        let (mut by, mut stops) = (None, false);
         loop {
-            let task = tokio::select! {
-                task = self.tasks.recv() => task,
+            let queued = tokio::select! {
+                queued = self.tasks.recv() => queued,
                 () = due(by) => {
-                    send(&to, &line, std::mem::take(&mut batch)).await;
+                    gathered.send().await;
                     by = None;
                     continue;
                 }
@@ -100,22 +106,62 @@ impl TraceLoop {
                     continue;
                 }
             };
-            let Some((task, _room)) = task else { break };
-            for span in spans(&task, &scope) {
-                batch.push(span);
-                if batch.len() >= BATCH {
-                    send(&to, &line, std::mem::take(&mut batch)).await;
+            match queued {
+                None => break,
+                Some(Queued::Ended(task, _room)) => {
+                    for span in trace::spans(&task, &scope) {
+                        gathered.put(span).await;
+                    }
                 }
+                Some(Queued::Asked(asked)) => gathered.ask(asked),
             }
-            by = by.or(Some(Moment::now() + self.delay)).filter(|_| !batch.is_empty());
+            by = by.or(Some(Moment::now() + self.delay)).filter(|_| !gathered.spans.is_empty());
         }
-        send(&to, &line, batch).await;
+        gathered.send().await;
     }
 }
 
-async fn send(to: &SpanExporter, line: &Line, batch: Vec<SpanData>) {
-    if !batch.is_empty() {
-        line.note(Signal::Traces, batch.len(), to.export(batch)).await;
+/// Spans that are not sent yet.
+#[derive(Debug)]
+struct Gathered {
+    to: SpanExporter,
+    line: Line,
+    spans: Vec<SpanData>,
+    /// Those who want to know when all that came before they asked is sent: with these at the latest.
+    asked: Vec<oneshot::Sender<u64>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Gathered {
+    async fn put(&mut self, span: SpanData) {
+        self.spans.push(span);
+        if self.spans.len() >= BATCH {
+            self.send().await;
+        }
+    }
+
+    fn ask(&mut self, asked: oneshot::Sender<u64>) {
+        self.asked.push(asked);
+        if self.spans.is_empty() {
+            self.answer();
+        }
+    }
+
+    async fn send(&mut self) {
+        let spans = std::mem::take(&mut self.spans);
+        if !spans.is_empty() {
+            let (count, export) = (spans.len(), self.to.export(spans));
+            if !self.line.note(Signal::Traces, count, export).await {
+                self.lost.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.answer();
+    }
+
+    fn answer(&mut self) {
+        for asked in self.asked.drain(..) {
+            let _ = asked.send(self.lost.load(Ordering::Acquire)); // Nobody may wait any more.
+        }
     }
 }
 
@@ -190,7 +236,9 @@ pub(super) async fn metrics(from: Option<MetricLoop>, to: Option<MetricExporter>
         };
         from.gauges.refresh(from.begun);
         match from.reader.collect(&mut all) {
-            Ok(()) => line.note(Signal::Metrics, 1, to.export(&all)).await,
+            Ok(()) => {
+                line.note(Signal::Metrics, 1, to.export(&all)).await;
+            }
             Err(error) => tracing::debug!(%error, "metrics could not be read"),
         }
         if stops {

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use self::connect::{Exporters, resource};
 use self::loops::{Line, LogLoop, MetricLoop, TraceLoop};
-pub(crate) use self::queue::{Ended, Queue};
+pub(crate) use self::queue::{Queue, Queued};
 use crate::counts::{Counts, Gauges};
 use crate::health::Health;
 use crate::logs::{self, Processor};
@@ -71,6 +71,7 @@ impl Telemetry {
             Arc::new(Counts::new(meter))
         });
         let (queue, tasks) = Queue::new(counts.clone());
+        let lost = queue.lost();
         let belonging = Arc::default();
         let (processor, records) = Processor::new(counts.clone(), Arc::clone(&belonging));
         let logs = settings.logs.as_ref().map(|_| {
@@ -93,7 +94,7 @@ impl Telemetry {
             begun,
             interval: settings.interval,
         });
-        let traces = TraceLoop { tasks, delay: settings.delay };
+        let traces = TraceLoop { tasks, lost, delay: settings.delay };
         let records = LogLoop { records, delay: settings.delay };
         let ended = Work { settings, resource, traces, metrics, records, line }.start()?;
         Ok(Some(Self { watch: Arc::new(watch), gauges, logs, stop, ended: Mutex::new(ended) }))

@@ -1,9 +1,10 @@
 //! Ended Tasks that wait to become traces.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 use crate::counts::Counts;
 use crate::health::Signal;
@@ -12,14 +13,22 @@ use crate::trace::EndedTask;
 /// Attempts and Tasks that may wait: some 20 MB of them.
 const WAITING_MAX: usize = 65_536;
 
-/// A Task in the queue, with its place.
-pub(crate) type Ended = (EndedTask, Room);
+/// What is in the queue.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    /// A Task, with its place.
+    Ended(EndedTask, Room),
+    /// Is told, once what was in the queue before it has been sent, how often some was lost.
+    Asked(oneshot::Sender<u64>),
+}
 
 /// The way into the queue. What has no room is counted and dropped; nobody waits.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    sender: UnboundedSender<Ended>,
+    sender: UnboundedSender<Queued>,
     used: Arc<AtomicUsize>,
+    /// How often something had no room, or was not taken.
+    lost: Arc<AtomicU64>,
     counts: Option<Arc<Counts>>,
 }
 
@@ -37,9 +46,9 @@ impl Drop for Room {
 }
 
 impl Queue {
-    pub(crate) fn new(counts: Option<Arc<Counts>>) -> (Self, UnboundedReceiver<Ended>) {
+    pub(crate) fn new(counts: Option<Arc<Counts>>) -> (Self, UnboundedReceiver<Queued>) {
         let (sender, receiver) = unbounded_channel();
-        (Self { sender, used: Arc::default(), counts }, receiver)
+        (Self { sender, used: Arc::default(), lost: Arc::default(), counts }, receiver)
     }
 
     /// Room for a Task with so many Attempts. One that is larger than the whole queue gets in where it
@@ -50,16 +59,30 @@ impl Queue {
             (used == 0 || used.saturating_add(size) <= WAITING_MAX).then(|| used + size)
         };
         let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-        match (taken, &self.counts) {
-            (Ok(_), _) => return Some(Room { used: Arc::clone(&self.used), size }),
-            (Err(_), Some(counts)) => counts.note_dropped(Signal::Traces, spans_of(attempts)),
-            (Err(_), None) => {}
+        if taken.is_ok() {
+            return Some(Room { used: Arc::clone(&self.used), size });
+        }
+        self.lost.fetch_add(1, Ordering::AcqRel);
+        if let Some(counts) = &self.counts {
+            counts.note_dropped(Signal::Traces, spans_of(attempts));
         }
         None
     }
 
     pub(crate) fn put(&self, task: EndedTask, room: Room) {
-        let _ = self.sender.send((task, room)); // Telemetry may have ended.
+        let _ = self.sender.send(Queued::Ended(task, room)); // Telemetry may have ended.
+    }
+
+    /// Answers, when what was put in so far has been sent, how often some was lost.
+    pub(crate) fn taken(&self) -> oneshot::Receiver<u64> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.sender.send(Queued::Asked(reply)); // As above.
+        answer
+    }
+
+    /// How often something was lost: whoever sends what is in the queue counts here too.
+    pub(crate) fn lost(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.lost)
     }
 }
 
