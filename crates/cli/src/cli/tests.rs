@@ -174,21 +174,33 @@ fn words(list: &Json) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().map(|word| word.as_str().unwrap())
 }
 
-/// Services of the compose files, each with its name.
-fn services() -> Vec<(String, Json)> {
-    let files = ["docker-compose.yml", "deploy/grafana/compose.yml"].map(|file| yaml(&read(file)));
-    let all = files.iter().flat_map(|file| file["services"].as_object().unwrap());
-    all.map(|(name, service)| (name.clone(), service.clone())).collect()
+/// The compose file, and those that it includes.
+fn compose_files() -> Vec<String> {
+    let cluster = yaml(&read("docker-compose.yml"));
+    let included = words(&cluster["include"]).map(str::to_owned);
+    ["docker-compose.yml".to_owned()].into_iter().chain(included).collect()
+}
+
+/// Their services, each with its name and the directory that its files are named from.
+fn services() -> Vec<(PathBuf, String, Json)> {
+    let mut all = Vec::new();
+    for file in compose_files() {
+        let dir = root().join(&file).parent().unwrap().to_owned();
+        let services = yaml(&read(&file));
+        let services = services["services"].as_object().unwrap();
+        all.extend(services.iter().map(|(name, it)| (dir.clone(), name.clone(), it.clone())));
+    }
+    all
 }
 
 #[test]
 fn what_compose_files_name_is_there() {
     let cluster = yaml(&read("docker-compose.yml"));
-    for (name, service) in services() {
+    for (dir, name, service) in services() {
         for mount in words(&service["volumes"]) {
             let (source, _) = mount.split_once(':').unwrap();
             let is_there = match source.starts_with("./") {
-                true => root().join(source).exists(),
+                true => dir.join(source).exists(),
                 false => cluster["volumes"].get(source).is_some(),
             };
             assert!(is_there, "{name}: {mount}");
@@ -208,11 +220,11 @@ fn what_compose_files_name_is_there() {
 #[test]
 fn services_of_tenure_start_and_are_looked_at() {
     let (tenure, services) = (tenure(), services());
-    let ours = services.iter().filter(|(_, service)| service["image"] == "tenure");
-    let ours: Vec<_> = ours.collect();
+    let ours = services.iter().filter(|(.., service)| service["image"] == "tenure");
+    let ours: Vec<_> = ours.map(|(_, name, service)| (name, service)).collect();
     assert_eq!(ours.len(), 2, "{ours:?}");
     let established = |port: u16| format!(":{port:04X} 01 ");
-    for (name, service) in ours {
+    for (name, service) in &ours {
         Cli::try_parse_from(["tenure"].into_iter().chain(words(&service["command"]))).unwrap();
         let command = words(&service["command"]).next().unwrap();
         let command = tenure.find_subcommand(command).unwrap();
@@ -223,9 +235,16 @@ fn services_of_tenure_start_and_are_looked_at() {
         }
         let check = words(&service["healthcheck"]["test"]).last().unwrap();
         assert!(check.contains(&established(4222)), "{name}: {check}");
-        assert_eq!(check.contains(&established(6379)), name == "scheduler", "{name}: {check}");
+        let is_scheduler = *name == "scheduler";
+        assert_eq!(check.contains(&established(6379)), is_scheduler, "{name}: {check}");
+        // What it says of itself it says to the collector that is there.
+        let to = &service["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"];
+        assert_eq!(to, "http://collector:4318", "{name}");
     }
-    let worker = &services.iter().find(|(name, _)| name == "worker").unwrap().1;
+    for brought in ["collector", "prometheus", "tempo", "loki", "grafana"] {
+        assert!(services.iter().any(|(_, name, _)| name == brought), "{brought}");
+    }
+    let worker = ours.iter().find(|(name, _)| *name == "worker").unwrap().1;
     let at = worker["environment"]["TENURE_NATS_URL"].as_str().unwrap();
     assert!(at.starts_with("nats://worker-1:") && at.ends_with("@nats:4222"), "{at}");
     assert!(words(&worker["command"]).any(|word| word == "worker-1"));
