@@ -25,25 +25,28 @@ impl Clock {
         Self { started: Instant::now(), started_at: AtomicI64::new(system_time()) }
     }
 
-    /// Goes forward to the system's time where that is ahead.
-    pub fn catch_up(&self) {
-        self.go_forward_to(system_time());
-    }
-
-    fn go_forward_to(&self, at: Millis) {
-        let behind = at.saturating_sub(self.now());
-        if behind > BEHIND {
-            self.started_at.fetch_add(behind, Ordering::Relaxed);
+    /// Goes forward to a time that is well ahead. Whether it did: what is to happen at a time is to happen
+    /// sooner then.
+    pub(crate) fn go_forward_to(&self, at: Millis) -> bool {
+        let is_behind = at.saturating_sub(self.now()) > BEHIND;
+        if is_behind {
+            let started_at = at.saturating_sub_unsigned(self.passed_ms());
+            self.started_at.fetch_max(started_at, Ordering::Relaxed);
         }
+        is_behind
     }
 
     /// Unix milliseconds now.
     pub fn now(&self) -> Millis {
-        let passed = Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX);
-        self.started_at.load(Ordering::Relaxed).saturating_add(passed)
+        self.started_at.load(Ordering::Relaxed).saturating_add_unsigned(self.passed_ms())
     }
 
-    /// The tokio instant of a Unix time; now if it has passed.
+    /// Milliseconds since it was started, however often it went forward.
+    pub(crate) fn passed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The tokio instant of a Unix time, as the clock goes now; one that has passed, if it has.
     pub fn instant_of(&self, at: Millis) -> Instant {
         let from_start = u64::try_from(at.saturating_sub(self.started_at.load(Ordering::Relaxed)));
         let from_start = from_start.unwrap_or(0);
@@ -69,7 +72,7 @@ impl Default for Clock {
     }
 }
 
-fn system_time() -> Millis {
+pub(crate) fn system_time() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
 }
@@ -83,11 +86,11 @@ mod tests {
     async fn it_goes_forward_and_never_back() {
         let clock = Clock::new();
         let before = clock.now();
-        clock.go_forward_to(before + BEHIND);
+        assert!(!clock.go_forward_to(before + BEHIND));
         assert_eq!(clock.now(), before, "so little may be the clocks' ways of counting");
-        clock.go_forward_to(before + 3_600_000);
+        assert!(clock.go_forward_to(before + 3_600_000));
         assert_eq!(clock.now(), before + 3_600_000);
-        clock.go_forward_to(before);
+        assert!(!clock.go_forward_to(before));
         assert_eq!(clock.now(), before + 3_600_000);
         let later = clock.instant_of(clock.now() + 5_000);
         assert_eq!(later - Instant::now(), std::time::Duration::from_secs(5));

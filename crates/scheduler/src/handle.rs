@@ -7,7 +7,7 @@ use ractor::{Actor, ActorRef};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, RunId};
+use tenure_core::id::{AttemptId, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::RuntimeEvent;
 use tenure_core::{Code, Command, Rejection, Task};
@@ -16,6 +16,7 @@ use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use crate::ask::{Answer, Ask, Envelope, What};
+use crate::clock::system_time;
 use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
 use crate::node::{Appended, Node, stopped};
 use crate::partition::{NodeActor, Nothing, PartitionActor};
@@ -399,11 +400,27 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// Goes forward to the system's time where that is ahead: the machine was suspended, or its clock
     /// was set. To be asked now and then, where time is the system's.
     pub fn catch_up(&self) {
-        self.node.clock.catch_up();
+        self.go_forward_to(system_time());
+    }
+
+    /// Goes forward to a time that is well ahead: what is due by then is due at once.
+    pub fn go_forward_to(&self, at: Millis) {
+        if !self.node.clock.go_forward_to(at) {
+            return;
+        }
+        for task in self.node.directory.all() {
+            let set = |state: &mut State<J, L>| {
+                state.set_timer(&task);
+                true
+            };
+            if !task.at_rest(set) {
+                let _ = task.cast(Msg::Later); // It may be over.
+            }
+        }
     }
 
     /// The scheduler's clock.
-    pub fn now(&self) -> tenure_core::id::Millis {
+    pub fn now(&self) -> Millis {
         self.node.clock.now()
     }
 

@@ -1,9 +1,8 @@
 //! What all actors of a node share: ports, pools, the directory, settings.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
@@ -17,7 +16,6 @@ use tenure_ports::observer::{LeaseCall, PoolSample};
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
-use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
@@ -62,7 +60,7 @@ const FREE_MAX: usize = 1_024;
 const FREE_MIN: usize = 64;
 
 /// How long after leases were slow appends go without claims.
-const SLOW_FOR: Duration = Duration::from_secs(1);
+const SLOW_FOR_MS: u64 = 1_000;
 
 /// The shared parts of a node.
 #[derive(Debug)]
@@ -91,8 +89,8 @@ pub(crate) struct Node<J, L> {
     keeps_leases: AtomicBool,
     /// Leases of open Attempts could not be made sure of: it is tried again.
     leases_lost: AtomicBool,
-    /// Until when appends go without claims, whose leases would hold them up.
-    leases_slow_until: Mutex<Option<Instant>>,
+    /// Until when, since the clock's start, appends go without claims, whose leases would hold them up.
+    leases_slow_until_ms: AtomicU64,
 }
 
 impl<J: Journal, L: Leases> Node<J, L> {
@@ -118,7 +116,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             runtime: Handle::current(),
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
-            leases_slow_until: Mutex::default(),
+            leases_slow_until_ms: AtomicU64::default(),
         }
     }
 
@@ -379,11 +377,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     /// Leases have held up an append: for a while none waits for any.
     pub(crate) fn note_slow_leases(&self) {
-        *self.leases_slow_until.lock() = Some(Instant::now() + SLOW_FOR);
+        self.leases_slow_until_ms
+            .fetch_max(self.clock.passed_ms() + SLOW_FOR_MS, Ordering::Relaxed);
     }
 
     pub(crate) fn are_leases_slow(&self) -> bool {
-        self.leases_slow_until.lock().is_some_and(|until| Instant::now() < until)
+        self.clock.passed_ms() < self.leases_slow_until_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {

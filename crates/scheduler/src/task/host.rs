@@ -145,6 +145,7 @@ impl<J: Journal, L: Leases> Host<J, L> {
             | Msg::Landed(_)
             | Msg::Flush
             | Msg::Timer(_)
+            | Msg::Later
             | Msg::Again
             | Msg::AskParent
             | Msg::ParentCloses(_)
@@ -180,6 +181,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             }
             Msg::Landed(landed) => self.land(myself, landed).await?,
             Msg::Timer(generation) => self.wake(myself, generation),
+            Msg::Later => self.set_timer(myself),
             // What is rare is kept apart: it would make every message's future large.
             Msg::Again => Box::pin(self.try_again(myself)).await,
             Msg::AskParent => self.ask_parent(myself),

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
+use tenure_core::id::{AttemptId, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
 use tenure_core::view::RuntimeEvent;
 use tenure_core::{Caller, Commit, Rejection, Task};
@@ -31,6 +31,7 @@ use tenure_ports::leases::LeaseError;
 use tenure_ports::{Journal, Leases};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant as Moment;
 
 use crate::ask::{Answer, Ask, Held};
 use crate::count::{InHand, WaitShare};
@@ -58,6 +59,8 @@ pub(crate) enum Msg {
     Flush,
     /// Something is due.
     Timer(u64),
+    /// The clock went forward.
+    Later,
     /// The log may be written, or read, again after that failed.
     Again,
     /// Ask the parent how it is.
@@ -92,6 +95,7 @@ impl fmt::Debug for Msg {
             Self::Landed(_) => "Landed",
             Self::Flush => "Flush",
             Self::Timer(_) => "Timer",
+            Self::Later => "Later",
             Self::Again => "Again",
             Self::AskParent => "AskParent",
             Self::ParentCloses(_) => "ParentCloses",
@@ -186,7 +190,7 @@ pub(crate) struct State<J, L> {
     told: Vec<AttemptId>,
     /// What children were told that this Task does to them.
     children_told: Option<Intent>,
-    timer: Option<(Millis, JoinHandle<()>)>,
+    timer: Option<(Moment, JoinHandle<()>)>,
     timer_generation: u64,
     /// What a failed append was to end, to be ended once the log can be written.
     undone: Vec<(Vec<AttemptId>, LeaseEnd)>,
@@ -312,9 +316,10 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Sets the one timer to the next moment at which something is due.
-    fn set_timer(&mut self, myself: &Address) {
+    pub(crate) fn set_timer(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         let due = task.next_due().filter(|_| !self.pauses);
+        let due = due.map(|at| self.node.clock.instant_of(at)); // Another, if the clock went forward.
         if self.timer.as_ref().map(|(at, _)| *at) == due {
             return;
         }
@@ -324,9 +329,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.timer_generation += 1;
         let Some(at) = due else { return };
         let (generation, actor) = (self.timer_generation, myself.clone());
-        let instant = self.node.clock.instant_of(at);
         let sleeper = tokio::spawn(async move {
-            tokio::time::sleep_until(instant).await;
+            tokio::time::sleep_until(at).await;
             let _ = actor.cast(Msg::Timer(generation)); // The Task may have gone.
         });
         self.timer = Some((at, sleeper));
