@@ -1,7 +1,7 @@
 //! For how long partitions do not answer: a cheap question to each, every ten milliseconds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,12 +10,16 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::PATIENCE;
 use super::client::{Client, runtime, wait};
 use super::message::Answer;
 use super::tasks::{id_in, noop, task};
 
 /// How often each partition is asked.
 const EVERY: Duration = Duration::from_millis(10);
+
+/// A shorter time between two answers says nothing.
+const GAP_MIN: Duration = EVERY.saturating_mul(3);
 
 /// Questions to all partitions.
 #[derive(Debug)]
@@ -27,16 +31,38 @@ pub struct Probe {
 }
 
 /// What a partition was seen to do.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Seen {
     /// Which.
     pub partition: u32,
     /// Questions that were answered.
     pub answered: u64,
-    /// The longest time between two answers.
-    pub gap: Duration,
-    /// When the longest gap was over.
-    pub until: Instant,
+    /// From when to when nothing was answered.
+    gaps: Vec<(Instant, Instant)>,
+}
+
+impl Seen {
+    /// The longest time without an answer. What all of these others did not answer either is taken
+    /// off: nothing had happened to them, so that it was the machine that stood still.
+    pub fn longest_gap(&self, others: &[&Self]) -> Duration {
+        let own = |&(from, until): &(Instant, Instant)| {
+            let silent = others.iter().map(|other| other.silent_within(from, until)).min();
+            (until - from).saturating_sub(silent.unwrap_or_default())
+        };
+        self.gaps.iter().map(own).max().unwrap_or_default()
+    }
+
+    fn silent_within(&self, from: Instant, until: Instant) -> Duration {
+        let shared =
+            |gap: &(Instant, Instant)| gap.1.min(until).saturating_duration_since(gap.0.max(from));
+        self.gaps.iter().map(shared).sum()
+    }
+
+    fn note(&mut self, from: Instant, until: Instant) {
+        if until.saturating_duration_since(from) >= GAP_MIN {
+            self.gaps.push((from, until));
+        }
+    }
 }
 
 impl Probe {
@@ -45,10 +71,12 @@ impl Probe {
     /// # Errors
     /// The drafts cannot be made.
     pub fn start(client: &Client) -> Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let prefix = format!("probe-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let ends = Arc::new(AtomicBool::new(false));
         let (mut asking, mut tasks) = (Vec::new(), Vec::new());
         for partition in 0..client.partitions() {
-            let id = id_in(partition, client.partitions(), "probe");
+            let id = id_in(partition, client.partitions(), &prefix);
             let mut draft = task(&id, &[noop("a", &[])]);
             draft["draft"] = json!(true);
             client.create(&draft)?;
@@ -59,11 +87,14 @@ impl Probe {
         Ok(Self { ends, asking, tasks, client: client.clone() })
     }
 
-    /// Ends, and answers what was seen of each partition.
+    /// Ends as soon as every partition answers, and says what was seen of each.
     ///
     /// # Errors
-    /// Something else came back than it should.
+    /// One does not answer for long, or something else came back than it should.
     pub fn finish(self) -> Result<Vec<Seen>> {
+        for task in &self.tasks {
+            self.client.log(task, PATIENCE)?;
+        }
         self.ends.store(true, Ordering::Release);
         let mut seen = Vec::new();
         for asking in self.asking {
@@ -83,7 +114,7 @@ async fn ask(client: Client, partition: u32, task: String, ends: Arc<AtomicBool>
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut last = Instant::now();
-    let mut seen = Seen { partition, answered: 0, gap: Duration::ZERO, until: last };
+    let mut seen = Seen { partition, answered: 0, gaps: Vec::new() };
     let body = json!({"v": 1, "operation": "task_get", "task_id": task});
     while !ends.load(Ordering::Acquire) {
         tokio::select! {
@@ -97,10 +128,7 @@ async fn ask(client: Client, partition: u32, task: String, ends: Arc<AtomicBool>
             }
             Some((answer, at)) = answers.recv() => match answer? {
                 Answer::Done(_) => {
-                    let gap = at.saturating_duration_since(last);
-                    if gap > seen.gap {
-                        (seen.gap, seen.until) = (gap, at);
-                    }
+                    seen.note(last, at);
                     last = last.max(at);
                     seen.answered += 1;
                 }
@@ -109,7 +137,7 @@ async fn ask(client: Client, partition: u32, task: String, ends: Arc<AtomicBool>
             },
         }
     }
-    seen.gap = seen.gap.max(last.elapsed());
+    seen.note(last, Instant::now());
     Ok(seen)
 }
 
@@ -120,4 +148,24 @@ async fn ask(client: Client, partition: u32, task: String, ends: Arc<AtomicBool>
 pub fn append(client: &Client, task: &str, within: Duration) -> Result<()> {
     let input = json!({"progress": {"summary": "still there"}});
     wait(client.change(task, "append_task_progress", &input, within))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_answered_is_no_gap_of_one() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let seen = |gaps: &[(u64, u64)]| {
+            let gaps = gaps.iter().map(|&(from, until)| (at(from), at(until))).collect();
+            Seen { partition: 0, answered: 0, gaps }
+        };
+        let one = seen(&[(100, 900), (2_000, 2_300)]);
+        let (others, awake) = (seen(&[(0, 400), (700, 1_000)]), seen(&[(0, 250)]));
+        assert_eq!(one.longest_gap(&[]), Duration::from_millis(800));
+        assert_eq!(one.longest_gap(&[&others]), Duration::from_millis(300));
+        assert_eq!(one.longest_gap(&[&others, &awake]), Duration::from_millis(650));
+    }
 }

@@ -14,6 +14,14 @@ pub(crate) fn wait_runs(cluster: &Cluster, count: usize) -> Result<()> {
     until("the steps run", PATIENCE, || Ok(cluster.traced().len() >= count)).map(|_| ())
 }
 
+/// Waits until so many claims of a Task's Steps are in its log.
+pub(crate) fn wait_claims(client: &Client, task: &str, count: usize) -> Result<()> {
+    until("the steps are claimed", PATIENCE, || {
+        Ok(client.log(task, PATIENCE)?.events("task_step_claimed").len() >= count)
+    })
+    .map(|_| ())
+}
+
 /// Waits until a Task has ended, and answers how long that took.
 pub(crate) fn wait_ended(client: &Client, task: &str) -> Result<Duration> {
     until(task, PATIENCE, || Ok(client.log(task, PATIENCE)?.has_ended()))
@@ -100,19 +108,43 @@ pub(crate) fn report_completed(
     }
 }
 
-/// Prints for how long partitions did not answer. Answers the longest time.
-pub(crate) fn print_gaps(what: &str, seen: &[Seen], partitions: &[u32]) -> Duration {
-    let mut longest = Duration::ZERO;
-    for seen in seen {
-        let is_hit = partitions.contains(&seen.partition);
-        let mark = if is_hit { "hit" } else { "not hit" };
-        println!(
-            "{what}: partition {} ({mark}): longest gap {:?} of {} answers",
-            seen.partition, seen.gap, seen.answered
-        );
-        longest = longest.max(if is_hit { seen.gap } else { Duration::ZERO });
+/// For how long each of these partitions did not answer, while the others were left alone.
+pub(crate) fn gaps(what: &str, seen: &[Seen], hit: &[u32]) -> Vec<Duration> {
+    let is_hit = |seen: &&Seen| hit.contains(&seen.partition);
+    let (hit, others): (Vec<&Seen>, Vec<&Seen>) = seen.iter().partition(is_hit);
+    for seen in &others {
+        let gap = seen.longest_gap(&[]);
+        println!("{what}: partition {}, left alone: longest gap {gap:?}", seen.partition);
     }
-    longest
+    let gap = |seen: &&Seen| {
+        let (whole, own) = (seen.longest_gap(&[]), seen.longest_gap(&others));
+        println!(
+            "{what}: partition {}: longest gap {whole:?}, {own:?} of its own, of {} answers",
+            seen.partition, seen.answered
+        );
+        own
+    };
+    hit.iter().map(gap).collect()
+}
+
+/// Holds what was measured several times against its bound. Half of it must keep the bound and all of
+/// it the ceiling: on a machine with other work, or a slow one, a single measurement says as much of the
+/// machine as of the nodes, and the time in which nobody at all answered does not count ([`gaps`]).
+pub(crate) fn check_bound(
+    what: &str,
+    mut measured: Vec<Duration>,
+    bound: Duration,
+    ceiling: Duration,
+) -> Result<()> {
+    measured.sort_unstable();
+    println!("{what}: {measured:?}");
+    let middle = measured.get(measured.len().saturating_sub(1) / 2);
+    let (Some(middle), Some(worst)) = (middle, measured.last()) else {
+        bail!("{what}: nothing was measured")
+    };
+    ensure!(*middle <= bound, "{what}: half of it must be within {bound:?}: {measured:?}");
+    ensure!(*worst <= ceiling, "{what}: all of it must be within {ceiling:?}: {measured:?}");
+    Ok(())
 }
 
 /// The partitions that a node owns.

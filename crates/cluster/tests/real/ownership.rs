@@ -98,7 +98,7 @@ async fn partitions_change_hands_as_nodes_come_and_go() {
     // It falls silent: nobody renews for it any more, and nobody hands anything over.
     drop(one.keeper);
     let took = until(Duration::from_secs(10), "the other takes over", || two.owns() == 8).await;
-    // By design within 3.5 s; the machine may be busy with other tests.
+    // By design within 3.5 s, to which the tests of whole clusters hold it; here it is measured once.
     assert!(took < Duration::from_secs(6), "{took:?}");
     for history in &histories {
         let read = read_all(&*two.journal, &history.key).await.unwrap();
@@ -193,7 +193,7 @@ fn gaps(had: &[(Instant, Epochs)], has: &[(Instant, Epochs)]) -> Vec<Duration> {
 
 /// OWN-05, mechanisms 3: a partition that is handed over goes to the next node as soon as its appends
 /// have returned, and that node takes it as soon as it is told: neither waits for its own next poll.
-/// By design under 200 ms.
+/// By design under 200 ms: half of them must keep it, as a busy machine holds some of them up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_takes_a_moment() {
     let (nats, redis) = (nats(), redis(&[]));
@@ -222,9 +222,11 @@ async fn a_hand_over_takes_a_moment() {
     until(Duration::from_secs(20), "the other is given a part", || two.owns() >= 2).await;
     one.keeper.hand_over().await;
     until(Duration::from_secs(5), "the other is given the rest", || two.owns() == 8).await;
-    let all = gaps(&had.lock(), &has.lock());
+    let mut all = gaps(&had.lock(), &has.lock());
+    all.sort_unstable();
     assert_eq!(all.len(), 8);
-    assert!(all.iter().all(|gap| *gap < Duration::from_millis(900)), "{all:?}");
+    assert!(all[3] < Duration::from_millis(200), "{all:?}");
+    assert!(all[7] < Duration::from_millis(900), "{all:?}");
 }
 
 /// OWN-02: a node that has the lease of a partition and no way to its log lets it go where there is
@@ -256,7 +258,7 @@ async fn an_idle_owner_steps_down_where_another_is() {
     let two = node(&nats, &second, "two").await;
     until(Duration::from_secs(10), "the other takes everything", || two.owns() == 8).await;
     let took = until(Duration::from_secs(10), "it steps down", || one.owns() == 0).await;
-    // By design within 2 s; the machine may be busy with other tests.
+    // By design within 2 s, as above.
     assert!(took < Duration::from_secs(4), "{took:?}");
     assert_eq!(two.owns(), 8);
 }
