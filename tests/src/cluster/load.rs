@@ -27,13 +27,18 @@ pub struct Load {
 impl Load {
     /// Begins. Each caller waits so long between two Tasks.
     pub fn start(client: &Client, pause: Duration) -> Self {
+        Self::patient(client, pause, PATIENCE)
+    }
+
+    /// Begins, with callers that repeat a command for so long.
+    pub fn patient(client: &Client, pause: Duration, patience: Duration) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let number = Arc::new(AtomicU64::new(0));
         let callers = (0..CALLERS).map(|_| {
             let (client, ends, number) = (client.clone(), Arc::clone(&ends), Arc::clone(&number));
             runtime().spawn(async move {
                 while !ends.load(Ordering::Acquire) {
-                    make(&client, number.fetch_add(1, Ordering::Relaxed)).await?;
+                    make(&client, number.fetch_add(1, Ordering::Relaxed), patience).await?;
                     tokio::time::sleep(pause).await;
                 }
                 Ok(())
@@ -58,7 +63,7 @@ impl Load {
 
 /// Most Tasks are two Steps. Some run a command, some get their second Step by a patch, some are
 /// changed and cancelled while they wait; of some the log is read long before they end.
-async fn make(client: &Client, number: u64) -> Result<()> {
+async fn make(client: &Client, number: u64, patience: Duration) -> Result<()> {
     let id = format!("load-{number}");
     let steps = match number % 8 {
         0 => vec![exec("a", &[], "true"), noop("b", &["a"])],
@@ -68,26 +73,26 @@ async fn make(client: &Client, number: u64) -> Result<()> {
     };
     let mut input = task(&id, &steps);
     input["draft"] = json!(number % 8 == 2);
-    client.make(&input, PATIENCE).await?;
+    client.make(&input, patience).await?;
     match number % 8 {
         1 => {
             let progress = json!({"progress": {"summary": "it waits"}});
-            client.change(&id, "append_task_progress", &progress, PATIENCE).await?;
-            add(client, &id, "c").await?;
-            client.read_log(&id, PATIENCE).await?;
-            client.drop_task(&id, PATIENCE).await
+            client.change(&id, "append_task_progress", &progress, patience).await?;
+            add(client, &id, "c", patience).await?;
+            client.read_log(&id, patience).await?;
+            client.drop_task(&id, patience).await
         }
         2 => {
-            add(client, &id, "b").await?;
-            client.change(&id, "submit_task", &json!({}), PATIENCE).await?;
-            client.read_log(&id, PATIENCE).await.map(|_| ())
+            add(client, &id, "b", patience).await?;
+            client.change(&id, "submit_task", &json!({}), patience).await?;
+            client.read_log(&id, patience).await.map(|_| ())
         }
         _ => Ok(()),
     }
 }
 
 /// Adds a Step behind the first by a patch.
-async fn add(client: &Client, task: &str, step: &str) -> Result<()> {
+async fn add(client: &Client, task: &str, step: &str, patience: Duration) -> Result<()> {
     let patch = json!({"operations": [{"op": "add_step", "step": noop(step, &["a"])}]});
-    client.change(task, "task_update", &patch, PATIENCE).await
+    client.change(task, "task_update", &patch, patience).await
 }

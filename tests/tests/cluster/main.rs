@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 mod alike;
+mod away;
 mod common;
 mod disk;
 mod mischief;
