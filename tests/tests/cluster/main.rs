@@ -9,6 +9,7 @@ mod alike;
 mod away;
 mod common;
 mod disk;
+mod large;
 mod mischief;
 mod moved;
 mod network;
