@@ -1,6 +1,6 @@
 //! A journal that fails when told to.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -64,6 +64,7 @@ pub struct Faulty<J> {
     writes: AtomicU64,
     /// The epoch in which every Task is owned, if it is not the journal's own.
     epoch: Mutex<Option<Option<u64>>>,
+    elsewhere: Mutex<BTreeSet<TaskKey>>,
 }
 
 impl<J> Faulty<J> {
@@ -78,6 +79,7 @@ impl<J> Faulty<J> {
             reads_held: Mutex::default(),
             writes: AtomicU64::new(0),
             epoch: Mutex::default(),
+            elsewhere: Mutex::default(),
         }
     }
 
@@ -140,6 +142,11 @@ impl<J> Faulty<J> {
     /// From now on every Task is owned in this epoch, or is another node's.
     pub fn set_epoch(&self, epoch: Option<u64>) {
         *self.epoch.lock() = Some(epoch);
+    }
+
+    /// From now on this Task is another node's.
+    pub fn give_away(&self, key: &TaskKey) {
+        self.elsewhere.lock().insert(key.clone());
     }
 
     fn check_epoch(&self, commits: &[Arc<Commit>]) -> Result<(), AppendError> {
@@ -283,6 +290,9 @@ impl<J: Journal> Journal for Faulty<J> {
     }
 
     fn epoch(&self, key: &TaskKey) -> Option<u64> {
+        if self.elsewhere.lock().contains(key) {
+            return None;
+        }
         let set = *self.epoch.lock();
         set.unwrap_or_else(|| self.inner.epoch(key))
     }

@@ -4,12 +4,15 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
     Node, cancel, completing, create, dag, envelope, events, key, node, node_on, status, step_id,
     until,
 };
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, Link, StepReport};
 use tenure_core::id::Ref;
@@ -19,7 +22,8 @@ use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Faulty, MemoryJournal};
-use tenure_scheduler::Answer;
+use tenure_scheduler::{Answer, Kin, Peers};
+use tokio::time::Instant;
 
 fn child_of(parent: &str, task: CreateTask) -> CreateTask {
     CreateTask { parent_task_id: Some(parent.parse().unwrap()), ..task }
@@ -107,6 +111,75 @@ async fn a_child_asks_when_it_is_read_again() {
     second.resume_all().await.unwrap();
     until(&second, &child, Task::is_terminal).await;
     assert_eq!(status(&second, &child).await, TaskStatus::Cancelled);
+}
+
+/// Another node, to which the way is such that all that is told gets lost.
+#[derive(Debug, Clone)]
+struct Deaf {
+    node: Node,
+    lost: Arc<Mutex<Vec<Kin>>>,
+    is_gone: Arc<AtomicBool>,
+}
+
+impl Deaf {
+    fn new(node: &Node) -> Self {
+        Self { node: node.clone(), lost: Arc::default(), is_gone: Arc::default() }
+    }
+}
+
+impl Peers for Deaf {
+    fn read(&self, key: &TaskKey) -> BoxFuture<'static, Result<Box<Task>, Rejection>> {
+        let (node, key, is_gone) = (self.node.clone(), key.clone(), Arc::clone(&self.is_gone));
+        Box::pin(async move {
+            if is_gone.load(Ordering::SeqCst) {
+                return Err(Rejection::new(Code::Unavailable, "it does not answer"));
+            }
+            node.read(&key, |task| Box::new(task.clone())).await
+        })
+    }
+
+    fn tell(&self, _: &TaskKey, word: Kin) {
+        self.lost.lock().push(word);
+    }
+}
+
+/// How often a child asks.
+const ASKS: Duration = Duration::from_secs(30);
+
+/// CANCEL-03, CANCEL-04: a child asks its parent every 30 s, wherever that lives, and is closed as that
+/// was, though no word of it came; whoever cannot be asked once is asked again.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_nobody_tells_asks_by_itself() {
+    for (close, status_of_child, why) in [
+        (Command::TaskCancel(Close::default()), TaskStatus::Cancelled, "parent_cancelled"),
+        (Command::TaskFail(Close::default()), TaskStatus::Failed, "parent_failed"),
+    ] {
+        let (home, away) = (node().await, node().await);
+        home.journal().give_away(&key("c"));
+        away.journal().give_away(&key("p"));
+        let (to_child, to_parent) = (Deaf::new(&away), Deaf::new(&home));
+        home.set_peers(to_child.clone());
+        away.set_peers(to_parent.clone());
+        let parent = create(&home, dag("p", "a")).await.unwrap();
+        let begun = Instant::now();
+        let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
+        home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
+        until(&home, &parent, |task| task.durable().children().len() == 1).await;
+        home.command(&parent, envelope(), close).await.unwrap();
+        until(&home, &parent, Task::is_terminal).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(*to_child.lost.lock(), [Kin::ParentCloses]);
+        assert!(!away.read(&child, Task::is_terminal).await.unwrap(), "nobody has told it");
+        to_parent.is_gone.store(true, Ordering::SeqCst);
+        tokio::time::sleep_until(begun + ASKS * 3 / 2).await;
+        assert!(!away.read(&child, Task::is_terminal).await.unwrap(), "nobody has answered it");
+        to_parent.is_gone.store(false, Ordering::SeqCst);
+        until(&away, &child, Task::is_terminal).await;
+        let took = begun.elapsed();
+        assert!(took >= ASKS * 2 && took < ASKS * 2 + Duration::from_secs(1), "{took:?}");
+        assert_eq!(status(&away, &child).await, status_of_child);
+        assert_eq!(away.read(&child, reason).await.unwrap(), why);
+    }
 }
 
 /// REL-03, REL-06: the other end exists, and Tasks do not block each other in a circle, whichever
