@@ -8,6 +8,7 @@
 //! | [`owned`] | which partitions this node owns, and in which epoch |
 //! | [`ownership`] | how it comes to own them: leases of nodes on partitions, in Redis |
 //! | [`redis_at`] | where Redis is: one server or a Redis Cluster |
+//! | [`supervise`] | loops that nothing works without |
 //!
 //! An append names the last sequence of its stream, so a partition has one writer whatever anybody
 //! believes (law 4); Redis says who is alive and never what happened (law 5). Every call to a server
@@ -21,7 +22,7 @@ pub mod leases;
 pub mod owned;
 pub mod ownership;
 pub mod redis_at;
-mod supervise;
+pub mod supervise;
 
 pub use journal::{JetStreamJournal, Leaving, OpenError, Settings, TakeError};
 

@@ -15,6 +15,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use serde::Serialize;
 use smol_str::{SmolStr, format_smolstr};
+use tenure_cluster::supervise;
 use tenure_core::Rejection;
 use tenure_core::command::StepReport;
 use tenure_core::id::{HandlerName, PoolId};
@@ -161,7 +162,7 @@ impl Links {
             sending: tokio::sync::Mutex::default(),
             over: Notify::new(),
         });
-        tokio::spawn(deliver(Arc::clone(self), Arc::clone(&link), inbox));
+        supervise::spawn("a link", deliver(Arc::clone(self), Arc::clone(&link), inbox));
         place.insert_entry(Arc::clone(&link));
         Ok(link)
     }

@@ -9,7 +9,7 @@ use async_nats::{Client, StatusCode, Subscriber};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
-use tenure_cluster::{JetStreamJournal, RedisLeases};
+use tenure_cluster::{JetStreamJournal, RedisLeases, supervise};
 use tenure_core::Rejection;
 use tenure_ports::observer::Sample;
 use tenure_scheduler::{Config, Scheduler};
@@ -224,22 +224,14 @@ fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
     move |why| StartError::Nats { url: url.clone(), why }
 }
 
-/// A loop of the node. One that fails takes the process with it, which would be mute otherwise.
+/// A loop of the node, until that ends.
 pub(crate) fn spawn(
     ends: &CancellationToken,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
     let ends = ends.clone();
-    let running = tokio::spawn(async move {
+    supervise::spawn("a loop of the node", async move {
         ends.run_until_cancelled(work).await;
-    });
-    tokio::spawn(async move {
-        if let Err(error) = running.await
-            && error.is_panic()
-        {
-            tracing::error!(%error, "a loop of the node failed; the process ends");
-            std::process::abort();
-        }
     })
 }
 

@@ -106,18 +106,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             cells.push(cell.get_cell());
         }
         node.supervise(root.get_cell(), cells);
-        let scanner = crate::scan::scan_leases(&node);
-        crate::keep::keep_states(&node);
-        let watched = root.clone();
-        tokio::spawn(async move {
-            // Every loop is supervised: a node whose scan has died would never lose a worker.
-            if let Err(error) = scanner.await
-                && error.is_panic()
-            {
-                tracing::error!(%error, "the lease scan failed; the node stops");
-                watched.stop(Some("lease scan failed".into()));
-            }
-        });
+        // A node whose scan has died would never lose a worker, and own its partitions still.
+        end_with("the lease scan", crate::scan::scan_leases(&node));
+        if let Some(keeping) = crate::keep::keep_states(&node) {
+            end_with("the keeping of states", keeping);
+        }
         Ok(Self {
             node,
             root,
@@ -443,6 +436,18 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.journal.read(key, 0, each).await?;
         Ok(std::mem::take(&mut *out.lock()))
     }
+}
+
+/// The process ends with a loop of it that panics (mechanisms 18).
+fn end_with(what: &'static str, task: tokio::task::JoinHandle<()>) {
+    tokio::spawn(async move {
+        if let Err(error) = task.await
+            && error.is_panic()
+        {
+            tracing::error!(%error, "{what} failed; the process ends");
+            std::process::abort();
+        }
+    });
 }
 
 /// The answer is lost, not the command: repeat it with the same id.

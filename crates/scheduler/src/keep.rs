@@ -8,16 +8,16 @@ use tenure_ports::journal::{Folded, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::stored::encode_state;
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::node::Node;
 use crate::task::{Msg, Reader};
 
 /// Gives the journal the states that it wants, one after another: one is in memory twice at a time.
-pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
-    let Some(mut wanted) = node.journal.wanted() else { return };
+pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Option<JoinHandle<()>> {
+    let mut wanted = node.journal.wanted()?;
     let node = Arc::downgrade(node);
-    tokio::spawn(async move {
+    Some(tokio::spawn(async move {
         while let Some(wanted) = wanted.recv().await {
             let Some(node) = node.upgrade() else { return };
             let Some(task) = copy(&node, &wanted.key).await else { continue };
@@ -27,7 +27,7 @@ pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
                 Err(error) => tracing::error!(task = %wanted.key, error, "its state is not kept"),
             }
         }
-    });
+    }))
 }
 
 /// A live Task as it is now, if it is here. This is all that its actor does for it.

@@ -77,8 +77,8 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
     }
 }
 
-/// Supervises partitions and pools. Neither fails by design; if one does, the node is broken and
-/// says so.
+/// Supervises partitions and pools. Neither fails by design; if one does, the node is broken: the
+/// process ends, which would own partitions and answer nobody otherwise (mechanisms 18).
 pub(crate) struct NodeActor;
 
 impl Actor for NodeActor {
@@ -106,8 +106,8 @@ impl Actor for NodeActor {
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(_, error) = event {
-            tracing::error!(%error, "an actor of the node failed");
-            return Err(error);
+            tracing::error!(%error, "an actor of the node failed; the process ends");
+            std::process::abort();
         }
         Ok(())
     }

@@ -13,4 +13,5 @@ mod clock;
 mod jitter;
 pub mod nats;
 mod pauses;
+mod supervise;
 pub mod worker;

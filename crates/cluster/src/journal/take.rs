@@ -115,7 +115,7 @@ impl JetStreamJournal {
             return Err(failed("it was left meanwhile".into()));
         }
         let (closes, closed) = watch::channel(false);
-        tokio::spawn(Arc::clone(&checkpoints).run(closed.clone()));
+        spawn("checkpoints of a partition", Arc::clone(&checkpoints).run(closed.clone()));
         let writer =
             Mutex::new(Some(spawn("the writer of a partition", writing.run(waiting, closed))));
         if let Some(slot) = partitions.get_mut(partition as usize) {

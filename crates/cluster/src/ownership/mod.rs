@@ -39,6 +39,7 @@ use self::keeping::Keeping;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;
+use crate::supervise::{guard, spawn};
 
 /// What is called with the name of a node that was given partitions.
 pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
@@ -138,21 +139,18 @@ impl Keeper {
     /// Starts to keep partitions for this node. The journal is told what to take and to leave.
     ///
     /// # Errors
-    /// The address of Redis is none, or there is no thread to be had.
+    /// The address of Redis is none, or there is no thread or runtime to be had.
     pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, String> {
         let client = options.redis.client(options.every).map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared::default());
-        tokio::spawn(confirm(Arc::clone(&journal), Arc::clone(&shared)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        spawn("whether partitions are owned", confirm(Arc::clone(&journal), Arc::clone(&shared)));
         let node = options.node.clone();
         let keeping = Keeping::new(options, journal, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name(format!("own-{node}"));
-        let thread = thread.spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            match runtime {
-                Ok(runtime) => runtime.block_on(keeping.run(client)),
-                Err(error) => tracing::error!(%error, "nobody keeps the partitions of this node"),
-            }
-        });
+        let keep = move || runtime.block_on(guard("the ownership", keeping.run(client)));
+        let thread = thread.spawn(keep);
         let thread = thread.map_err(|error| error.to_string())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::journal::JetStreamJournal;
+use crate::supervise::guard;
 
 /// Takings in a row that must have failed, and for how long, before a node lets a partition go that
 /// it cannot take: JetStream may be electing a leader.
@@ -53,7 +54,7 @@ impl Takings {
         }
         taking.since.get_or_insert_with(Instant::now);
         let (journal, all) = (Arc::clone(&self.journal), Arc::clone(&self.each));
-        self.runtime.spawn(async move {
+        let take = async move {
             let taken = journal.take_at(partition, lowest).await;
             if let Ok(epoch) = &taken {
                 tracing::info!(partition, epoch, "partition taken");
@@ -69,7 +70,8 @@ impl Takings {
                     }
                 }
             }
-        });
+        };
+        self.runtime.spawn(guard("the taking of a partition", take));
     }
 
     /// Whether a partition cannot be taken here for now.

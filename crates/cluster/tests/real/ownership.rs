@@ -1,5 +1,6 @@
 //! Partitions find their owners, and change hands when nodes come and go.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use tenure_cluster::owned::Epochs;
 use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
+use tenure_core::id::Millis;
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, read_all};
 
@@ -38,16 +40,16 @@ async fn node_with(
     with: impl FnOnce(Options) -> Options,
 ) -> Node {
     let redis = RedisAt::from(format!("redis://127.0.0.1:{}", redis.port));
-    start(nats, with(Options::new(redis, name))).await
+    start(nats.port, with(Options::new(redis, name))).await
 }
 
 /// A node that keeps its partitions there.
 pub(crate) async fn node_at(nats: &Server, redis: RedisAt, name: &str) -> Node {
-    start(nats, Options::new(redis, name)).await
+    start(nats.port, Options::new(redis, name)).await
 }
 
-async fn start(nats: &Server, options: Options) -> Node {
-    let client = async_nats::connect(format!("127.0.0.1:{}", nats.port)).await.unwrap();
+async fn start(nats: u16, options: Options) -> Node {
+    let client = async_nats::connect(format!("127.0.0.1:{nats}")).await.unwrap();
     let settings = Settings {
         node: options.node.clone(),
         partitions: PARTITIONS,
@@ -335,4 +337,33 @@ async fn a_lease_is_taken_when_it_was_seen_to_have_ended_twice() {
     }
     drop(lets_go);
     until(Duration::from_secs(20), "it is taken", || journal.owned().epoch(0).is_some()).await;
+}
+
+/// Tells a process that it is the one that fails, and where the servers are.
+const FAILS: &str = "TENURE_TEST_OWNERSHIP_FAILS";
+
+/// Mechanisms 18: a node that cannot keep its partitions any more ends; this test again is its process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_ownership_panics_ends_and_says_why() {
+    if let Ok(ports) = std::env::var(FAILS) {
+        return run_a_node_that_fails(&ports).await;
+    }
+    let (nats, redis) = (nats(), redis(&[]));
+    let name = "ownership::a_node_whose_ownership_panics_ends_and_says_why";
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args([name, "--exact", "--nocapture"]);
+    process.env(FAILS, format!("{} {}", nats.port, redis.port));
+    let ended = process.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(said.lines().any(|line| line.contains("a defect of the clock")), "{said}");
+}
+
+/// Ends well, if late, where nobody minds what keeps the partitions.
+async fn run_a_node_that_fails(ports: &str) {
+    let (nats, redis) = ports.split_once(' ').unwrap();
+    let options = Options::new(format!("redis://127.0.0.1:{redis}"), "one");
+    let clock = Arc::new(|| -> Millis { panic!("a defect of the clock") });
+    let _node = start(nats.parse().unwrap(), Options { clock, ..options }).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
 }

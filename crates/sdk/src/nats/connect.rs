@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::mux::{self, Place, Reply, Waiters};
 use super::patience::unavailable;
+use crate::supervise::spawn;
 
 /// How often a connection that is not there is looked for.
 const LOOK: Duration = Duration::from_millis(10);
@@ -220,7 +221,7 @@ impl Connection {
     ) -> Result<Self, Rejection> {
         let replies = subscribe(&client, format!("{inbox}.r.*"), settings.request_timeout).await?;
         let waiters = Arc::default();
-        let reader = tokio::spawn(hand_out(replies, Arc::clone(&waiters))).abort_handle();
+        let reader = spawn("answers", hand_out(replies, Arc::clone(&waiters))).abort_handle();
         let (request_timeout, patience) = (settings.request_timeout, settings.patience);
         let shared = Shared { client, waiters, inbox, request_timeout, patience, connects, reader };
         Ok(Self(Arc::new(shared)))

@@ -30,6 +30,7 @@ use super::room::Room;
 use super::runs::{Early, Signal};
 use crate::clock::Moment;
 use crate::pauses::Pauses;
+use crate::supervise::spawn;
 
 /// Waits before a report is sent again.
 pub(super) fn resend() -> Pauses {
@@ -152,9 +153,9 @@ impl<P: WorkerPort> WorkerPool<P> {
         });
         shared.port.credit(shared.room.lock().credit());
         let loops = [
-            tokio::spawn(take_deliveries(Arc::clone(&shared), deliveries)),
-            tokio::spawn(heartbeat(Arc::clone(&shared))),
-            tokio::spawn(watch_leases(Arc::clone(&shared))),
+            spawn("what comes to a worker", take_deliveries(Arc::clone(&shared), deliveries)),
+            spawn("heartbeats", heartbeat(Arc::clone(&shared))),
+            spawn("the watch on leases", watch_leases(Arc::clone(&shared))),
         ];
         Self { shared, loops }
     }

@@ -23,6 +23,7 @@ use super::Inner;
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::Asked;
+use crate::supervise::guard;
 
 /// What is said of room waits so long for more of it.
 const GATHER: Duration = Duration::from_millis(1);
@@ -41,10 +42,11 @@ pub(super) async fn start(
     let hungry = connection.subscribe(format!("{ROOT}.node.*.hungry")).await?;
     let (to_pool, deliveries) = unbounded();
     let mut loops = JoinSet::new();
-    loops.spawn(take_deliveries(Arc::clone(inner), sent, to_pool));
-    loops.spawn(take_news(Arc::clone(inner), alive, hungry, name.pool.clone()));
-    loops.spawn(speak(Arc::clone(inner)));
-    loops.spawn(send_reports(Arc::clone(inner)));
+    loops.spawn(guard("deliveries", take_deliveries(Arc::clone(inner), sent, to_pool)));
+    let news = take_news(Arc::clone(inner), alive, hungry, name.pool.clone());
+    loops.spawn(guard("news of nodes", news));
+    loops.spawn(guard("words to nodes", speak(Arc::clone(inner))));
+    loops.spawn(guard("reports", send_reports(Arc::clone(inner))));
     Ok((tokio::spawn(supervise(loops)).abort_handle(), deliveries))
 }
 

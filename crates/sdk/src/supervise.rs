@@ -1,0 +1,59 @@
+//! Loops without which a worker would hold leases and do nothing: one that fails takes the process with
+//! it, which would be alive and mute otherwise (mechanisms 18). What a handler does wrong fails its Step
+//! alone.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt as _;
+use tokio::task::JoinHandle;
+
+/// Runs a loop.
+pub(crate) fn spawn(
+    what: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    tokio::spawn(guard(what, work))
+}
+
+/// A loop that something else runs.
+pub(crate) async fn guard(what: &'static str, work: impl Future<Output = ()>) {
+    if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+        tracing::error!(what, "a loop failed; the process ends");
+        std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::spawn;
+
+    /// Tells a process that it is the one that fails.
+    const FAILS: &str = "TENURE_TEST_LOOP_FAILS";
+
+    /// Mechanisms 18; this test again is the process.
+    #[test]
+    fn a_loop_that_panics_ends_the_process_and_says_why() {
+        if std::env::var_os(FAILS).is_some() {
+            return run_a_loop_that_panics();
+        }
+        let name = "supervise::tests::a_loop_that_panics_ends_the_process_and_says_why";
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        process.args([name, "--exact", "--nocapture"]).env(FAILS, "1");
+        let ended = process.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "{ended:?}");
+        assert!(said.lines().any(|line| line.contains("a defect of this loop")), "{said}");
+    }
+
+    /// Ends well, if late, where nobody minds the loop.
+    fn run_a_loop_that_panics() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            drop(spawn("a loop of a test", async { panic!("a defect of this loop") }));
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        });
+    }
+}
