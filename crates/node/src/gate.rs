@@ -152,10 +152,25 @@ impl Gate {
         is_written: bool,
         result: Result<T, Rejection>,
     ) {
+        self.answer_in_short(asked, is_written, result, |_| false).await;
+    }
+
+    /// The same, of which as much is given up as is too long for a message (CTRL-06).
+    async fn answer_in_short<T: Serialize>(
+        &self,
+        asked: &Asked<'_>,
+        is_written: bool,
+        result: Result<T, Rejection>,
+        mut shorten: impl FnMut(&mut T) -> bool,
+    ) {
         let is_sure = is_written || self.fence.holds(asked.partition).await;
-        let answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
+        let mut answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
         let refused = answer.error.as_ref().map(|refused| refused.code);
-        say_answer(asked.client, asked.reply, &answer).await;
+        let mut bytes = encode(&answer);
+        while bytes.is_err() && answer.ok.as_mut().is_some_and(&mut shorten) {
+            bytes = encode(&answer);
+        }
+        say_bytes(asked.client, asked.reply, bytes).await;
         if let Some(observer) = self.scheduler.observer().filter(|_| !asked.may_wait) {
             observer.answered(asked.operation, asked.since.elapsed(), refused);
         }
@@ -177,7 +192,11 @@ struct Asked<'a> {
 
 /// Says an answer; one that is too long is refused in its place.
 async fn say_answer<T: Serialize>(client: &Client, reply: &str, answer: &Answer<T>) {
-    let bytes = encode(answer).or_else(|BadMessage(why)| {
+    say_bytes(client, reply, encode(answer)).await;
+}
+
+async fn say_bytes(client: &Client, reply: &str, bytes: Result<Vec<u8>, BadMessage>) {
+    let bytes = bytes.or_else(|BadMessage(why)| {
         let refused = Rejection::new(tenure_core::Code::ValidationError, why);
         encode(&Answer::<()>::from(Err(refused.with("field", "answer"))))
     });

@@ -104,6 +104,12 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
     /// The session it acts in.
     fn session(&self) -> &SessionId;
 
+    /// The same end, which takes answers of so many bytes, as they are sent, and no longer ones
+    /// (CTRL-06): the answer to a write, and a Task, give up more and more of themselves and say where
+    /// it can be read; a page of Steps, Tasks or events has fewer, but one. Other answers come in parts.
+    #[must_use]
+    fn within(&self, max_bytes: usize) -> Self;
+
     /// `task_create`: answers when the Task is durable. The input names the Task (U15).
     fn create(
         &self,

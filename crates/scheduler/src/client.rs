@@ -1,5 +1,6 @@
 //! The bus in process: the scheduler's side of an orchestrator or observer.
 
+mod budget;
 mod reads;
 
 use std::pin::Pin;
@@ -30,7 +31,7 @@ use tokio::sync::mpsc;
 
 use crate::ask::Envelope;
 use crate::follow::{self, Follower};
-use crate::handle::{Scheduler, ambiguous};
+use crate::handle::Scheduler;
 use crate::task::open::unreadable;
 
 /// Events of a page of a log: what a reader holds in memory at a time.
@@ -44,11 +45,13 @@ const HINTS_MAX: usize = 1_024;
 pub struct ClientLink<J: Journal, L: Leases> {
     scheduler: Scheduler<J, L>,
     caller: Caller,
+    max_bytes: Option<usize>,
 }
 
 impl<J: Journal, L: Leases> Clone for ClientLink<J, L> {
     fn clone(&self) -> Self {
-        Self { scheduler: self.scheduler.clone(), caller: self.caller.clone() }
+        let (scheduler, caller) = (self.scheduler.clone(), self.caller.clone());
+        Self { scheduler, caller, max_bytes: self.max_bytes }
     }
 }
 
@@ -56,7 +59,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// A caller whom the transport has authenticated.
     pub fn client(&self, role: Role, agent: AgentId, session_id: SessionId) -> ClientLink<J, L> {
         let caller = Caller { agent, role, session_id, run_id: None, worker_pool_id: None };
-        ClientLink { scheduler: self.clone(), caller }
+        ClientLink { scheduler: self.clone(), caller, max_bytes: None }
     }
 }
 
@@ -165,9 +168,13 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         &self.caller.session_id
     }
 
+    fn within(&self, max_bytes: usize) -> Self {
+        Self { max_bytes: Some(max_bytes), ..self.clone() }
+    }
+
     async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
         let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
-        made.summary.map(|summary| *summary).ok_or_else(ambiguous)
+        self.answered(made)
     }
 
     async fn retry_ended(
@@ -179,7 +186,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         let (old, envelope) = (self.key(&input.retry_of), self.envelope(around));
         let RetryEnded { reason, wal_name, .. } = input;
         let made = self.scheduler.retry(envelope, &old, task, wal_name, &reason.message).await?;
-        made.summary.map(|summary| *summary).ok_or_else(ambiguous)
+        self.answered(made)
     }
 
     async fn command(
@@ -190,7 +197,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     ) -> Result<WriteSummary, Rejection> {
         let key = self.key(task);
         let done = self.scheduler.command(&key, self.envelope(around), command).await?;
-        done.summary.map(|summary| *summary).ok_or_else(ambiguous)
+        self.answered(done)
     }
 
     async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
@@ -199,7 +206,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
             get_task(&task.durable(), caller, known)
         };
         match self.look(task, look).await?? {
-            TaskRead::Whole(task) => Ok(*task),
+            TaskRead::Whole(task) => Ok(self.fit(*task, TaskView::shorten)),
             TaskRead::Worker(_) => {
                 Err(Rejection::new(Code::PermissionDenied, "a worker reads within its run"))
             }
@@ -208,11 +215,12 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 
     async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
         check_tool(&self.caller, Operator::TaskQuerySteps)?;
-        let limits = self.scheduler.node.config.limits.clone();
+        let (limits, offset) = (self.scheduler.node.config.limits.clone(), input.offset);
         let look = move |task: &Task, caller: &Caller, known: &Known<'_>| {
             query_steps(&task.durable(), caller, &input, known, &limits)
         };
-        self.look(task, look).await?
+        let page = self.look(task, look).await??;
+        Ok(self.fit(page, |page| page.halve(offset)))
     }
 
     async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {

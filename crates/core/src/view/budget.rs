@@ -19,30 +19,25 @@ pub struct Reference {
 impl Reference {
     /// A reference to a view.
     pub fn to(view: &View<'_>) -> Self {
-        Self {
-            operation: smol_str::SmolStr::new_static("agent.task_get"),
-            task_id: view.task_id().clone(),
-            version: view.version(),
-        }
+        Self::at(view.task_id(), view.version())
+    }
+
+    /// A reference to a Task, of which this version was read.
+    pub(super) fn at(task: &TaskId, version: u64) -> Self {
+        let operation = smol_str::SmolStr::new_static("agent.task_get");
+        Self { operation, task_id: task.clone(), version }
     }
 }
 
-/// The first of several forms of an answer, from full to short, that fits `max_bytes`; the last one
-/// if none does. `size` says how large a form is as it will be sent.
-///
-/// Forms are made one after another, so a short one costs nothing while the full one fits.
-pub fn first_that_fits<T>(
+/// An answer that gives up more and more of itself until it fits `max_bytes`, or has no more to give up.
+/// `size` says how large it is as it will be sent; `shorten` takes away the next part, and answers
+/// whether there was one.
+pub fn fit<T>(
     max_bytes: usize,
-    forms: impl IntoIterator<Item = T>,
+    mut answer: T,
     size: impl Fn(&T) -> usize,
-) -> Option<T> {
-    let mut last = None;
-    for form in forms {
-        let fits = size(&form) <= max_bytes;
-        last = Some(form);
-        if fits {
-            break;
-        }
-    }
-    last
+    mut shorten: impl FnMut(&mut T) -> bool,
+) -> T {
+    while size(&answer) > max_bytes && shorten(&mut answer) {}
+    answer
 }

@@ -179,6 +179,15 @@ impl TaskPage {
         self.next_offset = Some(offset + kept);
         self.truncated = true;
     }
+
+    /// Leaves out the rear half. Answers whether there was more than one Task (CTRL-06).
+    pub fn halve(&mut self, offset: usize) -> bool {
+        let kept = self.tasks.len() / 2;
+        if kept > 0 {
+            self.cut(offset, kept);
+        }
+        kept > 0
+    }
 }
 
 /// A line of the list for this caller: none where the caller may not see the Task.

@@ -23,7 +23,7 @@
 //! | `task_board_summary`, `task_template` | [`board`] |
 //! | `inspect_task`; `replay_task` | [`timeline()`], [`inspect`]; [`TaskView::as_it_was`] |
 //! | the DAG as a picture | [`graph()`] |
-//! | an answer within a budget | [`first_that_fits`] |
+//! | an answer within a budget | [`fit`] |
 //!
 //! What a reader knows beside the log (the time, the leases, whether the owner is up to date)
 //! comes in as [`Known`].
@@ -57,7 +57,7 @@ pub mod timeline;
 pub mod write;
 
 pub use board::{Board, BoardInput, TaskLines};
-pub use budget::{Reference, first_that_fits};
+pub use budget::{Reference, fit};
 pub use claim::{ClaimResult, claim_result};
 pub use explain::{ExplainInput, Explanation, explain};
 pub use graph::{Graph, graph};

@@ -104,6 +104,20 @@ pub fn query_steps(
     })
 }
 
+impl StepPage {
+    /// Leaves out the rear half of a page that begins at `offset`. Answers whether it had more than one
+    /// Step (CTRL-06).
+    pub fn halve(&mut self, offset: usize) -> bool {
+        let kept = self.steps.len() / 2;
+        if kept == 0 {
+            return false;
+        }
+        self.steps.truncate(kept);
+        (self.next_offset, self.truncated) = (Some(offset + kept), true);
+        true
+    }
+}
+
 impl QueryInput {
     /// Whether it can be answered, whatever the Task is.
     ///

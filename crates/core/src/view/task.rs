@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use super::artifact::{ArtifactView, relationships};
+use super::budget::Reference;
 use super::claim::DependencyResult;
 use super::normal::{Facts, Normal};
 use super::read::{StepRef, View};
@@ -106,6 +107,9 @@ pub struct TaskView {
     pub artifacts: Vec<ArtifactView>,
     /// Stored and derived relations.
     pub relationships: Vec<Edge>,
+    /// Where the lists above can be had, if they are left out here (CTRL-06).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<Reference>,
 }
 
 /// A Task as a worker sees it: the header, its own Run, the Steps visible to it, and what their
@@ -211,7 +215,21 @@ impl TaskView {
             attempts: view.attempts().map(|a| AttemptView::of(view, a, known)).collect(),
             artifacts: view.artifacts().map(|a| ArtifactView::of(view, a)).collect(),
             relationships: relationships(view),
+            left_out: None,
         }
+    }
+
+    /// Gives up its Steps, Runs, Attempts, artifacts and relations for a reference to where they are.
+    /// Answers whether it had not done so before (CTRL-06).
+    pub fn shorten(&mut self) -> bool {
+        if self.left_out.is_some() {
+            return false;
+        }
+        (self.root_step_ids, self.steps) = Default::default();
+        (self.active_run_ids, self.runs, self.attempts) = Default::default();
+        (self.artifacts, self.relationships) = Default::default();
+        self.left_out = Some(Reference::at(&self.task.task_id, self.task.version));
+        true
     }
 }
 

@@ -186,6 +186,15 @@ impl Inspection {
         self.steps.retain(|step| about.contains(&step.step_id));
     }
 
+    /// Leaves out the rear half. Answers whether there was more than one event (CTRL-06).
+    pub fn halve(&mut self) -> bool {
+        let kept = self.timeline.len() / 2;
+        if kept > 0 {
+            self.cut(kept);
+        }
+        kept > 0
+    }
+
     /// Adds the next part, which is newer.
     pub fn append(&mut self, next: Self) {
         let newer: BTreeSet<StepId> = next.steps.iter().map(|s| s.step_id.clone()).collect();

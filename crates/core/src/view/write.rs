@@ -96,14 +96,30 @@ pub fn write_summary(
 }
 
 impl WriteSummary {
-    /// The same in forms that take ever less room: without its Steps, then with a reference
-    /// instead of the Task, then with the events named by the first and the last.
-    pub fn forms(self, view: &View<'_>) -> impl Iterator<Item = Self> {
-        let no_steps = Self { steps: Vec::new(), ..self.clone() };
-        let referring = Self { task: Header::Reference(Reference::to(view)), ..no_steps.clone() };
-        let ends = |ids: &[String]| ids.first().into_iter().chain(ids.last()).cloned().collect();
-        let bare = Self { event_ids: ends(&referring.event_ids), ..referring.clone() };
-        [self, no_steps, referring, bare].into_iter()
+    /// Gives up its Steps, then the Task for a reference, then all events but the first and the last.
+    /// Answers whether there was something left to give up (CTRL-06).
+    pub fn shorten(&mut self) -> bool {
+        if !self.steps.is_empty() {
+            self.steps = Vec::new();
+        } else if let Some(reference) = self.task.reference() {
+            self.task = Header::Reference(reference);
+        } else if self.event_ids.len() > 2 {
+            self.event_ids.drain(1..self.event_ids.len() - 1);
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+impl Header {
+    /// Where to read the Task, if this is not that already.
+    fn reference(&self) -> Option<Reference> {
+        match self {
+            Self::Summary(task) => Some(Reference::at(&task.task_id, task.version)),
+            Self::Worker(task) => Some(Reference::at(&task.task_id, task.version)),
+            Self::Reference(_) => None,
+        }
     }
 }
 

@@ -11,12 +11,19 @@ use tenure_core::command::{AppendProgress, Dispatch, RunAndWhy, StepReport};
 use tenure_core::event::{Bindings, LeaseEnd};
 use tenure_core::id::Ref;
 use tenure_core::status::{Policy, StepStatus};
-use tenure_core::view::{ClaimResult, claim_result, first_that_fits, write_summary};
+use tenure_core::view::{
+    ClaimResult, QueryInput, TaskRead, TaskView, WriteSummary, claim_result, fit, get_task,
+    query_steps, write_summary,
+};
 use tenure_core::{Caller, Code, Command, Outcome};
 use views::*;
 
 fn answer(t: &Fixture, caller: &Caller, outcome: &Outcome) -> Json {
     as_json(&write_summary(&t.task.durable(), caller, &outcome.reply, &known()))
+}
+
+fn size(answer: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(answer).unwrap().len()
 }
 
 fn claimed(t: &Fixture, held: &Held) -> ClaimResult {
@@ -122,9 +129,8 @@ fn an_answer_fits_the_budget_of_its_caller() {
     let outcome = t.ok(Command::TaskCancel(Default::default()));
     let view = t.task.durable();
     let full = write_summary(&view, &orchestrator(), &outcome.reply, &known());
-    let size = |one: &tenure_core::view::WriteSummary| serde_json::to_vec(one).unwrap().len();
-    let within = |max| first_that_fits(max, full.clone().forms(&view), size).unwrap();
-    assert_eq!(within(1_000_000), full);
+    let within = |max| fit(max, full.clone(), size, WriteSummary::shorten);
+    assert_eq!(within(size(&full)), full);
     let no_steps = within(size(&full) - 1);
     assert!(no_steps.steps.is_empty() && as_json(&no_steps)["task"]["counts"].is_object());
     let referring = as_json(&within(size(&no_steps) - 1));
@@ -136,6 +142,35 @@ fn an_answer_fits_the_budget_of_its_caller() {
     let bare = as_json(&within(1));
     assert_eq!(bare["event_ids"].as_array().unwrap().len(), 2);
     assert_eq!(bare["version"], t.task.version());
+}
+
+/// CTRL-06: so does a read: a Task gives up its lists for a reference, a page its rear half.
+#[test]
+fn what_is_read_fits_the_budget_of_its_caller() {
+    let t = Fixture::manual("a b c d");
+    let view = t.task.durable();
+    let TaskRead::Whole(full) = get_task(&view, &orchestrator(), &known()).unwrap() else {
+        panic!("an orchestrator reads all of it")
+    };
+    let within = |max| fit(max, TaskView::clone(&full), size, TaskView::shorten);
+    assert_eq!(within(size(&full)), *full);
+    let short = within(size(&full) - 1);
+    assert_eq!((short.steps.len(), &short.task), (0, &full.task));
+    assert_eq!(
+        as_json(&short)["left_out"],
+        json!({"operation": "agent.task_get", "task_id": "t", "version": t.task.version()})
+    );
+    assert_eq!(within(1), short, "there is no shorter one");
+
+    let input = QueryInput { offset: 1, ..QueryInput::default() };
+    let page = query_steps(&view, &orchestrator(), &input, &known(), &t.limits).unwrap();
+    let within = |max| fit(max, page.clone(), size, |page| page.halve(1));
+    assert_eq!((page.steps.len(), within(size(&page))), (3, page.clone()));
+    for max in [size(&page) - 1, 1] {
+        let half = within(max);
+        assert_eq!((half.steps.len(), half.next_offset, half.truncated), (1, Some(2), true));
+        assert_eq!(half.steps[0], page.steps[0], "one there always is");
+    }
 }
 
 /// CLAIM-14: everything the work needs comes with the claim.

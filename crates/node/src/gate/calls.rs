@@ -8,7 +8,7 @@ use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
-use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView};
+use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView, WriteSummary};
 use tenure_core::{Rejection, TraceParent};
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
@@ -68,6 +68,7 @@ impl Gate {
                 }
             };
             let link = gate.scheduler.client(name.role, agent, name.session.clone());
+            let link = request.head.max_bytes.map(|most| link.within(most)).unwrap_or(link);
             let is_node = name.role == Role::System;
             let client = if is_node { &gate.control } else { &gate.intake };
             let (reply, operation) = (&reply, request.ask.operation());
@@ -107,7 +108,7 @@ impl Call<'_> {
                     Ok(around) => Box::pin(self.link.create(around, *input)).await,
                     Err(refused) => Err(refused),
                 };
-                self.answer(made.is_ok(), made).await;
+                self.answer_write(made).await;
             }
             Ask::RetryEnded(input) => {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
@@ -117,7 +118,7 @@ impl Call<'_> {
                     }
                     Err(refused) => Err(refused),
                 };
-                self.answer(made.is_ok(), made).await;
+                self.answer_write(made).await;
             }
             Ask::Command(command) => {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
@@ -127,21 +128,22 @@ impl Call<'_> {
                     }
                     Err(refused) => Err(refused),
                 };
-                self.answer(done.is_ok(), done).await;
+                self.answer_write(done).await;
             }
             Ask::Get => {
                 let view = match self.task(&head) {
                     Ok(task) => Box::pin(self.link.get(&task)).await,
                     Err(refused) => Err(refused),
                 };
-                self.answer(false, view).await;
+                self.answer_read(view, TaskView::shorten).await;
             }
             Ask::Query(input) => {
+                let offset = input.offset;
                 let page = match self.task(&head) {
                     Ok(task) => Box::pin(self.link.query(&task, input)).await,
                     Err(refused) => Err(refused),
                 };
-                self.answer(false, page).await;
+                self.answer_read(page, |page| page.halve(offset)).await;
             }
             Ask::Tasks(input) => {
                 let page = Box::pin(self.gate.tasks(&self.link, self.asked.partition, input)).await;
@@ -166,7 +168,7 @@ impl Call<'_> {
                     Ok(task) => Box::pin(self.replay(&task, input)).await,
                     Err(refused) => Err(refused),
                 };
-                self.answer(false, view).await;
+                self.answer_read(view, TaskView::shorten).await;
             }
             Ask::Board(input) => {
                 let lines = match self.task(&head) {
@@ -229,6 +231,20 @@ impl Call<'_> {
         self.gate.answer(&self.asked, is_written, result).await;
     }
 
+    async fn answer_write(&self, result: Result<WriteSummary, Rejection>) {
+        let is_written = result.is_ok();
+        let shorten = WriteSummary::shorten;
+        self.gate.answer_in_short(&self.asked, is_written, result, shorten).await;
+    }
+
+    async fn answer_read<T: Serialize>(
+        &self,
+        result: Result<T, Rejection>,
+        shorten: impl FnMut(&mut T) -> bool,
+    ) {
+        self.gate.answer_in_short(&self.asked, false, result, shorten).await;
+    }
+
     /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
     async fn views(&self, which: Views) -> Result<ViewPage, Rejection> {
         self.link.may_view()?;
@@ -252,9 +268,7 @@ impl Call<'_> {
     async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
         let _turn = self.gate.turn_to_read_log().await?;
         let mut history = self.link.inspect(task, input).await?;
-        while history.timeline.len() > 1 && is_long(&history) {
-            history.cut(history.timeline.len() / 2);
-        }
+        while is_long(&history) && history.halve() {}
         Ok(history)
     }
 

@@ -140,9 +140,7 @@ impl Gate {
             }
         };
         let mut page = link.tasks_page(found, &input, FOLDED_MAX).await?;
-        while page.tasks.len() > 1 && is_long(&page) {
-            page.cut(input.offset, page.tasks.len() / 2);
-        }
+        while is_long(&page) && page.halve(input.offset) {}
         Ok(page)
     }
 

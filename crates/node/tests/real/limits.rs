@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::{Value as Json, json};
 use tenure_core::Code;
-use tenure_core::view::TaskView;
+use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_node::Settings;
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::{Ask, Entries, List, Request};
@@ -31,6 +32,36 @@ async fn too_many_reads_are_told_to_come_again() {
         // Each gives its leave back, if not at once.
         until(async || bob.ask::<TaskView>("t", "unused", Ask::Get).await.is_ok()).await;
     }
+}
+
+/// CTRL-06: of what is too long for a message a Task says where its lists are, a page has fewer Steps, and
+/// a write names none.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_long_for_a_message_is_answered_in_short() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    bob.create("t", &["a"]).await;
+    let say = async |id: &str, command: Json| -> WriteSummary {
+        let command = serde_json::from_value(command).unwrap();
+        bob.ask("t", id, Ask::Command(Box::new(command))).await.unwrap()
+    };
+    for part in 0..3 {
+        let add = |n: usize| {
+            json!({"op": "add_step", "step": {"step_id": format!("b{part}-{n}"), "title": "b",
+                "summary": "x".repeat(60_000), "depends_on_step_ids": ["a"]}})
+        };
+        let operations: Vec<Json> = (0..8).map(add).collect();
+        let patch = json!({"operation": "task_update", "input": {"operations": operations}});
+        assert_eq!(say(&format!("patch-{part}"), patch).await.steps.len(), 8);
+    }
+    let view: TaskView = bob.ask("t", "unused", Ask::Get).await.unwrap();
+    assert_eq!((view.steps.len(), view.task.counts.pending), (0, 24));
+    assert_eq!(view.left_out.unwrap().version, view.task.version);
+    let page: StepPage = bob.ask("t", "unused", Ask::Query(QueryInput::default())).await.unwrap();
+    assert_eq!((page.steps.len(), page.next_offset), (12, Some(12)));
+    let done = say("cancel", json!({"operation": "task_cancel", "input": {}})).await;
+    assert_eq!((done.steps.len(), done.event_ids.len()), (0, 26));
 }
 
 /// A worker too many gets no link; it does as soon as another has left.

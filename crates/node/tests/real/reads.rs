@@ -4,13 +4,19 @@
 use std::cmp::Reverse;
 
 use serde_json::json;
-use tenure_core::Code;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::TaskId;
+use tenure_core::patch::Operation;
 use tenure_core::status::{StepStatus, TaskStatus, Visibility};
-use tenure_core::view::{BoardInput, ListInput, Normal, TaskPage, ViewName};
+use tenure_core::view::write::Header;
+use tenure_core::view::{
+    BoardInput, InspectInput, ListInput, Normal, QueryInput, TaskPage, ViewName,
+};
+use tenure_core::{Code, Command};
 use tenure_ports::ClientPort;
+use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
+use tenure_wire::bus::answer_bytes;
 
 use crate::verbs::{id, until_step};
 
@@ -32,6 +38,55 @@ pub(crate) async fn reads<P: ClientPort>(client: &Client<P>, observer: &Client<P
     assert_eq!(observer.replay(&task, 3).await, client.replay(&task, 3).await);
     let board = observer.board(std::slice::from_ref(&task), BoardInput::default()).await;
     assert_eq!(board.unwrap_err().code, Code::ToolNotAvailable);
+    keeps_to_budgets(client).await;
+}
+
+/// CTRL-06: what fits the caller's budget is whole; what is longer gives up what can be read elsewhere.
+async fn keeps_to_budgets<P: ClientPort>(client: &Client<P>) {
+    let steps = ["a", "b", "c"].map(|name| Step::new(name).handler("complete"));
+    let task = client.create(Task::new("budget").id("budget").draft().steps(steps)).await.unwrap();
+    let add: Operation = serde_json::from_value(json!({"op": "add_step", "step":
+        {"step_id": "d", "title": "d", "summary": "", "depends_on_step_ids": []}}))
+    .unwrap();
+    let around = Around::new("budget-1".parse().unwrap());
+    let write = async |client: Client<P>| {
+        let command = Command::TaskUpdate { operations: vec![add.clone()] };
+        client.command_as(&task, around.clone(), command).await.unwrap()
+    };
+    write(client.clone()).await;
+    let full = write(client.clone()).await; // As it is answered from now on (IDEM-01).
+    let size = answer_bytes(&full);
+    assert_eq!(write(client.within(size)).await, full);
+    let short = write(client.within(size - 1)).await;
+    assert!(answer_bytes(&short) < size && short.steps.is_empty(), "{short:?}");
+    let least = write(client.within(1)).await;
+    assert!(matches!(least.task, Header::Reference(_)), "{least:?}");
+    assert_eq!((least.version, least.event_ids), (full.version, full.event_ids));
+
+    let full = client.get(&task).await.unwrap();
+    let size = answer_bytes(&full);
+    assert_eq!(client.within(size).get(&task).await.unwrap(), full);
+    let short = client.within(size - 1).get(&task).await.unwrap();
+    assert_eq!((short.steps.len(), &short.task), (0, &full.task));
+    let at = short.left_out.unwrap();
+    assert_eq!((at.operation.as_str(), at.version), ("agent.task_get", full.task.version));
+    assert!(client.within(1).replay(&task, 1).await.unwrap().left_out.is_some());
+
+    let page = client.steps(&task, QueryInput::default()).await.unwrap();
+    let size = answer_bytes(&page);
+    assert_eq!(client.within(size).steps(&task, QueryInput::default()).await.unwrap(), page);
+    let half = client.within(size - 1).steps(&task, QueryInput::default()).await.unwrap();
+    assert_eq!((&half.steps[..], half.next_offset), (&page.steps[..2], Some(2)));
+
+    let history = client.inspect(&task, 0..=u64::MAX).await.unwrap();
+    assert_eq!(history.timeline.len(), 2);
+    let size = answer_bytes(&history);
+    let part =
+        client.within(size - 1).port().inspect(&task, InspectInput::default()).await.unwrap();
+    assert_eq!((&part.timeline[..], part.next_seq), (&history.timeline[..1], Some(2)));
+    let listed = client.within(1).tasks(ListInput::default()).await.unwrap();
+    assert_eq!((listed.tasks.len(), listed.next_offset, listed.truncated), (1, Some(1), true));
+    client.cancel(&task, "enough").await.unwrap();
 }
 
 fn names(page: &TaskPage) -> Vec<&str> {

@@ -60,7 +60,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
                 Err(refused) => return Err(refused),
             }
         }
-        Ok(page)
+        Ok(self.fit(page, |page| page.halve(input.offset)))
     }
 
     async fn line(&self, task: &TaskId) -> Result<TaskSummary, Rejection> {
@@ -101,7 +101,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
             inspect(&task.durable(), told, last, known)
         };
-        self.look(task, look).await
+        let history = self.look(task, look).await?;
+        Ok(self.fit(history, Inspection::halve))
     }
 
     pub(super) async fn replayed(
@@ -118,7 +119,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         };
         let journal = self.scheduler.journal();
         let task = load_until(&**journal, &key, seq).await.map_err(|error| unreadable(&error))?;
-        Ok(TaskView::as_it_was(&task.durable()))
+        Ok(self.fit(TaskView::as_it_was(&task.durable()), TaskView::shorten))
     }
 
     async fn version(&self, key: &TaskKey) -> Result<u64, Rejection> {

@@ -53,6 +53,15 @@ impl<P: ClientPort> Client<P> {
         &self.port
     }
 
+    /// The same caller with room for so many bytes in an answer (CTRL-06). The answer to a write that is
+    /// longer comes without its Steps, then without the Task; a Task without its lists, and says so in
+    /// `left_out`; a page of Steps, Tasks or events with fewer, but one. Nothing is cut off of other
+    /// answers.
+    #[must_use]
+    pub fn within(&self, max_bytes: usize) -> Self {
+        Self { port: self.port.within(max_bytes) }
+    }
+
     /// Creates a Task, and answers with its id when it is durable.
     ///
     /// # Errors
@@ -89,7 +98,8 @@ impl<P: ClientPort> Client<P> {
         self.port.create(around, task::named(input, self.port.session())?).await
     }
 
-    /// A Task in full.
+    /// A Task in full. One that is too long for an answer comes without its lists, and says so in
+    /// `left_out`: [`steps`](Self::steps) has its Steps page by page.
     ///
     /// # Errors
     /// There is none, or nobody answers.

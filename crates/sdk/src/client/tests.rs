@@ -121,6 +121,10 @@ impl ClientPort for Fake {
         unreachable!("nobody asks")
     }
 
+    fn within(&self, _: usize) -> Self {
+        unreachable!("nobody asks")
+    }
+
     async fn create(&self, _: Around, _: CreateTask) -> Result<WriteSummary, Rejection> {
         no_such()
     }

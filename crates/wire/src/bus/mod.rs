@@ -150,6 +150,12 @@ pub struct Answer<T> {
     pub error: Option<Rejection>,
 }
 
+/// Bytes that an answer has as it is sent; more than any budget, if it is too long for a message.
+pub fn answer_bytes<T: Serialize>(ok: &T) -> usize {
+    let answer = Answer { v: V, ok: Some(ok), error: None };
+    encode(&answer).map_or(usize::MAX, |bytes| bytes.len())
+}
+
 fn none<T>() -> Option<T> {
     None
 }

@@ -48,6 +48,9 @@ pub struct Head {
     /// Judge only at this version (OCC-02).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
+    /// Longest answer that the caller takes, in bytes (CTRL-06).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<usize>,
     /// W3C traceparent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<SmolStr>,
@@ -351,6 +354,8 @@ impl Request {
             #[serde(skip_serializing_if = "Option::is_none")]
             expected_version: Option<u64>,
             #[serde(skip_serializing_if = "Option::is_none")]
+            max_bytes: Option<usize>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             trace: Option<&'a SmolStr>,
         }
         let head = &self.head;
@@ -363,6 +368,7 @@ impl Request {
                 task_id: head.task_id.as_ref(),
                 command_id: head.command_id.as_ref(),
                 expected_version: head.expected_version,
+                max_bytes: head.max_bytes,
                 trace: head.trace.as_ref(),
             }),
             Ask::Get | Ask::Template => super::encode(head),

@@ -225,7 +225,11 @@ impl OnTask {
         has_ended: bool,
     ) -> Result<Exit, Failure> {
         let done = Done::of(summary, has_ended);
-        let status = done.status.map_or_else(|| "has ended".into(), |status| status.to_string());
+        let status = match done.status {
+            Some(status) => status.to_string(),
+            None if has_ended => "has ended".into(),
+            None => "changed".into(), // The answer had no room for more (CTRL-06).
+        };
         let version = done.version;
         let told = Told { key: Key::of(key), done };
         self.of.place.output.answer(&told, Shape::one("task_id"), || {

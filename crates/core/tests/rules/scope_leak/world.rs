@@ -281,9 +281,10 @@ impl World {
             Ok(done) => {
                 self.accepted += 1;
                 let known = Known::new(now, &|_| None);
-                let summary = write_summary(&self.task.durable(), caller, &done.reply, &known);
-                for form in summary.forms(&self.task.durable()) {
-                    may.check(&form);
+                let mut summary = write_summary(&self.task.durable(), caller, &done.reply, &known);
+                may.check(&summary);
+                while summary.shorten() {
+                    may.check(&summary);
                 }
                 if let Some(commit) = &done.commit {
                     self.is_about(&task, caller, commit, step);

@@ -27,7 +27,7 @@ use tenure_core::status::Role;
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
     ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
-    WriteSummary,
+    WriteSummary, fit,
 };
 use tenure_core::{Command, Limits, Rejection};
 use tenure_ports::ClientPort;
@@ -39,7 +39,7 @@ use tenure_wire::bus::request::{
     Welcome,
 };
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
-use tenure_wire::bus::{V, decode, encode};
+use tenure_wire::bus::{V, answer_bytes, decode, encode};
 use tokio::sync::Semaphore;
 
 use self::draft::Parts;
@@ -61,13 +61,16 @@ const LISTED_AT_ONCE: usize = 16;
 #[derive(Clone)]
 pub struct NatsClient(Arc<Shared>);
 
+#[derive(Clone)]
 struct Shared {
     connection: Connection,
     session: SessionId,
     /// What all subjects of this client begin with.
     root: String,
     partitions: u32,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
+    /// Longest answer that is wanted (CTRL-06).
+    max_bytes: Option<usize>,
 }
 
 impl fmt::Debug for NatsClient {
@@ -92,9 +95,10 @@ impl NatsClient {
             let message = "the connection was opened with the inbox of somebody else";
             return Err(Rejection::invalid("inbox", message));
         }
-        let permits = Semaphore::new(UNANSWERED_MAX);
+        let permits = Arc::new(Semaphore::new(UNANSWERED_MAX));
         let (session, root) = (name.session.clone(), name.root());
-        let mut shared = Shared { connection, session, root, partitions: 0, permits };
+        let mut shared =
+            Shared { connection, session, root, partitions: 0, permits, max_bytes: None };
         let hello = Bytes::from(encode(&Hello { v: V })?);
         let patience = shared.connection.patience();
         let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
@@ -125,8 +129,17 @@ impl Shared {
     }
 
     async fn ask_on<T: DeserializeOwned>(&self, task: &TaskId, ask: Ask) -> Result<T, Rejection> {
-        let request = Request::new(Some(task.clone()), None, ask);
+        let mut request = Request::new(Some(task.clone()), None, ask);
+        request.head.max_bytes = self.max_bytes;
         self.ask_owner(task, request.write()?.into()).await
+    }
+
+    fn request(&self, task: &TaskId, around: Around, ask: Ask) -> Request {
+        let mut request = Request::new(Some(task.clone()), Some(around.command_id), ask);
+        request.head.expected_version = around.expected_version;
+        request.head.max_bytes = self.max_bytes;
+        request.head.trace = around.trace;
+        request
     }
 
     async fn ask_owner<T: DeserializeOwned>(
@@ -166,7 +179,7 @@ impl Shared {
         around: Around,
         ask: Ask,
     ) -> Result<WriteSummary, Rejection> {
-        self.ask_owner(task, request(task, around, ask).write()?.into()).await
+        self.ask_owner(task, self.request(task, around, ask).write()?.into()).await
     }
 
     /// Builds a long Task as a draft. The commands of the parts are named after that of the whole, or,
@@ -296,13 +309,6 @@ impl Shared {
     }
 }
 
-fn request(task: &TaskId, around: Around, ask: Ask) -> Request {
-    let mut request = Request::new(Some(task.clone()), Some(around.command_id), ask);
-    request.head.expected_version = around.expected_version;
-    request.head.trace = around.trace;
-    request
-}
-
 /// What goes with a part of a long create.
 fn part_of(whole: &str, number: usize, trace: Option<SmolStr>) -> Result<Around, Rejection> {
     let command_id = CommandId::new(format!("{whole}/{number}"))?;
@@ -317,9 +323,13 @@ impl ClientPort for NatsClient {
         &self.0.session
     }
 
+    fn within(&self, max_bytes: usize) -> Self {
+        Self(Arc::new(Shared { max_bytes: Some(max_bytes), ..Shared::clone(&self.0) }))
+    }
+
     async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
         let task = input.task_id()?.clone();
-        let whole = request(&task, around.clone(), Ask::Create(Box::new(input)));
+        let whole = self.0.request(&task, around.clone(), Ask::Create(Box::new(input)));
         match (whole.write(), whole.ask) {
             (Ok(body), _) if body.len() <= PART => self.0.ask_owner(&task, body.into()).await,
             (_, Ask::Create(input)) => self.0.create_in_parts(&task, around, *input).await,
@@ -371,7 +381,11 @@ impl ClientPort for NatsClient {
         all.unreadable.sort();
         all.unreadable.dedup();
         all.missing_partitions = missing.iter().map(|partition| partition.to_smolstr()).collect();
-        all.gathered(&input, &limits)
+        let page = all.gathered(&input, &limits)?;
+        Ok(match self.0.max_bytes {
+            Some(most) => fit(most, page, answer_bytes, |page| page.halve(input.offset)),
+            None => page,
+        })
     }
 
     async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {

@@ -1,0 +1,28 @@
+//! Answers within the budget of the caller (CTRL-06).
+
+use serde::Serialize;
+use tenure_core::Rejection;
+use tenure_core::view::{WriteSummary, fit};
+use tenure_ports::{Journal, Leases};
+use tenure_wire::bus::answer_bytes;
+
+use super::ClientLink;
+use crate::ask::Answer;
+use crate::handle::ambiguous;
+
+impl<J: Journal, L: Leases> ClientLink<J, L> {
+    /// An answer that gives up as much of itself as the caller has no room for. One without a budget
+    /// takes whatever the bus can send.
+    pub(super) fn fit<T: Serialize>(&self, answer: T, shorten: impl FnMut(&mut T) -> bool) -> T {
+        match self.max_bytes {
+            Some(max_bytes) => fit(max_bytes, answer, answer_bytes, shorten),
+            None => answer,
+        }
+    }
+
+    /// What a write is answered with.
+    pub(super) fn answered(&self, done: Answer) -> Result<WriteSummary, Rejection> {
+        let summary = done.summary.ok_or_else(ambiguous)?;
+        Ok(self.fit(*summary, WriteSummary::shorten))
+    }
+}
