@@ -1,7 +1,7 @@
 //! The log: the only truth (law 1).
 
 use std::future::Future;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -90,10 +90,10 @@ pub trait Journal: Send + Sync + 'static {
     }
 
     /// Hands every whole commit of a Task's log behind event `after` to `each`, oldest first, until
-    /// it breaks off. `after` is 0 for the whole log, or the last event of a commit; what lies
-    /// before it costs next to nothing and is not judged. An unfinished commit at the end is not
-    /// handed out. Of a damaged log the commits before the damage are handed out, as far as they can
-    /// be found, then the error is returned. `each` may block its thread.
+    /// it breaks off. `after` is 0 for the whole log; a commit of which it is not the last event comes
+    /// whole. What lies before it costs next to nothing and is not judged. An unfinished commit at the
+    /// end is not handed out. Of a damaged log the commits before the damage are handed out, as far as
+    /// they can be found, then the error is returned. `each` may block its thread.
     fn read<F>(
         &self,
         key: &TaskKey,
@@ -102,6 +102,21 @@ pub trait Journal: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), ReadError>> + Send
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static;
+
+    /// The same for the commits that have some of these events. Whoever reads a long log part by part does
+    /// not pay for what lies behind each part.
+    fn read_part<F>(
+        &self,
+        key: &TaskKey,
+        events: RangeInclusive<u64>,
+        each: F,
+    ) -> impl Future<Output = Result<(), ReadError>> + Send
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        let (first, last) = events.into_inner();
+        self.read(key, first.saturating_sub(1), up_to(last, each))
+    }
 
     /// One Task of the index, without reading its log.
     fn entry(&self, key: &TaskKey)
@@ -150,6 +165,20 @@ pub trait Journal: Send + Sync + 'static {
 }
 
 /// A shared journal is a journal.
+/// Hands on the commits that begin with event `last` or before it, and breaks off with the one that has it.
+pub fn up_to(
+    last: u64,
+    mut each: impl FnMut(Commit) -> ControlFlow<()>,
+) -> impl FnMut(Commit) -> ControlFlow<()> {
+    move |commit: Commit| {
+        let (is_behind, is_last) = (commit.first_seq > last, commit.last_seq() >= last);
+        if is_behind || each(commit).is_break() || is_last {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 impl<J: Journal> Journal for Arc<J> {
     fn create(
         &self,
@@ -188,6 +217,18 @@ impl<J: Journal> Journal for Arc<J> {
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
         J::read(self, key, after, each)
+    }
+
+    fn read_part<F>(
+        &self,
+        key: &TaskKey,
+        events: RangeInclusive<u64>,
+        each: F,
+    ) -> impl Future<Output = Result<(), ReadError>> + Send
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        J::read_part(self, key, events, each)
     }
 
     fn entry(

@@ -131,7 +131,7 @@ impl Journal for MemoryJournal {
     {
         let commits = self.logs.lock().logs.get(key).map(|log| log.commits.clone());
         let commits = commits.ok_or(ReadError::NotFound)?;
-        let from = commits.partition_point(|commit| commit.first_seq <= after);
+        let from = commits.partition_point(|commit| commit.last_seq() <= after);
         for commit in &commits[from..] {
             if each(Commit::clone(commit)).is_break() {
                 break;

@@ -35,7 +35,7 @@ use crate::handle::Scheduler;
 use crate::task::open::unreadable;
 
 /// Events of a page of a log: what a reader holds in memory at a time.
-const PAGE_EVENTS: usize = 4_096;
+const PAGE_EVENTS: u64 = 4_096;
 
 /// Hints that wait for a reader. One that is slower loses some, as hints may be lost.
 const HINTS_MAX: usize = 1_024;
@@ -267,7 +267,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         let (version, status, leases) = self.scheduler.read(&key, stands).await?;
         let now = self.scheduler.now();
         let commits = if after < version {
-            self.commits_within(&key, after, 0..=u64::MAX).await?
+            self.commits_within(&key, after + 1..=u64::MAX).await?
         } else {
             vec![]
         };

@@ -13,6 +13,7 @@ mod confirm;
 mod ended;
 mod index;
 mod leave;
+mod marks;
 mod out;
 mod read;
 mod room;
@@ -25,7 +26,7 @@ mod take;
 mod writer;
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -35,7 +36,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::journal::{AppendError, Entry, Folded, Overview, ReadError, TaskKey, Wanted};
+use tenure_ports::journal::{AppendError, Entry, Folded, Overview, ReadError, TaskKey, Wanted, up_to};
 use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -45,6 +46,7 @@ use tokio::time::timeout;
 use self::checkpoint::{Checkpoints, Wants};
 use self::index::{Found, Index, Known};
 pub use self::leave::Leaving;
+use self::marks::Marks;
 pub use self::out::{Reached, Stored};
 use self::read::Frames;
 use self::room::{Asks, Room};
@@ -110,6 +112,7 @@ struct Partition {
     writer: Mutex<Option<JoinHandle<()>>>,
     checkpoints: Arc<Checkpoints>,
     shelf: Shelf,
+    marks: Marks,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -439,20 +442,21 @@ impl Journal for JetStreamJournal {
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
-        let partition = self.of(key).ok_or(ReadError::NotOwner)?;
-        let _reading = partition.shelf.reading();
-        let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
-        let name = self.settings.stream(key.partition(self.settings.partitions));
-        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
-        let chain = read::Chain { frames, key };
-        let read = chain.read(row.newest, after, each).await;
-        if let Err(ReadError::Damaged { .. }) = &read {
-            let mut index = partition.index.write();
-            if index.adopt(key, &row) {
-                index.note_damage(key);
-            }
-        }
-        read
+        self.read_chain(key, after, None, each).await
+    }
+
+    async fn read_part<F>(
+        &self,
+        key: &TaskKey,
+        events: RangeInclusive<u64>,
+        each: F,
+    ) -> Result<(), ReadError>
+    where
+        F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
+    {
+        let (first, last) = events.into_inner();
+        let each = up_to(last, each);
+        self.read_chain(key, first.saturating_sub(1), Some(last), each).await
     }
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {

@@ -13,7 +13,9 @@ use tenure_wire::stored::frame::{CommitHead, LAST_OF_LINES, decode_chunk};
 use tenure_wire::stored::{Assembler, LineError, decode_line, decode_packed};
 use tokio::time::timeout;
 
+use super::JetStreamJournal;
 use super::index::Newest;
+use super::marks::Marks;
 use super::shelf::{Opened, Shelf};
 
 /// Where frames are read.
@@ -36,6 +38,9 @@ const LOOKED_THROUGH_MAX: u64 = 2_000;
 pub(super) struct Chain<'a> {
     pub(super) frames: Frames<'a>,
     pub(super) key: &'a TaskKey,
+    /// If only commits are wanted that begin with this event or before it: which, and where the way
+    /// to them is marked.
+    pub(super) until: Option<(u64, &'a Marks)>,
 }
 
 impl Frames<'_> {
@@ -108,6 +113,33 @@ impl Frames<'_> {
     }
 }
 
+impl JetStreamJournal {
+    /// Hands the commits of a Task behind event `after` to `each`, oldest first; if only those are wanted
+    /// that begin with event `until` or before it, others may be left out.
+    pub(super) async fn read_chain(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        until: Option<u64>,
+        each: impl FnMut(Commit) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let partition = self.of(key).ok_or(ReadError::NotOwner)?;
+        let _reading = partition.shelf.reading();
+        let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
+        let name = self.settings.stream(key.partition(self.settings.partitions));
+        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
+        let until = until.map(|seq| (seq, &partition.marks));
+        let read = Chain { frames, key, until }.read(row.newest, after, each).await;
+        if let Err(ReadError::Damaged { .. }) = &read {
+            let mut index = partition.index.write();
+            if index.adopt(key, &row) {
+                index.note_damage(key);
+            }
+        }
+        read
+    }
+}
+
 impl Chain<'_> {
     /// Hands the commits behind event `after` and up to `newest` to `each`, oldest first.
     pub(super) async fn read(
@@ -117,10 +149,14 @@ impl Chain<'_> {
         mut each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         let (mut frames, mut damage) = (Vec::new(), None);
-        let (mut at, mut last) = (newest.stream_seq, newest.wal_seq);
+        let begin = self.until.map_or(newest, |(seq, marks)| marks.near(self.key, seq, newest));
+        let (mut at, mut last) = (begin.stream_seq, begin.wal_seq);
         while last > after {
             let frame = self.frames.opened(at).await;
             let found = frame.and_then(|frame| self.commits(at, &frame, after, last));
+            if let (Ok(_), Some((_, marks))) = (&found, self.until) {
+                marks.note(self.key, Newest { wal_seq: last, stream_seq: at }, newest);
+            }
             let found = match found {
                 Err(error @ ReadError::Damaged { .. }) => {
                     frames.clear();
@@ -168,8 +204,8 @@ impl Chain<'_> {
         Ok(None)
     }
 
-    /// The Task's commits of a frame: those behind event `after`, of which the last ends with event
-    /// `last`.
+    /// The Task's commits of a frame: those behind event `after` that are wanted, of which the last ends
+    /// with event `last`.
     fn commits(&self, at: u64, frame: &Opened, after: u64, last: u64) -> Result<Found, ReadError> {
         let (mut commits, mut broken, mut before) = (Vec::new(), None, None);
         let mut next = None;
@@ -181,7 +217,8 @@ impl Chain<'_> {
             }
             next = Some(head.last_seq + 1);
             before.get_or_insert((head.prev, head.first_seq.saturating_sub(1)));
-            if broken.is_none() {
+            let is_behind = self.until.is_some_and(|(seq, _)| head.first_seq > seq);
+            if broken.is_none() && !is_behind {
                 let commit = match frame.version {
                     ..=LAST_OF_LINES => self.of_lines(head, lines),
                     _ => decode_packed(lines.strip_suffix(b"\n").unwrap_or(lines)),

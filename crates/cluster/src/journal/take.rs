@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
+use super::marks::Marks;
 use super::room::Room;
 use super::shelf::Shelf;
 use super::tail::Tail;
@@ -130,6 +131,7 @@ impl JetStreamJournal {
                 writer,
                 checkpoints,
                 shelf: Shelf::new(Arc::clone(&self.fetches)),
+                marks: Marks::default(),
             }));
         }
         self.owned.set(partition, Some(epoch));

@@ -10,6 +10,7 @@ mod leases;
 mod leaving;
 mod levels;
 mod ownership;
+mod parts;
 mod redis_at;
 mod room;
 mod scheduler;

@@ -23,12 +23,15 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Hands every whole commit behind event `after` to `each`, oldest first, until it breaks off.
+    /// Hands every whole commit with an event behind event `after` to `each`, oldest first, until it
+    /// breaks off.
     pub(crate) fn read(
         &self,
         after: u64,
         mut each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
+        let begun = self.begun_before(after).map_err(|error| self.unreadable(&error))?;
+        let after = after - begun;
         let mut lines = self.open(after).map_err(|error| self.unreadable(&error))?;
         let (session, task) = (self.key.session_id.clone(), self.key.task_id.clone());
         let mut commits = Assembler::after(session, task, after);
@@ -53,6 +56,26 @@ impl Source<'_> {
                 }
                 Ok(None) => {}
                 Err(message) => return Err(self.damaged(&lines, message)),
+            }
+        }
+    }
+
+    /// How many events up to `after` are of the commit of the next one. Where that cannot be told,
+    /// whoever reads on finds out what is wrong.
+    fn begun_before(&self, after: u64) -> io::Result<u64> {
+        if after == 0 {
+            return Ok(0);
+        }
+        let mut lines = self.open(after)?;
+        loop {
+            let is_behind = lines.number >= after;
+            match lines.next() {
+                Ok(Some(_)) if !is_behind => {}
+                Ok(Some(text)) => {
+                    let index = decode_line(text).map_or(0, |line| u64::from(line.commit_index));
+                    return Ok(index.min(after));
+                }
+                Ok(None) | Err(_) => return Ok(0),
             }
         }
     }

@@ -264,6 +264,22 @@ async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
         journal.read(&history.key, after, each).await.unwrap();
         assert!(seen.lock().iter().eq(history.commits[at + 1..].iter().map(|c| &**c)), "{after}");
     }
+    let last = history.last_seq();
+    for first in (1..=last).step_by(37) {
+        for part in [first..=first, first..=first + 10, first..=u64::MAX] {
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let into = seen.clone();
+            let each = move |commit: Commit| {
+                into.lock().push(commit);
+                ControlFlow::Continue(())
+            };
+            journal.read_part(&history.key, part.clone(), each).await.unwrap();
+            let has_some =
+                |c: &&Arc<Commit>| c.first_seq <= *part.end() && c.last_seq() >= *part.start();
+            let expected = history.commits.iter().filter(has_some).map(|c| &**c);
+            assert!(seen.lock().iter().eq(expected), "{part:?}");
+        }
+    }
 }
 
 /// Mechanisms 5: a state that is kept is the newest that was given, of a place in the log; and

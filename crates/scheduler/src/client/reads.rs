@@ -96,7 +96,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let key = self.key(task);
         self.version(&key).await?; // There is such a Task.
         let (range, last) = (input.range(), *input.range().end());
-        let commits = self.commits_within(&key, 0, range.clone()).await?;
+        let commits = self.commits_within(&key, range.clone()).await?;
         let told = timeline(&key.session_id, task, &commits, range);
         let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
             inspect(&task.durable(), told, last, known)
@@ -126,31 +126,25 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.scheduler.read(key, |task| task.durable().version()).await
     }
 
-    /// The commits that have these events, as many as a page has. The log is read behind event
-    /// `after`, which is 0 or the last of a commit.
+    /// The commits that have these events, from the first on, as many as a page has. What lies before
+    /// and behind a page is not read for it.
     pub(super) async fn commits_within(
         &self,
         key: &TaskKey,
-        after: u64,
-        range: RangeInclusive<u64>,
+        events: RangeInclusive<u64>,
     ) -> Result<Vec<Commit>, Rejection> {
-        let read: Arc<Mutex<(Vec<Commit>, usize)>> = Arc::default();
+        let first = (*events.start()).max(1);
+        let last = (*events.end()).min(first.saturating_add(PAGE_EVENTS - 1));
+        let read: Arc<Mutex<Vec<Commit>>> = Arc::default();
         let into = Arc::clone(&read);
-        let each = move |commit: Commit| {
-            let (commits, events) = &mut *into.lock();
-            let is_last = commit.last_seq() >= *range.end();
-            if commit.first_seq <= *range.end() && commit.last_seq() >= *range.start() {
-                *events += commit.events.len();
-                commits.push(commit);
-            }
-            match is_last || *events >= PAGE_EVENTS {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+        let each = move |commit| {
+            into.lock().push(commit);
+            ControlFlow::Continue(())
         };
         let journal = self.scheduler.journal();
-        journal.read(key, after, each).await.map_err(|error| unreadable(&error))?;
-        let (commits, _) = std::mem::take(&mut *read.lock());
+        let read_part = journal.read_part(key, first..=last, each);
+        read_part.await.map_err(|error| unreadable(&error))?;
+        let commits = std::mem::take(&mut *read.lock());
         Ok(commits)
     }
 }
