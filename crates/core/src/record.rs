@@ -1,5 +1,6 @@
 //! Records shared by commands, events and state (contract 2.1, 2.2, 2.7).
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -221,7 +222,7 @@ impl RetryPolicy {
 }
 
 /// Why something is blocked, failed or cancelled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
     /// Stable code (6.3, or the caller's own).
@@ -411,11 +412,21 @@ pub struct Edge {
     pub status: EdgeStatus,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<EdgeReason>,
     /// When it was made.
     pub created_at: Millis,
     /// When it last changed.
     pub updated_at: Millis,
+}
+
+/// Why there is a relation, or why no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EdgeReason {
+    /// In words.
+    Text(String),
+    /// As it was given where a Task is made again, with more than words (RETRY-12).
+    Whole(Box<Reason>),
 }
 
 /// Work delegated to a peer (A2A-02).

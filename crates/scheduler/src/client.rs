@@ -185,7 +185,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     ) -> Result<WriteSummary, Rejection> {
         let (old, envelope) = (self.key(&input.retry_of), self.envelope(around));
         let RetryEnded { reason, wal_name, .. } = input;
-        let made = self.scheduler.retry(envelope, &old, task, wal_name, &reason.message).await?;
+        let made = self.scheduler.retry(envelope, &old, task, wal_name, reason).await?;
         self.answered(made)
     }
 

@@ -8,6 +8,7 @@ use tenure_core::command::references::unknown_artifact;
 use tenure_core::command::relate::check_blocks;
 use tenure_core::command::{Link, Operator, check_session, check_tool};
 use tenure_core::id::{ArtifactId, Ref, SessionId, TaskId, WalName};
+use tenure_core::patch::ReasonInput;
 use tenure_core::status::Policy;
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::TaskKey;
@@ -31,13 +32,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         old: &TaskKey,
         new: TaskId,
         wal_name: Option<WalName>,
-        reason: &str,
+        reason: ReasonInput,
     ) -> Result<Answer, Rejection> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
         check_session(&envelope.caller, &old.session_id)?;
         let permit = self.permit(Lane::Creates)?;
-        let reason = reason.to_owned();
-        let input = self.look(old, move |task| task.retry_input(new, &reason)).await??;
+        let input = self.look(old, move |task| task.retry_input(new, reason)).await??;
         let input = CreateTask { wal_name, ..input };
         self.create_in(permit, envelope, input, Policy::Auto).await
     }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, Link, StepReport};
 use tenure_core::id::Ref;
+use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Body, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Rejection, Task};
@@ -240,19 +241,23 @@ async fn references_to_other_tasks_are_looked_up() {
     create(&node, reading("reader", "maker/found")).await.unwrap();
 }
 
+fn why() -> ReasonInput {
+    ReasonInput { code: None, details: None, message: "again".into(), retryable: None }
+}
+
 /// RETRY-12, TERM-22: an ended Task is made again under a new id, and stays what it was.
 #[tokio::test]
 async fn an_ended_task_is_made_again() {
     let node = node().await;
     let old = create(&node, dag("old", "a b<-a")).await.unwrap();
-    let alive = node.retry(envelope(), &old, "new".parse().unwrap(), None, "again").await;
+    let alive = node.retry(envelope(), &old, "new".parse().unwrap(), None, why()).await;
     assert_eq!(alive.unwrap_err().code, Code::InvalidTransition);
     cancel(&node, &old).await.unwrap();
     let before = events(&node, &old).await;
     let again = envelope();
     for _ in 0..2 {
         let id = "new".parse().unwrap();
-        node.retry(again.clone(), &old, id, None, "again").await.unwrap(); // IDEM-01: once.
+        node.retry(again.clone(), &old, id, None, why()).await.unwrap(); // IDEM-01: once.
     }
     assert_eq!(events(&node, &old).await, before);
     let _workers = completing(&node, 1);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use samples::{commit, event, full, least, session, task};
 use tenure_core::event::{Body, Commit, TaskProgress};
 use tenure_core::id::AgentId;
-use tenure_core::record::Progress;
+use tenure_core::record::{EdgeReason, Progress, Reason};
 use tenure_wire::stored::{
     EncodeError, LineError, decode_packed, encode, encode_packed, is_sealed, seal,
 };
@@ -45,6 +45,12 @@ fn what_is_packed_is_read() {
     events[1].run = None;
     events[2].run = None;
     events[3].actor = AgentId::new("another \" one").unwrap();
+    // RETRY-12: the reason of an edge may be more than words.
+    let linked = events.iter_mut().find_map(|event| match &mut event.body {
+        Body::TaskLinked(linked) => Some(linked),
+        _ => None,
+    });
+    linked.unwrap().edge.reason = Some(EdgeReason::Whole(Reason::new("code", "words").into()));
     let commit = commit(1, events, true);
     assert_eq!(decode_packed(&packed(&commit)), Ok(commit));
 }

@@ -2,21 +2,22 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
+use super::relate::kept;
 use super::tx::Did;
 use super::{Cx, Operator, Outcome, Reply, Tx, check_principal, check_tool};
 use crate::dag::find_cycle;
 use crate::event::{Body, Event, TaskCreated};
 use crate::id::{AgentId, Millis, PoolId, Ref, StepId, TaskId, WalName};
 use crate::limits::Limits;
-use crate::patch::StepInput;
-use crate::record::{Acceptance, Edge, Object, RetryPolicy, StepSpec, TaskSpec};
+use crate::patch::{ReasonInput, StepInput};
+use crate::record::{Acceptance, Edge, EdgeReason, Object, RetryPolicy, StepSpec, TaskSpec};
 use crate::reject::{Code, Rejection};
 use crate::status::{
     AcceptanceState, DeliveryState, EdgeKind, EdgeStatus, Policy, TaskStatus, Visibility,
@@ -84,7 +85,7 @@ pub struct CreateTask {
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Why it is started again, kept with the `retry_of` edge. Never an input of its own.
     #[serde(skip)]
-    pub retry_reason: Option<String>,
+    pub retry_reason: Option<ReasonInput>,
     /// Opaque.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Object>,
@@ -249,7 +250,7 @@ impl Task {
     }
 
     /// RETRY-12: the input that makes the same DAG again, all Steps pending.
-    pub fn retry_input(&self, task_id: TaskId, reason: &str) -> Result<CreateTask, Rejection> {
+    pub fn retry_input(&self, task_id: TaskId, reason: ReasonInput) -> Result<CreateTask, Rejection> {
         if !self.durable().status().is_terminal() {
             let message = "the task is live; retry its failed steps instead";
             return Err(Rejection::new(Code::InvalidTransition, message));
@@ -274,7 +275,7 @@ impl Task {
             requested_by: spec.requested_by,
             retry_of: Some(spec.task_id),
             retry_policy: spec.retry_policy,
-            retry_reason: Some(reason.to_string()),
+            retry_reason: Some(reason),
             scope: spec.scope,
             steps: live.map(|s| as_input(self.task_id(), &s.spec)).collect(),
             summary: spec.summary,
@@ -430,7 +431,7 @@ fn spec_of(
 fn first_edges(given: &CreateTask, task_id: &TaskId, at: Millis) -> Result<Vec<Edge>, Rejection> {
     let ends = [
         (EdgeKind::Parent, &given.parent_task_id, None),
-        (EdgeKind::RetryOf, &given.retry_of, given.retry_reason.clone()),
+        (EdgeKind::RetryOf, &given.retry_of, given.retry_reason.as_ref().map(kept)),
     ];
     let named =
         ends.into_iter().filter_map(|(kind, to, why)| to.as_ref().map(|to| (kind, to, why)));
@@ -442,7 +443,7 @@ pub(crate) fn edge(
     kind: EdgeKind,
     from: &TaskId,
     to: &Ref,
-    reason: Option<String>,
+    reason: Option<EdgeReason>,
     at: Millis,
 ) -> Result<Edge, Rejection> {
     Ok(Edge {
@@ -463,6 +464,7 @@ impl CreateTask {
         self.task_id()?;
         super::validate::text("title", &self.title, limits)?;
         super::validate::text("summary", &self.summary, limits)?;
+        super::validate::reason(self.retry_reason.as_ref(), limits)?;
         super::validate::text("objective", self.objective.as_deref().unwrap_or(""), limits)?;
         if self.steps.len() > limits.steps_max {
             let message =

@@ -6,11 +6,14 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::fmt::Display;
 
+use super::close::reason_or;
 use super::create::edge;
 use super::tx::Did;
-use super::{Link, Tx, Unlink};
+use super::{Link, Operator, Tx, Unlink};
 use crate::event::{Body, Linked, Unlinked};
 use crate::id::{BadId, EdgeId, OPAQUE_MAX, Ref, TaskId};
+use crate::patch::ReasonInput;
+use crate::record::EdgeReason;
 use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Role};
 use crate::view::View;
@@ -23,8 +26,8 @@ impl Tx<'_, '_> {
         if link.to.as_str() == self.task.task_id().as_str() {
             return Err(to_itself(link, self.task.task_id()));
         }
-        let mut edge =
-            edge(link.kind, self.task.task_id(), &link.to, link.reason.clone(), self.now())?;
+        let reason = link.reason.clone().map(EdgeReason::Text);
+        let mut edge = edge(link.kind, self.task.task_id(), &link.to, reason, self.now())?;
         let earlier = self.task.edges.iter().filter(|e| e.kind == edge.kind && e.to == edge.to);
         let (mut count, mut active) = (0, false);
         for one in earlier {
@@ -56,6 +59,16 @@ impl Tx<'_, '_> {
         let event = Unlinked { edge_id: unlink.edge_id.clone(), reason: unlink.reason.clone() };
         self.emit(self.caller(), Body::TaskUnlinked(event))?;
         Ok(Did::DONE)
+    }
+}
+
+/// What a relation keeps of a reason: words alone as they are.
+pub(super) fn kept(reason: &ReasonInput) -> EdgeReason {
+    match reason {
+        ReasonInput { code: None, details: None, retryable: None, message } => {
+            EdgeReason::Text(message.clone())
+        }
+        _ => EdgeReason::Whole(reason_or(Some(reason), Operator::RetryTask.as_str()).into()),
     }
 }
 

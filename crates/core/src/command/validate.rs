@@ -142,7 +142,7 @@ fn long_text(field: &str, given: Option<&str>, limits: &Limits) -> Result<(), Re
 }
 
 /// Message and details share one limit; a code is a name.
-fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(), Rejection> {
+pub(super) fn reason(given: Option<&ReasonInput>, limits: &Limits) -> Result<(), Rejection> {
     let Some(given) = given else { return Ok(()) };
     if given.code.as_ref().is_some_and(|code| code.is_empty() || code.len() > NAME_MAX) {
         return Err(Rejection::invalid("reason.code", format!("a code has 1 to {NAME_MAX} bytes")));

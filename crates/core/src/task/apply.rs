@@ -14,7 +14,7 @@ use crate::event::{
     Unlinked,
 };
 use crate::id::{CommitId, Millis, StepId};
-use crate::record::{CancelRequest, Edge, Reason, StepSpec, TaskSpec, add_once};
+use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec, add_once};
 use crate::status::{EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
 use crate::view::Stage;
@@ -270,7 +270,7 @@ impl Task {
         let row = found.ok_or_else(|| format!("unknown edge {}", p.edge_id))?;
         self.note(|task| Note::Edge(row, Box::new(task.edges[row].clone())));
         let old = &self.edges[row];
-        let reason = p.reason.clone().or_else(|| old.reason.clone());
+        let reason = p.reason.clone().map(EdgeReason::Text).or_else(|| old.reason.clone());
         let (status, updated_at) = (EdgeStatus::Removed, at.time);
         self.edges[row] = Edge { status, reason, updated_at, ..old.clone() };
         Ok(())

@@ -9,7 +9,7 @@ use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::relate::check_blocks;
 use tenure_core::command::{AppendProgress, Link, StepReport, Unlink};
 use tenure_core::id::{Ref, TaskId};
-use tenure_core::record::Edge;
+use tenure_core::record::{Edge, EdgeReason};
 use tenure_core::status::{EdgeKind, EdgeStatus, Policy, StepStatus};
 use tenure_core::view::TaskView;
 use tenure_core::view::artifact::relationships;
@@ -74,7 +74,8 @@ fn a_relation_that_was_taken_back_remains() {
     assert_eq!(t.events(), ["task_unlinked"]);
     let edges = stored(&t.task);
     assert_eq!((edges.len(), edges[0].status), (1, EdgeStatus::Removed));
-    assert_eq!((edges[0].reason.as_deref(), edges[0].updated_at), (Some("over"), t.now));
+    let over = Some(EdgeReason::Text("over".into()));
+    assert_eq!((&edges[0].reason, edges[0].updated_at), (&over, t.now));
     t.ok(link(EdgeKind::SourceTask, "u"));
     let ids: Vec<_> = stored(&t.task).iter().map(|e| e.edge_id.to_string()).collect();
     assert_eq!(ids, ["source_task:t:u", "source_task:t:u:1"]);

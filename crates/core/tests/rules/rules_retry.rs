@@ -4,12 +4,13 @@
 
 use crate::common;
 use common::*;
+use serde_json::Value as Json;
 use tenure_core::command::policy::backoff_ms;
 use tenure_core::command::{RetrySteps, RunOutcome, StepReport};
 use tenure_core::patch::ReasonInput;
-use tenure_core::record::Backoff;
+use tenure_core::record::{Backoff, EdgeReason, Reason};
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
-use tenure_core::{Code, Command};
+use tenure_core::{Code, Command, Limits, Rejection};
 
 use StepStatus::{Blocked, Failed, Pending, Ready};
 
@@ -323,7 +324,9 @@ fn retry_task_saves_a_stopped_automatic_task() {
 #[test]
 fn an_ended_task_is_retried_as_a_new_one() {
     let mut t = with_policy("a b<-a gone", json!({"max_attempts": 2}), Policy::Manual);
-    let live = t.task.retry_input("t2".parse().unwrap(), "why").unwrap_err();
+    let reason: ReasonInput =
+        serde_json::from_value(json!({"code": "flaky_network", "message": "once more"})).unwrap();
+    let live = t.task.retry_input("t2".parse().unwrap(), reason.clone()).unwrap_err();
     assert_eq!(live.code, Code::InvalidTransition);
     t.ok(patch(json!([
         {"op": "delete_step", "step_id": "gone"},
@@ -333,7 +336,7 @@ fn an_ended_task_is_retried_as_a_new_one() {
     t.do_step("a");
     t.ok(cancel_task());
     let before = t.task.clone();
-    let given = t.task.retry_input("t2".parse().unwrap(), "once more").unwrap();
+    let given = t.task.retry_input("t2".parse().unwrap(), reason).unwrap();
     let new = Fixture::create(given, Policy::Auto);
     assert_eq!(t.task, before, "the old one is untouched");
     assert_eq!(new.statuses("a b"), "a:ready b:pending");
@@ -347,5 +350,20 @@ fn an_ended_task_is_retried_as_a_new_one() {
     assert_eq!(spec.retry_of.as_ref().unwrap().as_str(), "t");
     let edge = &spec.relationships[0];
     assert_eq!((edge.kind.as_str(), edge.to.as_str()), ("retry_of", "t"));
-    assert_eq!(edge.reason.as_deref(), Some("once more"));
+    let whole = Reason::new("flaky_network", "once more");
+    assert_eq!(edge.reason, Some(EdgeReason::Whole(whole.into())));
+
+    // A reason without a code has that of the operation, and one of words alone stays that.
+    let again = |reason: Json| {
+        let reason = serde_json::from_value(reason).unwrap();
+        let given = t.task.retry_input("t3".parse().unwrap(), reason).unwrap();
+        let new = Fixture::try_create(given, Policy::Auto, Limits::default())?;
+        let reason = &new.task.head().spec.relationships[0].reason;
+        Ok::<_, Rejection>(serde_json::to_value(reason).unwrap())
+    };
+    assert_eq!(again(json!({"message": "more"})).unwrap(), "more");
+    let detailed = json!({"message": "more", "details": {"run": 7}});
+    let kept = json!({"code": "retry_task", "message": "more", "details": {"run": 7}});
+    assert_eq!(again(detailed).unwrap(), kept);
+    assert_eq!(again(json!({"code": ""})).unwrap_err().code, Code::ValidationError);
 }

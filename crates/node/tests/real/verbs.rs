@@ -325,16 +325,21 @@ async fn repeats<P: ClientPort>(client: &Client<P>) {
     for name in ["again-1", "again-2", "again-3"] {
         let new = TaskId::new(name).unwrap();
         let around = Around::new(CommandId::new(format!("make {name}")).unwrap());
+        let why: ReasonInput =
+            serde_json::from_value(json!({"code": "flaky", "message": "once more"})).unwrap();
         for _ in 0..2 {
             // IDEM-01: once.
-            let made = client.retry_ended_as(&old, new.clone(), around.clone(), "once more").await;
-            made.unwrap();
+            let around = around.clone();
+            client.retry_ended_as(&old, new.clone(), around, why.clone()).await.unwrap();
         }
         client.cancel(&new, "enough").await.unwrap();
         client.wait_for_end(&new).await.unwrap();
         let view = client.get(&new).await.unwrap();
         assert_eq!(view.steps.len(), before.steps.len());
         assert_eq!(view.retry_of.as_ref(), Some(&old));
+        let edge = view.relationships.iter().find(|edge| edge.kind == EdgeKind::RetryOf).unwrap();
+        let whole = Reason::new("flaky", "once more");
+        assert_eq!(edge.reason, Some(EdgeReason::Whole(whole.into())));
     }
     assert_eq!(client.get(&old).await.unwrap(), before);
     let live = Task::new("live").id("live").with(|input| input.draft = Some(true));

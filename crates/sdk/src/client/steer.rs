@@ -87,10 +87,11 @@ impl<P: ClientPort> Client<P> {
         why: &str,
     ) -> Result<WriteSummary, Rejection> {
         let around = Around::new(CommandId::new(Uuid::now_v7().to_string())?);
-        self.retry_ended_as(old, new, around, why).await
+        self.retry_ended_as(old, new, around, reason(why)).await
     }
 
-    /// The same under an id of the command's own.
+    /// The same under an id of the command's own, for a reason that may have a code and details: all of it
+    /// is kept with the edge.
     ///
     /// # Errors
     /// As [`retry_ended`](Self::retry_ended).
@@ -99,9 +100,9 @@ impl<P: ClientPort> Client<P> {
         old: &TaskId,
         new: TaskId,
         around: Around,
-        why: &str,
+        reason: ReasonInput,
     ) -> Result<WriteSummary, Rejection> {
-        let input = RetryEnded { retry_of: old.clone(), reason: reason(why), wal_name: None };
+        let input = RetryEnded { retry_of: old.clone(), reason, wal_name: None };
         self.port().retry_ended(new, around, input).await
     }
 

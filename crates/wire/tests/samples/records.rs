@@ -10,8 +10,8 @@ use tenure_core::id::{
 };
 use tenure_core::patch::{Change, Operation, ReasonInput, StepFields, StepInput, TaskFields};
 use tenure_core::record::{
-    Acceptance, ArtifactInput, Backoff, Counter, Coverage, Edge, Object, Progress, Reason,
-    RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
+    Acceptance, ArtifactInput, Backoff, Counter, Coverage, Edge, EdgeReason, Object, Progress,
+    Reason, RemoteRef, RetryPolicy, StepSpec, TaskSpec, Value,
 };
 use tenure_core::status::{
     AcceptanceState, ArtifactKind, ArtifactState, DeliveryState, EdgeKind, EdgeStatus, Policy,
@@ -174,7 +174,7 @@ pub(crate) fn edge() -> Edge {
         from: reference("report-2024"),
         to: reference("report-2023"),
         status: EdgeStatus::Active,
-        reason: Some("again".into()),
+        reason: Some(EdgeReason::Text("again".into())),
         created_at: TIME,
         updated_at: TIME,
     }

@@ -85,7 +85,7 @@ pub(crate) fn retry(args: &RetryArgs) -> Result<Exit, Failure> {
         || ReasonInput { code: None, details: None, message: String::new(), retryable: None };
     let reason = args.why.input().unwrap_or_else(asked);
     if let Some(new) = &args.new {
-        return args.on.retry_ended(new, &reason.message);
+        return args.on.retry_ended(new, reason);
     }
     let step_ids = (!args.steps.is_empty()).then(|| args.steps.clone());
     args.on.order(Command::RetryTask(RetrySteps { reason, step_ids }), false)

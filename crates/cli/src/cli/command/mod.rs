@@ -120,7 +120,7 @@ impl Desk {
         old: &TaskId,
         new: &TaskId,
         around: Around,
-        why: &str,
+        why: ReasonInput,
     ) -> Result<WriteSummary, Failure> {
         let new = new.clone();
         Ok(match self {
@@ -193,7 +193,7 @@ impl OnTask {
     }
 
     /// Makes a Task that has ended again, and says what became of that.
-    fn retry_ended(&self, new: &TaskId, why: &str) -> Result<Exit, Failure> {
+    fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
         let (mut key, around) = (self.of.key()?, self.around()?);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
