@@ -6,6 +6,7 @@ mod bus;
 mod calls;
 mod common;
 mod limits;
+mod orders;
 mod random;
 mod reads;
 mod runtime;

@@ -10,10 +10,10 @@ use serde_json::json;
 use tenure_core::Code;
 use tenure_core::command::{Complete, Dispatch, StepReport};
 use tenure_core::id::{CommandId, StepId, TaskId};
-use tenure_core::patch::Operation;
-use tenure_core::record::{Backoff, Progress, RetryPolicy, Value};
+use tenure_core::patch::{Operation, ReasonInput};
+use tenure_core::record::{Backoff, EdgeReason, Progress, Reason, RetryPolicy, Value};
 use tenure_core::status::{
-    EndReason, Policy, ReplyKind, Role, RunState, StepStatus, TaskStatus, WaitKind,
+    EdgeKind, EndReason, Policy, ReplyKind, Role, RunState, StepStatus, TaskStatus, WaitKind,
 };
 use tenure_core::task::StepFacts;
 use tenure_core::view::{BoardInput, QueryInput, RunEnd, StepView, TaskView, ViewName};
@@ -27,6 +27,7 @@ use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Notify;
 
 use crate::common::{Servers, until};
+use crate::orders::orders;
 use crate::reads::{BOARD_TOKENS, counts, reads};
 
 /// Every word that a handler may end with or say on its way.
@@ -110,7 +111,7 @@ fn step_of<'v>(view: &'v TaskView, step: &str) -> &'v StepView {
     view.steps.iter().find(|it| it.spec.step_id.as_str() == step).unwrap()
 }
 
-async fn step<P: ClientPort>(client: &Client<P>, task: &TaskId, step: &str) -> StepView {
+pub(crate) async fn step<P: ClientPort>(client: &Client<P>, task: &TaskId, step: &str) -> StepView {
     step_of(&client.get(task).await.unwrap(), step).clone()
 }
 
@@ -124,12 +125,12 @@ pub(crate) async fn until_step<P: ClientPort>(
 }
 
 /// What was reported of a Step.
-fn facts(view: &TaskView, step: &str) -> StepFacts {
+pub(crate) fn facts(view: &TaskView, step: &str) -> StepFacts {
     step_of(view, step).facts.as_deref().cloned().unwrap_or_default()
 }
 
 /// Once, so that no failure is tried again.
-fn once() -> RetryPolicy {
+pub(crate) fn once() -> RetryPolicy {
     let backoff = Backoff { initial_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0 };
     RetryPolicy { max_attempts: Some(1), backoff, ..RetryPolicy::default() }
 }
@@ -428,13 +429,15 @@ async fn suite<P: ClientPort>(client: Client<P>, observer: Client<P>, go: Arc<No
         settles(&client).await;
         counts(&client).await;
         reads(&client, &observer).await;
+        orders(&client).await;
     })
     .await
     .expect("in time");
 }
 
 /// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
-/// to LIST-09, PROMPT-03, RETRY-12, VIEW-01, VIEW-12: in one process.
+/// to LIST-09, PROG-05, PROMPT-03, REL-03, RETRY-11, RETRY-12, RUN-05, VIEW-01, VIEW-12: in one
+/// process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let mut config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -454,7 +457,8 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
 }
 
 /// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
-/// to LIST-09, PROMPT-03, RETRY-12, VIEW-01, VIEW-12: over NATS, with the same answers.
+/// to LIST-09, PROG-05, PROMPT-03, REL-03, RETRY-11, RETRY-12, RUN-05, VIEW-01, VIEW-12: over NATS,
+/// with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();
