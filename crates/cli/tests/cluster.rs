@@ -12,7 +12,7 @@ mod support;
 use cluster::Cluster;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use support::Ended;
+use support::Running;
 
 /// A Task of two Steps, one after the other.
 const TWO: &str = "steps: {a: {run: echo one}, b: {run: echo two, needs: a}}";
@@ -174,13 +174,10 @@ fn workers_are_listed_and_leave_when_they_are_told() {
     let waits = |value: &Value| value["pools"][0]["waiting"] == 1;
     cluster.until(&["pool", "list"], waits);
 
-    let observer = |args: &[&str]| {
-        cluster.command(args).env("TENURE_ROLE", "observer").output().unwrap().into()
-    };
-    let looked: Ended = observer(&["worker", "list", "-o", "json"]);
-    looked.with(0);
-    let refused: Ended = observer(&["worker", "drain", "w2"]);
-    refused.with(5);
+    let observer =
+        |args: &[&str]| Running::run_to_end(cluster.command(args).env("TENURE_ROLE", "observer"));
+    observer(&["worker", "list", "-o", "json"]).with(0);
+    observer(&["worker", "drain", "w2"]).with(5);
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Set {
 
     fn doctor(&self, args: &[&str]) -> Ended {
         let args = [&["doctor", "-o", "json"], args].concat();
-        self.command(&args).output().unwrap().into()
+        Running::run_to_end(&mut self.command(&args))
     }
 
     fn node(&self) -> Running {
@@ -115,7 +115,7 @@ fn a_sound_cluster_is_found_sound() {
     let mut worker = Running::of(&mut set.command(&["worker", "--name", "w1"]));
     worker.hears("runs steps of pool default");
     set.place.file("long.yaml", "task_id: long\ntitle: long\nsteps: {a: {run: sleep 600}}\n");
-    Ended::from(set.command(&["submit", "long.yaml"]).output().unwrap()).with(0);
+    Running::run_to_end(&mut set.command(&["submit", "long.yaml"])).with(0);
 
     let all = [
         "clock.redis",
@@ -160,11 +160,11 @@ fn a_sound_cluster_is_found_sound() {
         assert!(begun.elapsed() < PATIENCE, "{:#?}", set.doctor(&[]));
     }
 
-    let table: Ended = set.command(&["doctor"]).output().unwrap().into();
+    let table = Running::run_to_end(&mut set.command(&["doctor"]));
     assert!(table.stdout.contains("ok    redis.policy"), "{table:#?}");
     assert!(table.stdout.contains("→ where others can reach it: users and rights"), "{table:#?}");
     assert!(table.stderr.contains(" checked: 0 bad, "), "{table:#?}");
-    let names: Ended = set.command(&["doctor", "-o", "quiet"]).output().unwrap().into();
+    let names = Running::run_to_end(&mut set.command(&["doctor", "-o", "quiet"]));
     assert!(names.stdout.lines().any(|line| line == "nats.rights"), "{names:#?}");
 }
 
@@ -290,7 +290,7 @@ fn rights_that_are_too_wide_are_found() {
 #[test]
 fn it_is_told_what_a_node_is_told() {
     let set = Set::of(watched_nats("").0, redis(&[]));
-    let ended: Ended = set.command(&["doctor", "--partitions", "0"]).output().unwrap().into();
+    let ended = Running::run_to_end(&mut set.command(&["doctor", "--partitions", "0"]));
     ended.with(2).saying("--partitions is 0");
     set.place.file("tenure.toml", "partitions = 3\ncluster = \"OTHER\"\n");
     let ended = set.doctor(&["--config", "tenure.toml"]);

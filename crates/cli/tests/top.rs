@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     fn tenure(&self, args: &[&str]) -> Ended {
-        self.command(args).output().unwrap().into()
+        Running::run_to_end(&mut self.command(args))
     }
 
     fn node(&self, name: &str) -> Running {

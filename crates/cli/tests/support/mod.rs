@@ -71,7 +71,7 @@ impl Place {
 
     /// Runs it to its end.
     pub fn tenure(&self, args: &[&str]) -> Ended {
-        self.command(args).output().unwrap().into()
+        Running::run_to_end(&mut self.command(args))
     }
 
     /// Runs it in a shell that was told so first, such as `ulimit -f 8`.
@@ -79,7 +79,7 @@ impl Place {
         let mut command = Command::new("sh");
         let script = format!("{first}; exec \"$0\" \"$@\"");
         command.args(["-c", &script, TENURE]).args(args).current_dir(self.dir.path());
-        command.output().unwrap().into()
+        Running::run_to_end(&mut command)
     }
 
     /// Starts it and goes on.

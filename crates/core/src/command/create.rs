@@ -250,7 +250,11 @@ impl Task {
     }
 
     /// RETRY-12: the input that makes the same DAG again, all Steps pending.
-    pub fn retry_input(&self, task_id: TaskId, reason: ReasonInput) -> Result<CreateTask, Rejection> {
+    pub fn retry_input(
+        &self,
+        task_id: TaskId,
+        reason: ReasonInput,
+    ) -> Result<CreateTask, Rejection> {
         if !self.durable().status().is_terminal() {
             let message = "the task is live; retry its failed steps instead";
             return Err(Rejection::new(Code::InvalidTransition, message));
