@@ -94,8 +94,8 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
             notes.see(to);
         }
         let answer = answer.map(|version| Done { version, events: None });
-        let expected = None;
-        notes.calls.lock().push(Call { ask, command, expected, from, to, answer });
+        let (expected, again) = (None, false);
+        notes.calls.lock().push(Call { ask, command, expected, from, to, again, answer });
     }
 
     async fn offered(&mut self, offer: &RunOffer) {

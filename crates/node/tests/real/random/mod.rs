@@ -7,6 +7,7 @@
 
 #[path = "../../../../core/tests/rules/common/dice.rs"]
 mod dice;
+mod faults;
 mod hands;
 mod judge;
 mod model;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::future::join_all;
+use tenure_core::Rejection;
 use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
 use tenure_node::Node;
@@ -26,7 +28,7 @@ use tenure_ports::faulty::Fault;
 use tenure_ports::{ClientPort, Faulty, MemoryJournal};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker};
+use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::task::JoinHandle;
 
@@ -58,6 +60,18 @@ async fn hire<P: Place>(place: &P, books: &Books, who: &str, dice: u64) -> JoinH
     let (client, books) = (place.client().await, Arc::clone(books));
     let hand = Hand { port, client, books, dice: Dice::new(dice), seen: 0, said: 0 };
     tokio::spawn(hand.work(inbox))
+}
+
+/// Stops workers, which have found nothing wrong.
+async fn dismiss(hands: Vec<JoinHandle<()>>) {
+    for hand in hands {
+        hand.abort();
+        let ended = hand.await;
+        assert!(
+            ended.is_err_and(|gone| gone.is_cancelled()),
+            "a worker was told what it must not be"
+        );
+    }
 }
 
 /// The log of a program is sound, to the checker that shares nothing with what wrote it, and all that was
@@ -148,14 +162,7 @@ async fn in_one_process(seed: u64) -> Judged {
         }
     };
     tokio::join!(runs, dies);
-    for hand in hands {
-        hand.abort();
-        let ended = hand.await;
-        assert!(
-            ended.is_err_and(|gone| gone.is_cancelled()),
-            "a worker was told what it must not be"
-        );
-    }
+    dismiss(hands).await;
     let judged = is_lawful(&program).await;
     here.0.stop().await;
     judged
@@ -164,10 +171,6 @@ async fn in_one_process(seed: u64) -> Judged {
 struct There<'s>(&'s Servers);
 
 impl There<'_> {
-    fn settings(&self) -> tenure_sdk::nats::Settings {
-        tenure_sdk::nats::Settings::new(self.0.url())
-    }
-
     async fn node(&self, name: &str) -> Node {
         let mut settings = self.0.settings(name);
         settings.scheduler.limits.lease_ms = 1_500;
@@ -185,20 +188,31 @@ impl Place for There<'_> {
     type Worker = NatsWorker;
 
     async fn client(&self) -> Client<NatsClient> {
-        let (role, session) = (Role::Orchestrator, "s1".parse().unwrap());
-        let name = ClientName { role, session, principal: token("boss") };
-        let boot = token(&uuid::Uuid::now_v7().to_string());
-        let at = inbox(role, &name.principal, &boot);
-        let connection = Connection::open(&self.settings(), at).await.unwrap();
-        Client::new(NatsClient::join(connection, &name).await.unwrap())
+        client_at(&Settings::new(self.0.url())).await.unwrap()
     }
 
     async fn join(&self, who: &str, pool: &str) -> (NatsWorker, UnboundedReceiver<Delivery>) {
-        let name =
-            WorkerName { pool: pool.parse().unwrap(), principal: token(who), boot: token("b1") };
-        let connection = Connection::open(&self.settings(), name.inbox()).await.unwrap();
-        NatsWorker::join(connection, &name, None).await.unwrap()
+        worker_at(&Settings::new(self.0.url()), who, pool).await
     }
+}
+
+async fn client_at(settings: &Settings) -> Result<Client<NatsClient>, Rejection> {
+    let (role, session) = (Role::Orchestrator, "s1".parse().unwrap());
+    let name = ClientName { role, session, principal: token("boss") };
+    let boot = token(&uuid::Uuid::now_v7().to_string());
+    let at = inbox(role, &name.principal, &boot);
+    let connection = Connection::open(settings, at).await.unwrap();
+    NatsClient::join(connection, &name).await.map(Client::new)
+}
+
+async fn worker_at(
+    settings: &Settings,
+    who: &str,
+    pool: &str,
+) -> (NatsWorker, UnboundedReceiver<Delivery>) {
+    let name = WorkerName { pool: pool.parse().unwrap(), principal: token(who), boot: token("b1") };
+    let connection = Connection::open(settings, name.inbox()).await.unwrap();
+    NatsWorker::join(connection, &name, None).await.unwrap()
 }
 
 /// The same over NATS, on JetStream and Redis, OWN-04 and OWN-06: many programs at a time, while a worker
@@ -229,14 +243,7 @@ async fn whatever_orchestrators_and_workers_do_in_a_cluster_is_answered_lawfully
     };
     let all = async { join_all(programs.iter_mut().map(|program| program.run(30))).await };
     let (_, second) = tokio::join!(all, faults);
-    for hand in hands {
-        hand.abort();
-        let ended = hand.await;
-        assert!(
-            ended.is_err_and(|gone| gone.is_cancelled()),
-            "a worker was told what it must not be"
-        );
-    }
+    dismiss(hands).await;
     let judged = join_all(programs.iter().map(is_lawful)).await;
     if judged.len() > 1 {
         is_worth_it(&judged, 1);

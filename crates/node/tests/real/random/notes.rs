@@ -21,6 +21,9 @@ pub(super) struct Call {
     /// The state that judged it was not older, and not newer.
     pub(super) from: u64,
     pub(super) to: u64,
+    /// It was said twice, as the first answer was lost: who is refused the second time may have been late
+    /// the first time, and not too late.
+    pub(super) again: bool,
     pub(super) answer: Result<Done, Rejection>,
 }
 
@@ -94,8 +97,10 @@ pub(super) fn check(notes: &Arc<Notes>, commits: &[Commit]) -> Judged {
         let name = name.split([' ', '(']).next().unwrap_or_default().to_owned();
         let asked = judged.asks.entry(name).or_default();
         match &call.answer {
-            // Nothing is known of the log; a client says so when its patience is over.
-            Err(refused) if refused.code.is_retryable() => {}
+            // A client says so when its patience is over: the log tells what became of it.
+            Err(refused) if refused.code.is_retryable() => {
+                is_right_if_written(call, commits, &models)
+            }
             Err(refused) => {
                 is_refused_rightly(call, refused.code, commits, &models);
                 asked.1 += 1;
@@ -120,6 +125,34 @@ fn between<'m>(call: &Call, models: &'m [Model]) -> impl Iterator<Item = &'m Mod
     models[last_before..].iter().filter(move |model| model.version <= to.max(from))
 }
 
+/// Nobody knows whether a command was carried out whose answer was lost: if so, then once, and where it was
+/// right.
+fn is_right_if_written(call: &Call, commits: &[Commit], models: &[Model]) {
+    let Some(command) = &call.command else { return };
+    let Some(at) = commits.iter().position(|one| one.command.as_ref() == Some(command)) else {
+        return;
+    };
+    assert!(is_lawful_at(call, at, commits, models), "written: {call:?}, after {:?}", models[at]);
+    if let Some(expected) = call.expected {
+        assert_eq!(models[at].version, expected, "judged at another version: {call:?}");
+    }
+    // What goes on until a worker has stopped ends with a commit of the same command.
+    let goes_on = matches!(call.ask, Ask::Cancel | Ask::Fail | Ask::CancelRun { .. });
+    let again = commits[at + 1..].iter().any(|one| one.command.as_ref() == Some(command));
+    assert!(goes_on || !again, "written twice: {call:?}");
+}
+
+/// Whether a command was right where its commit stands.
+fn is_lawful_at(call: &Call, at: usize, commits: &[Commit], models: &[Model]) -> bool {
+    let types = commits[at].types();
+    match models[at].judge(&call.ask, None) {
+        Verdict::Writes(one_of) => one_of.iter().any(|event| types.contains(event)),
+        Verdict::Nothing => call.command.is_none(),
+        Verdict::Any => true,
+        Verdict::Refused(_) => false,
+    }
+}
+
 fn is_refused_rightly(call: &Call, code: Code, commits: &[Commit], models: &[Model]) {
     let verdicts: Vec<_> =
         between(call, models).map(|model| model.judge(&call.ask, call.expected)).collect();
@@ -134,6 +167,9 @@ fn is_refused_rightly(call: &Call, code: Code, commits: &[Commit], models: &[Mod
         Verdict::Nothing => false,
     };
     assert!(verdicts.iter().any(fits), "refused: {call:?}, and ought to be {verdicts:?}");
+    if call.again {
+        return is_right_if_written(call, commits, models);
+    }
     let written = commits.iter().find(|one| call.command.is_some() && one.command == call.command);
     assert!(written.is_none(), "refused and written: {call:?} {written:?}");
 }
@@ -150,15 +186,7 @@ fn is_done_rightly(call: &Call, done: &Done, commits: &[Commit], models: &[Model
         assert_eq!(*events, ids, "{call:?}");
     }
     let lawful = match wrote {
-        Some(at) => {
-            let types = commits[at].types();
-            match models[at].judge(&call.ask, None) {
-                Verdict::Writes(one_of) => one_of.iter().any(|event| types.contains(event)),
-                Verdict::Nothing => call.command.is_none(),
-                Verdict::Any => true,
-                Verdict::Refused(_) => false,
-            }
-        }
+        Some(at) => is_lawful_at(call, at, commits, models),
         None => between(call, models).any(|model| {
             matches!(model.judge(&call.ask, call.expected), Verdict::Nothing | Verdict::Any)
         }),

@@ -24,6 +24,8 @@ const STATUSES: [&str; 7] =
 
 pub(super) struct Program<C> {
     pub(super) client: Client<C>,
+    /// If somebody else is to command: who does not wait long for an answer.
+    pub(super) hasty: Option<Client<C>>,
     pub(super) task: TaskId,
     pub(super) notes: Arc<Notes>,
     pub(super) dice: Dice,
@@ -41,12 +43,19 @@ impl<C: ClientPort> Program<C> {
         let task: TaskId = task.parse().unwrap();
         let notes = Arc::<Notes>::default();
         books.lock().insert(task.clone(), Arc::clone(&notes));
-        Self { client, task, notes, dice: Dice::new(seed), steps: 0, runs: Vec::new() }
+        let dice = Dice::new(seed);
+        Self { client, hasty: None, task, notes, dice, steps: 0, runs: Vec::new() }
     }
 
     /// So many commands, and then the end, one way or another.
     pub(super) async fn run(&mut self, commands: usize) {
         self.create().await;
+        self.go_on(commands).await;
+        self.end().await;
+    }
+
+    /// So many commands.
+    pub(super) async fn go_on(&mut self, commands: usize) {
         for _ in 0..commands {
             let pause = self.dice.below(25) as u64;
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -57,10 +66,9 @@ impl<C: ClientPort> Program<C> {
             let (ask, command) = self.command();
             self.ask(ask, command).await;
         }
-        self.end().await;
     }
 
-    async fn create(&mut self) {
+    pub(super) async fn create(&mut self) {
         self.steps = 2 + self.dice.below(4);
         let steps: Vec<Json> = (0..self.steps).map(|n| self.step(n)).collect();
         let policy = |is_auto| if is_auto { "auto" } else { "manual" };
@@ -171,7 +179,14 @@ impl<C: ClientPort> Program<C> {
             expected_version: expected,
             ..Around::new(CommandId::new(name.clone()).unwrap())
         };
-        let answer = self.client.command_as(&self.task, around.clone(), command.clone()).await;
+        let client = self.hasty.as_ref().unwrap_or(&self.client);
+        let mut answer = client.command_as(&self.task, around.clone(), command.clone()).await;
+        let is_lost = |refused: &Rejection| self.hasty.is_some() && refused.code.is_retryable();
+        let again = answer.as_ref().is_err_and(is_lost) && self.dice.one_in(2);
+        if again {
+            // IDEM-01: said again it is answered for good. Else the log tells what became of it.
+            answer = self.client.command_as(&self.task, around.clone(), command.clone()).await;
+        }
         let is_cancel = matches!(ask, Ask::CancelRun { .. });
         if let Ok(done) = &answer
             && self.dice.one_in(5)
@@ -196,7 +211,7 @@ impl<C: ClientPort> Program<C> {
         };
         self.notes.see(if to == u64::MAX { 0 } else { to });
         let command = Some(name);
-        self.notes.calls.lock().push(Call { ask, command, expected, from, to, answer });
+        self.notes.calls.lock().push(Call { ask, command, expected, from, to, again, answer });
     }
 
     async fn version(&self) -> Result<u64, Rejection> {
@@ -204,7 +219,7 @@ impl<C: ClientPort> Program<C> {
         self.client.steps(&self.task, one).await.map(|page| page.version)
     }
 
-    async fn end(&mut self) {
+    pub(super) async fn end(&mut self) {
         self.ask(Ask::Complete, Command::TaskComplete(Complete::default())).await;
         match self.dice.one_in(2) {
             true => self.ask(Ask::Fail, Command::TaskFail(close())).await,
