@@ -2,12 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
-use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::status::Role;
+use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_node::Settings;
+use tenure_ports::ClientPort as _;
+use tenure_sdk::nats;
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::{Ask, Entries, List, Request};
+use tenure_wire::bus::subject::{ClientName, Token, inbox};
 use tenure_wire::bus::worker::{Bye, Hello};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
@@ -82,6 +87,52 @@ async fn so_many_workers_have_a_link() {
         assert!(begun.elapsed() < Duration::from_secs(10), "she gets no link");
         carol.say("hello", &hello).await;
     }
+}
+
+/// LIST-06, LIST-07: a page costs its own Tasks and some single ones, however many are before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_far_behind_costs_little_more_than_the_first() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let ids: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
+    for some in ids.chunks(50) {
+        futures::future::join_all(some.iter().map(|id| bob.create(id, &["a"]))).await;
+    }
+    let (role, session) = (Role::Observer, bob.name.session.clone());
+    let token = |text| Token::new(text).unwrap();
+    let eve = ClientName { role, session, principal: token("eve") };
+    let (settings, at) =
+        (nats::Settings::new(servers.url()), inbox(role, &eve.principal, &token("b")));
+    let connection = nats::Connection::open(&settings, at).await.unwrap();
+    let client = nats::NatsClient::join(connection, &eve).await.unwrap();
+    let spy = servers.client().await;
+    let mut heard = spy.subscribe(format!("{}.cmd.*", eve.root())).await.unwrap();
+    spy.flush().await.unwrap();
+
+    let (mut found, mut costs, mut offset) = (Vec::new(), Vec::new(), Some(0));
+    while let Some(from) = offset {
+        let input = ListInput { limit: Some(10), offset: from, ..ListInput::default() };
+        let page = client.tasks(input).await.unwrap();
+        found.extend(page.tasks);
+        offset = page.next_offset;
+        spy.publish(format!("{}.cmd.99", eve.root()), "".into()).await.unwrap(); // So far.
+        let mut rows = 0;
+        loop {
+            let message = heard.next().await.unwrap();
+            if message.payload.is_empty() {
+                break;
+            }
+            let request = Request::read(&message.payload).unwrap();
+            let Ask::Tasks(list) = &request.ask else { panic!("{request:?}") };
+            rows += list.limit.unwrap();
+        }
+        costs.push(rows);
+    }
+    let whole = ListInput { limit: Some(500), ..ListInput::default() };
+    assert_eq!(found, client.tasks(whole).await.unwrap().tasks);
+    assert_eq!((found.len(), costs.len()), (200, 20));
+    assert!(costs.iter().all(|rows| *rows <= 300), "{costs:?}");
 }
 
 /// The pages of a list are complete and in order; with ended Tasks, they are of one reading.

@@ -6,9 +6,9 @@
 
 mod draft;
 mod operate;
+mod page;
 mod read;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
-use smol_str::{SmolStr, ToSmolStr as _};
+use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{RetryEnded, Why};
 use tenure_core::id::{CommandId, SessionId, TaskId};
@@ -27,9 +27,9 @@ use tenure_core::status::Role;
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
     ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
-    WriteSummary, fit,
+    WriteSummary,
 };
-use tenure_core::{Command, Limits, Rejection};
+use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
@@ -39,7 +39,7 @@ use tenure_wire::bus::request::{
     Welcome,
 };
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
-use tenure_wire::bus::{V, answer_bytes, decode, encode};
+use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
 
 use self::draft::Parts;
@@ -235,33 +235,6 @@ impl Shared {
         Ok(page.entries.into_iter().map(read::entry).collect())
     }
 
-    /// The first Tasks of a partition that belong into a list, at most so many.
-    async fn tasks_of(
-        &self,
-        partition: u32,
-        input: &ListInput,
-        most: usize,
-    ) -> Result<TaskPage, Rejection> {
-        let (mut all, mut offset) = (TaskPage::default(), 0);
-        loop {
-            let limit = Some((most - all.tasks.len()).min(Limits::default().page_max));
-            let list = ListInput { limit, offset, ..input.clone() };
-            let body = Request::new(None, None, Ask::Tasks(list)).write()?.into();
-            let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
-            let page: TaskPage = self.ask(verb, body, patience).await?;
-            all.tasks.extend(page.tasks);
-            all.unreadable.extend(page.unreadable);
-            match page.next_offset.filter(|next| *next > offset && all.tasks.len() < most) {
-                Some(next) => offset = next,
-                None => {
-                    // It has looked at as many as it does, and all of them were others.
-                    all.truncated = page.next_offset == Some(offset);
-                    return Ok(all);
-                }
-            }
-        }
-    }
-
     /// What all partitions answer, and which of them do not.
     async fn everywhere<T, F: Future<Output = Result<T, Rejection>>>(
         &self,
@@ -363,29 +336,8 @@ impl ClientPort for NatsClient {
         self.0.ask_on(task, Ask::Query(input)).await
     }
 
-    /// A page far behind costs as much as all before it: only together do partitions know what is there.
     async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
-        let limits = Limits::default(); // The largest page is no setting.
-        let most = input.offset.saturating_add(input.limit(&limits)?).saturating_add(1);
-        let ask = |partition| self.0.tasks_of(partition, &input, most);
-        let (parts, missing) = self.0.everywhere(ask).await?;
-        let mut all = TaskPage::default();
-        for part in parts {
-            all.tasks.extend(part.tasks);
-            all.unreadable.extend(part.unreadable);
-            all.truncated |= part.truncated;
-        }
-        // A page is a look of its own: what changed meanwhile may come twice.
-        let mut seen = BTreeSet::new();
-        all.tasks.retain(|task| seen.insert(task.task_id.clone()));
-        all.unreadable.sort();
-        all.unreadable.dedup();
-        all.missing_partitions = missing.iter().map(|partition| partition.to_smolstr()).collect();
-        let page = all.gathered(&input, &limits)?;
-        Ok(match self.0.max_bytes {
-            Some(most) => fit(most, page, answer_bytes, |page| page.halve(input.offset)),
-            None => page,
-        })
+        self.0.page_of_tasks(input).await
     }
 
     async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
