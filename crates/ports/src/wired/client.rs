@@ -60,6 +60,10 @@ impl<C: ClientPort> ClientPort for Client<C> {
         self.0.session()
     }
 
+    fn within(&self, max_bytes: usize) -> Self {
+        Self(self.0.within(max_bytes))
+    }
+
     async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
         let task = input.task_id()?.clone();
         match told(&task, around, Ask::Create(Box::new(input)))? {

@@ -1,0 +1,76 @@
+//! Lists of the Tasks of a partition: what its index knows, and its stream where that is not enough.
+
+use std::collections::HashMap;
+
+use tenure_core::id::SessionId;
+use tenure_ports::journal::{Entry, Overview, ReadError, TaskKey};
+
+use super::index::Index;
+use super::tail::Tail;
+use super::{JetStreamJournal, Partition};
+
+impl JetStreamJournal {
+    /// The Tasks of a session in one partition, as [`entries`](Journal::entries) has them.
+    ///
+    /// # Errors
+    /// The partition is not owned here, or its stream cannot be read.
+    pub async fn entries_in(
+        &self,
+        partition: u32,
+        session: &SessionId,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (at, found) = found.ok_or(ReadError::NotOwner)?;
+        self.entries_of(at, &found, Some(session)).await
+    }
+
+    /// What is known of the Tasks of a session in one partition without a look at its stream.
+    ///
+    /// # Errors
+    /// This node does not own the partition.
+    pub fn overview_in(&self, partition: u32, session: &SessionId) -> Result<Overview, ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (_, found) = found.ok_or(ReadError::NotOwner)?;
+        Ok(found.index.read().overview(session))
+    }
+
+    /// The oldest live Tasks of a session in one partition, and whether there are more.
+    ///
+    /// # Errors
+    /// This node does not own the partition.
+    pub fn oldest_in(
+        &self,
+        partition: u32,
+        session: &SessionId,
+        most: usize,
+    ) -> Result<(Vec<Entry>, bool), ReadError> {
+        let found = self.all().into_iter().find(|(at, _)| *at == partition);
+        let (_, found) = found.ok_or(ReadError::NotOwner)?;
+        Ok(found.index.read().oldest(session, most))
+    }
+
+    /// The Tasks of a partition. Where some ended Tasks are known by their places alone, its stream is
+    /// read once: that is slow, and faster than to read them one by one.
+    pub(super) async fn entries_of(
+        &self,
+        at: u32,
+        partition: &Partition,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let covered = {
+            let index = partition.index.read();
+            match index.is_whole() {
+                true => return Ok(index.rows(session)),
+                false => index.covered(),
+            }
+        };
+        let name = self.settings.stream(at);
+        let mut index = Index::new(usize::MAX);
+        let mut tail = Tail::of(self.frames(&partition.stream, &name, None), &self.pulls);
+        tail.read(&mut index, 0, covered).await.map_err(ReadError::Failed)?;
+        // What the owner knows is newer, and may be damaged in a way that heads do not show.
+        let entries = index.rows(session).into_iter().chain(partition.index.read().rows(session));
+        let entries: HashMap<TaskKey, Entry> = entries.map(|e| (e.key.clone(), e)).collect();
+        Ok(entries.into_values().collect())
+    }
+}
