@@ -285,6 +285,10 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.kept(key).await
     }
 
+    fn forget_kept(&self, key: &TaskKey) {
+        self.inner.forget_kept(key);
+    }
+
     fn release(&self, key: &TaskKey) {
         self.inner.release(key);
     }

@@ -156,6 +156,9 @@ pub trait Journal: Send + Sync + 'static {
         async { None }
     }
 
+    /// The state that is kept of a Task is of no use to this node, which would keep another.
+    fn forget_kept(&self, _: &TaskKey) {}
+
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
 
@@ -164,7 +167,6 @@ pub trait Journal: Send + Sync + 'static {
     fn epoch(&self, key: &TaskKey) -> Option<u64>;
 }
 
-/// A shared journal is a journal.
 /// Hands on the commits that begin with event `last` or before it, and breaks off with the one that has it.
 pub fn up_to(
     last: u64,
@@ -179,6 +181,7 @@ pub fn up_to(
     }
 }
 
+/// A shared journal is a journal.
 impl<J: Journal> Journal for Arc<J> {
     fn create(
         &self,
@@ -259,6 +262,10 @@ impl<J: Journal> Journal for Arc<J> {
 
     fn kept(&self, key: &TaskKey) -> impl Future<Output = Option<Folded>> + Send {
         J::kept(self, key)
+    }
+
+    fn forget_kept(&self, key: &TaskKey) {
+        J::forget_kept(self, key);
     }
 
     fn release(&self, key: &TaskKey) {

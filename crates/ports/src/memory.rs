@@ -160,6 +160,12 @@ impl Journal for MemoryJournal {
         self.logs.lock().logs.get(key)?.kept.clone()
     }
 
+    fn forget_kept(&self, key: &TaskKey) {
+        if let Some(log) = self.logs.lock().logs.get_mut(key) {
+            log.kept = None;
+        }
+    }
+
     fn release(&self, _: &TaskKey) {}
 
     fn epoch(&self, _: &TaskKey) -> Option<u64> {

@@ -23,12 +23,14 @@ impl Pauses {
         self.next >= self.longest
     }
 
-    /// The pause after this refusal: no shorter than whoever refused asks for.
+    /// The pause after this refusal: no shorter than whoever refused asks for, and not the same for all
+    /// who were asked the same.
     pub(crate) fn after(&mut self, refused: &Rejection) -> Duration {
         let pause = jittered(self.next);
         self.next = (self.next * 2).min(self.longest);
         let asked = refused.details.get("retry_after_ms").and_then(serde_json::Value::as_u64);
-        pause.max(Duration::from_millis(asked.unwrap_or(0)))
+        let asked = Duration::from_millis(asked.unwrap_or(0));
+        pause.max(asked + jittered(asked / 4))
     }
 }
 
@@ -64,7 +66,9 @@ mod tests {
     fn none_is_shorter_than_was_asked_for() {
         let mut pauses = Pauses::between(20 * MS, 100 * MS);
         let refused = Rejection::new(Code::Unavailable, "busy").with("retry_after_ms", 700);
-        assert_eq!(pauses.after(&refused), 700 * MS);
+        assert!((700 * MS..=875 * MS).contains(&pauses.after(&refused)));
+        let mut of = || pauses.after(&refused);
+        assert_ne!([of(), of(), of()], [of(), of(), of()], "they do not come back together");
         let refused = Rejection::new(Code::Unavailable, "busy").with("retry_after_ms", 1);
         assert!(pauses.after(&refused) >= 20 * MS);
     }

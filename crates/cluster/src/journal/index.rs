@@ -24,6 +24,8 @@ use super::states::Stored;
 
 /// Commits of a Task behind its state from which on a newer one is kept.
 const UNKEPT_MAX: u64 = 1_000;
+/// And not before there is a part of its events behind it: a state costs as much as the Task is long.
+const UNKEPT_PART: u64 = 8;
 /// Ended Tasks whose rows a checkpoint has: the newest.
 const STORED_MAX: usize = 256;
 
@@ -297,10 +299,13 @@ impl Index {
         self.rows.get(key).is_some_and(Row::is_live)
     }
 
-    /// The live Tasks with many commits since their states.
+    /// The live Tasks with many commits since their states: so many that what is written of a Task in
+    /// all its life is some times its state and no more, however long it is.
     pub(super) fn long(&self) -> Vec<TaskKey> {
-        // Not more commits than events.
-        let is_long = |row: &Row| row.is_live() && row.unkept.min(row.newest.wal_seq) > UNKEPT_MAX;
+        let is_long = |row: &Row| {
+            let events = row.newest.wal_seq; // There are not more commits.
+            row.is_live() && row.unkept.min(events) > UNKEPT_MAX.max(events / UNKEPT_PART)
+        };
         self.rows.iter().filter(|(_, row)| is_long(row)).map(|(key, _)| key.clone()).collect()
     }
 
@@ -315,6 +320,14 @@ impl Index {
             None => Some(Arc::new(stored)),
         };
         self.cells.leave(left.iter().flat_map(|left| left.cells()));
+    }
+
+    /// The state of a Task is of no use: it is kept anew.
+    pub(super) fn forget_state(&mut self, key: &TaskKey) {
+        let Some(row) = self.rows.get_mut(key) else { return };
+        let Some(left) = row.state.take() else { return };
+        row.unkept = row.newest.wal_seq;
+        self.cells.leave(left.cells());
     }
 
     /// The state of a live Task.

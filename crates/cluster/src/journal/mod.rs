@@ -428,6 +428,12 @@ impl Journal for JetStreamJournal {
         self.of(key)?.checkpoints.kept(key).await
     }
 
+    fn forget_kept(&self, key: &TaskKey) {
+        if let Some(partition) = self.of(key) {
+            partition.checkpoints.forget(key);
+        }
+    }
+
     fn release(&self, _: &TaskKey) {}
 
     fn epoch(&self, key: &TaskKey) -> Option<u64> {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::{ReadError, TaskKey};
@@ -123,8 +124,11 @@ impl Store {
         match timeout(self.settings.timeout, found).await {
             Ok(Ok(found)) => Ok(serde_json::from_slice(&found.payload).ok()),
             Ok(Err(error)) => match error.kind() {
+                LastRawMessageErrorKind::NoMessageFound => Ok(None),
                 // The stream is not there yet, or not any more.
-                LastRawMessageErrorKind::NoMessageFound | LastRawMessageErrorKind::JetStream(_) => {
+                LastRawMessageErrorKind::JetStream(error)
+                    if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
                     Ok(None)
                 }
                 _ => Err(error.to_string()),

@@ -35,7 +35,7 @@ impl Room {
     }
 
     /// Takes the room for so many bytes; none where there is none for who asks. What is longer than all
-    /// there is goes where nothing else does.
+    /// that it could have waits until nothing else does: it would be refused again and again.
     pub(super) async fn take(&self, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.all);
         let free = Arc::clone(&self.free);
@@ -44,9 +44,11 @@ impl Room {
             Asks::Again => 0,
             Asks::Waits => return free.acquire_many_owned(bytes).await.ok(),
         };
-        let most = self.free.available_permits();
-        let is_alone = most == self.all as usize;
-        if !is_alone && most < (bytes as usize).saturating_add(left as usize) {
+        let wanted = bytes.saturating_add(left);
+        if wanted > self.all {
+            return free.acquire_many_owned(bytes).await.ok();
+        }
+        if self.free.available_permits() < wanted as usize {
             return None;
         }
         free.try_acquire_many_owned(bytes).ok()

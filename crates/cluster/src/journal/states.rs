@@ -118,9 +118,15 @@ impl Checkpoints {
             Ok(bytes) => Some(Folded { version: stored.wal_seq, bytes }),
             Err(why) => {
                 tracing::warn!(task = %key, why, "its state is not used");
+                self.forget(key);
                 None
             }
         }
+    }
+
+    /// Has the state of a Task kept anew, as this one is of no use.
+    pub(super) fn forget(&self, key: &TaskKey) {
+        self.index.write().forget_state(key);
     }
 }
 

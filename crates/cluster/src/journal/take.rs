@@ -145,8 +145,7 @@ impl JetStreamJournal {
 
     /// The newest version in which a partition is written that is owned here.
     pub(crate) fn level(&self, partition: u32) -> Option<u32> {
-        let partitions = self.partitions.lock();
-        let found = partitions.get(partition as usize)?.as_ref()?;
+        let found = self.partitions.lock().get(partition as usize)?.clone()?;
         let level = found.index.read().level();
         Some(level)
     }

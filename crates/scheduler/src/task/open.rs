@@ -98,6 +98,9 @@ pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadEr
             // What is wrong may be the state: the log says.
             Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
         }
+        let task = load_until(journal, key, u64::MAX).await?;
+        journal.forget_kept(key); // It was not the log.
+        return Ok(task);
     }
     load_until(journal, key, u64::MAX).await
 }
@@ -130,6 +133,7 @@ async fn kept<J: Journal>(journal: &J, key: &TaskKey) -> Option<Task> {
         Ok(_) => tracing::warn!(task = %key, "its state is that of another, and not used"),
         Err(error) => tracing::warn!(task = %key, error, "its state is not used"),
     }
+    journal.forget_kept(key);
     None
 }
 

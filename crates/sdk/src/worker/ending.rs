@@ -54,7 +54,12 @@ impl<P: WorkerPort> Shared<P> {
                     Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
                     // What may be repeated is given up only where the Attempt is lost: then nothing
                     // is said of it any more, least of all that its result is a failure.
-                    Err(over) if over.code.ends_attempt() || over.code.is_retryable() => {}
+                    Err(over) if over.code.is_retryable() => {
+                        if self.is_told_of_loss(held.attempt_id) {
+                            self.hand_on(held, ctx).await;
+                        }
+                    }
+                    Err(over) if over.code.ends_attempt() => {}
                     Err(refused) => {
                         // Silence would cost the lease, and the same again in the next try.
                         let word = ctx.failed_by(&refused);
@@ -83,6 +88,12 @@ impl<P: WorkerPort> Shared<P> {
             let ended = self.port.end_run(held, RunOutcome::Finished, Some(result), None);
             let _ = ended.await; // Said once: nothing depends on it.
         }
+    }
+
+    /// Whether the scheduler has said that an Attempt is lost: its Task may be over.
+    fn is_told_of_loss(&self, attempt: AttemptId) -> bool {
+        let open = self.open.lock();
+        open.get(&attempt).is_some_and(|open| open.lost == Some(Loss::Told))
     }
 
     /// Is done with an Attempt, which does not begin again.

@@ -258,9 +258,16 @@ impl<P: WorkerPort> Shared<P> {
             lost: None,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
-        match self.open.lock().entry(claim.attempt_id) {
-            Entry::Occupied(_) => return self.make_room(), // A message that came twice runs once.
-            Entry::Vacant(place) => drop(place.insert(open)),
+        // The lock is not held while room is made, which has a lock of its own.
+        let is_new = match self.open.lock().entry(claim.attempt_id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(open);
+                true
+            }
+        };
+        if !is_new {
+            return self.make_room(); // A message that came twice runs once.
         }
         let lease_ms = claim.lease_ms;
         if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
