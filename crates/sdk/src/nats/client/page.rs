@@ -1,12 +1,14 @@
 //! A page of the Tasks of all partitions (LIST-06, OWN-08).
 //!
 //! Only together do partitions know which Tasks are before a page. Those are not asked for one by one: each
-//! partition names the Task at an equal share of what is still to be passed over, and all that the one
-//! which names the earliest has up to there are before the page. So a page costs its own Tasks of each
-//! partition, and single ones whose number grows with the logarithm of the offset.
+//! partition names the last of its next so many, and all that the one which names the earliest has up to
+//! there are before the page. That one names its next, the others have said theirs; when few are left to be
+//! passed over, all name the last of half as many. So a page costs its own Tasks of each partition, and of
+//! each at most three single ones for each doubling of the offset.
 
 use std::collections::BTreeSet;
 
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use smol_str::ToSmolStr as _;
 use tenure_core::id::{Millis, TaskId};
 use tenure_core::view::{ListInput, TaskPage, TaskSummary, fit};
@@ -14,7 +16,7 @@ use tenure_core::{Limits, Rejection};
 use tenure_wire::bus::answer_bytes;
 use tenure_wire::bus::request::{Ask, Request};
 
-use super::Shared;
+use super::{LISTED_AT_ONCE, Shared};
 
 /// Where a Task stands in a list: live ones first, the oldest of them; then ended ones, the newest first.
 type Place = (bool, Millis, TaskId);
@@ -23,6 +25,60 @@ fn place(task: TaskSummary) -> Place {
     match task.native_status.is_terminal() {
         false => (false, task.created_at, task.task_id),
         true => (true, task.updated_at.saturating_neg(), task.task_id),
+    }
+}
+
+/// How many Tasks of each partition are before a page, as far as that is known.
+struct Search {
+    starts: Vec<usize>,
+    /// As many more are before the page.
+    left: usize,
+    /// That few are looked at with the page.
+    enough: usize,
+    /// So many of a partition are passed over at a time.
+    share: usize,
+    /// The last Task of the next share of each partition that has so many.
+    named: BTreeSet<(Place, u32)>,
+    /// Of which partition Tasks were passed over last.
+    last: u32,
+}
+
+impl Search {
+    fn new(partitions: u32, offset: usize, limit: usize) -> Self {
+        let count = partitions as usize;
+        let (starts, enough) = (vec![0; count], limit.max(2 * count));
+        let (share, named) = (usize::MAX, BTreeSet::new());
+        Self { starts, left: offset, enough, share, named, last: 0 }
+    }
+
+    fn pays(&self) -> bool {
+        self.left > self.enough
+    }
+
+    /// Of which partitions the Task at which offset is to be named.
+    fn asks(&mut self) -> Vec<(u32, usize)> {
+        let count = self.starts.len();
+        let are_all_asked = self.left / count < self.share;
+        if are_all_asked {
+            self.share = self.left / (2 * count);
+            self.named.clear();
+        }
+        let offsets = (0..).zip(&self.starts).map(|(of, start)| (of, start + self.share - 1));
+        offsets.filter(|(of, _)| are_all_asked || *of == self.last).collect()
+    }
+
+    /// Passes over the share that ends first: of each other at most `share` - 1 are before that end,
+    /// with its own no more than are left.
+    fn told(&mut self, named: impl Iterator<Item = (Place, u32)>) {
+        self.named.extend(named);
+        let Some((_, partition)) = self.named.pop_first() else {
+            self.enough = self.left; // The page is behind the last Task.
+            return;
+        };
+        if let Some(start) = self.starts.get_mut(partition as usize) {
+            *start += self.share;
+        }
+        (self.left, self.last) = (self.left - self.share, partition);
     }
 }
 
@@ -62,30 +118,21 @@ impl Shared {
     /// How many Tasks of each partition are before the page, and need not be looked at: none where
     /// that does not pay, where it is not known without reading their logs, or not everybody answers.
     async fn starts(&self, input: &ListInput, limit: usize) -> Result<Vec<usize>, Rejection> {
-        let count = self.partitions.max(1) as usize;
-        let (none, mut starts, mut left) = (vec![0; count], vec![0; count], input.offset);
-        while input.is_told_by_index(false) && left > limit.max(count) {
-            let share = left / count;
-            let ask = |partition: u32| {
-                let before = starts.get(partition as usize).copied().unwrap_or_default();
-                self.place_at(partition, before + share - 1, input)
-            };
-            let (named, missing) = self.everywhere(ask).await?;
-            if !missing.is_empty() {
-                return Ok(none);
+        let mut search = Search::new(self.partitions.max(1), input.offset, limit);
+        while input.is_told_by_index(false) && search.pays() {
+            let asks = search.asks().into_iter();
+            let asked = stream::iter(asks.map(|(partition, at)| self.named(partition, at, input)));
+            match asked.buffer_unordered(LISTED_AT_ONCE).try_collect::<Vec<_>>().await {
+                Ok(named) => search.told(named.into_iter().flatten()),
+                Err(refused) if refused.code.is_retryable() => return Ok(Vec::new()),
+                Err(refused) => return Err(refused),
             }
-            // At most `share` - 1 of each other are before it: with its own no more than are left.
-            let Some((_, partition)) = named.into_iter().flatten().min() else { break };
-            if let Some(start) = starts.get_mut(partition as usize) {
-                *start += share;
-            }
-            left -= share;
         }
-        Ok(starts)
+        Ok(search.starts)
     }
 
-    /// Where the Task at an offset in its partition stands in the list, if there is one.
-    async fn place_at(
+    /// The Task at an offset in its partition, if there is one.
+    async fn named(
         &self,
         partition: u32,
         offset: usize,
@@ -118,6 +165,71 @@ impl Shared {
                     // It has looked at as many as it does, and all of them were others.
                     all.truncated = page.next_offset == Some(offset);
                     return Ok(all);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tasks of each partition, in order.
+    type Tasks = Vec<Vec<Place>>;
+
+    /// Rows of the page, and how many Tasks are named for it.
+    fn page(tasks: &Tasks, offset: usize, limit: usize) -> (Vec<Place>, usize) {
+        let count = u32::try_from(tasks.len()).unwrap();
+        let (mut search, mut asked) = (Search::new(count, offset, limit), 0);
+        while search.pays() {
+            let asks = search.asks();
+            asked += asks.len();
+            let name = |(of, at): (u32, usize)| Some((tasks[of as usize].get(at)?.clone(), of));
+            search.told(asks.into_iter().filter_map(name));
+        }
+        assert_eq!(search.starts.iter().sum::<usize>() + search.left, offset);
+        let rest = tasks
+            .iter()
+            .zip(&search.starts)
+            .flat_map(|(own, start)| own.iter().skip(*start).take(search.left + limit).cloned());
+        let rest: BTreeSet<Place> = rest.collect();
+        (rest.into_iter().skip(search.left).take(limit).collect(), asked)
+    }
+
+    /// LIST-06, LIST-07: each Task is on one page, however the partitions share them; and for a page far
+    /// behind, few are named.
+    #[test]
+    fn what_is_before_a_page_is_found_by_few_names() {
+        let all: Vec<Place> = (0..2_000)
+            .map(|number| (number >= 1_500, number / 3, format!("t{number:04}").parse().unwrap()))
+            .collect();
+        for count in [1, 2, 3, 8, 64] {
+            // Alike, as it comes, most in one, one after another, all in the last.
+            let ways: [fn(usize, usize) -> usize; 5] = [
+                |number, count| number % count,
+                |number, count| number * 48_271 % 65_537 % count,
+                |number, count| if number % 10 == 0 { number / 10 % count } else { 0 },
+                |number, count| number * count / 2_000,
+                |_, count| count - 1,
+            ];
+            for (way, of) in ways.iter().enumerate() {
+                let mut tasks: Tasks = vec![Vec::new(); count];
+                for (number, task) in all.iter().enumerate() {
+                    tasks[of(number, count)].push(task.clone());
+                }
+                for limit in [1, 10, 100] {
+                    for offset in (0..2_100).step_by(150) {
+                        let (rows, asked) = page(&tasks, offset, limit);
+                        let right: Vec<Place> =
+                            all.iter().skip(offset).take(limit).cloned().collect();
+                        assert_eq!(rows, right, "{count} {way} {offset} {limit}");
+                        let doublings = (offset / limit).max(1).ilog2() as usize + 1;
+                        assert!(
+                            asked <= 3 * count * doublings,
+                            "{asked}: {count} {offset} {limit}"
+                        );
+                    }
                 }
             }
         }
