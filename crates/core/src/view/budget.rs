@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::read::View;
 use crate::id::TaskId;
 
-/// Where an answer can be had that did not fit: `agent.task_get` resolves it.
+/// Where an answer can be had that did not fit: `agent.task_get` resolves it; `replay_task` does for a
+/// Task as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
     /// The operation that answers in full.
@@ -24,7 +25,16 @@ impl Reference {
 
     /// A reference to a Task, of which this version was read.
     pub(super) fn at(task: &TaskId, version: u64) -> Self {
-        let operation = smol_str::SmolStr::new_static("agent.task_get");
+        Self::by("agent.task_get", task, version)
+    }
+
+    /// A reference to a Task as it was at this version.
+    pub(super) fn as_it_was(task: &TaskId, version: u64) -> Self {
+        Self::by("replay_task", task, version)
+    }
+
+    fn by(operation: &'static str, task: &TaskId, version: u64) -> Self {
+        let operation = smol_str::SmolStr::new_static(operation);
         Self { operation, task_id: task.clone(), version }
     }
 }

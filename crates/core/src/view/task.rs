@@ -222,13 +222,22 @@ impl TaskView {
     /// Gives up its Steps, Runs, Attempts, artifacts and relations for a reference to where they are.
     /// Answers whether it had not done so before (CTRL-06).
     pub fn shorten(&mut self) -> bool {
+        self.shorten_for(Reference::at(&self.task.task_id, self.task.version))
+    }
+
+    /// The same of one that was replayed: what stands now is another.
+    pub fn shorten_as_it_was(&mut self) -> bool {
+        self.shorten_for(Reference::as_it_was(&self.task.task_id, self.task.version))
+    }
+
+    fn shorten_for(&mut self, reference: Reference) -> bool {
         if self.left_out.is_some() {
             return false;
         }
         (self.root_step_ids, self.steps) = Default::default();
         (self.active_run_ids, self.runs, self.attempts) = Default::default();
         (self.artifacts, self.relationships) = Default::default();
-        self.left_out = Some(Reference::at(&self.task.task_id, self.task.version));
+        self.left_out = Some(reference);
         true
     }
 }

@@ -161,6 +161,11 @@ fn what_is_read_fits_the_budget_of_its_caller() {
         json!({"operation": "agent.task_get", "task_id": "t", "version": t.task.version()})
     );
     assert_eq!(within(1), short, "there is no shorter one");
+    let was = fit(1, TaskView::as_it_was(&view), size, TaskView::shorten_as_it_was);
+    assert_eq!(
+        (was.steps.len(), &as_json(&was)["left_out"]),
+        (0, &json!({"operation": "replay_task", "task_id": "t", "version": t.task.version()}))
+    );
 
     let input = QueryInput { offset: 1, ..QueryInput::default() };
     let page = query_steps(&view, &orchestrator(), &input, &known(), &t.limits).unwrap();

@@ -168,7 +168,7 @@ impl Call<'_> {
                     Ok(task) => Box::pin(self.replay(&task, input)).await,
                     Err(refused) => Err(refused),
                 };
-                self.answer_read(view, TaskView::shorten).await;
+                self.answer_read(view, TaskView::shorten_as_it_was).await;
             }
             Ask::Board(input) => {
                 let lines = match self.task(&head) {

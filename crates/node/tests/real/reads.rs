@@ -70,7 +70,12 @@ async fn keeps_to_budgets<P: ClientPort>(client: &Client<P>) {
     assert_eq!((short.steps.len(), &short.task), (0, &full.task));
     let at = short.left_out.unwrap();
     assert_eq!((at.operation.as_str(), at.version), ("agent.task_get", full.task.version));
-    assert!(client.within(1).replay(&task, 1).await.unwrap().left_out.is_some());
+    let was = client.replay(&task, 1).await.unwrap();
+    assert!(was.task.version < full.task.version);
+    let short = client.within(1).replay(&task, 1).await.unwrap();
+    let at = short.left_out.unwrap();
+    assert_eq!((short.steps.len(), at.operation.as_str()), (0, "replay_task"));
+    assert_eq!(client.replay(&at.task_id, at.version).await.unwrap(), was);
 
     let page = client.steps(&task, QueryInput::default()).await.unwrap();
     let size = answer_bytes(&page);

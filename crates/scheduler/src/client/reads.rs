@@ -119,7 +119,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         };
         let journal = self.scheduler.journal();
         let task = load_until(&**journal, &key, seq).await.map_err(|error| unreadable(&error))?;
-        Ok(self.fit(TaskView::as_it_was(&task.durable()), TaskView::shorten))
+        Ok(self.fit(TaskView::as_it_was(&task.durable()), TaskView::shorten_as_it_was))
     }
 
     async fn version(&self, key: &TaskKey) -> Result<u64, Rejection> {
