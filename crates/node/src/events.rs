@@ -149,8 +149,11 @@ impl Followed {
 }
 
 /// Publishes what becomes durable, until the scheduler is gone. Who has `asked` is told when all that was
-/// sent here before is published, and whether it is.
-pub(crate) async fn publish(gate: Arc<Gate>, mut asked: mpsc::Receiver<oneshot::Sender<bool>>) {
+/// sent here before is published, and how many commits were missed since the start; or that it is not.
+pub(crate) async fn publish(
+    gate: Arc<Gate>,
+    mut asked: mpsc::Receiver<oneshot::Sender<Option<u64>>>,
+) {
     let followed = &gate.followed;
     let mut commits = gate.scheduler.subscribe();
     let mut ticks = interval(GATHER);
@@ -165,8 +168,8 @@ pub(crate) async fn publish(gate: Arc<Gate>, mut asked: mpsc::Receiver<oneshot::
             }
             () = followed.asked.notified() => continue, // From now on there are ticks.
             Some(reply) = asked.recv() => {
-                let is_told = news.tell_all(&mut commits).await;
-                let _ = reply.send(is_told); // The node may be ending.
+                let missed = news.tell_all(&mut commits).await;
+                let _ = reply.send(missed); // The node may be ending.
                 continue;
             }
         };
@@ -181,13 +184,13 @@ struct News<'a> {
     gate: &'a Gate,
     changed: HashMap<TaskKey, u64>,
     told: HashMap<TaskKey, Published>,
-    /// Commits were missed since somebody asked.
-    has_missed: bool,
+    /// Commits that were missed since the start.
+    missed: u64,
 }
 
 impl<'a> News<'a> {
     fn of(gate: &'a Gate) -> Self {
-        Self { gate, changed: HashMap::new(), told: HashMap::new(), has_missed: false }
+        Self { gate, changed: HashMap::new(), told: HashMap::new(), missed: 0 }
     }
 
     /// Tells of a commit, and of some that have come behind it. Whether there may be more.
@@ -204,7 +207,7 @@ impl<'a> News<'a> {
                 Err(RecvError::Lagged(missed)) => {
                     tracing::debug!(missed, "watchers are told of fewer changes");
                     self.gate.followed.clear();
-                    self.has_missed = true;
+                    self.missed += missed;
                 }
                 Err(RecvError::Closed) => return false,
             }
@@ -245,14 +248,14 @@ impl<'a> News<'a> {
         }
     }
 
-    /// Tells all that there is now. Whether the server has it, and nothing was missed.
-    async fn tell_all(&mut self, commits: &mut Receiver<Appended>) -> bool {
+    /// Tells all that there is now. If the server has it: how many commits were missed since the start.
+    async fn tell_all(&mut self, commits: &mut Receiver<Appended>) -> Option<u64> {
         for _ in 0..=commits.len() / AT_ONCE {
             let Some(first) = next(commits) else { break };
             self.tell(first, commits).await;
         }
         self.tell_changes().await;
-        settle(&self.gate.intake).await && !std::mem::take(&mut self.has_missed)
+        settle(&self.gate.intake).await.then_some(self.missed)
     }
 }
 

@@ -38,8 +38,9 @@ const TASKS_AT_ONCE: usize = 256;
 const TRIES: u32 = 3;
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
-/// Asks whether all commits that were sent to who publishes are published.
-pub(crate) type Ask = mpsc::Sender<oneshot::Sender<bool>>;
+/// Asks who publishes how many commits were missed since the start, when all others that were sent
+/// there are published. None: they are not.
+pub(crate) type Ask = mpsc::Sender<oneshot::Sender<Option<u64>>>;
 
 /// Partitions of which all is out that other owners wrote, each with the epoch of this one.
 #[derive(Debug, Default)]
@@ -51,26 +52,50 @@ impl Out {
     }
 }
 
+/// When all was out last, or given up, and what had been lost by then, counted since the start.
+#[derive(Debug)]
+struct LastOut {
+    at: Instant,
+    /// Commits that were not published.
+    missed: u64,
+    /// Traces.
+    untraced: u64,
+}
+
+impl LastOut {
+    fn new(at: Instant) -> Self {
+        Self { at, missed: 0, untraced: 0 }
+    }
+
+    /// Whether marks may be set. What was lost holds them back until it is given up, also when nothing
+    /// more is lost: it is told again only while it is behind them.
+    fn passes(&mut self, missed: Option<u64>, untraced: u64, now: Instant) -> bool {
+        let is_out = missed == Some(self.missed) && untraced == self.untraced;
+        if !is_out && now.duration_since(self.at) < GIVEN_UP {
+            return false;
+        }
+        *self = Self { at: now, missed: missed.unwrap_or(self.missed), untraced };
+        true
+    }
+}
+
 /// Sets the marks, until the node ends.
 pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
     let mut marks: HashMap<u32, u64> = HashMap::new();
-    let (mut lost, mut out_at) = (0, Instant::now());
+    let mut last_out = LastOut::new(Instant::now());
     loop {
         sleep(EVERY).await;
         let mut reached = gate.fence.journal.reached();
         reached.retain(|it| gate.out.is_past_out(it) && marks.get(&it.partition) != Some(&it.last));
         if reached.is_empty() {
-            out_at = Instant::now();
+            last_out.at = Instant::now();
             continue;
         }
         gate.scheduler.settled().await;
-        let (is_told, lost_now) = tokio::join!(is_told(&ask), lost_of(&gate));
-        let is_out = is_told && lost_now == lost;
-        lost = lost_now;
-        if !is_out && out_at.elapsed() < GIVEN_UP {
+        let (missed, untraced) = tokio::join!(missed_of(&ask), lost_of(&gate));
+        if !last_out.passes(missed, untraced, Instant::now()) {
             continue;
         }
-        out_at = Instant::now();
         for Reached { partition, epoch, last } in reached {
             match gate.fence.journal.note_out(partition, epoch, last).await {
                 Ok(()) => drop(marks.insert(partition, last)),
@@ -80,9 +105,10 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
     }
 }
 
-async fn is_told(ask: &Ask) -> bool {
+async fn missed_of(ask: &Ask) -> Option<u64> {
     let (reply, told) = oneshot::channel();
-    ask.send(reply).await.is_ok() && told.await.unwrap_or(false)
+    ask.send(reply).await.ok()?;
+    told.await.ok()?
 }
 
 /// Waits for those who keep traces: how often some were lost.
@@ -217,5 +243,35 @@ mod tests {
         }
         let whole = Part { after: 4, last: 7, ended: Some(TaskStatus::Failed) };
         assert_eq!(tasks.into_iter().collect::<Vec<_>>(), [(key, whole)]);
+    }
+
+    /// RECOVER-08: also when nothing more is lost.
+    #[test]
+    fn no_mark_passes_what_was_lost_until_it_is_given_up() {
+        let begun = Instant::now();
+        for (missed, untraced) in [(Some(3), 0), (Some(0), 2), (Some(3), 2)] {
+            let mut last_out = LastOut::new(begun);
+            assert!(last_out.passes(Some(0), 0, begun + EVERY), "nothing is lost yet");
+            let given_up = begun + EVERY + GIVEN_UP;
+            let mut now = begun + 2 * EVERY;
+            while now < given_up {
+                assert!(!last_out.passes(missed, untraced, now), "{missed:?}, {untraced}");
+                now += EVERY;
+            }
+            assert!(last_out.passes(missed, untraced, given_up), "{missed:?}, {untraced}");
+            assert!(last_out.passes(missed, untraced, given_up + EVERY), "it counts no more");
+        }
+    }
+
+    /// RECOVER-08: what the server does not have is out when it has it.
+    #[test]
+    fn what_is_not_published_waits_for_the_server() {
+        let begun = Instant::now();
+        let mut last_out = LastOut::new(begun);
+        assert!(!last_out.passes(None, 0, begun + EVERY));
+        assert!(last_out.passes(Some(0), 0, begun + 2 * EVERY));
+        let given_up = begun + 2 * EVERY + GIVEN_UP;
+        assert!(!last_out.passes(None, 0, given_up - EVERY));
+        assert!(last_out.passes(None, 0, given_up), "it is given up");
     }
 }
