@@ -43,7 +43,8 @@ pub struct Seen {
 
 impl Seen {
     /// The longest time without an answer. What all of these others did not answer either is taken
-    /// off: nothing had happened to them, so that it was the machine that stood still.
+    /// off: nothing had happened to them, so that it was the machine that stood still. It may have been
+    /// what is tested, too: whoever takes it off holds their own gaps to a bound.
     pub fn longest_gap(&self, others: &[&Self]) -> Duration {
         let own = |&(from, until): &(Instant, Instant)| {
             let silent = others.iter().map(|other| other.silent_within(from, until)).min();

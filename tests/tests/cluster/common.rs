@@ -108,13 +108,20 @@ pub(crate) fn report_completed(
     }
 }
 
-/// For how long each of these partitions did not answer, while the others were left alone.
-pub(crate) fn gaps(what: &str, seen: &[Seen], hit: &[u32]) -> Vec<Duration> {
+/// For how long each of these partitions did not answer, while the others were left alone. Those have to
+/// keep the ceiling, whatever was the matter: what all of them did not answer is taken off.
+pub(crate) fn gaps(
+    what: &str,
+    seen: &[Seen],
+    hit: &[u32],
+    ceiling: Duration,
+) -> Result<Vec<Duration>> {
     let is_hit = |seen: &&Seen| hit.contains(&seen.partition);
     let (hit, others): (Vec<&Seen>, Vec<&Seen>) = seen.iter().partition(is_hit);
     for seen in &others {
-        let gap = seen.longest_gap(&[]);
-        println!("{what}: partition {}, left alone: longest gap {gap:?}", seen.partition);
+        let (partition, gap) = (seen.partition, seen.longest_gap(&[]));
+        println!("{what}: partition {partition}, left alone: longest gap {gap:?}");
+        ensure!(gap <= ceiling, "{what}: {partition} was left alone: {gap:?}, over {ceiling:?}");
     }
     let gap = |seen: &&Seen| {
         let (whole, own) = (seen.longest_gap(&[]), seen.longest_gap(&others));
@@ -124,12 +131,13 @@ pub(crate) fn gaps(what: &str, seen: &[Seen], hit: &[u32]) -> Vec<Duration> {
         );
         own
     };
-    hit.iter().map(gap).collect()
+    Ok(hit.iter().map(gap).collect())
 }
 
 /// Holds what was measured several times against its bound. Half of it must keep the bound and all of
 /// it the ceiling: on a machine with other work, or a slow one, a single measurement says as much of the
-/// machine as of the nodes, and the time in which nobody at all answered does not count ([`gaps`]).
+/// machine as of the nodes. The time in which nobody at all answered does not count here, and is held to
+/// the ceiling where it is taken off ([`gaps`]).
 pub(crate) fn check_bound(
     what: &str,
     mut measured: Vec<Duration>,

@@ -63,7 +63,8 @@ fn kill_one(cluster: &mut Cluster, client: &Client, id: &str) -> Result<Duration
     append(client, id, PATIENCE)?;
     println!("kill: the first append was durable after {:?}", killed.elapsed());
     cluster.wait_owned()?;
-    let longest = gaps("kill", &probe.finish()?, &owned).into_iter().max().unwrap_or_default();
+    let measured = gaps("kill", &probe.finish()?, &owned, TAKEOVER_CEILING)?;
+    let longest = measured.into_iter().max().unwrap_or_default();
     println!("kill: {acknowledged} tasks before it, {} in all", cluster.records.acknowledged());
     wait_ended(client, id)?;
     check_claimed_once(client, id)?;
@@ -114,7 +115,8 @@ fn hold_up_one(
     let paused = Instant::now();
     append(client, &id, PATIENCE)?;
     println!("held up: the first append was durable after {:?}", paused.elapsed());
-    let taken = gaps("held up", &probe.finish()?, &owned).into_iter().max().unwrap_or_default();
+    let measured = gaps("held up", &probe.finish()?, &owned, TAKEOVER_CEILING)?;
+    let taken = measured.into_iter().max().unwrap_or_default();
     let version = client.log(&id, PATIENCE)?.version;
     let new = id_in(partition, client.partitions(), &format!("new-{round}"));
     client.create(&task(&new, &[noop("a", &[])]))?;

@@ -55,7 +55,7 @@ fn stop_one(cluster: &mut Cluster, client: &Client, id: &str) -> Result<Vec<Dura
     ensure!(status.success(), "{status}");
     cluster.schedulers.remove(leaver);
     cluster.wait_owned()?;
-    let measured = gaps("planned stop", &probe.finish()?, &owned);
+    let measured = gaps("planned stop", &probe.finish()?, &owned, GAP_CEILING)?;
     wait_ended(client, id)?;
     check_claimed_once(client, id)?;
     Ok(measured)
@@ -84,6 +84,7 @@ fn a_node_that_joins_is_handed_its_share() -> Result<()> {
         println!("join: {} requests unanswered", cluster.records.silences());
         let stayed = owned_by(cluster, 0)?;
         let moved: Vec<u32> = all.into_iter().filter(|one| !stayed.contains(one)).collect();
-        check_bound("join", gaps("join", &probe.finish()?, &moved), GAP_MAX, GAP_CEILING)
+        let measured = gaps("join", &probe.finish()?, &moved, GAP_CEILING)?;
+        check_bound("join", measured, GAP_MAX, GAP_CEILING)
     })
 }
