@@ -11,6 +11,9 @@ use tenure_tests::cluster::client::{Client, wait};
 use tenure_tests::cluster::message::{field, list, number, text};
 use tenure_tests::cluster::{Cluster, PATIENCE, POOL, Plan, until};
 
+/// How long so many Steps may take in a debug build, on two slow cores beside other tests.
+const LONG: Duration = Duration::from_secs(300);
+
 /// Steps that a Task may have.
 const STEPS: u64 = 100_000;
 
@@ -36,7 +39,7 @@ fn hand_in(cluster: &mut Cluster) -> Result<()> {
     let mut submit = Command::new(tenure()?);
     submit.arg("submit").arg(&file).args(["--nats", &cluster.url(), "-o", "json"]);
     let begun = Instant::now();
-    let ended = Running::start(&mut submit)?.end(3 * PATIENCE)?;
+    let ended = Running::start(&mut submit)?.end(LONG)?;
     println!("{STEPS} steps handed in within {:?}", begun.elapsed());
     ensure!(ended.status.success(), "{ended:?}");
 
@@ -45,7 +48,7 @@ fn hand_in(cluster: &mut Cluster) -> Result<()> {
     ensure!(status != "draft" && sum(&counts) == STEPS, "{status}: {counts}");
     cluster.add_worker(POOL, &cluster.url())?;
     let begun = Instant::now();
-    until("many of the steps have run", 2 * PATIENCE, || {
+    until("many of the steps have run", LONG, || {
         std::thread::sleep(Duration::from_millis(200)); // A look at so many Steps takes a while.
         let (_, counts) = look(&client)?;
         ensure!(sum(&counts) == STEPS, "{counts}");
