@@ -1,6 +1,6 @@
 //! The client's end: retries, long creates, lists.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::Message;
@@ -98,16 +98,6 @@ async fn what_is_never_answered_is_given_up() {
     assert!(request.head.command_id.is_some(), "it was sent");
 }
 
-/// The next question about a Task that was not asked about before.
-async fn next_task(node: &mut Node, asked: &mut BTreeSet<TaskId>) -> Message {
-    loop {
-        let (request, message) = next_request(node).await;
-        if asked.insert(request.head.task_id.unwrap()) {
-            return message;
-        }
-    }
-}
-
 /// Mechanisms 16: of so many questions that are not answered one more waits for its turn.
 #[tokio::test]
 async fn what_is_asked_beside_256_others_waits() {
@@ -119,20 +109,32 @@ async fn what_is_asked_beside_256_others_waits() {
         let (client, task) = (client.clone(), TaskId::new(format!("t{number}")).unwrap());
         asking.spawn(async move { client.get(&task).await });
     }
-    let (mut asked, mut messages) = (BTreeSet::new(), Vec::new());
+    // The newest question about each Task: who has asked again hears no answer to an older one.
+    let mut asked = BTreeMap::new();
     while asked.len() < 256 {
-        messages.push(next_task(&mut node, &mut asked).await);
+        let (request, message) = next_request(&mut node).await;
+        asked.insert(request.head.task_id.unwrap(), message);
     }
     // All of them have begun by now. What is asked of every node takes no turn, and comes behind them.
     let sentinel = tokio::spawn(async move { client.nodes().await });
     while let (ClientVerb::Command(_), message) = node.asked().await {
         let again = Request::read(&message.payload).unwrap().head.task_id.unwrap();
-        assert!(asked.contains(&again), "{again} did not wait");
+        assert!(asked.insert(again.clone(), message).is_some(), "{again} did not wait");
     }
-    let none = Rejection::new(Code::TaskNotFound, "there is none");
-    node.answer::<()>(&messages[0], Err(none)).await;
-    next_task(&mut node, &mut asked).await;
-    assert_eq!(asked.len(), 257);
+    let (first, newest) = asked.first_key_value().unwrap();
+    let none = || Err(Rejection::new(Code::TaskNotFound, "there is none"));
+    node.answer::<()>(newest, none()).await;
+    loop {
+        let (request, message) = next_request(&mut node).await;
+        let task = request.head.task_id.unwrap();
+        if task == *first {
+            node.answer::<()>(&message, none()).await; // It was asked again before it heard that.
+        } else if !asked.contains_key(&task) {
+            break;
+        }
+    }
+    let ended = asking.join_next().await.unwrap().unwrap();
+    assert_eq!(ended.unwrap_err().code, Code::TaskNotFound, "a turn without an answer");
     sentinel.abort();
 }
 
