@@ -14,7 +14,7 @@ use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +67,7 @@ pub(super) struct Shared<P> {
     pub(super) port: Arc<P>,
     handlers: Handlers,
     pub(super) options: Options,
-    pub(super) slots: Semaphore,
+    pub(super) slots: Arc<Semaphore>,
     pub(super) room: Mutex<Room>,
     pub(super) open: Mutex<HashMap<AttemptId, Open>>,
     pub(super) early: Mutex<Early>,
@@ -137,7 +137,7 @@ impl<P: WorkerPort> WorkerPool<P> {
         let shared = Arc::new(Shared {
             port: Arc::new(port),
             handlers,
-            slots: Semaphore::new(concurrency),
+            slots: Arc::new(Semaphore::new(concurrency)),
             room: Mutex::new(room),
             open: Mutex::default(),
             early: Mutex::default(),
@@ -286,7 +286,9 @@ impl<P: WorkerPort> Shared<P> {
             Some(Signal::Lost) => self.lose(claim.attempt_id, Loss::Told),
             None => {}
         }
-        self.running.spawn(Arc::clone(self).run(claim, cancelled, forced));
+        // What came first begins first, in whatever order the runtime asks them.
+        let free = Arc::clone(&self.slots).try_acquire_owned().ok();
+        self.running.spawn(Arc::clone(self).run(claim, cancelled, forced, free));
         self.give_back_surplus();
     }
 
@@ -348,16 +350,23 @@ impl<P: WorkerPort> Shared<P> {
         claim: ClaimResult,
         cancelled: CancellationToken,
         forced: CancellationToken,
+        free: Option<OwnedSemaphorePermit>,
     ) {
         let holding = Holding::of(&claim);
         let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self.port)));
         let handler = self.handlers.get(&claim.step.handler).cloned();
         let ctx = StepContext::new(claim, cancelled.clone(), reporter);
         // A prefetched Step waits here for its slot; one that is no longer wanted does not start.
+        let slot = async {
+            match free {
+                Some(free) => Some(free),
+                None => self.slot().await,
+            }
+        };
         let slot = tokio::select! {
             biased;
             () = cancelled.cancelled() => None,
-            slot = self.slot() => slot,
+            slot = slot => slot,
         };
         let slot = slot.filter(|_| self.begins(holding.attempt_id));
         let started = Instant::now();

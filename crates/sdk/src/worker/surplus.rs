@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::pin::pin;
+use std::sync::Arc;
 
 use tenure_core::id::AttemptId;
 use tenure_ports::bus::WorkerPort;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::pool::{Open, Shared, Stage};
@@ -33,10 +34,10 @@ impl<P: WorkerPort> Shared<P> {
         }
     }
 
-    /// A slot for a handler. Where all are taken for long, what was measured of handlers no longer
-    /// holds.
-    pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
-        let mut slot = pin!(self.slots.acquire());
+    /// Waits for a slot for a handler. Where all are taken for long, what was measured of handlers no
+    /// longer holds.
+    pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        let mut slot = pin!(Arc::clone(&self.slots).acquire_owned());
         if !P::IS_REMOTE {
             return slot.await.ok();
         }
