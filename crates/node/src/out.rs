@@ -19,7 +19,7 @@ use tenure_core::status::TaskStatus;
 use tenure_ports::client::Changed;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::events::{READ_AT_ONCE, hint, tell};
 use crate::gate::Gate;
@@ -69,12 +69,14 @@ impl LastOut {
 
     /// Whether marks may be set. What was lost holds them back until it is given up, also when nothing
     /// more is lost: it is told again only while it is behind them.
-    fn passes(&mut self, missed: Option<u64>, untraced: u64, now: Instant) -> bool {
-        let is_out = missed == Some(self.missed) && untraced == self.untraced;
+    fn passes(&mut self, missed: Option<u64>, untraced: Option<u64>, now: Instant) -> bool {
+        let is_out = missed == Some(self.missed) && untraced == Some(self.untraced);
         if !is_out && now.duration_since(self.at) < GIVEN_UP {
             return false;
         }
-        *self = Self { at: now, missed: missed.unwrap_or(self.missed), untraced };
+        self.at = now;
+        self.missed = missed.unwrap_or(self.missed);
+        self.untraced = untraced.unwrap_or(self.untraced);
         true
     }
 }
@@ -91,8 +93,14 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
             last_out.at = Instant::now();
             continue;
         }
-        gate.scheduler.settled().await;
-        let (missed, untraced) = tokio::join!(missed_of(&ask), lost_of(&gate));
+        // What hangs in one partition, or in whoever keeps traces, holds the marks of others no longer
+        // than what is lost.
+        let lost = async {
+            gate.scheduler.settled().await;
+            tokio::join!(missed_of(&ask), lost_of(&gate))
+        };
+        let lost = timeout_at(last_out.at + GIVEN_UP, lost).await;
+        let (missed, untraced) = lost.unwrap_or((None, None));
         if !last_out.passes(missed, untraced, Instant::now()) {
             continue;
         }
@@ -111,11 +119,11 @@ async fn missed_of(ask: &Ask) -> Option<u64> {
     told.await.ok()?
 }
 
-/// Waits for those who keep traces: how often some were lost.
-async fn lost_of(gate: &Gate) -> u64 {
+/// Waits for those who keep traces: how often some were lost. None: it is not known.
+async fn lost_of(gate: &Gate) -> Option<u64> {
     match gate.scheduler.observer().and_then(|observer| observer.taken()) {
-        Some(taken) => taken.await.unwrap_or(u64::MAX), // Telemetry has ended.
-        None => 0,
+        Some(taken) => timeout(GIVEN_UP, taken).await.ok()?.ok(),
+        None => Some(0),
     }
 }
 
@@ -181,7 +189,8 @@ impl<'a> Past<'a> {
         let ended = tasks.iter().filter(|(_, part)| part.ended.is_some());
         let traced = ended.map(|(key, part)| trace_of(gate, key, part.last)).collect();
         self.failed += failures(traced).await;
-        self.failed += lost_of(gate).await.saturating_sub(lost);
+        let is_taken = lost.is_some() && lost_of(gate).await == lost;
+        self.failed += u64::from(!is_taken);
     }
 }
 
@@ -249,29 +258,31 @@ mod tests {
     #[test]
     fn no_mark_passes_what_was_lost_until_it_is_given_up() {
         let begun = Instant::now();
-        for (missed, untraced) in [(Some(3), 0), (Some(0), 2), (Some(3), 2)] {
+        for (missed, untraced) in [(Some(3), Some(0)), (Some(0), Some(2)), (Some(3), Some(2))] {
             let mut last_out = LastOut::new(begun);
-            assert!(last_out.passes(Some(0), 0, begun + EVERY), "nothing is lost yet");
+            assert!(last_out.passes(Some(0), Some(0), begun + EVERY), "nothing is lost yet");
             let given_up = begun + EVERY + GIVEN_UP;
             let mut now = begun + 2 * EVERY;
             while now < given_up {
-                assert!(!last_out.passes(missed, untraced, now), "{missed:?}, {untraced}");
+                assert!(!last_out.passes(missed, untraced, now), "{missed:?}, {untraced:?}");
                 now += EVERY;
             }
-            assert!(last_out.passes(missed, untraced, given_up), "{missed:?}, {untraced}");
+            assert!(last_out.passes(missed, untraced, given_up), "{missed:?}, {untraced:?}");
             assert!(last_out.passes(missed, untraced, given_up + EVERY), "it counts no more");
         }
     }
 
-    /// RECOVER-08: what the server does not have is out when it has it.
+    /// RECOVER-08: what the server does not have is out when it has it, and so with whoever keeps traces.
     #[test]
-    fn what_is_not_published_waits_for_the_server() {
-        let begun = Instant::now();
-        let mut last_out = LastOut::new(begun);
-        assert!(!last_out.passes(None, 0, begun + EVERY));
-        assert!(last_out.passes(Some(0), 0, begun + 2 * EVERY));
-        let given_up = begun + 2 * EVERY + GIVEN_UP;
-        assert!(!last_out.passes(None, 0, given_up - EVERY));
-        assert!(last_out.passes(None, 0, given_up), "it is given up");
+    fn what_is_not_known_to_be_out_waits() {
+        for (missed, untraced) in [(None, Some(0)), (Some(0), None), (None, None)] {
+            let begun = Instant::now();
+            let mut last_out = LastOut::new(begun);
+            assert!(!last_out.passes(missed, untraced, begun + EVERY));
+            assert!(last_out.passes(Some(0), Some(0), begun + 2 * EVERY));
+            let given_up = begun + 2 * EVERY + GIVEN_UP;
+            assert!(!last_out.passes(missed, untraced, given_up - EVERY));
+            assert!(last_out.passes(missed, untraced, given_up), "it is given up");
+        }
     }
 }

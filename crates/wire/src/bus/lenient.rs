@@ -2,7 +2,8 @@
 //!
 //! Records of the log refuse them (RECOVER-05), and so do inputs of commands, where a misspelt field
 //! must not be lost in silence. Between a sender and a reader of other releases they are passed over
-//! (mechanisms 17): a new field of a worker's report must not fail its Step.
+//! (mechanisms 17): a new field of a worker's report must not fail its Step. What serde puts aside to
+//! read it again (`untagged`, `flatten`), and what stands in a variant of an enum, is read as always.
 
 use std::fmt;
 
