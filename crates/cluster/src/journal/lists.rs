@@ -10,7 +10,7 @@ use super::tail::Tail;
 use super::{JetStreamJournal, Partition};
 
 impl JetStreamJournal {
-    /// The Tasks of a session in one partition, as [`entries`](Journal::entries) has them.
+    /// The Tasks of a session in one partition, as [`entries`](tenure_ports::Journal::entries) has them.
     ///
     /// # Errors
     /// The partition is not owned here, or its stream cannot be read.
