@@ -99,7 +99,8 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
             gate.scheduler.settled().await;
             tokio::join!(missed_of(&ask), lost_of(&gate))
         };
-        let lost = timeout_at(last_out.at + GIVEN_UP, lost).await;
+        let given_up = (last_out.at + GIVEN_UP).max(Instant::now() + EVERY); // It may have stood still.
+        let lost = timeout_at(given_up, lost).await;
         let (missed, untraced) = lost.unwrap_or((None, None));
         if !last_out.passes(missed, untraced, Instant::now()) {
             continue;

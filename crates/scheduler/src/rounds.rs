@@ -1,31 +1,45 @@
 //! When everything that the log has taken was told (RECOVER-08).
 
 use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Appends under way, from before they are sent to the log until others were told of what they wrote.
 #[derive(Debug)]
-pub(crate) struct Rounds(Mutex<(Sender<()>, Receiver<()>)>);
+pub(crate) struct Rounds {
+    newest: Mutex<(Sender<()>, Receiver<()>)>,
+    /// Those that are waited for, also by the next who asks if this one gives up.
+    ending: AsyncMutex<Option<Receiver<()>>>,
+}
 
 /// An append is under way until this is dropped. Nothing is sent with it.
 pub(crate) type UnderWay = Sender<()>;
 
 impl Rounds {
     pub(crate) fn begin(&self) -> UnderWay {
-        self.0.lock().0.clone()
+        self.newest.lock().0.clone()
     }
 
-    /// Waits for the end of all that are under way. One asks at a time.
+    /// Waits for the end of all that are under way. Who gives up leaves them to the next who asks.
     pub(crate) async fn end(&self) {
-        let (own, mut others) = std::mem::replace(&mut *self.0.lock(), channel(1));
-        drop(own);
+        let mut ending = self.ending.lock().await;
+        all_ended(&mut ending).await;
+        let (_, others) = std::mem::replace(&mut *self.newest.lock(), channel(1));
+        *ending = Some(others);
+        all_ended(&mut ending).await;
+    }
+}
+
+async fn all_ended(ending: &mut Option<Receiver<()>>) {
+    if let Some(others) = ending {
         while others.recv().await.is_some() {}
+        *ending = None;
     }
 }
 
 impl Default for Rounds {
     fn default() -> Self {
-        Self(Mutex::new(channel(1)))
+        Self { newest: Mutex::new(channel(1)), ending: AsyncMutex::default() }
     }
 }
 
@@ -48,5 +62,19 @@ mod tests {
         assert!(end.as_mut().now_or_never().is_none());
         drop(second);
         end.await;
+    }
+
+    /// RECOVER-08: who gives up waiting makes nobody else believe that all was told.
+    #[tokio::test]
+    async fn what_one_gave_up_waiting_for_the_next_waits_for() {
+        let rounds = Rounds::default();
+        let first = rounds.begin();
+        assert!(rounds.end().now_or_never().is_none());
+        let second = rounds.begin();
+        assert!(rounds.end().now_or_never().is_none());
+        drop(first);
+        assert!(rounds.end().now_or_never().is_none());
+        drop(second);
+        assert!(rounds.end().now_or_never().is_some());
     }
 }
