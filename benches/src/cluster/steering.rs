@@ -24,7 +24,7 @@ const LARGE: usize = 10_000;
 
 /// Commands of a block; blocks of either kind take turns.
 const BLOCK: usize = 250;
-const BLOCKS: usize = 6;
+const BLOCKS: usize = 8;
 
 /// Time for each command while somebody looks on: enough for all to be told, so that either kind of
 /// command finds the machine as the other does.
@@ -98,9 +98,9 @@ pub(super) async fn size(client: &Client<NatsClient>, cluster: &Cluster) -> Resu
     for _ in 0..BLOCKS {
         for (task, steps, spent) in [(&small, SMALL, &mut on_small), (&large, LARGE, &mut on_large)]
         {
-            let before = node_ms(cluster)?;
+            let before = cluster.node_ms()?;
             commands(client, task, steps, Duration::ZERO).await?;
-            *spent += node_ms(cluster)? - before;
+            *spent += cluster.node_ms()? - before;
         }
     }
     Ok(of(on_large / on_small))
@@ -117,9 +117,9 @@ pub(super) async fn watched(client: &Client<NatsClient>, cluster: &Cluster) -> R
     let (mut without, mut with) = (0.0, 0.0);
     for _ in 0..BLOCKS {
         for (task, spent) in [(&alone, &mut without), (&watched, &mut with)] {
-            let before = node_ms(cluster)?;
+            let before = cluster.node_ms()?;
             commands(client, task, SMALL, PACE).await?;
-            *spent += node_ms(cluster)? - before;
+            *spent += cluster.node_ms()? - before;
         }
     }
     client.cancel(&watched, "").await?;
@@ -138,8 +138,4 @@ async fn look_on(client: Client<NatsClient>, task: TaskId) -> Result<usize> {
         seen += 1;
     }
     Ok(seen)
-}
-
-fn node_ms(cluster: &Cluster) -> Result<f64> {
-    Ok(cluster.cpu()?.get("scheduler").copied().unwrap_or_default())
 }

@@ -362,7 +362,7 @@ impl Load {
         self.wait_for_nobody("live", MANY).await?;
         let mut one_of_each = BTreeMap::new();
         for i in 0..MANY {
-            let task_id = TaskId::new(format!("{}-live{i}", self.runs.get()))?;
+            let task_id = TaskId::new(format!("{}-{i}-live", self.runs.get()))?;
             let key = TaskKey { session_id: SESSION.parse()?, task_id };
             one_of_each.entry(key.partition(cluster.partitions)).or_insert(key.task_id);
         }
@@ -386,11 +386,12 @@ impl Load {
         Ok(of((cluster.settled_kb("scheduler").await? - before) / MANY as f64))
     }
 
-    /// Makes Tasks of a pool without workers.
+    /// Makes Tasks of a pool without workers. The number goes first: of ids that end in one, some
+    /// partitions may have none (OWN-01).
     async fn wait_for_nobody(&self, name: &str, count: usize) -> Result<()> {
         let mut unanswered = FuturesUnordered::new();
         for i in 0..count {
-            let mut input = dags::flat(&format!("{name}{i}"), 1)?;
+            let mut input = dags::flat(&format!("{i}-{name}"), 1)?;
             input.default_worker_pool_id = Some(PoolId::new("nobody")?);
             while unanswered.len() >= SUBMITS {
                 unanswered.next().await.transpose()?;
