@@ -286,7 +286,7 @@ impl<P: WorkerPort> Shared<P> {
             Some(Signal::Lost) => self.lose(claim.attempt_id, Loss::Told),
             None => {}
         }
-        // What came first begins first, in whatever order the runtime asks them.
+        // Where slots are free what came first begins first, in whatever order the runtime asks.
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced, free));
         self.give_back_surplus();
