@@ -3,8 +3,9 @@
 //!
 //! Either may get lost, and says where to read. The end of a Task is hinted at once; what happens
 //! before is gathered: a Task that changes often is told of ten times a second. Public events are sent
-//! as they happen, once for all who follow. So is it that somebody has asked for them: the others need
-//! not ask then. Runtime events are sent as they happen, and are to be read nowhere.
+//! once for all who follow: the first at once, and those that come on its heels together, some dozens of
+//! times a second. So is it that somebody has asked for them: the others need not ask then. Runtime
+//! events are sent as they happen, and are to be read nowhere.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,18 +21,25 @@ use tenure_scheduler::{Appended, Follower};
 use tenure_wire::bus::event::{EventPage, Published, Runtime};
 use tenure_wire::bus::request::Committed;
 use tenure_wire::bus::subject::{event, public, runtime};
-use tenure_wire::bus::{MESSAGE_MAX, V};
+use tenure_wire::bus::{MESSAGE_MAX, V, encode};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::bus::say;
+use crate::bus::{say, send};
 use crate::gate::Gate;
 use crate::partitions::settle;
 
 /// How long changes of a Task are gathered.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// How long public events of a Task are gathered that come on the heels of others: each message costs
+/// the node half of what a command costs, and the server as often as there are onlookers.
+const ON_HEELS: Duration = Duration::from_millis(25);
+
+/// Public events that are gathered: more are told at once, before a message holds no more.
+const GATHERED_MAX: usize = 500;
 
 /// Tasks that are followed at a time. Who follows another reads its events every few seconds.
 const FOLLOWED_MAX: usize = 4_096;
@@ -156,14 +164,22 @@ pub(crate) async fn publish(
 ) {
     let followed = &gate.followed;
     let mut commits = gate.scheduler.subscribe();
-    let mut ticks = interval(GATHER);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let [mut ticks, mut on_heels] = [GATHER, ON_HEELS].map(|each| {
+        let mut ticks = interval(each);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    });
     let mut news = News::of(&gate);
     loop {
+        let was_quiet = news.recent.0.is_empty();
         let appended = tokio::select! {
             appended = commits.recv() => appended,
             _ = ticks.tick(), if !news.changed.is_empty() || !followed.is_empty() => {
                 news.tell_changes().await;
+                continue;
+            }
+            _ = on_heels.tick(), if !was_quiet => {
+                news.tell_recent().await;
                 continue;
             }
             () = followed.asked.notified() => continue, // From now on there are ticks.
@@ -176,6 +192,9 @@ pub(crate) async fn publish(
         if !news.tell(appended, &mut commits).await {
             return;
         }
+        if was_quiet {
+            on_heels.reset();
+        }
     }
 }
 
@@ -183,14 +202,17 @@ pub(crate) async fn publish(
 struct News<'a> {
     gate: &'a Gate,
     changed: HashMap<TaskKey, u64>,
-    told: HashMap<TaskKey, Published>,
+    /// Public events that are to be told now.
+    told: HashMap<TaskKey, Option<Published>>,
+    recent: Recent,
     /// Commits that were missed since the start.
     missed: u64,
 }
 
 impl<'a> News<'a> {
     fn of(gate: &'a Gate) -> Self {
-        Self { gate, changed: HashMap::new(), told: HashMap::new(), missed: 0 }
+        let (changed, told, recent) = Default::default();
+        Self { gate, changed, told, recent, missed: 0 }
     }
 
     /// Tells of a commit, and of some that have come behind it. Whether there may be more.
@@ -218,15 +240,33 @@ impl<'a> News<'a> {
             let Some(next) = next(commits) else { break };
             appended = next;
         }
-        for (task, published) in self.told.drain() {
-            tell(&self.gate.intake, &task, published).await;
-        }
+        self.tell_of_followed().await;
         true
+    }
+
+    /// Tells of Tasks that were quiet; of the others on the next occasion, unless it is their end, or much.
+    async fn tell_of_followed(&mut self) {
+        for (task, next) in self.told.drain() {
+            let Some(next) = next else { continue };
+            for due in self.recent.take(&task, next).into_iter().flatten() {
+                tell(&self.gate.intake, &task, due).await;
+            }
+        }
+    }
+
+    /// Tells what has come on the heels of what was told.
+    async fn tell_recent(&mut self) {
+        for (task, due) in self.recent.due() {
+            tell(&self.gate.intake, &task, due).await;
+        }
     }
 
     async fn note(&mut self, task: TaskKey, commit: &Arc<Commit>) {
         for published in self.gate.followed.commit(&task, commit) {
-            gather(&mut self.told, &task, published);
+            let told = self.told.entry(task.clone()).or_default();
+            if let Some(before) = gather(told, published) {
+                tell(&self.gate.intake, &task, before).await;
+            }
         }
         let change = Changed::of(&task.task_id, commit);
         if change.ended.is_some() {
@@ -243,6 +283,7 @@ impl<'a> News<'a> {
             let task_id = task.task_id.clone();
             hint(&self.gate.intake, &task, Changed { task_id, version, ended: None }).await;
         }
+        self.tell_recent().await;
         for (task, published) in self.gate.followed.sweep() {
             tell(&self.gate.intake, &task, published).await;
         }
@@ -283,26 +324,55 @@ pub(crate) async fn publish_runtime(gate: Arc<Gate>) {
     }
 }
 
-/// Several commits of a Task that come at once are told in one message.
-fn gather(told: &mut HashMap<TaskKey, Published>, task: &TaskKey, mut next: Published) {
-    match told.get_mut(task) {
+/// Tasks of which public events were told just now, and what has come on their heels.
+#[derive(Debug, Default)]
+struct Recent(HashMap<TaskKey, Option<Published>>);
+
+impl Recent {
+    /// What is to be told now that this has come, in its order.
+    fn take(&mut self, task: &TaskKey, next: Published) -> [Option<Published>; 2] {
+        let Some(waiting) = self.0.get_mut(task) else {
+            self.0.insert(task.clone(), None);
+            return [Some(next), None];
+        };
+        let before = gather(waiting, next);
+        let is_due = |it: &mut Published| {
+            it.page.status.is_terminal() || it.page.events.len() >= GATHERED_MAX
+        };
+        [before, waiting.take_if(is_due)]
+    }
+
+    /// What has waited long enough. Tasks that were quiet since are forgotten.
+    fn due(&mut self) -> Vec<(TaskKey, Published)> {
+        self.0.retain(|_, waiting| waiting.is_some());
+        let due = self.0.iter_mut().filter_map(|(task, it)| Some((task.clone(), it.take()?)));
+        due.collect()
+    }
+}
+
+/// Commits of a Task that follow each other are told in one message. Answers what is to be told before,
+/// if they do not.
+fn gather(waiting: &mut Option<Published>, mut next: Published) -> Option<Published> {
+    match waiting {
         Some(before) if before.page.through == next.after => {
-            let mut events = std::mem::take(&mut before.page.events);
-            events.append(&mut next.page.events);
+            before.page.events.append(&mut next.page.events);
+            let events = std::mem::take(&mut before.page.events);
             before.page = EventPage { events, ..next.page };
+            None
         }
-        _ => {
-            told.insert(task.clone(), next);
-        }
+        _ => waiting.replace(next),
     }
 }
 
 /// Public events, as many as a message holds: those who follow read the rest.
 pub(crate) async fn tell(client: &Client, task: &TaskKey, published: Published) {
     const MOST: usize = MESSAGE_MAX - 1_024;
+    let subject = public(&task.session_id, &task.task_id);
+    if let Ok(whole) = encode(&published) {
+        return send(client, &subject, whole.into()).await;
+    }
     let Published { v, after, page } = published;
     let Ok(page) = page.within(MOST) else { return };
-    let subject = public(&task.session_id, &task.task_id);
     say(client, &subject, &Published { v, after, page }).await;
 }
 
@@ -355,5 +425,40 @@ mod tests {
             assert!(followed.is_empty(), "it is over");
             history.commits.pop();
         }
+    }
+
+    /// EVENT-04: what comes on the heels of what was told is told together, in its order, and nothing
+    /// twice; the end of a Task, and much, at once.
+    #[test]
+    fn what_comes_on_the_heels_is_told_together() {
+        let mut history = History::of("s", "t");
+        let key = history.key.clone();
+        let mut follower = Follower::default();
+        let mut next = |commit: Arc<Commit>| follower.publish(&commit).unwrap();
+        let mut recent = Recent::default();
+        let now = |told: [Option<Published>; 2]| spans(told.into_iter().flatten());
+        let later = |recent: &mut Recent| spans(recent.due().into_iter().map(|(_, it)| it));
+        let [first, second, third] =
+            [history.create(), history.work(1), history.work(2)].map(&mut next);
+        let gathered = (second.after, third.page.through);
+        assert_eq!(now(recent.take(&key, first.clone())), [(0, first.page.through)]);
+        assert!(now(recent.take(&key, second)).is_empty());
+        assert!(now(recent.take(&key, third)).is_empty());
+        assert_eq!(later(&mut recent), [gathered]);
+        assert!(later(&mut recent).is_empty());
+        assert!(recent.0.is_empty(), "it was quiet");
+
+        let [fourth, fifth] = [history.work(3), history.work(4)].map(&mut next);
+        let lost = (fourth.after, fourth.page.through);
+        assert_eq!(now(recent.take(&key, fourth.clone())), [lost]);
+        assert!(now(recent.take(&key, fourth)).is_empty());
+        let after_a_gap = Published { after: fifth.after + 1, ..fifth.clone() };
+        assert_eq!(now(recent.take(&key, after_a_gap)), [lost], "it does not follow: told before");
+        let mut much = fifth;
+        much.page.events = vec![much.page.events[0].clone(); GATHERED_MAX];
+        assert_eq!(now(recent.take(&key, much)).len(), 2);
+        let end = next(history.complete());
+        let through = end.page.through;
+        assert_eq!(now(recent.take(&key, end)).last().unwrap().1, through, "at once");
     }
 }
