@@ -5,12 +5,14 @@ use std::time::Duration;
 use async_nats::{Client, Request as Ask_, Subscriber};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Kin, Peers};
 use tenure_wire::bus::node::Kin as Told;
-use tenure_wire::bus::request::{Ask, LogPage, ReadLog, Request};
+use tenure_wire::bus::request::{Ask, LogPage, ReadLog, ReadParent, Request};
 use tenure_wire::bus::subject::{ROOT, Token};
 use tenure_wire::bus::{Answer, V, decode};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
@@ -39,6 +41,23 @@ impl Peers for NatsPeers {
         Box::pin(async move { peers.fold(&key).await })
     }
 
+    fn parent(
+        &self,
+        key: &TaskKey,
+        child: &TaskId,
+    ) -> BoxFuture<'static, Result<Parent, Rejection>> {
+        let (peers, key, child) = (self.clone(), key.clone(), child.clone());
+        Box::pin(async move {
+            match peers.ask(&key, Ask::ReadParent(ReadParent { child: child.clone() })).await {
+                // A node of the release before does not know the question: its log says.
+                Err(unknown) if unknown.code == Code::ValidationError => {
+                    Ok(Parent::of(&*peers.fold(&key).await?, &child))
+                }
+                answered => answered,
+            }
+        })
+    }
+
     fn tell(&self, key: &TaskKey, word: Kin) {
         let child = match word {
             Kin::ParentCloses => None,
@@ -58,7 +77,7 @@ impl NatsPeers {
         let (mut task, mut rest): (Option<Box<Task>>, Vec<u8>) = Default::default();
         let (mut after, mut from) = (0, 0);
         loop {
-            let page = self.ask(key, ReadLog { after, from }).await?;
+            let page: LogPage = self.ask(key, Ask::ReadLog(ReadLog { after, from })).await?;
             for lines in page.commits {
                 rest.extend_from_slice(&lines.0);
             }
@@ -76,8 +95,8 @@ impl NatsPeers {
         }
     }
 
-    async fn ask(&self, key: &TaskKey, which: ReadLog) -> Result<LogPage, Rejection> {
-        let request = Request::new(Some(key.task_id.clone()), None, Ask::ReadLog(which)).write()?;
+    async fn ask<T: DeserializeOwned>(&self, key: &TaskKey, what: Ask) -> Result<T, Rejection> {
+        let request = Request::new(Some(key.task_id.clone()), None, what).write()?;
         let partition = key.partition(self.partitions);
         let subject = format!("{ROOT}.system.{}.{}.cmd.{partition}", key.session_id, self.node);
         let mut refused = unanswered();
@@ -88,7 +107,7 @@ impl NatsPeers {
             let asked = Ask_::new().payload(request.clone().into()).inbox(inbox);
             let asked = self.client.send_request(subject.clone(), asked.timeout(Some(TIMEOUT)));
             let Ok(Ok(answer)) = tokio::time::timeout(2 * TIMEOUT, asked).await else { continue };
-            match decode::<Answer<LogPage>>(&answer.payload)?.into_result() {
+            match decode::<Answer<T>>(&answer.payload)?.into_result() {
                 Err(error) if error.code.is_retryable() => refused = error,
                 answered => return answered,
             }

@@ -2,6 +2,7 @@
 //! each other, wherever they live.
 
 use futures::future::BoxFuture;
+use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
 use tenure_core::{Rejection, Task};
 use tenure_ports::journal::TaskKey;
@@ -9,11 +10,19 @@ use tenure_ports::{Journal, Leases};
 
 use crate::handle::Scheduler;
 use crate::task::Msg;
+use crate::task::open::unreadable;
 
 /// The other nodes of a cluster.
 pub trait Peers: Send + Sync + std::fmt::Debug + 'static {
     /// A Task as its owner has it in the log.
     fn read(&self, key: &TaskKey) -> BoxFuture<'static, Result<Box<Task>, Rejection>>;
+
+    /// What a child needs to know of its parent, as the parent's owner has it.
+    fn parent(
+        &self,
+        key: &TaskKey,
+        child: &TaskId,
+    ) -> BoxFuture<'static, Result<Parent, Rejection>>;
 
     /// Tells the owner of a Task something of its family. It may get lost: children ask from time to
     /// time.
@@ -44,6 +53,20 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
                 Kin::Adopt(child) => Msg::Adopt(child),
             });
         }
+    }
+
+    /// What a child needs to know of a parent that lives here. The log of one that has ended is not read
+    /// for it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn parent(&self, key: &TaskKey, child: &TaskId) -> Result<Parent, Rejection> {
+        let entry = self.node.journal.entry(key).await.map_err(|error| unreadable(&error))?;
+        if let Some(end) = entry.and_then(|entry| entry.ended) {
+            return Ok(Parent::ended(key.task_id.clone(), end.status()));
+        }
+        let child = child.clone();
+        self.read(key, move |task| Parent::of(task, &child)).await
     }
 
     /// Looks at a Task wherever it lives: here at its last durable state, elsewhere at its log.

@@ -49,7 +49,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         parent: Option<&TaskId>,
     ) -> Result<Option<Parent>, Rejection> {
         let Some(parent) = parent else { return Ok(None) };
-        found(Box::pin(self.look(&key(&child.session_id, parent), Parent::of)).await)
+        let parent = key(&child.session_id, parent);
+        found(match self.node.is_elsewhere(&parent) {
+            Some(peers) => peers.parent(&parent, &child.task_id).await,
+            None => Box::pin(self.parent(&parent, &child.task_id)).await,
+        })
     }
 
     /// Refuses a command that refers to what is not there.

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
@@ -13,9 +13,9 @@ use common::{
 };
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tenure_core::command::create::CreateTask;
+use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::{Close, Link, StepReport};
-use tenure_core::id::Ref;
+use tenure_core::id::{Ref, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Body, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, StepStatus, TaskStatus};
@@ -120,22 +120,35 @@ struct Deaf {
     node: Node,
     lost: Arc<Mutex<Vec<Kin>>>,
     is_gone: Arc<AtomicBool>,
+    /// How often it was asked for a parent.
+    asked: Arc<AtomicUsize>,
 }
 
 impl Deaf {
     fn new(node: &Node) -> Self {
-        Self { node: node.clone(), lost: Arc::default(), is_gone: Arc::default() }
+        let (lost, is_gone, asked) = Default::default();
+        Self { node: node.clone(), lost, is_gone, asked }
     }
 }
 
 impl Peers for Deaf {
     fn read(&self, key: &TaskKey) -> BoxFuture<'static, Result<Box<Task>, Rejection>> {
-        let (node, key, is_gone) = (self.node.clone(), key.clone(), Arc::clone(&self.is_gone));
+        panic!("nobody reads the log of {key}");
+    }
+
+    fn parent(
+        &self,
+        key: &TaskKey,
+        child: &TaskId,
+    ) -> BoxFuture<'static, Result<Parent, Rejection>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let (node, key, child) = (self.node.clone(), key.clone(), child.clone());
+        let is_gone = Arc::clone(&self.is_gone);
         Box::pin(async move {
             if is_gone.load(Ordering::SeqCst) {
                 return Err(Rejection::new(Code::Unavailable, "it does not answer"));
             }
-            node.read(&key, |task| Box::new(task.clone())).await
+            node.parent(&key, &child).await
         })
     }
 
@@ -181,6 +194,33 @@ async fn a_child_that_nobody_tells_asks_by_itself() {
         assert_eq!(status(&away, &child).await, status_of_child);
         assert_eq!(away.read(&child, reason).await.unwrap(), why);
     }
+}
+
+/// Mechanisms 12: a child asks no more of a parent on another node that has ended and leaves it be; and what
+/// an ended parent is its owner knows without a look at the log.
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_ended_well_is_asked_no_more() {
+    let (home, away) = (node().await, node().await);
+    home.journal().give_away(&key("c"));
+    away.journal().give_away(&key("p"));
+    let to_parent = Deaf::new(&home);
+    away.set_peers(to_parent.clone());
+    let parent = create(&home, dag("p", "a")).await.unwrap();
+    let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
+    home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
+    until(&home, &parent, |task| task.durable().children().len() == 1).await;
+    let _workers = completing(&home, 1);
+    home.wait_for_end(&parent).await.unwrap();
+    assert_eq!(status(&home, &parent).await, TaskStatus::Completed);
+    let asked = || to_parent.asked.load(Ordering::SeqCst);
+    home.journal().fail_reads(u64::MAX);
+    tokio::time::sleep(ASKS * 3 / 2).await;
+    let once_more = asked();
+    tokio::time::sleep(ASKS * 5).await;
+    assert_eq!(asked(), once_more, "it is known to be over");
+    assert!(!away.read(&child, Task::is_terminal).await.unwrap());
+    let late = create(&away, child_of("p", dag("d", "a"))).await.unwrap_err();
+    assert_eq!(late.code, Code::TaskTerminal);
 }
 
 /// REL-03, REL-06: the other end exists, and Tasks do not block each other in a circle, whichever

@@ -20,7 +20,7 @@ use crate::patch::{ReasonInput, StepInput};
 use crate::record::{Acceptance, Edge, EdgeReason, Object, RetryPolicy, StepSpec, TaskSpec};
 use crate::reject::{Code, Rejection};
 use crate::status::{
-    AcceptanceState, DeliveryState, EdgeKind, EdgeStatus, Policy, TaskStatus, Visibility,
+    AcceptanceState, DeliveryState, EdgeKind, EdgeStatus, Intent, Policy, TaskStatus, Visibility,
 };
 use crate::table::{Pos, next_pos};
 use crate::task::{Made, Task};
@@ -151,26 +151,43 @@ pub struct Defaults {
     pub worker_pool_id: PoolId,
 }
 
-/// What is known of the parent of a new Task (REL-05).
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a Task, or one that is to be made, needs to know of its parent, wherever that lives (REL-05,
+/// CANCEL-03, CANCEL-04).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// Its root.
     pub root_task_id: TaskId,
     /// Its status.
     pub status: TaskStatus,
     /// Whether it is being closed.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub closing: bool,
+    /// What it does to its live children.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closes_children: Option<Intent>,
+    /// Whether it has not recorded this child yet, and would.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub adopts: bool,
 }
 
 impl Parent {
     /// The facts a child needs of its parent.
-    pub fn of(task: &Task) -> Self {
+    pub fn of(task: &Task, child: &TaskId) -> Self {
         let task = task.durable();
         Self {
             root_task_id: task.head().spec.root_task_id.clone(),
             status: task.status(),
             closing: task.is_closing(),
+            closes_children: task.closes_children(),
+            adopts: task.adopts(child).is_some(),
         }
+    }
+
+    /// The same of one that has ended, without a look at its log: nobody is made below it, so that its
+    /// root does not matter.
+    pub fn ended(task: TaskId, status: TaskStatus) -> Self {
+        let closes_children = status.closes_children();
+        Self { root_task_id: task, status, closing: false, closes_children, adopts: false }
     }
 
     fn check(&self, id: &TaskId) -> Result<(), Rejection> {

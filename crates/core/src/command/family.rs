@@ -20,9 +20,7 @@ impl View<'_> {
     pub fn closes_children(&self) -> Option<Intent> {
         let intended = self.head().cancel_requested.as_ref().map(|closing| closing.intent);
         match self.status() {
-            TaskStatus::Cancelled => Some(Intent::Cancel),
-            TaskStatus::Failed => Some(Intent::Fail),
-            status if status.spares_children() => None,
+            status if status.is_terminal() => status.closes_children(),
             _ => intended,
         }
     }
@@ -48,6 +46,15 @@ impl TaskStatus {
     /// Whether a Task that ended so leaves its children be.
     pub const fn spares_children(self) -> bool {
         matches!(self, Self::Completed)
+    }
+
+    /// What a Task that ended so does to its live children.
+    pub(super) const fn closes_children(self) -> Option<Intent> {
+        match self {
+            Self::Cancelled => Some(Intent::Cancel),
+            Self::Failed => Some(Intent::Fail),
+            _ => None,
+        }
     }
 }
 

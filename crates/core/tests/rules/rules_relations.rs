@@ -39,7 +39,7 @@ fn child_of(parent: &Fixture, name: &str) -> Result<Fixture, tenure_core::Reject
         given,
         Policy::Manual,
         Limits::default(),
-        Some(&Parent::of(&parent.task)),
+        Some(&Parent::of(&parent.task, &name.parse().unwrap())),
     )
 }
 

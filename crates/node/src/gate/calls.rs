@@ -6,6 +6,7 @@ use std::time::Instant;
 use async_nats::{HeaderMap, Message};
 use serde::Serialize;
 use smol_str::SmolStr;
+use tenure_core::command::create::Parent;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView, WriteSummary};
@@ -193,6 +194,13 @@ impl Call<'_> {
                 self.answer(false, page).await;
             }
             Ask::ReadEvents(which) => {
+            Ask::ReadParent(which) => {
+                let parent = match self.task(&head) {
+                    Ok(task) => Box::pin(self.parent(task, &which.child)).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer(false, parent).await;
+            }
                 let page = match self.task(&head) {
                     Ok(task) => Box::pin(self.events(&task, which.after)).await,
                     Err(refused) => Err(refused),
@@ -278,6 +286,16 @@ impl Call<'_> {
     }
 
     /// As many public events as an answer holds. Those to come are published for a while.
+    /// What another node needs to know of the parent of one of its Tasks.
+    async fn parent(&self, task_id: TaskId, child: &TaskId) -> Result<Parent, Rejection> {
+        if !self.is_of_node {
+            let message = "nodes ask each other this";
+            return Err(Rejection::new(tenure_core::Code::ToolNotAvailable, message));
+        }
+        let session_id = self.link.session().clone();
+        self.gate.scheduler.parent(&TaskKey { session_id, task_id }, child).await
+    }
+
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
         let session_id = self.link.session().clone();
         let key = TaskKey { session_id, task_id: task.clone() };

@@ -8,6 +8,7 @@ mod common;
 mod limits;
 mod orders;
 mod random;
+mod parents;
 mod reads;
 mod runtime;
 mod scope;

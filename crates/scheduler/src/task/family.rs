@@ -6,6 +6,7 @@
 //! at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Task;
@@ -24,15 +25,16 @@ const ASK: Duration = Duration::from_secs(30);
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Asks the parent now and from time to time, as long as the Task is here.
-    pub(super) fn watch_parent(&self, myself: &Address) {
+    pub(super) fn watch_parent(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
         if task.is_terminal() {
             return;
         }
         let Some(parent) = &task.head().spec.parent_task_id else { return };
         let (actor, node, parent) = (myself.clone(), Arc::clone(&self.node), self.key_of(parent));
+        let is_spared = Arc::clone(self.spared.get_or_insert_default());
         tokio::spawn(async move {
-            loop {
+            while !is_spared.load(Ordering::Acquire) {
                 // The logs of parents that have ended well are not read for ever.
                 let ended = node.journal.entry(&parent).await.ok().flatten().and_then(|e| e.ended);
                 let is_over = ended.is_some_and(|end| end.status().spares_children());
@@ -49,9 +51,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Some(parent) = &task.head().spec.parent_task_id else { return };
         let key = self.key_of(parent);
         if self.node.is_elsewhere(&key).is_some() {
-            let (node, child, id) =
-                (Arc::clone(&self.node), myself.clone(), self.key.task_id.clone());
-            tokio::spawn(ask_elsewhere(node, key, child, id));
+            let spared = self.spared.clone().unwrap_or_default();
+            tokio::spawn(ask_elsewhere(Arc::clone(&self.node), key, myself.clone(), spared));
             return;
         }
         let Ok(parent) = self.node.task(&key, Begin::Open) else { return };
@@ -91,17 +92,17 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
     node: Arc<Node<J, L>>,
     parent: TaskKey,
     child: Address,
-    id: TaskId,
+    spared: Arc<AtomicBool>,
 ) {
-    let Some(peers) = node.is_elsewhere(&parent) else { return };
+    let (Some(peers), id) = (node.is_elsewhere(&parent), &child.key().task_id) else { return };
     // It is asked again in a while.
-    let Ok(task) = peers.read(&parent).await else { return };
-    let view = task.durable();
-    if let Some(intent) = view.closes_children() {
+    let Ok(known) = peers.parent(&parent, id).await else { return };
+    if let Some(intent) = known.closes_children {
         let _ = child.cast(Msg::ParentCloses(intent));
-    } else if view.adopts(&id).is_some() {
-        peers.tell(&parent, Kin::Adopt(id));
+    } else if known.adopts {
+        peers.tell(&parent, Kin::Adopt(id.clone()));
     }
+    spared.store(known.status.spares_children(), Ordering::Release);
 }
 
 /// Tells a child that its parent is being closed. One that has ended is left alone, and one that

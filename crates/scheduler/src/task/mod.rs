@@ -18,6 +18,7 @@ mod settle;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use tenure_core::command::Wait;
@@ -188,6 +189,8 @@ pub(crate) struct State<J, L> {
     waits: WaitShare,
     /// Attempts whose worker was told to stop.
     told: Vec<AttemptId>,
+    /// Set once the parent has ended and leaves its children be; none of a Task without a parent.
+    spared: Option<Arc<AtomicBool>>,
     /// What children were told that this Task does to them.
     children_told: Option<Intent>,
     timer: Option<(Moment, JoinHandle<()>)>,
@@ -252,6 +255,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             late: Vec::new(),
             watchers: Vec::new(),
             told: Vec::new(),
+            spared: None,
             children_told: None,
             timer: None,
             timer_generation: 0,

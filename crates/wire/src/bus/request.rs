@@ -94,6 +94,8 @@ pub enum Ask {
     Views(Views),
     /// `read_log`. Asks for a [`LogPage`].
     ReadLog(ReadLog),
+    /// `read_parent`, of another node. Asks for a [`Parent`](tenure_core::command::create::Parent).
+    ReadParent(ReadParent),
     /// `read_events`. Asks for an [`EventPage`](super::event::EventPage), and has the Task followed.
     ReadEvents(ReadEvents),
     /// `list_index`. Asks for [`Entries`] of one partition.
@@ -110,6 +112,13 @@ pub struct ReadLog {
     pub after: u64,
     /// The first of them from this byte on: one that is too long for an answer comes in parts.
     pub from: u64,
+}
+
+/// Which child asks about its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadParent {
+    /// The child, which may not be made yet.
+    pub child: TaskId,
 }
 
 /// Commits of a Task, oldest first.
@@ -262,6 +271,7 @@ pub struct Committed {
 const EXPLAIN: &str = "explain";
 const REPLAY_TASK: &str = "replay_task";
 const READ_LOG: &str = "read_log";
+const READ_PARENT: &str = "read_parent";
 const READ_EVENTS: &str = "read_events";
 const LIST_INDEX: &str = "list_index";
 const LIST_LEASES: &str = "list_leases";
@@ -297,6 +307,7 @@ impl Request {
             EXPLAIN => Ask::Explain(decode_input::<Input<ExplainInput>>(bytes)?.input),
             REPLAY_TASK => Ask::Replay(decode_input::<MaybeInput<ReplayInput>>(bytes)?.input),
             READ_LOG => Ask::ReadLog(decode_input::<MaybeInput<ReadLog>>(bytes)?.input),
+            READ_PARENT => Ask::ReadParent(decode_input::<Input<ReadParent>>(bytes)?.input),
             READ_EVENTS => Ask::ReadEvents(decode_input::<MaybeInput<ReadEvents>>(bytes)?.input),
             LIST_INDEX => Ask::List(decode_input::<MaybeInput<List>>(bytes)?.input),
             LIST_LEASES => Ask::Leases(decode_input::<MaybeInput<ListLeases>>(bytes)?.input),
@@ -380,6 +391,7 @@ impl Request {
             Ask::Board(input) => super::encode(&With { head, input }),
             Ask::Views(input) => super::encode(&With { head, input }),
             Ask::ReadLog(input) => super::encode(&With { head, input }),
+            Ask::ReadParent(input) => super::encode(&With { head, input }),
             Ask::ReadEvents(input) => super::encode(&With { head, input }),
             Ask::List(input) => super::encode(&With { head, input }),
             Ask::Leases(input) => super::encode(&With { head, input }),
@@ -404,6 +416,7 @@ impl Ask {
             Self::Views(_) => Operator::TaskViews.as_str(),
             Self::Query(_) => Operator::TaskQuerySteps.as_str(),
             Self::ReadLog(_) => READ_LOG,
+            Self::ReadParent(_) => READ_PARENT,
             Self::ReadEvents(_) => READ_EVENTS,
             Self::List(_) => LIST_INDEX,
             Self::Leases(_) => LIST_LEASES,
