@@ -34,6 +34,9 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 /// Tasks that are told of again at a time.
 const TASKS_AT_ONCE: usize = 256;
 
+/// Tasks that are kept to be told of another time, at most.
+const FAILED_MAX: usize = 10_000;
+
 /// How often it is tried to tell again what cannot be read, and when.
 const TRIES: u32 = 3;
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
@@ -128,10 +131,12 @@ async fn lost_of(gate: &Gate) -> Option<u64> {
     }
 }
 
-/// Tells what may not be out of a partition that was taken, until it is left.
+/// Tells what may not be out of a partition that was taken, until it is left. What fails is tried again, and
+/// no more than that.
 pub(crate) async fn tell_past(gate: Arc<Gate>, partition: u32, epoch: u64) {
+    let mut past = Past { gate: &gate, next: None, parts: Parts::default(), hangs: false };
     for _ in 0..TRIES {
-        match Past::new(&gate).tell(partition, epoch).await {
+        match past.tell(partition, epoch).await {
             Ok(0) => break,
             Ok(failed) => tracing::warn!(partition, failed, "not all can be told again"),
             Err(error) => tracing::warn!(partition, %error, "the past cannot be told again"),
@@ -150,91 +155,187 @@ struct Part {
     ended: Option<TaskStatus>,
 }
 
+impl Part {
+    /// What is left of it when watchers have been told: its end is to be traced.
+    fn told(self) -> Self {
+        Self { after: self.last, ..self }
+    }
+
+    /// Both, and what lies between them.
+    fn join(&mut self, other: Self) {
+        self.after = self.after.min(other.after);
+        self.last = self.last.max(other.last);
+        self.ended = self.ended.or(other.ended);
+    }
+}
+
+/// Parts that are to be told now, and those that could not be told, for another time.
+#[derive(Debug, Default)]
+struct Parts {
+    now: HashMap<TaskKey, Part>,
+    failed: HashMap<TaskKey, Part>,
+    /// How many failed that are not kept for another time.
+    given_up: u64,
+}
+
+impl Parts {
+    /// Commits of a Task that come together are told of together.
+    fn note(&mut self, commit: Stored) {
+        let Stored { key, after, last, ended } = commit;
+        match self.now.entry(key) {
+            Entry::Occupied(mut here) => {
+                let part = here.get_mut();
+                (part.last, part.ended) = (last, ended.or(part.ended));
+            }
+            Entry::Vacant(here) => {
+                here.insert(Part { after, last, ended });
+            }
+        }
+    }
+
+    /// Some of those to be told now.
+    fn take(&mut self) -> Vec<(TaskKey, Part)> {
+        let some: Vec<TaskKey> = self.now.keys().take(TASKS_AT_ONCE).cloned().collect();
+        let part = |key: TaskKey| self.now.remove(&key).map(|part| (key, part));
+        some.into_iter().filter_map(part).collect()
+    }
+
+    fn fail(&mut self, key: TaskKey, part: Part) {
+        let is_full = self.failed.len() >= FAILED_MAX;
+        match self.failed.entry(key) {
+            Entry::Occupied(mut here) => here.get_mut().join(part),
+            Entry::Vacant(_) if is_full => self.given_up += 1,
+            Entry::Vacant(here) => drop(here.insert(part)),
+        }
+    }
+
+    /// Those that failed are to be told now. Answers how many there were, and were given up.
+    fn again(&mut self) -> u64 {
+        let failed = std::mem::take(&mut self.failed);
+        let count = failed.len() as u64 + std::mem::take(&mut self.given_up);
+        for (key, part) in failed {
+            self.now.entry(key).and_modify(|here| here.join(part)).or_insert(part);
+        }
+        count
+    }
+}
+
 /// What may not be out.
 struct Past<'a> {
     gate: &'a Gate,
-    /// Some of it.
-    tasks: HashMap<TaskKey, Part>,
-    /// How much could not be told, or was not taken.
-    failed: u64,
+    /// The message that is read next; none before the first.
+    next: Option<u64>,
+    parts: Parts,
+    /// Whether whoever keeps traces has not answered: nobody waits for him again.
+    hangs: bool,
 }
 
-impl<'a> Past<'a> {
-    fn new(gate: &'a Gate) -> Self {
-        Self { gate, tasks: HashMap::new(), failed: 0 }
-    }
-
-    /// Answers how much could not be told, or was not taken.
-    async fn tell(mut self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
+impl Past<'_> {
+    /// Goes on where it stopped. Answers how much could not be told, or was not taken.
+    async fn tell(&mut self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
         let gate = self.gate;
         let journal = &gate.fence.journal;
-        for at in journal.out(partition, epoch).await? + 1..epoch {
-            for commit in journal.stored_at(partition, epoch, at).await? {
-                note(&mut self.tasks, commit);
+        let mut next = match self.next {
+            Some(next) => next,
+            None => journal.out(partition, epoch).await? + 1,
+        };
+        while next < epoch {
+            self.next = Some(next);
+            for commit in journal.stored_at(partition, epoch, next).await? {
+                self.parts.note(commit);
             }
-            if self.tasks.len() >= TASKS_AT_ONCE {
+            next += 1;
+            self.next = Some(next);
+            if self.parts.now.len() >= TASKS_AT_ONCE {
                 self.tell_some().await;
             }
         }
-        self.tell_some().await;
-        Ok(self.failed)
+        while !self.parts.now.is_empty() {
+            self.tell_some().await;
+        }
+        Ok(self.parts.again())
     }
 
     /// First the events: traces wait until others were taken, so that no more are made than that.
     async fn tell_some(&mut self) {
-        let (gate, tasks) = (self.gate, std::mem::take(&mut self.tasks));
-        let told = tasks.iter().map(|(key, part)| tell_of(gate, key, *part)).collect();
-        self.failed += failures(told).await;
-        self.failed += u64::from(!settle(&gate.intake).await);
-        let lost = lost_of(gate).await;
-        let ended = tasks.iter().filter(|(_, part)| part.ended.is_some());
-        let traced = ended.map(|(key, part)| trace_of(gate, key, part.last)).collect();
-        self.failed += failures(traced).await;
-        let is_taken = lost.is_some() && lost_of(gate).await == lost;
-        self.failed += u64::from(!is_taken);
+        let (gate, some) = (self.gate, self.parts.take());
+        let (untold, mut ended): (Vec<_>, Vec<_>) =
+            some.into_iter().partition(|(_, part)| part.after < part.last);
+        let told = each(untold, |key, part| tell_of(gate, key, part)).await;
+        let has_settled = settle(&gate.intake).await;
+        for ((key, part), is_told) in told {
+            match is_told && has_settled {
+                true => ended.extend(part.ended.map(|_| (key, part.told()))),
+                false => self.parts.fail(key, part),
+            }
+        }
+        if ended.is_empty() {
+            return;
+        }
+        let before = self.lost().await;
+        let traced = match before {
+            Some(_) => each(ended, |key, part| trace_of(gate, key, part.last)).await,
+            None => ended.into_iter().map(|it| (it, false)).collect(),
+        };
+        let is_taken = before.is_some() && self.lost().await == before;
+        for ((key, part), is_traced) in traced {
+            if !is_traced || !is_taken {
+                self.parts.fail(key, part);
+            }
+        }
+    }
+
+    /// As [`lost_of`], who is not waited for once he has not answered.
+    async fn lost(&mut self) -> Option<u64> {
+        unless_it_hangs(&mut self.hangs, lost_of(self.gate)).await
     }
 }
 
-async fn tell_of(gate: &Gate, key: &TaskKey, part: Part) -> Result<(), Rejection> {
+/// What is answered, or none for ever, once it was none.
+async fn unless_it_hangs<T>(
+    hangs: &mut bool,
+    answer: impl Future<Output = Option<T>>,
+) -> Option<T> {
+    if *hangs {
+        return None;
+    }
+    let answer = answer.await;
+    *hangs = answer.is_none();
+    answer
+}
+
+async fn tell_of(gate: &Gate, key: TaskKey, part: Part) -> Result<(), Rejection> {
     let Part { after, last, ended } = part;
     let _turn = gate.event_reads.acquire().await; // It is never closed.
-    let events = gate.scheduler.read_again(key, after, last).await?;
-    tell(&gate.intake, key, events).await;
+    let events = gate.scheduler.read_again(&key, after, last).await?;
+    tell(&gate.intake, &key, events).await;
     let task_id = key.task_id.clone();
-    hint(&gate.intake, key, Changed { task_id, version: last, ended }).await;
+    hint(&gate.intake, &key, Changed { task_id, version: last, ended }).await;
     Ok(())
 }
 
-async fn trace_of(gate: &Gate, key: &TaskKey, last: u64) -> Result<(), Rejection> {
+async fn trace_of(gate: &Gate, key: TaskKey, last: u64) -> Result<(), Rejection> {
     let _turn = gate.event_reads.acquire().await; // As above.
-    gate.scheduler.observe_again(key, last).await
+    gate.scheduler.observe_again(&key, last).await
 }
 
-/// Waits for all, of which some go on at a time and share what they read. How many did not succeed.
-async fn failures(all: Vec<impl Future<Output = Result<(), Rejection>>>) -> u64 {
-    let mut all = stream::iter(all).buffer_unordered(READ_AT_ONCE);
-    let mut failed = 0;
-    while let Some(done) = all.next().await {
-        if let Err(error) = done {
-            tracing::debug!(%error, "a task is not told of again");
-            failed += 1;
-        }
+/// Does something with each, some at a time, which share what they read. Whether it succeeded.
+async fn each<D: Future<Output = Result<(), Rejection>>>(
+    all: Vec<(TaskKey, Part)>,
+    work: impl Fn(TaskKey, Part) -> D,
+) -> Vec<((TaskKey, Part), bool)> {
+    let mut begun = Vec::with_capacity(all.len());
+    for (key, part) in all {
+        let done = work(key.clone(), part);
+        begun.push(async move {
+            let done = done.await;
+            if let Err(error) = &done {
+                tracing::debug!(task = %key, %error, "a task is not told of again");
+            }
+            ((key, part), done.is_ok())
+        });
     }
-    failed
-}
-
-/// Commits of a Task that come together are told of together.
-fn note(tasks: &mut HashMap<TaskKey, Part>, commit: Stored) {
-    let Stored { key, after, last, ended } = commit;
-    match tasks.entry(key) {
-        Entry::Occupied(mut here) => {
-            let part = here.get_mut();
-            (part.last, part.ended) = (last, ended.or(part.ended));
-        }
-        Entry::Vacant(here) => {
-            here.insert(Part { after, last, ended });
-        }
-    }
+    stream::iter(begun).buffer_unordered(READ_AT_ONCE).collect().await
 }
 
 #[cfg(test)]
@@ -246,13 +347,55 @@ mod tests {
     /// What is told of a Task begins where it was out, ends with its last commit, and has its end.
     #[test]
     fn commits_of_a_task_are_told_of_together() {
-        let (mut tasks, key) = (HashMap::new(), History::of("s", "t").key);
+        let (mut parts, key) = (Parts::default(), History::of("s", "t").key);
         let ends = [None, Some(TaskStatus::Failed), None];
         for (at, ended) in (4..).zip(ends) {
-            note(&mut tasks, Stored { key: key.clone(), after: at, last: at + 1, ended });
+            parts.note(Stored { key: key.clone(), after: at, last: at + 1, ended });
         }
         let whole = Part { after: 4, last: 7, ended: Some(TaskStatus::Failed) };
-        assert_eq!(tasks.into_iter().collect::<Vec<_>>(), [(key, whole)]);
+        assert_eq!(parts.take(), [(key, whole)]);
+        assert_eq!(parts.take(), []);
+    }
+
+    /// RECOVER-08: only what failed is told once more, and where watchers were told, its end alone is traced.
+    #[test]
+    fn what_failed_alone_is_told_once_more() {
+        let mut parts = Parts::default();
+        let key = |n: usize| History::of("s", &format!("t{n}")).key;
+        let ended = Some(TaskStatus::Completed);
+        for n in 0..3 {
+            parts.note(Stored { key: key(n), after: 4, last: 7, ended });
+        }
+        for (of, part) in parts.take() {
+            if of == key(1) {
+                parts.fail(of, part);
+            } else if of == key(2) {
+                parts.fail(of, part.told());
+            }
+        }
+        parts.fail(key(1), Part { after: 7, last: 9, ended: None });
+        assert_eq!((parts.now.len(), parts.again()), (0, 2));
+        let mut again = parts.take();
+        again.sort_by_key(|(_, part)| part.after);
+        let (untold, untraced) =
+            (Part { after: 4, last: 9, ended }, Part { after: 7, last: 7, ended });
+        assert_eq!(again, [(key(1), untold), (key(2), untraced)]);
+        assert_eq!(parts.again(), 0);
+
+        (0..FAILED_MAX + 5).for_each(|n| parts.fail(key(n), untold));
+        assert_eq!((parts.again(), parts.now.len()), (FAILED_MAX as u64 + 5, FAILED_MAX));
+    }
+
+    /// Whoever keeps traces and hangs holds up what is told again once, however much that is.
+    #[tokio::test(start_paused = true)]
+    async fn who_hangs_is_waited_for_once() {
+        let (mut hangs, begun) = (false, Instant::now());
+        assert_eq!(unless_it_hangs(&mut hangs, async { Some(1) }).await, Some(1));
+        for _ in 0..5 {
+            let never = async { timeout(GIVEN_UP, std::future::pending::<u64>()).await.ok() };
+            assert_eq!(unless_it_hangs(&mut hangs, never).await, None);
+        }
+        assert_eq!(begun.elapsed(), GIVEN_UP);
     }
 
     /// RECOVER-08: also when nothing more is lost.

@@ -3,7 +3,7 @@
 //! They are made beside the Task's actor, from a state of their own: a Task that nobody follows costs
 //! nothing, and one that is followed costs the same however many look on.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::handle::Scheduler;
 use crate::node::Appended;
-use crate::task::open::{load_until, unreadable};
+use crate::task::open::{kept, load_until, unreadable};
 
 /// Events of a page, about.
 const PAGE_EVENTS: usize = 1_000;
@@ -84,15 +84,33 @@ impl Follower {
 }
 
 /// Public events behind event `after`, some, from the first on, at most up to this version of the
-/// Task, as its readers know it (EVENT-01); and the Task as far as they go.
+/// Task, as its readers know it (EVENT-01); and the Task as far as they go. A long Task is read from a
+/// state on that was kept of it, if there is one from before.
 pub(crate) async fn read<J: Journal>(
     journal: &J,
     key: &TaskKey,
     after: u64,
     version: u64,
 ) -> Result<(Vec<TaskEvent>, Follower), Rejection> {
+    let kept = kept(journal, key).await.filter(|task| task.version() <= after.min(version));
+    if let Some(task) = kept
+        && let Ok(read) = read_on(journal, key, Follower(Some(task)), after..version).await
+    {
+        return Ok(read);
+    }
+    read_on(journal, key, Follower::default(), after..version).await
+}
+
+/// As [`read`], from what is known of the Task on: events behind the first of these, up to the other.
+async fn read_on<J: Journal>(
+    journal: &J,
+    key: &TaskKey,
+    known: Follower,
+    Range { start: after, end: version }: Range<u64>,
+) -> Result<(Vec<TaskEvent>, Follower), Rejection> {
+    let from = known.version();
     type Read = (Vec<TaskEvent>, Follower, Option<Illegal>);
-    let read: Arc<Mutex<Read>> = Arc::default();
+    let read: Arc<Mutex<Read>> = Arc::new(Mutex::new((Vec::new(), known, None)));
     let into = Arc::clone(&read);
     let each = move |commit: Commit| {
         let (events, follower, illegal) = &mut *into.lock();
@@ -108,7 +126,7 @@ pub(crate) async fn read<J: Journal>(
             false => ControlFlow::Break(()),
         }
     };
-    journal.read(key, 0, each).await.map_err(|error| unreadable(&error))?;
+    journal.read(key, from, each).await.map_err(|error| unreadable(&error))?;
     let (events, follower, illegal) = std::mem::take(&mut *read.lock());
     match illegal {
         Some(illegal) => Err(unreadable(&ReadError::Failed(illegal.to_string()))),

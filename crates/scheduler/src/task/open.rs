@@ -118,7 +118,7 @@ pub async fn load_until<J: Journal>(
 }
 
 /// The Task as a state has it that was kept. None without one that is its own, and whole.
-async fn kept<J: Journal>(journal: &J, key: &TaskKey) -> Option<Task> {
+pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey) -> Option<Task> {
     let Folded { version, bytes } = journal.kept(key).await?;
     let make =
         move || decode_state(&bytes).map(Task::of_records).map_err(|error| error.to_string());
