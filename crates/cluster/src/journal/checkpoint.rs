@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::jetstream::{self, stream};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::jetstream::{self, ErrorCode, stream};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use parking_lot::RwLock;
@@ -63,6 +64,17 @@ struct Manifest {
 enum Line {
     Task { session_id: SessionId, task_id: TaskId, row: Row },
     Session { session_id: SessionId, ends: Ends },
+}
+
+/// Why something that lies beside the log is not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unread {
+    /// Nobody says what it is.
+    #[error("{0}")]
+    Unanswered(String),
+    /// It is not what was stored.
+    #[error("{0}")]
+    Unsound(String),
 }
 
 /// A checkpoint that was written.
@@ -138,7 +150,8 @@ impl Store {
             self.message(stream, self.subject(slot, number), Some(checksum))
         });
         let parts = futures_stream::iter(parts).buffered(PARTS_AT_ONCE);
-        let parts: Vec<Bytes> = parts.try_collect().await?;
+        let parts: Result<Vec<Bytes>, Unread> = parts.try_collect().await;
+        let parts = parts.map_err(|error| error.to_string())?;
         let (rows, ended) = parts.split_at(manifest.rows.len());
         let lines = rows.concat();
         let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -175,7 +188,7 @@ impl Store {
         stream: &stream::Stream<()>,
         subject: String,
         checksum: Option<u32>,
-    ) -> Result<Bytes, String> {
+    ) -> Result<Bytes, Unread> {
         let wait = self.settings.timeout;
         let is_it = |bytes: &Bytes| checksum.is_none_or(|sum| crc32fast::hash(bytes) == sum);
         if checksum.is_some()
@@ -186,10 +199,19 @@ impl Store {
             return Ok(found.payload);
         }
         let found = timeout(wait, stream.get_last_raw_message_by_subject(&subject)).await;
-        let found = found.map_err(|_| "no answer")?.map_err(|error| error.to_string())?;
-        match is_it(&found.payload) {
-            true => Ok(found.payload),
-            false => Err(format!("{subject} is not what the manifest says")),
+        let found = found.map_err(|_| Unread::Unanswered("no answer".into()))?;
+        match found {
+            Ok(found) if is_it(&found.payload) => Ok(found.payload),
+            Ok(_) => Err(Unread::Unsound(format!("{subject} is not what the manifest says"))),
+            Err(error) => Err(match error.kind() {
+                LastRawMessageErrorKind::NoMessageFound => Unread::Unsound(error.to_string()),
+                LastRawMessageErrorKind::JetStream(said)
+                    if said.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Unread::Unsound(error.to_string())
+                }
+                _ => Unread::Unanswered(error.to_string()),
+            }),
         }
     }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tenure_ports::journal::{Folded, TaskKey, Wanted};
 
 use super::JetStreamJournal;
-use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store};
+use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store, Unread};
 use super::index::Index;
 
 /// Where the state of a Task is.
@@ -62,8 +62,8 @@ impl Store {
         Ok(())
     }
 
-    async fn state(&self, stored: &Stored) -> Result<Vec<u8>, String> {
-        let stream = self.stream().await?;
+    async fn state(&self, stored: &Stored) -> Result<Vec<u8>, Unread> {
+        let stream = self.stream().await.map_err(Unread::Unanswered)?;
         let parts = stored.parts.clone().into_iter();
         let parts = parts.map(|(cell, checksum)| self.part(&stream, cell, checksum));
         let parts: Vec<Bytes> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
@@ -71,8 +71,8 @@ impl Store {
     }
 
     /// Who takes a partition reads many states: the server is asked for a few parts at a time.
-    async fn part(&self, stream: &Stream<()>, cell: u32, checksum: u32) -> Result<Bytes, String> {
-        let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
+    async fn part(&self, stream: &Stream<()>, cell: u32, checksum: u32) -> Result<Bytes, Unread> {
+        let _turn = self.turns.acquire().await; // It is never closed.
         self.message(stream, self.cell(cell), Some(checksum)).await
     }
 
@@ -116,9 +116,14 @@ impl Checkpoints {
         let stored: Arc<Stored> = self.index.read().state(key)?;
         match self.store.state(&stored).await {
             Ok(bytes) => Some(Folded { version: stored.wal_seq, bytes }),
-            Err(why) => {
+            Err(Unread::Unsound(why)) => {
                 tracing::warn!(task = %key, why, "its state is not used");
                 self.forget(key);
+                None
+            }
+            // It may be as good as ever: another time.
+            Err(Unread::Unanswered(why)) => {
+                tracing::warn!(task = %key, why, "its state is not used now");
                 None
             }
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::Client;
 use async_nats::jetstream::Context;
+use nix::sys::signal::Signal;
 use tenure_cluster::{JetStreamJournal, RedisLeases, Settings};
 use tenure_core::command::AppendProgress;
 use tenure_core::id::{AgentId, CommandId, PoolId, Ref};
@@ -130,6 +131,49 @@ async fn a_new_owner_reads_a_long_task_from_its_state_on() {
     let last = owner(&server, one()).await;
     assert_eq!(version(&last, &history).await, Some(at));
     assert_eq!(load(&last, &history.key).await.unwrap(), whole(&last, &history).await);
+}
+
+/// RECOVER-08, mechanisms 5: what is told again of a long Task is read from its state on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_task_is_told_of_again_from_its_state_on() {
+    let (server, redis) = (nats(), redis(&[]));
+    let first = Arc::new(owner(&server, one()).await);
+    serve(&first);
+    let mut history = long(&first, "t").await;
+    let at = history.last_seq();
+    checkpoint(&first).await;
+    work(&first, &mut history, 1).await.unwrap();
+    let (key, last) = (&history.key, history.last_seq());
+    let client = connect(&server).await;
+    let heir = Arc::new(JetStreamJournal::open(client.clone(), one()).await.unwrap());
+    heir.take(0).await.unwrap();
+    let node = node(&heir, &redis).await;
+    let before = client.statistics().in_messages.load(Ordering::Relaxed);
+    let told = node.read_again(key, at, last).await.unwrap();
+    let fetched = client.statistics().in_messages.load(Ordering::Relaxed) - before;
+    assert!(fetched <= 8, "{fetched} messages came for a state and a commit, not for all");
+    assert_eq!(told.page.through, last);
+    heir.forget_kept(key);
+    assert_eq!(node.read_again(key, at, last).await.unwrap(), told);
+}
+
+/// Mechanisms 5: a state that nobody gives out just now is there another time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_is_out_of_reach_is_not_forgotten() {
+    let server = nats();
+    let first = Arc::new(owner(&server, one()).await);
+    serve(&first);
+    let history = long(&first, "t").await;
+    checkpoint(&first).await;
+    let good = first.kept(&history.key).await;
+    assert!(good.is_some());
+    server.signal(Signal::SIGSTOP);
+    assert_eq!(first.kept(&history.key).await, None);
+    server.signal(Signal::SIGCONT);
+    let begun = Instant::now();
+    while first.kept(&history.key).await != good {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it is forgotten");
+    }
 }
 
 /// Mechanisms 5: a newer state is kept after many more commits and not before, in cells that are
