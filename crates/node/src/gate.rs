@@ -13,7 +13,7 @@ mod workers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, Message};
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ use tenure_ports::observer::Parting;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 pub(crate) use self::import::Imports;
 pub(crate) use self::list::Lists;
@@ -175,6 +176,19 @@ impl Gate {
             observer.answered(asked.operation, asked.since.elapsed(), refused);
         }
     }
+}
+
+/// How long a caller hears nothing of what is being recorded: less than callers wait.
+const SETTLES: Duration = Duration::from_secs(4);
+
+/// What becomes of a command, or that nobody knows yet: it is on its way to the log, and the log does
+/// not answer (WAL-09).
+async fn in_time<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
+    timeout(SETTLES, done).await.unwrap_or_else(|_| {
+        let message = "what becomes of it is not known yet; repeat it with the same id";
+        let unsettled = Rejection::new(tenure_core::Code::Unavailable, message);
+        Err(unsettled.with("kind", "ambiguous").with("retry_after_ms", 200))
+    })
 }
 
 /// A request to the owner of a partition.

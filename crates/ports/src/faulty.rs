@@ -23,6 +23,8 @@ pub enum Fault {
     UnknownLost,
     /// Everything is written, and the caller is told that nobody knows.
     UnknownKept,
+    /// Nothing is written, and the caller is told that the next owner will know.
+    Unsettled,
     /// It takes so much longer.
     Delay(Duration),
     /// It waits until the gate opens.
@@ -188,6 +190,7 @@ impl<J> Faulty<J> {
                 write.await?;
                 Err(AppendError::Unknown("injected: kept".into()))
             }
+            Some(Fault::Unsettled) => Err(AppendError::Unsettled("injected: unsettled".into())),
             Some(Fault::Delay(time)) => {
                 tokio::time::sleep(time).await;
                 write.await

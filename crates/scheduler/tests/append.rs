@@ -10,15 +10,18 @@ use std::time::Duration;
 use common::{
     completing, create, dag, envelope, events, key, node, node_on, replayed, status, until,
 };
+use futures::StreamExt as _;
 use tenure_core::command::{Close, Why};
-use tenure_core::id::{PoolId, SessionId, WalName};
-use tenure_core::status::TaskStatus;
-use tenure_core::{Code, Command, Commit, Task};
+use tenure_core::id::{AgentId, PoolId, SessionId, WalName};
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::{Code, Command, Commit, Rejection, Task};
 use tenure_local::MemoryLeases;
+use tenure_ports::bus::{Credit, WorkerPort as _};
 use tenure_ports::faulty::Fault;
 use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
 use tenure_ports::{Faulty, Journal, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler};
+use tokio::sync::broadcast::error::TryRecvError;
 
 /// WAL-06, WAL-10, EVENT-01: nobody is answered, and nothing published, before the append is durable;
 /// readers see the last durable state meanwhile.
@@ -146,6 +149,25 @@ async fn after_an_append_of_unknown_fate_the_log_is_read_again() {
     }
 }
 
+/// WAL-09: whoever asked for what only the next owner will find settled is told so, and may ask again.
+#[tokio::test]
+async fn what_the_next_owner_will_know_is_in_doubt_until_then() {
+    let is_in_doubt = |refused: Rejection| {
+        assert_eq!(
+            (refused.code, &refused.details["kind"]),
+            (Code::Unavailable, &"ambiguous".into())
+        );
+    };
+    let node = node().await;
+    node.journal().next(Fault::Unsettled);
+    is_in_doubt(create(&node, dag("t", "a")).await.unwrap_err());
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    node.journal().next(Fault::Unsettled);
+    let pause = node.command(&key, envelope(), Command::PauseTask(Why::default())).await;
+    is_in_doubt(pause.unwrap_err());
+    assert_eq!(status(&node, &key).await, TaskStatus::Running);
+}
+
 /// A node that ran `a b c<-a,b` and died while two of its Steps were held: its log, and the Task.
 async fn dies_holding_two() -> (Arc<Faulty<MemoryJournal>>, TaskKey) {
     let journal = Arc::new(Faulty::new(MemoryJournal::default()));
@@ -159,6 +181,44 @@ async fn dies_holding_two() -> (Arc<Faulty<MemoryJournal>>, TaskKey) {
     drop(stuck);
     first.stop().await;
     (journal, key)
+}
+
+/// RECOVER-07: to read a Task back publishes and writes nothing, and has no worker do again what is done, or
+/// what another holds.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_read_back_does_nothing_anew() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let mut config = Config::embedded(PoolId::new(common::POOL).unwrap());
+    config.embedded = false; // Attempts of an earlier boot may be alive.
+    let leases = Arc::new(MemoryLeases::default());
+    let start = || Scheduler::start(Arc::clone(&journal), Arc::clone(&leases), config.clone());
+    let first = start().await.unwrap();
+    let workers = common::workers(&first, 4, |ctx| async move {
+        if ctx.step_id().as_str() == "b" {
+            std::future::pending::<()>().await;
+        }
+        Ok(ctx.complete(None)?)
+    });
+    let key = create(&first, dag("t", "a b c<-b d<-a")).await.unwrap();
+    until(&first, &key, |task| {
+        task.tally().of(StepStatus::Completed) == 2 && task.tally().held() == 1
+    })
+    .await;
+    let before = first.commits(&key).await.unwrap();
+    first.leave(key.partition(config.partitions), None).await; // As a node that has died.
+
+    let second = start().await.unwrap();
+    let mut published = second.subscribe();
+    let id = AgentId::new("eager").unwrap();
+    let (link, mut inbox) = second.join(id, config.default_worker_pool_id.clone(), None).unwrap();
+    link.credit(Credit { free: 4, seen: 0, number: 1 });
+    assert_eq!(second.resume_all().await.unwrap(), 1);
+    assert_eq!(second.read(&key, |task| task.tally().held()).await.unwrap(), 1);
+    let granted = tokio::time::timeout(Duration::from_secs(10), inbox.next()).await;
+    assert!(granted.is_err(), "{granted:?}");
+    assert!(matches!(published.try_recv(), Err(TryRecvError::Empty)));
+    assert_eq!(second.commits(&key).await.unwrap(), before);
+    drop(workers);
 }
 
 /// WAL-07: what the scheduler decides by itself, claims and the ends of orphaned Attempts, it decides
@@ -215,8 +275,8 @@ async fn one_of_many_creates_of_an_id_wins() {
     assert_eq!(other.unwrap_err().code, Code::IdempotencyConflict);
 }
 
-/// OWN-05, RECOVER-01, RECOVER-10, LEASE-15: a node that starts on the log of a dead one knows all live
-/// Tasks; Attempts of the earlier boot end at once and their Steps run again.
+/// OWN-05, RECOVER-01, RECOVER-03, RECOVER-10, LEASE-15: a node that starts on the log of a dead one knows
+/// all live Tasks; Attempts of the earlier boot end at once and their Steps run again.
 #[tokio::test]
 async fn a_new_boot_ends_the_attempts_of_the_old_one_and_goes_on() {
     let (journal, key) = dies_holding_two().await;

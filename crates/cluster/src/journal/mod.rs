@@ -303,7 +303,7 @@ impl JetStreamJournal {
         let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
         // A writer answers whatever it was sent, unless the process ends.
-        answer.await.unwrap_or_else(|_| Err(AppendError::Unknown("the writer has gone".into())))
+        answer.await.unwrap_or_else(|_| Err(AppendError::Unsettled("the writer has gone".into())))
     }
 }
 

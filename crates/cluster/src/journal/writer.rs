@@ -277,7 +277,7 @@ impl Writing {
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Ok(())
             }
-            Fate::Unknown(why) => self.stop(replies, &why, || AppendError::Unknown(why.clone())),
+            Fate::Unknown(why) => self.stop(replies, &why, || AppendError::Unsettled(why.clone())),
             Fate::Never => {
                 let why = "another node has taken the partition";
                 self.stop(replies, why, || AppendError::NotOwner)

@@ -154,8 +154,8 @@ async fn a_batch_that_is_stored_in_part_is_void() {
         stored.await.unwrap();
     }
     let unknown = journal.append(&history.key, after, vec![void.clone()]).await.unwrap_err();
-    let is_told = matches!(&unknown, AppendError::Unknown(why) if why.contains("part of a batch"));
-    assert!(is_told, "{unknown}");
+    let AppendError::Unsettled(why) = &unknown else { panic!("{unknown}") };
+    assert!(why.contains("part of a batch"), "{why}");
     assert_eq!(journal.owned().epoch(0), None, "another owner's record will settle it");
     assert_eq!(last_seq(&stream).await, last + u64::from(of), "nothing was written");
 

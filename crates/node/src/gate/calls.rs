@@ -23,7 +23,7 @@ use tenure_wire::bus::{Answer, decode, encode};
 use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
-use super::{Asked, Gate, say_answer};
+use super::{Asked, Gate, in_time, say_answer};
 
 /// Bytes of commits, of views, or of what else comes in parts, in an answer.
 const LOG_BYTES: usize = 512 << 10;
@@ -106,7 +106,7 @@ impl Call<'_> {
                 let task = input.task_id().cloned();
                 let asked = task.and_then(|task| self.placed(&task)).and_then(|()| around(head));
                 let made = match asked {
-                    Ok(around) => Box::pin(self.link.create(around, *input)).await,
+                    Ok(around) => in_time(Box::pin(self.link.create(around, *input))).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer_write(made).await;
@@ -115,7 +115,7 @@ impl Call<'_> {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
                 let made = match asked {
                     Ok((task, around)) => {
-                        Box::pin(self.link.retry_ended(task, around, *input)).await
+                        in_time(Box::pin(self.link.retry_ended(task, around, *input))).await
                     }
                     Err(refused) => Err(refused),
                 };
@@ -125,7 +125,8 @@ impl Call<'_> {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
                 let done = match asked {
                     Ok((task, around)) => {
-                        Box::pin(self.link.command(&task, around, *command)).await
+                        let done = Box::pin(self.link.command(&task, around, *command));
+                        if self.asked.may_wait { done.await } else { in_time(done).await }
                     }
                     Err(refused) => Err(refused),
                 };
@@ -193,7 +194,6 @@ impl Call<'_> {
                 };
                 self.answer(false, page).await;
             }
-            Ask::ReadEvents(which) => {
             Ask::ReadParent(which) => {
                 let parent = match self.task(&head) {
                     Ok(task) => Box::pin(self.parent(task, &which.child)).await,
@@ -201,6 +201,7 @@ impl Call<'_> {
                 };
                 self.answer(false, parent).await;
             }
+            Ask::ReadEvents(which) => {
                 let page = match self.task(&head) {
                     Ok(task) => Box::pin(self.events(&task, which.after)).await,
                     Err(refused) => Err(refused),
@@ -285,7 +286,6 @@ impl Call<'_> {
         self.link.replay(task, input).await
     }
 
-    /// As many public events as an answer holds. Those to come are published for a while.
     /// What another node needs to know of the parent of one of its Tasks.
     async fn parent(&self, task_id: TaskId, child: &TaskId) -> Result<Parent, Rejection> {
         if !self.is_of_node {
@@ -296,6 +296,7 @@ impl Call<'_> {
         self.gate.scheduler.parent(&TaskKey { session_id, task_id }, child).await
     }
 
+    /// As many public events as an answer holds. Those to come are published for a while.
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
         let session_id = self.link.session().clone();
         let key = TaskKey { session_id, task_id: task.clone() };

@@ -17,7 +17,7 @@ use tenure_wire::bus::worker::{
 };
 use tenure_wire::bus::{Answer, decode, decode_input};
 
-use super::{Asked, Gate, say_answer};
+use super::{Asked, Gate, in_time, not_sure, say_answer};
 use crate::links::Link;
 
 impl Gate {
@@ -124,7 +124,8 @@ impl Gate {
         }
         let gate = Arc::clone(self);
         tokio::spawn(async move {
-            let results = join_all(answers.into_iter().map(async |sent| sent?.await)).await;
+            let results = answers.into_iter().map(async |sent| in_time(sent?).await);
+            let results = join_all(results).await;
             let Some(reply) = reply else { return };
             let is_written = results.iter().all(Result::is_ok);
             let results = results.into_iter().map(Recorded::said).collect();

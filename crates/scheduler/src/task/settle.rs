@@ -66,6 +66,10 @@ impl<J: Journal, L: Leases> State<J, L> {
                 // The state is no longer known: the supervisor replays the log.
                 return Err(format!("append of unknown fate: {error}").into());
             }
+            Err(AppendError::Unsettled(error)) => {
+                self.refuse_all(flight, &unsettled(&error));
+                return Err(format!("append of unsettled fate: {error}").into());
+            }
             Err(error) => {
                 tracing::error!(task = %self.key, %error, "append failed");
                 if let Life::Known(task) = &mut self.life {
@@ -304,6 +308,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             .with("field", "wal_name"),
             AppendError::NoRoom => overloaded(),
             AppendError::Unknown(error) => storage_error("ambiguous", &error),
+            AppendError::Unsettled(error) => unsettled(&error),
             other => storage_error("append_failed", &other.to_string()),
         };
         self.refuse_all(flight, &rejection);
@@ -329,7 +334,9 @@ impl<J: Journal, L: Leases> State<J, L> {
 /// What an append says of the disk: a log that is not the expected one says nothing.
 fn trouble(append: &Result<(), AppendError>) -> Option<String> {
     match append {
-        Err(error @ (AppendError::Failed(_) | AppendError::Unknown(_))) => Some(error.to_string()),
+        Err(
+            error @ (AppendError::Failed(_) | AppendError::Unknown(_) | AppendError::Unsettled(_)),
+        ) => Some(error.to_string()),
         Ok(())
         | Err(
             AppendError::TaskExists
@@ -339,6 +346,12 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
             | AppendError::Fenced { .. },
         ) => None,
     }
+}
+
+/// WAL-09: whether it was written the next owner will find.
+fn unsettled(message: &str) -> Rejection {
+    let message = format!("what becomes of it is not known yet: {message}");
+    Rejection::new(Code::Unavailable, message).with("kind", "ambiguous").with("retry_after_ms", 200)
 }
 
 pub(crate) fn storage_error(kind: &str, message: &str) -> Rejection {

@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::mux::{self, Place, Reply, Waiters};
-use super::patience::unavailable;
+use super::patience::{ambiguous, unavailable};
 use crate::supervise::spawn;
 
 /// How often a connection that is not there is looked for.
@@ -348,12 +348,12 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Waits for the answer.
+    /// Waits for the answer. Without one, what was asked may have taken effect all the same.
     pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, Rejection> {
         match timeout_at(self.deadline, self.reply).await {
             Ok(Ok(reply)) => read(reply),
-            Ok(Err(_)) => Err(unavailable("the connection was closed")),
-            Err(_) => Err(unavailable("there was no answer in time")),
+            Ok(Err(_)) => Err(ambiguous("the connection was closed")),
+            Err(_) => Err(ambiguous("there was no answer in time")),
         }
     }
 }
@@ -381,7 +381,7 @@ fn read<T: DeserializeOwned>(reply: Reply) -> Result<T, Rejection> {
         // An answer that cannot be read says nothing about what happened.
         Reply::Body(body) => match decode::<Answer<T>>(&body) {
             Ok(answer) => answer.into_result(),
-            Err(bad) => Err(unavailable(format!("the answer cannot be used: {bad}"))),
+            Err(bad) => Err(ambiguous(format!("the answer cannot be used: {bad}"))),
         },
         Reply::Nobody => Err(unavailable("nobody serves this now")),
     }

@@ -15,12 +15,15 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 pub(super) struct Patience {
     until: Instant,
     pauses: Pauses,
+    /// An answer was lost: what was asked may have taken effect, whatever is said of it later.
+    lost_one: bool,
 }
 
 impl Patience {
     /// From now on.
     pub(super) fn of(whole: Duration) -> Self {
-        Self { until: Instant::now() + whole, pauses: Pauses::between(PAUSES.0, PAUSES.1) }
+        let pauses = Pauses::between(PAUSES.0, PAUSES.1);
+        Self { until: Instant::now() + whole, pauses, lost_one: false }
     }
 
     /// How long a try that takes up to `most` may take.
@@ -34,14 +37,32 @@ impl Patience {
         if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
             return false;
         }
+        self.lost_one |= is_ambiguous(refused);
         tokio::time::sleep(pause).await;
         true
     }
+
+    /// What is said in the end, of all the tries.
+    pub(super) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
+        answer.map_err(|refused| match self.lost_one && refused.code.is_retryable() {
+            true => refused.with("kind", "ambiguous"),
+            false => refused,
+        })
+    }
+}
+
+fn is_ambiguous(refused: &Rejection) -> bool {
+    refused.details.get("kind").is_some_and(|kind| kind == "ambiguous")
 }
 
 /// There is no answer now. The same may be asked again.
 pub(super) fn unavailable(message: impl Into<String>) -> Rejection {
     Rejection::new(Code::Unavailable, message)
+}
+
+/// The answer to what was sent is lost: it may have taken effect (WAL-09).
+pub(super) fn ambiguous(message: impl Into<String>) -> Rejection {
+    unavailable(message).with("kind", "ambiguous")
 }
 
 #[cfg(test)]
@@ -63,6 +84,19 @@ mod tests {
         let begun = Instant::now();
         assert!(patience.outlasts(&unavailable("busy").with("retry_after_ms", 700)).await);
         assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
+    }
+
+    /// WAL-09: that nobody is there any more says nothing of a try whose answer was lost.
+    #[tokio::test(start_paused = true)]
+    async fn one_lost_answer_leaves_all_in_doubt() {
+        for (first, kind) in
+            [(ambiguous("none in time"), Some("ambiguous")), (unavailable("busy"), None)]
+        {
+            let mut patience = Patience::of(Duration::from_secs(60));
+            assert!(patience.outlasts(&first).await);
+            let last = patience.conclude::<()>(Err(unavailable("nobody is there"))).unwrap_err();
+            assert_eq!(last.details.get("kind").and_then(|kind| kind.as_str()), kind);
+        }
     }
 
     #[tokio::test]

@@ -123,7 +123,7 @@ impl Shared {
             let within = patience.for_a_try(self.connection.request_timeout());
             match self.connection.request(subject.clone(), body.clone(), within).await {
                 Err(refused) if patience.outlasts(&refused).await => {}
-                answer => return answer,
+                answer => return patience.conclude(answer),
             }
         }
     }
