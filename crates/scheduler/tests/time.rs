@@ -26,8 +26,8 @@ use tenure_ports::{Faulty, Leases as _, MemoryJournal, Observer};
 use tenure_scheduler::{Config, Scheduler};
 use tokio::time::Instant;
 
-/// LEASE-07, LEASE-10, LEASE-16: a worker that falls silent loses its Step within the lease and one
-/// tick, and the Step runs again elsewhere.
+/// LEASE-07, LEASE-10, LEASE-16, CLAIM-12, QUERY-14: a worker that falls silent loses its Step within the
+/// lease and one tick, though nobody asks, and the Step is there to be claimed and runs again elsewhere.
 #[tokio::test(start_paused = true)]
 async fn a_silent_worker_loses_its_step_within_lease_and_tick() {
     let node = node().await;

@@ -12,7 +12,7 @@ use crate::common::{
     attempts, check_claimed_once, now_ms, wait_claimed_again, wait_ended, wait_runs,
 };
 
-/// LEASE-14
+/// LEASE-14, STORE-03: with all that Redis knew no fact of a Task is lost.
 #[test]
 fn a_worker_that_dies_right_after_redis_forgot_everything_is_noticed() -> Result<()> {
     let plan = Plan { concurrency: 8, ..Plan::default() };

@@ -63,7 +63,7 @@ fn a_run_is_bound_to_its_task() {
     one.ok_as(&ant, claim_command(run, "a"));
 }
 
-/// CLAIM-12: a Step under a lease is another's until the lease is judged; then it is claimed.
+/// A Step under a lease is another's until the lease is judged; then it is claimed.
 #[test]
 fn expired_leases_are_judged_before_a_claim() {
     let mut t = Fixture::manual("a");

@@ -236,7 +236,7 @@ fn the_list_of_the_run_narrows_the_work() {
     assert_eq!(asked(&t, &worker("ant", "main", Some(run)), &ready()), "b");
 }
 
-/// QUERY-14: a lease that ended is judged before; what it held is found again.
+/// A lease that ended is judged before; what it held is found again.
 #[test]
 fn a_step_of_an_ended_lease_is_found_again() {
     let mut t = Fixture::manual("a");

@@ -60,7 +60,7 @@ fn every_prefix_of_the_log_replays() {
     assert_eq!(task, t.task);
 }
 
-/// RECOVER-07, WAL-13: a replay asks for nothing and makes nothing: twice gives the same.
+/// WAL-13: a replay asks for nothing and makes nothing: twice gives the same.
 #[test]
 fn a_replay_has_no_effect_but_the_state() {
     let t = eventful();
@@ -219,7 +219,7 @@ fn backoffs_that_ended_together_are_one_commit() {
     assert_eq!(t.events(), ["task_step_ready a", "task_step_ready b", "task_step_ready c"]);
 }
 
-/// LEASE-15, RECOVER-03: the Attempts of an earlier boot end together, by the scheduler, and count
+/// LEASE-15: the Attempts of an earlier boot end together, by the scheduler, and count
 /// for nothing.
 #[test]
 fn attempts_of_an_earlier_boot_end_together() {

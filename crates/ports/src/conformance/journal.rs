@@ -183,7 +183,7 @@ async fn a_task_is_created_once<J: Journal>(journal: &J) {
     assert_holds(journal, &history).await;
 }
 
-/// STORE-07, ID-03
+/// ID-03
 async fn ids_are_of_their_session<J: Journal>(journal: &J) {
     let mut histories = [
         History::of("one", "t").on(journal),
@@ -363,7 +363,7 @@ async fn a_released_task_goes_on<J: Journal>(journal: &J) {
     }
 }
 
-/// STORE-07, WAL-05
+/// STORE-07, WAL-05: a session has many live Tasks at a time, each with its own history.
 async fn tasks_run_in_parallel<J: Journal>(journal: &J) {
     let lives = (0..40).map(|n| async move {
         let mut history = History::of(["s0", "s1", "s2"][n % 3], &format!("t{n}")).on(journal);
@@ -378,6 +378,11 @@ async fn tasks_run_in_parallel<J: Journal>(journal: &J) {
         assert_holds(journal, history).await;
     }
     assert_eq!(journal.entries(None).await.unwrap().len(), 40);
+    let live = journal.live().await.unwrap();
+    for (session, count) in [("s0", 14), ("s1", 13), ("s2", 13)] {
+        let of_it = live.iter().filter(|key| key.session_id.as_str() == session);
+        assert_eq!(of_it.count(), count, "{session}");
+    }
 }
 
 /// WAL-08, WAL-10
