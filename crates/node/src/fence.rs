@@ -20,9 +20,11 @@ impl Fence {
         if self.journal.owned().epoch(partition).is_none() {
             return false;
         }
-        if self.keeper.is_certain() {
-            return true;
-        }
+        self.keeper.is_certain() || self.is_owner(partition).await
+    }
+
+    /// The same by the log alone, whatever the lease says: where a wrong word would cost work.
+    pub(crate) async fn is_owner(&self, partition: u32) -> bool {
         match Box::pin(self.journal.confirm(partition)).await {
             Ok(holds) => holds,
             Err(error) => {

@@ -382,8 +382,9 @@ fn judge(task: &Task, who: &AgentId, holdings: &[Holding]) -> Vec<(Pulse, u64)> 
 fn pulse(task: &Task, who: &AgentId, held: &Holding) -> Pulse {
     match task.check_holder(who, held.attempt_id, held.fencing_token) {
         Ok(()) => Pulse::Renewed { cancel_requested: task.must_stop(held.attempt_id) },
-        // What ended it may not reach the log: only what is there ends anything.
-        Err(_) if task.is_ahead() => Pulse::Unknown,
+        // What ended it may not reach the log: only what is there ends anything. And an Attempt that is
+        // not known here yet may be another owner's.
+        Err(_) if task.is_ahead() || task.is_behind(held.fencing_token) => Pulse::Unknown,
         Err(rejection) => Pulse::Lost(rejection),
     }
 }

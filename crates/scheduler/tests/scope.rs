@@ -13,7 +13,7 @@ use tenure_core::id::{AgentId, AttemptId, CommandId, PoolId, RunId};
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::{Policy, StepStatus};
 use tenure_core::view::{Look, RunOffer};
-use tenure_core::{Code, Rejection};
+use tenure_core::{Code, Rejection, Task};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Faulty, MemoryJournal};
@@ -112,6 +112,24 @@ async fn a_task_that_is_not_the_runs_sounds_like_none() {
     assert_eq!(says_everything(&thief, &live, own.run_id).await, absent);
     assert_eq!(says_everything(&thief, &ended, own.run_id).await, absent);
     assert_eq!(events(&node, &live).await, before);
+}
+
+/// Mechanisms 4: a token above the version of its Task is that of a claim which this node does not know
+/// yet, as another owner made it: nothing is said of that Attempt.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_a_later_owner_made_is_not_called_lost() {
+    let node = node().await;
+    let (link, mut inbox) = join(&node, "w");
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let version = node.read(&key, Task::version).await.unwrap();
+    let other = |fencing_token| {
+        let attempt_id = AttemptId(Uuid::from_u128(9));
+        Holding { attempt_id, fencing_token, ..Holding::of(&claim) }
+    };
+    let pulses = link.heartbeat(&[other(version), other(version + 1)]).await;
+    assert!(matches!(&pulses[0], Pulse::Lost(no) if no.code == Code::StaleAttempt), "{pulses:?}");
+    assert_eq!(pulses[1], Pulse::Unknown);
 }
 
 /// PERM-13, LEASE-04, 5.4 `heartbeat`: who knows an Attempt by name keeps it alive for nobody: its worker

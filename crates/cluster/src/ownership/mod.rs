@@ -97,7 +97,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// How often an owner that is not certain asks the streams whether it still is one (OWN-03).
+/// How often an owner asks the streams of idle partitions whether it still is one (OWN-03).
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps the partitions of a node: takes those that are its, leaves those that are not.
@@ -182,25 +182,39 @@ impl Drop for Keeper {
     }
 }
 
-/// While the leases are not certain, another may own what this node believes its own. The appends of
-/// a busy partition tell; of an idle one nobody would (mechanisms 3).
+/// Another may own what this node believes its own, however certain its leases are: Redis may have
+/// forgotten them, or be another than that of other nodes. The appends of a busy partition tell; of an
+/// idle one nobody would (mechanisms 3). That is one small request a second for each idle partition of
+/// the cluster: streams are not asked together, as each has a leader of its own.
 async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>) {
     let mut ticks = interval(CONFIRM_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = Vec::new();
     loop {
         ticks.tick().await;
         if shared.stops() {
             return;
         }
-        if shared.is_certain() {
-            continue;
-        }
-        let owned = journal.owned().all();
-        let asked = owned.iter().map(|(partition, _)| journal.confirm(*partition));
-        for ((partition, _), answer) in owned.iter().zip(join_all(asked).await) {
-            if let Err(error) = answer {
-                tracing::debug!(partition, error, "whether the partition is owned is not known");
+        let (reached, is_certain) = (journal.reached(), shared.is_certain());
+        let idle = reached.iter().filter(|it| !is_certain || before.contains(*it));
+        let asked = idle.map(async |it| (it.partition, journal.confirm(it.partition).await));
+        for (partition, answer) in join_all(asked).await {
+            match answer {
+                Ok(false) if is_certain => tracing::error!(
+                    partition,
+                    "another node has written to a partition whose lease this one holds: is Redis the \
+                     same for all nodes?"
+                ),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(
+                        partition,
+                        error,
+                        "whether the partition is owned is not known"
+                    );
+                }
             }
         }
+        before = reached;
     }
 }

@@ -270,6 +270,23 @@ async fn an_idle_owner_steps_down_where_another_is() {
 async fn a_node_whose_clock_is_off_takes_nothing() {
     let (nats, redis) = (nats(), redis(&[]));
     let off = Arc::new(AtomicI64::new(-6_500));
+/// OWN-03, mechanisms 3: so does one that is certain of its lease, where Redis is another for other nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_owner_that_is_certain_steps_down_too() {
+    let (nats, first, second) = (nats(), redis(&[]), redis(&[]));
+    let one = node(&nats, &first, "one").await;
+    until(Duration::from_secs(15), "a lone node takes everything", || one.owns() == 8).await;
+    let before = one.journal.owned().all();
+    let _two = node(&nats, &second, "two").await;
+    // Neither lets the other be: each takes again what it has the lease of.
+    until(Duration::from_secs(20), "it has stepped down from all", || {
+        let owned = one.journal.owned();
+        before.iter().all(|(partition, epoch)| owned.epoch(*partition) != Some(*epoch))
+    })
+    .await;
+    assert!(one.keeper.is_certain());
+}
+
     let one = node_with(&nats, &redis, "one", |options| {
         let (off, system) = (Arc::clone(&off), Arc::clone(&options.clock));
         Options { clock: Arc::new(move || system() + off.load(Ordering::SeqCst)), ..options }

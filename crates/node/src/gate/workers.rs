@@ -128,6 +128,15 @@ impl Gate {
             let results = join_all(results).await;
             let Some(reply) = reply else { return };
             let is_written = results.iter().all(Result::is_ok);
+            // Who is told that its Attempt is over throws away what it did: a node that is behind must
+            // not say so of one that the next owner made (mechanisms 4).
+            let ends_one = |result: &Result<_, Rejection>| {
+                result.as_ref().is_err_and(|refused| refused.code.ends_attempt())
+            };
+            if results.iter().any(ends_one) && !gate.fence.is_owner(partition).await {
+                return say_answer(&gate.control, &reply, &Answer::<()>::from(Err(not_sure())))
+                    .await;
+            }
             let results = results.into_iter().map(Recorded::said).collect();
             let reported = Ok(Reported { results });
             let asked = gate.of_worker("report", &reply, partition, since);

@@ -147,6 +147,25 @@ impl Caller {
         self.ask(task, "unused", Ask::ReadLog(ReadLog::default())).await
     }
 
+    /// The same as soon as somebody serves it.
+    pub(crate) async fn log_when_served(&self, task: &str) -> LogPage {
+        let partition = self.key(task).partition(PARTITIONS);
+        let ask = Ask::ReadLog(ReadLog::default());
+        let request = Request::new(Some(task.parse().unwrap()), None, ask).write().unwrap();
+        let subject = format!("{}.cmd.{partition}", self.name.root());
+        let begun = Instant::now();
+        loop {
+            let answer = self.client.request(subject.clone(), request.clone().into()).await;
+            if let Ok(answer) = answer
+                && let Ok(page) = decode::<Answer<LogPage>>(&answer.payload).unwrap().into_result()
+            {
+                return page;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "nobody serves it");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// The names of the events of a Task.
     pub(crate) async fn events(&self, task: &str) -> Vec<String> {
         let page = self.log(task).await.unwrap();

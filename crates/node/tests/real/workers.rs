@@ -14,7 +14,7 @@ use tenure_wire::bus::worker::{
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers};
 
-fn report(claim: &ClaimResult, status: StepStatus) -> Report {
+pub(crate) fn report(claim: &ClaimResult, status: StepStatus) -> Report {
     let (attempt_id, fencing_token) = (Some(claim.attempt_id), Some(claim.fencing_token));
     let (session_id, task_id) = (claim.session_id.clone(), claim.task_id.clone());
     let word = StepReport {
@@ -26,7 +26,7 @@ fn report(claim: &ClaimResult, status: StepStatus) -> Report {
     Report { session_id, task_id, run_id: claim.run_id, word: Word::TaskUpdateStep(word) }
 }
 
-async fn tell(hand: &Hand, reports: Vec<Report>) -> Vec<ReportResult> {
+pub(crate) async fn tell(hand: &Hand, reports: Vec<Report>) -> Vec<ReportResult> {
     let (session_id, task_id) = (reports[0].session_id.clone(), reports[0].task_id.clone());
     let partition = TaskKey { session_id, task_id }.partition(PARTITIONS);
     let reports = Reports { v: V, room: None, reports };
@@ -44,7 +44,7 @@ fn holding(claim: &ClaimResult) -> Holding {
     }
 }
 
-async fn one_grant(hand: &mut Hand) -> ClaimResult {
+pub(crate) async fn one_grant(hand: &mut Hand) -> ClaimResult {
     let mut deliveries = hand.take().await;
     assert_eq!(deliveries.len(), 1, "{deliveries:?}");
     *deliveries.remove(0).grant.expect("a grant")
