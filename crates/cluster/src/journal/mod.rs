@@ -93,6 +93,15 @@ pub enum TakeError {
         /// What went wrong.
         message: String,
     },
+    /// Its stream ends before what was acknowledged: nobody may write there, for it would be written
+    /// over what was lost, and may come back (mechanisms 1).
+    #[error("partition {partition}: {message}")]
+    Lost {
+        /// Which one.
+        partition: u32,
+        /// How much.
+        message: String,
+    },
 }
 
 /// A partition that this node owns.
@@ -148,7 +157,7 @@ struct Place {
     taking: tokio::sync::Mutex<()>,
     /// Rises when the partition is left: what was begun before does not count.
     left: AtomicU64,
-    /// The last message that was acknowledged to this node.
+    /// The last message that was acknowledged to anybody, as far as this node knows.
     acknowledged: Arc<AtomicU64>,
 }
 

@@ -2,6 +2,10 @@
 //! write an owner record there. The record's place in the stream is the epoch; nothing of an earlier
 //! owner is accepted behind it (mechanisms 3).
 //!
+//! A stream that ends before what was acknowledged has lost data, and nobody writes there: the way on is
+//! that of who looks after the store. How far it was acknowledged a node knows by itself, from the newest
+//! checkpoint, and from the others, who tell each other in Redis (mechanisms 1).
+//!
 //! The record says in which version the owner writes: the newest one that all live nodes read, but none
 //! older than what is there, which stays as it is. So the newest record tells whether a node reads the
 //! partition; who does not has no business there (mechanisms 17). There is one version so far.
@@ -84,7 +88,12 @@ impl JetStreamJournal {
             lowest,
             taking: self.client.new_inbox(),
         };
-        let (index, appender, epoch) = taking.take(appender, is_wanted).await.map_err(failed)?;
+        let taken = taking.take(appender, is_wanted).await;
+        let (index, appender, epoch) = taken.map_err(|failure| match failure {
+            Failure::Passing(message) => failed(message),
+            Failure::Lost(message) => TakeError::Lost { partition, message },
+        })?;
+        place.acknowledged.fetch_max(epoch, Ordering::AcqRel);
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
         let index = Arc::new(RwLock::new(index));
         let checkpoints = Arc::new(Checkpoints {
@@ -138,6 +147,19 @@ impl JetStreamJournal {
         Ok(epoch)
     }
 
+    /// The last message of a partition that was acknowledged to anybody, as far as this node knows.
+    pub(crate) fn acknowledged(&self, partition: u32) -> u64 {
+        let place = self.places.get(partition as usize);
+        place.map_or(0, |place| place.acknowledged.load(Ordering::Acquire))
+    }
+
+    /// A message of a partition was acknowledged to some node.
+    pub(crate) fn note_acknowledged(&self, partition: u32, seq: u64) {
+        if let Some(place) = self.places.get(partition as usize) {
+            place.acknowledged.fetch_max(seq, Ordering::AcqRel);
+        }
+    }
+
     /// The newest version of what is stored that this node reads.
     pub(crate) fn reads(&self) -> u32 {
         self.settings.reads
@@ -151,12 +173,26 @@ impl JetStreamJournal {
     }
 }
 
+/// Why a taking failed.
+enum Failure {
+    /// It may go better another time.
+    Passing(String),
+    /// The store has lost data.
+    Lost(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Passing(why)
+    }
+}
+
 struct Taking<'a> {
     tail: Tail<'a>,
     settings: &'a Settings,
     /// What a checkpoint says; empty without one.
     index: Index,
-    /// The last message that was ever acknowledged to this node.
+    /// The last message that was ever acknowledged to anybody, as far as this node knows.
     acknowledged: u64,
     /// What all live nodes read.
     lowest: u32,
@@ -170,7 +206,7 @@ impl Taking<'_> {
         mut self,
         mut appender: Appender,
         is_wanted: impl Fn() -> bool,
-    ) -> Result<(Index, Appender, u64), String> {
+    ) -> Result<(Index, Appender, u64), Failure> {
         let mut read_to = self.index.covered();
         // What a checkpoint covers was acknowledged, to this node or another.
         let known = self.acknowledged.max(read_to);
@@ -178,14 +214,14 @@ impl Taking<'_> {
             let last = self.tail.last_seq().await?;
             if last < known {
                 let name = self.tail.frames.name;
-                return Err(format!(
+                return Err(Failure::Lost(format!(
                     "{name} ends at {last}, and {known} was acknowledged: the store has lost data",
-                ));
+                )));
             }
             self.tail.read(&mut self.index, read_to, last).await?;
             read_to = last;
             if !is_wanted() {
-                return Err("it was left meanwhile".into());
+                return Err(Failure::Passing("it was left meanwhile".into()));
             }
             let write_level = self.write_level()?;
             let record = self.record(write_level)?;
@@ -193,7 +229,8 @@ impl Taking<'_> {
             // wait for its fate for ever.
             let record = std::slice::from_ref(&record);
             let fate = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
-            let fate = fate.await.map_err(|_| "the fate of the owner record is not known")?;
+            let fate = fate.await;
+            let fate = fate.map_err(|_| "the fate of the owner record is not known".to_owned())?;
             match fate {
                 Fate::Stored(epoch) => {
                     self.index.note_level(write_level);
@@ -201,9 +238,10 @@ impl Taking<'_> {
                     return Ok((self.index, appender, epoch));
                 }
                 Fate::Never => {} // Another has written meanwhile: read on.
-                Fate::Refused(why) | Fate::Unknown(why) => return Err(why),
+                Fate::Refused(why) | Fate::Unknown(why) => return Err(why.into()),
                 Fate::Lost { last } => {
-                    return Err(format!("the stream ends at {last}, after {read_to} was read"));
+                    let why = format!("the stream ends at {last}, after {read_to} was read");
+                    return Err(Failure::Lost(why));
                 }
             }
         }

@@ -60,8 +60,9 @@ pub(super) struct Keeping {
 }
 
 /// What a poll answers: live nodes, owners with the rest of their leases, who could not take what,
-/// Redis' time, and the newest version of what is stored that each of the live nodes reads.
-type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<u32>);
+/// Redis' time, the newest version of what is stored that each of the live nodes reads, and how far
+/// each partition's log was acknowledged to anybody.
+type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<u32>, Vec<u64>);
 
 /// Something to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,12 +178,15 @@ impl Keeping {
         let key = |what: &str| format!("{}:{{own}}:{what}", self.options.name);
         let mut call = self.script.prepare_invoke();
         call.key(key("nodes")).key(key("owners")).key(key("ends")).key(key("failures"));
-        call.key(key("reads"));
+        call.key(key("reads")).key(key("acknowledged"));
         let lease = self.options.lease.as_millis().to_string();
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
         // One that ends, or whose clock is off, is no candidate, but keeps what it has not given yet.
         call.arg(if self.ends || self.is_off { "leaves" } else { "lives" });
         call.arg(self.journal.reads());
+        (0..self.partitions).for_each(|partition| {
+            call.arg(self.journal.acknowledged(partition));
+        });
         let kept = self.mine.iter().filter(|&&p| !changes.iter().any(|change| change.of() == p));
         for &partition in kept {
             call.arg("r").arg(partition);
@@ -205,7 +209,10 @@ impl Keeping {
 
     /// Does what the answer means, and says what to ask for in the next poll.
     fn judge(&mut self, polled: &Polled, cause: Cause) -> Vec<Change> {
-        let (nodes, owners, failures, _, reads) = polled;
+        let (nodes, owners, failures, _, reads, acknowledged) = polled;
+        for (partition, seq) in (0..).zip(acknowledged) {
+            self.journal.note_acknowledged(partition, *seq);
+        }
         let me = self.options.node.clone();
         let lowest = reads.iter().copied().min().unwrap_or(self.journal.reads());
         let reads: BTreeMap<&String, u32> = nodes.iter().zip(reads.iter().copied()).collect();
@@ -268,7 +275,7 @@ impl Keeping {
 
     /// The lease is this node's: has the journal take the partition, if it has not, and write what nodes
     /// that read up to `lowest` can read. One that cannot be taken is let go where there is another who
-    /// may.
+    /// may; not where its log has lost data: nobody may write there.
     fn keep(&mut self, partition: u32, has_others: bool, lowest: u32) -> Option<Change> {
         self.mine.insert(partition);
         let is_taken = self.journal.owned().epoch(partition).is_some();

@@ -1,6 +1,6 @@
 -- One poll of a node: says that it lives, renews the partitions it has, takes and gives others, and
--- answers who lives, who has what, who cannot take what, what time it is here, and what each of those
--- who live can read.
+-- answers who lives, who has what, who cannot take what, what time it is here, what each of those
+-- who live can read, and how far each partition's log was acknowledged to anybody.
 --
 -- KEYS  1: live nodes (sorted set: node by the millisecond it is given up)
 --       2: owners (hash: partition to node)
@@ -9,8 +9,10 @@
 --          at which it is to be forgotten)
 --       5: what nodes can read (hash: node to the newest version of what is stored; one that does not say
 --          reads the first)
+--       6: how far logs were acknowledged (hash: partition to the sequence of a message); it only rises
 -- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, or `leaves`
---       where the node is to be forgotten, 5: the newest version that it can read, then for each change two:
+--       where the node is to be forgotten, 5: the newest version that it can read, then for each partition how far
+--       its log was acknowledged as this node knows, 0 if it does not, then for each change two:
 --       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
 --       `-` lets go. `g` is followed by a third: the node that is given the partition; `x` by the
 --       milliseconds for which this node could not take the partition, and it lets go.
@@ -33,7 +35,17 @@ if ARGV[4] == 'lives' then
 else
   redis.call('ZREM', KEYS[1], node)
 end
-local at = 6
+local acknowledged = {}
+for partition = 0, partitions - 1 do
+  local known = redis.call('HGET', KEYS[6], partition) or '0'
+  local told = ARGV[6 + partition]
+  if tonumber(told) > tonumber(known) then
+    redis.call('HSET', KEYS[6], partition, told)
+    known = told
+  end
+  acknowledged[partition + 1] = known
+end
+local at = 6 + partitions
 while at <= #ARGV do
   local what, partition = ARGV[at], ARGV[at + 1]
   local owner = redis.call('HGET', KEYS[2], partition)
@@ -77,4 +89,4 @@ for partition = 0, partitions - 1 do
   owners[#owners + 1] = owner
   owners[#owners + 1] = tostring(math.max(0, ends - now))
 end
-return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now, reads}
+return {nodes, owners, redis.call('ZRANGE', KEYS[4], 0, -1), now, reads, acknowledged}

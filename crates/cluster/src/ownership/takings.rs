@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::journal::JetStreamJournal;
+use crate::journal::{JetStreamJournal, TakeError};
 use crate::supervise::guard;
 
 /// Takings in a row that must have failed, and for how long, before a node lets a partition go that
@@ -63,9 +63,16 @@ impl Takings {
                 match taken {
                     Ok(_) => *taking = Taking::default(),
                     Err(error) => {
+                        let has_lost = matches!(error, TakeError::Lost { .. });
                         let why = error.to_string();
-                        if taking.note_failure(&why) {
-                            tracing::warn!(partition, why, "partition not taken");
+                        match (taking.note_failure(&why, has_lost), has_lost) {
+                            (false, _) => {}
+                            (true, true) => tracing::error!(
+                                partition,
+                                why,
+                                "the partition stands still: nothing is written over what was lost"
+                            ),
+                            (true, false) => tracing::warn!(partition, why, "partition not taken"),
                         }
                     }
                 }
@@ -103,9 +110,13 @@ impl Takings {
 }
 
 impl Taking {
-    /// Answers whether that is news.
-    fn note_failure(&mut self, why: &str) -> bool {
+    /// Answers whether that is news. That the log has lost data is no failure of this node: another
+    /// would do no better, and might not know of it (mechanisms 1).
+    fn note_failure(&mut self, why: &str, has_lost: bool) -> bool {
         (self.is_running, self.failed) = (false, self.failed + 1);
+        if has_lost {
+            (self.failed, self.since) = (0, None);
+        }
         let before = self.why.replace(why.to_owned());
         before.as_deref() != Some(why)
     }
@@ -119,7 +130,9 @@ mod tests {
     #[test]
     fn what_stays_so_is_said_once() {
         let mut taking = Taking::default();
-        let said = ["old", "old", "away", "old"].map(|why| taking.note_failure(why));
+        let said = ["old", "old", "away", "old"].map(|why| taking.note_failure(why, false));
         assert_eq!((said, taking.failed), ([true, false, true, true], 4));
+        assert!(taking.note_failure("lost", true));
+        assert_eq!(taking.failed, 0, "nobody else is to try");
     }
 }

@@ -9,6 +9,7 @@ mod journal;
 mod leases;
 mod leaving;
 mod levels;
+mod lost;
 mod ownership;
 mod parts;
 mod redis_at;
