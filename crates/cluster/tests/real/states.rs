@@ -168,7 +168,7 @@ async fn a_state_that_is_out_of_reach_is_not_forgotten() {
     let good = first.kept(&history.key).await;
     assert!(good.is_some());
     server.signal(Signal::SIGSTOP);
-    assert_eq!(first.kept(&history.key).await, None);
+    while first.kept(&history.key).await.is_some() {} // It may be answering still.
     server.signal(Signal::SIGCONT);
     let begun = Instant::now();
     while first.kept(&history.key).await != good {

@@ -170,10 +170,9 @@ fn a_hundred_percent_changes_no_status() {
 /// PROG-07: delivery starts as pending where somebody waits, else as not applicable; six values.
 #[test]
 fn delivery_starts_where_somebody_waits() {
-    let state = |given: CreateTask, parent_of: Option<&Fixture>| {
-        let parent =
-            |p: &Fixture| tenure_core::command::create::Parent::of(&p.task, &given.task_id);
-        let parent = parent_of.map(parent);
+    let state = |given: CreateTask, parent: Option<&Fixture>| {
+        let child = "c".parse().unwrap();
+        let parent = parent.map(|p| tenure_core::command::create::Parent::of(&p.task, &child));
         let limits = tenure_core::Limits::default();
         let t = Fixture::try_create_under(given, Policy::Manual, limits, parent.as_ref()).unwrap();
         TaskSummary::of(&t.task.durable(), &known()).delivery_state
