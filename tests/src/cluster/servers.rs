@@ -40,13 +40,37 @@ impl Server {
     /// It is not there, or does not answer.
     pub fn nats(dir: &Path, more: &str, environment: &[(String, String)]) -> Result<Self> {
         let port = free_port();
-        let config = format!(
-            "listen: 127.0.0.1:{port}\n\
-             jetstream {{ store_dir: \"js\", sync_interval: always }}\n{more}\n"
-        );
+        Self::nats_of(dir, port, &configuration(port, more), environment)
+    }
+
+    /// NATS with a configuration of its own, by which it listens on this port.
+    ///
+    /// # Errors
+    /// As [`nats`](Self::nats).
+    pub fn nats_of(
+        dir: &Path,
+        port: u16,
+        config: &str,
+        environment: &[(String, String)],
+    ) -> Result<Self> {
         std::fs::write(dir.join("nats.conf"), config)?;
         let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server")?);
         command.args(["-c", "nats.conf"]).envs(environment.iter().cloned());
+        Self::start("nats", dir, port, command)
+    }
+
+    /// NATS whose files may have so many blocks of 512 bytes; whoever writes another number into `blocks`, or
+    /// `unlimited`, says what they may have when it is started again.
+    ///
+    /// # Errors
+    /// As [`nats`](Self::nats).
+    pub fn nats_limited(dir: &Path, blocks: u64) -> Result<Self> {
+        let port = free_port();
+        std::fs::write(dir.join("nats.conf"), configuration(port, ""))?;
+        std::fs::write(dir.join("blocks"), blocks.to_string())?;
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -S -f \"$(cat blocks)\"; exec \"$0\" -c nats.conf"]);
+        command.arg(find("TENURE_NATS_SERVER", "nats-server")?);
         Self::start("nats", dir, port, command)
     }
 
@@ -80,10 +104,18 @@ impl Server {
     /// # Errors
     /// It is not there, or does not answer.
     pub fn redis(dir: &Path) -> Result<Self> {
+        let forgets = ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"];
+        Self::redis_of(dir, &forgets)
+    }
+
+    /// Redis that is told what it has to be, but for its port.
+    ///
+    /// # Errors
+    /// As [`redis`](Self::redis).
+    pub fn redis_of(dir: &Path, told: &[&str]) -> Result<Self> {
         let port = free_port();
         let mut command = Command::new(find("TENURE_REDIS_SERVER", "redis-server")?);
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-        command.args(["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]);
+        command.args(told).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
         Self::start("redis", dir, port, command)
     }
 
@@ -127,6 +159,14 @@ impl Server {
         });
         asked.is_ok_and(|said| is_good(&said))
     }
+}
+
+/// What one server of NATS is told.
+fn configuration(port: u16, more: &str) -> String {
+    format!(
+        "listen: 127.0.0.1:{port}\n\
+         jetstream {{ store_dir: \"js\", sync_interval: always }}\n{more}\n"
+    )
 }
 
 /// A port that was free a moment ago, and is given once: below those that the system lends to

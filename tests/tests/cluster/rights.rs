@@ -3,206 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use async_nats::{Client, ConnectOptions, Subscriber};
+use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
-use rmpv::Value;
 use serde_json::{Value as Json, json};
-use tenure_tests::binary::{Ended, Running, tenure};
+use tenure_tests::binary::{Running, tenure};
 use tenure_tests::cluster::client::{Log, command, wait};
 use tenure_tests::cluster::message::{Answer, list, number, text, write};
-use tenure_tests::cluster::process::Process;
-use tenure_tests::cluster::servers::Server;
 use tenure_tests::cluster::{PATIENCE, until};
 use tenure_tests::wal;
 
-/// As they are shipped.
-const ROLES: &str = include_str!("../../../deploy/nats/roles.conf");
-
-/// The parts of a scheduler, and then those who speak to it.
-const LOGINS: [&str; 6] = ["journal", "control", "intake", "worker", "orchestrator", "observer"];
-
-/// The session of the users that are shipped.
-const SESSION: &str = "main";
-
-/// Where its orchestrator asks about Tasks of the one partition.
-const COMMANDS: &str = "tenure.v1.orchestrator.main.orchestrator-1.cmd.0";
-
-/// For so long nothing is written once nothing is to be written any more.
-const QUIET: Duration = Duration::from_millis(700);
-
-/// Servers, a scheduler and workers, each with the login that is theirs.
-struct Fleet {
-    processes: Vec<Process>,
-    nats: Server,
-    redis: Server,
-    dir: tempfile::TempDir,
-}
-
-impl Fleet {
-    fn start() -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        std::fs::write(dir.path().join("roles.conf"), roles()?)?;
-        let passwords = LOGINS.map(|login| (variable(login, "PASSWORD"), password(login)));
-        let nats = Server::nats(dir.path(), "include roles.conf", &passwords)?;
-        let redis = Server::redis(dir.path())?;
-        let mut fleet = Self { processes: Vec::new(), nats, redis, dir };
-        let mut node = Command::new(tenure()?);
-        node.args(["serve", "--node", "n1", "--partitions", "1"]);
-        node.args(["--nats", &format!("nats://127.0.0.1:{}", fleet.nats.port)]);
-        node.args(["--redis", &format!("redis://127.0.0.1:{}", fleet.redis.port)]);
-        node.envs(passwords.iter().take(3).cloned());
-        node.envs(LOGINS[..3].iter().map(|part| (variable(part, "USER"), *part)));
-        fleet.processes.push(Process::start("n1", fleet.dir.path(), node)?);
-        let asking = wait(fleet.connect("orchestrator-1"))?;
-        let body = json!({"v": 1, "operation": "list_index", "input": {}});
-        let answered = told(&asking, COMMANDS, &body).map(|_| ());
-        with_tails(&fleet, answered)?;
-        Ok(fleet)
-    }
-
-    /// The address of NATS with a user's login.
-    fn url(&self, user: &str) -> String {
-        format!("nats://{user}:{}@127.0.0.1:{}", password(user), self.nats.port)
-    }
-
-    fn command(&self, user: &str, args: &[&str]) -> Result<Command> {
-        let mut command = Command::new(tenure()?);
-        command.args(args).args(["--nats", &self.url(user), "--name", user]);
-        command.current_dir(self.dir.path());
-        Ok(command)
-    }
-
-    /// Has a user do something in the session.
-    fn tenure(&self, user: &str, args: &[&str]) -> Result<Ended> {
-        let mut command = self.command(user, args)?;
-        let ended = Running::start(command.args(["--session", SESSION]))?.end(PATIENCE)?;
-        ensure!(ended.status.success(), "{args:?}: {ended:?}");
-        Ok(ended)
-    }
-
-    /// Starts a worker of a pool, known to the server by this user.
-    fn add_worker(&mut self, name: &str, user: &str, pool: &str) -> Result<()> {
-        let worker = self.command(user, &["worker", "--pool", pool, "--files", name])?;
-        self.processes.push(Process::start(name, self.dir.path(), worker)?);
-        Ok(())
-    }
-
-    fn submit(&self, task: &str, file: &Json) -> Result<()> {
-        let name = format!("{task}.json");
-        std::fs::write(self.dir.path().join(&name), file.to_string())?;
-        self.tenure("orchestrator-1", &["submit", &name]).map(|_| ())
-    }
-
-    /// A user on a connection of their own.
-    async fn connect(&self, user: &str) -> Result<Client> {
-        let role = match role(user) {
-            "journal" => "scheduler",
-            role => role,
-        };
-        let options = ConnectOptions::with_user_and_password(user.to_owned(), password(user));
-        let options = options.custom_inbox_prefix(format!("_INBOX.{role}.{user}.test"));
-        Ok(options.connect(format!("127.0.0.1:{}", self.nats.port)).await?)
-    }
-
-    /// A user who listens to something.
-    fn listen(&self, user: &str, subject: &str) -> Result<(Client, Subscriber)> {
-        wait(async {
-            let client = self.connect(user).await?;
-            let heard = client.subscribe(subject.to_owned()).await?;
-            client.flush().await?;
-            Ok((client, heard))
-        })
-    }
-
-    /// How many messages the log has, once it is quiet, but for the records of owners: a node that was
-    /// slow for a while takes its partition anew.
-    fn written(&self) -> Result<usize> {
-        let journal = wait(self.connect("journal"))?;
-        let store = wait(async { Ok::<_, anyhow::Error>(async_nats::jetstream::new(journal)) })?;
-        let (mut read, mut written) = (0, 0);
-        until("nothing more is written", PATIENCE, || {
-            std::thread::sleep(QUIET);
-            let before = read;
-            wait(async {
-                let stream = store.get_stream("TENURE_WAL_0").await?;
-                while read < stream.cached_info().state.last_sequence {
-                    read += 1;
-                    let message = stream.get_raw_message(read).await?;
-                    written += usize::from(!is_of_owner(&message.payload));
-                }
-                Ok::<_, anyhow::Error>(())
-            })?;
-            Ok(read == before)
-        })?;
-        Ok(written)
-    }
-
-    fn tails(&self) -> String {
-        let all = [&self.nats.process, &self.redis.process].into_iter().chain(&self.processes);
-        all.map(Process::tail).collect::<Vec<_>>().join("\n")
-    }
-}
-
-/// Whether a message of a log says no more than who owns it from here on: magic, length and checksum of
-/// a header, which is a map.
-fn is_of_owner(message: &[u8]) -> bool {
-    let header = message.strip_prefix(b"TNF1").and_then(|rest| rest.get(8..));
-    let header = header.and_then(|mut bytes| rmpv::decode::read_value(&mut bytes).ok());
-    header.is_some_and(|header| text(&header, "kind") == Some("owner"))
-}
-
-/// The roles, and a worker of the pool `other`: the block of the other worker is copied, as it is said
-/// there.
-fn roles() -> Result<String> {
-    let end = "\n      }\n";
-    let from = ROLES.find("      {\n        user: worker-1\n").context("no block of a worker")?;
-    let length = ROLES[from..].find(end).context("a block without an end")? + end.len();
-    let block = &ROLES[from..from + length];
-    let other = block.replace("worker-1", "worker-2").replace("worker.default.", "worker.other.");
-    Ok(ROLES.replacen(block, &format!("{block}{other}"), 1))
-}
-
-/// What a user is: what stands before the number.
-fn role(user: &str) -> &str {
-    user.split('-').next().unwrap_or(user)
-}
-
-fn password(user: &str) -> String {
-    format!("secret-of-{}", role(user))
-}
-
-fn variable(login: &str, what: &str) -> String {
-    format!("TENURE_{}_{what}", login.to_uppercase())
-}
-
-/// Asks once.
-async fn ask(client: &Client, subject: &str, body: &Json) -> Result<Answer> {
-    let asked = client.request(subject.to_owned(), write(body)?.into());
-    match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(Ok(message)) => Answer::read(&message.payload),
-        Ok(Err(error)) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
-            Ok(Answer::NoResponders)
-        }
-        Ok(Err(_)) | Err(_) => Ok(Answer::Silence),
-    }
-}
-
-/// Asks until there is an answer for good, and it is none that refuses.
-fn told(client: &Client, subject: &str, body: &Json) -> Result<Value> {
-    let mut done = None;
-    until("there is an answer", PATIENCE, || {
-        done = match wait(ask(client, subject, body))? {
-            Answer::Done(ok) => Some(ok),
-            Answer::Refused(refusal) if !refusal.retryable => return Err(refusal.into()),
-            Answer::Refused(_) | Answer::NoResponders | Answer::Silence => None,
-        };
-        Ok(done.is_some())
-    })?;
-    done.context("no answer")
-}
+use crate::fleet::{COMMANDS, Fleet, SESSION, ask, told, with_tails};
 
 /// Reads the log of a Task.
 fn log_of(client: &Client, task: &str) -> Result<Log> {
@@ -219,19 +31,28 @@ fn log_of(client: &Client, task: &str) -> Result<Log> {
     Ok(log)
 }
 
-fn with_tails(fleet: &Fleet, done: Result<()>) -> Result<()> {
-    if done.is_err() {
-        println!("{}", fleet.tails());
-    }
-    done
-}
-
 /// PERM-02, CTRL-01: a Task is handed in, worked on and watched, each with the login that is theirs.
 /// Workers of another pool get none of it, whatever pool they say they are of.
 #[test]
 fn everybody_does_their_work_under_the_rights_that_are_shipped() -> Result<()> {
     let mut fleet = Fleet::start()?;
     let done = work(&mut fleet);
+    with_tails(&fleet, done)
+}
+
+/// PERM-02: the same on servers that are set up as they are shipped, over TLS, with the user of Redis that is
+/// advised there. Who does not know the authority is not let in, nor does it say its password.
+#[test]
+fn everybody_does_their_work_on_servers_as_they_are_shipped() -> Result<()> {
+    let mut fleet = Fleet::start_as_shipped()?;
+    let done = work(&mut fleet).and_then(|()| {
+        let mut stranger = Command::new(tenure()?);
+        let at = fleet.url("orchestrator-1");
+        stranger.args(["task", "list", "--name", "orchestrator-1", "--nats", &at]);
+        let ended = Running::start(&mut stranger)?.end(PATIENCE)?;
+        ensure!(ended.status.code() == Some(6), "{ended:?}");
+        Ok(())
+    });
     with_tails(&fleet, done)
 }
 
@@ -257,7 +78,7 @@ fn work(fleet: &mut Fleet) -> Result<()> {
     for (task, user, pool) in [("work", "worker-1", "default"), ("elsewhere", "worker-2", "other")]
     {
         let file = format!("out/tasks/{SESSION}/{task}.wal.jsonl");
-        let summary = wal::check(&fleet.dir.path().join(file), false)?;
+        let summary = wal::check(&fleet.dir().join(file), false)?;
         ensure!(summary.ended.as_deref() == Some("task_completed"), "{summary:?}");
         for (worker, pools) in &summary.pools {
             let is_right = worker.split('.').next() == Some(user) && pools.iter().eq([pool]);

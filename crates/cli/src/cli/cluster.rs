@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
+use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
@@ -167,21 +167,34 @@ impl Caller {
     pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
         let (role, session, principal) = (self.role, session.clone(), self.principal.clone());
         let name = ClientName { role, session, principal };
-        let client = NatsClient::join(self.connection.clone(), &name).await.map_err(|refused| {
-            Failure::from(refused).help("does a node serve the cluster? `tenure serve` runs one")
-        });
+        let client =
+            NatsClient::join(self.connection.clone(), &name).await.map_err(|refused| {
+                match (refused.code, Failure::from(refused)) {
+                    (Code::Unavailable, failure) => {
+                        failure.help("does a node serve the cluster? `tenure serve` runs one")
+                    }
+                    (_, failure) => failure,
+                }
+            });
         Ok(Client::new(client?))
     }
 }
 
+const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
+
+/// What says to NATS who somebody is.
+pub(crate) const LOGIN: &str = "the user is in the address of --nats, or in --nats-creds; --name \
+     (TENURE_PRINCIPAL) must be the name of that user, and --session or --pool one that it is let into";
+
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        let exit = match &error {
-            ConnectError::Address { .. } => Exit::Usage,
+        let (exit, help) = match &error {
+            ConnectError::Address { .. } => (Exit::Usage, NAMES_SERVER),
             ConnectError::Credentials { .. } | ConnectError::Unreachable { .. } => {
-                Exit::Unavailable
+                (Exit::Unavailable, NAMES_SERVER)
             }
+            ConnectError::Denied { .. } => (Exit::NotAllowed, LOGIN),
         };
-        Self::caused(exit, &error).help("--nats, or TENURE_NATS_URL, names the server")
+        Self::caused(exit, &error).help(help)
     }
 }

@@ -10,7 +10,7 @@ use tenure_local::OpenError;
 use tenure_ports::journal::ReadError;
 
 /// What the process says to whoever started it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Exit {
     /// Done; a Task that was run has completed.
@@ -130,6 +130,7 @@ fn advice(code: Code) -> Option<&'static str> {
     match code {
         Code::StorageError => Some("see that the disk has room and the data directory is writable"),
         Code::Unavailable => Some("try again"),
+        Code::Unauthenticated => Some(super::cluster::LOGIN),
         Code::TaskTerminal => Some(
             "what has ended stays as it is; `tenure task retry TASK_ID --as NEW_ID` makes it again",
         ),

@@ -120,9 +120,42 @@ fn units_start_with_what_the_command_line_takes() {
         let mut lines = text.lines();
         let line = lines.find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();
         let line = line.replace("${CREDENTIALS_DIRECTORY}", "/run/credentials");
-        let line = line.replace("${TENURE_CONCURRENCY}", "8").replace("%i", "default");
+        let mut line = line.replace("%i", "default");
+        for (name, value) in environment_of(&text) {
+            line = line.replace(&format!("${{{name}}}"), &value);
+        }
         assert!(!line.contains(['$', '%']), "{line}");
         Cli::try_parse_from(line.split_whitespace()).unwrap();
+    }
+}
+
+/// What the head of a unit says is to be in its environment.
+fn environment_of(unit: &str) -> HashMap<String, String> {
+    let lines = unit.lines().filter_map(|line| line.strip_prefix("#   TENURE_"));
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    pairs.map(|(name, value)| (format!("TENURE_{name}"), value.to_owned())).collect()
+}
+
+/// PERM-02: the worker of the unit is a user of the roles that are shipped, and of its pool; what it is told
+/// by its environment the command line takes from there.
+#[test]
+fn the_worker_of_the_unit_is_a_user_of_the_roles() {
+    let unit = read("deploy/systemd/tenure-worker@.service");
+    let environment = environment_of(&unit);
+    let principal = &environment["TENURE_PRINCIPAL"];
+    let at = &environment["TENURE_NATS_URL"];
+    assert!(at.starts_with(&format!("tls://{principal}:")), "{at}");
+    let line = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
+    assert!(line.contains("--name ${TENURE_PRINCIPAL} ") && line.contains("--pool %i "), "{line}");
+    let roles = read("deploy/nats/roles.conf");
+    let (_, user) = roles.split_once(&format!("user: {principal}\n")).unwrap();
+    let user = user.split("user: ").next().unwrap();
+    assert!(user.contains(&format!("\"tenure.v1.worker.default.{principal}.>\"")), "{principal}");
+    let tenure = tenure();
+    let worker = tenure.find_subcommand("worker").unwrap();
+    let known: Vec<_> = worker.get_arguments().filter_map(Arg::get_env).collect();
+    for set in environment.keys() {
+        assert!(known.contains(&OsStr::new(set)), "{set} says nothing to it");
     }
 }
 

@@ -88,13 +88,15 @@ pub(crate) fn run(args: WorkerArgs, telemetry: Option<&Telemetry>) -> Result<Exi
         };
         let agent = name.agent().map_err(Rejection::from)?;
         output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
-        // Whoever is stopped has a time to do it in; whoever is told to leave finishes what it has.
-        let patience = tokio::select! {
-            () = stop.asked() => Duration::from_secs(args.drain),
-            () = pool.dismissed() => Duration::MAX,
+        // Whoever is stopped has a time to do it in; whoever is told to leave finishes what it has; whoever
+        // is not let be this worker can say nothing of what it has.
+        let (patience, ended) = tokio::select! {
+            () = stop.asked() => (Duration::from_secs(args.drain), Ok(Exit::Ok)),
+            () = pool.dismissed() => (Duration::MAX, Ok(Exit::Ok)),
+            denied = pool.port().denied() => (Duration::ZERO, Err(denied.into())),
         };
         end(&pool, &mut stop, patience).await;
-        Ok(Exit::Ok)
+        ended
     })
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Event, PublishErrorKind, ServerAddr, StatusCode};
+use async_nats::{Client, ConnectOptions, PublishErrorKind, ServerAddr, StatusCode};
 use async_nats::{Message, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -27,6 +27,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::mux::{self, Place, Reply, Waiters};
+use super::news::{Hears, News, Trouble};
 use super::patience::{ambiguous, unavailable};
 use crate::supervise::spawn;
 
@@ -111,6 +112,14 @@ pub enum ConnectError {
         /// The last that was heard.
         why: String,
     },
+    /// The server is there, and does not let this login in.
+    #[error("{address} does not let this login in: {why}")]
+    Denied {
+        /// The address.
+        address: String,
+        /// What it said.
+        why: String,
+    },
 }
 
 /// A connection of a principal. Cheap to clone.
@@ -123,7 +132,7 @@ struct Shared {
     inbox: String,
     request_timeout: Duration,
     patience: Duration,
-    connects: watch::Receiver<u64>,
+    news: Arc<News>,
     reader: AbortHandle,
 }
 
@@ -139,29 +148,6 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// What the client library tells of its connection.
-#[derive(Debug, Default)]
-struct News {
-    connects: watch::Sender<u64>,
-    last_error: Mutex<Option<String>>,
-}
-
-impl News {
-    fn take(&self, event: &Event) {
-        match event {
-            Event::Connected => {
-                tracing::debug!("connected");
-                self.connects.send_modify(|count| *count += 1);
-            }
-            Event::ServerError(_) | Event::ClientError(_) => {
-                tracing::warn!(%event, "the connection has trouble");
-                *self.last_error.lock() = Some(event.to_string());
-            }
-            other => tracing::warn!(event = %other, "the connection changed"),
-        }
-    }
-}
-
 impl Connection {
     /// Connects. Replies and whatever else is for this principal alone come below `inbox`, which
     /// is [`tenure_wire::bus::subject::inbox`] of it. Later breaks mend by themselves.
@@ -172,7 +158,6 @@ impl Connection {
         let address = without_secrets(&settings.url);
         let servers = servers(&settings.url)?;
         let news = Arc::new(News::default());
-        let connects = news.connects.subscribe();
         let mut options = ConnectOptions::new();
         if let Some(ca) = &settings.ca {
             options = options.add_root_certificates(ca.clone());
@@ -206,24 +191,28 @@ impl Connection {
         let client = options.connect(&servers[..]).await;
         let client = client.map_err(|error| unreachable(error.to_string()))?;
         if timeout(settings.first_wait, connected(&client)).await.is_err() {
-            let heard = news.last_error.lock().take();
-            let waited = settings.first_wait;
-            return Err(unreachable(heard.unwrap_or_else(|| format!("none within {waited:?}"))));
+            return Err(match news.last_error.lock().take() {
+                Some(Trouble { what: why, is_denied: true }) => {
+                    ConnectError::Denied { address, why }
+                }
+                Some(Trouble { what, .. }) => unreachable(what),
+                None => unreachable(format!("none within {:?}", settings.first_wait)),
+            });
         }
-        Self::listen(settings, client, inbox, connects).await.map_err(|no| unreachable(no.message))
+        Self::listen(settings, client, inbox, news).await.map_err(|no| unreachable(no.message))
     }
 
     async fn listen(
         settings: &Settings,
         client: Client,
         inbox: String,
-        connects: watch::Receiver<u64>,
+        news: Arc<News>,
     ) -> Result<Self, Rejection> {
         let replies = subscribe(&client, format!("{inbox}.r.*"), settings.request_timeout).await?;
         let waiters = Arc::default();
         let reader = spawn("answers", hand_out(replies, Arc::clone(&waiters))).abort_handle();
         let (request_timeout, patience) = (settings.request_timeout, settings.patience);
-        let shared = Shared { client, waiters, inbox, request_timeout, patience, connects, reader };
+        let shared = Shared { client, waiters, inbox, request_timeout, patience, news, reader };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -244,7 +233,17 @@ impl Connection {
 
     /// Counts connections: rises when a broken one is there again.
     pub(super) fn connects(&self) -> watch::Receiver<u64> {
-        self.0.connects.clone()
+        self.0.news.connects.subscribe()
+    }
+
+    /// Hears what the server refuses to this principal.
+    pub(super) fn denials(&self) -> Hears {
+        self.0.news.denials.listen()
+    }
+
+    /// The refusal of this subject, if it was the last.
+    pub(super) fn denial_of(&self, subject: &str) -> Option<Rejection> {
+        self.0.news.denials.of(subject)
     }
 
     /// Subscribes. What is published by whoever hears of a later message of this connection comes.
@@ -299,14 +298,20 @@ impl Connection {
         Ok(AskedAll { _place: place, replies, deadline })
     }
 
-    /// Sends a request once and reads its answer.
+    /// Sends a request once and reads its answer, or hears that the server refuses it.
     pub(super) async fn request<T: DeserializeOwned>(
         &self,
         subject: String,
         body: Bytes,
         within: Duration,
     ) -> Result<T, Rejection> {
-        self.ask(subject, body, within).await?.answer().await
+        let denials = self.denials();
+        let asked = self.ask(subject.clone(), body, within).await?;
+        tokio::select! {
+            biased;
+            answer = asked.answer() => answer,
+            denied = denials.of(&subject) => Err(denied),
+        }
     }
 
     fn reply_to(&self, place: &Place) -> String {

@@ -12,6 +12,7 @@
 pub mod client;
 pub mod connect;
 mod mux;
+mod news;
 mod patience;
 pub mod worker;
 

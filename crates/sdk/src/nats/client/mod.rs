@@ -84,8 +84,9 @@ impl NatsClient {
     /// ([`inbox`](tenure_wire::bus::subject::inbox)).
     ///
     /// # Errors
-    /// `unavailable` if no node answers for as long as the patience lasts; `validation_error` for
-    /// another role than orchestrator or observer, or the inbox of another.
+    /// `unavailable` if no node answers for as long as the patience lasts; `unauthenticated` if the server
+    /// does not let this login be this client; `validation_error` for another role than orchestrator or
+    /// observer, or the inbox of another.
     pub async fn join(connection: Connection, name: &ClientName) -> Result<Self, Rejection> {
         if !matches!(name.role, Role::Orchestrator | Role::Observer) {
             return Err(Rejection::invalid("role", "a client is an orchestrator or an observer"));
@@ -115,12 +116,23 @@ impl Shared {
         body: Bytes,
         patience: Duration,
     ) -> Result<T, Rejection> {
+        self.ask_within(self.connection.request_timeout(), verb, body, patience).await
+    }
+
+    /// The same, of what may be answered only after a while.
+    async fn ask_within<T: DeserializeOwned>(
+        &self,
+        within: Duration,
+        verb: String,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<T, Rejection> {
         let subject = format!("{}.{verb}", self.root);
         let closed = |_| unavailable("the connection is closed");
         let _permit = self.permits.acquire().await.map_err(closed)?;
         let mut patience = Patience::of(patience);
         loop {
-            let within = patience.for_a_try(self.connection.request_timeout());
+            let within = patience.for_a_try(within);
             match self.connection.request(subject.clone(), body.clone(), within).await {
                 Err(refused) if patience.outlasts(&refused).await => {}
                 answer => return patience.conclude(answer),

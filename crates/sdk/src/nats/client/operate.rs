@@ -17,6 +17,7 @@ use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
 
 use super::{LISTED_AT_ONCE, NatsClient};
+use crate::nats::patience::unavailable;
 
 /// How long nodes are waited for whose partitions were not heard of.
 const ANSWERS: Duration = Duration::from_secs(2);
@@ -77,7 +78,8 @@ impl NatsClient {
     /// Tells workers to take no more, to finish what they have, and to leave.
     ///
     /// # Errors
-    /// `unavailable` if no node answers; `tool_not_available` to an observer.
+    /// `unavailable` if no node answers; `tool_not_available` to an observer, `unauthenticated` to whom
+    /// the server refuses it.
     pub async fn drain(&self, which: &Drain) -> Result<Heard<Drained>, Rejection> {
         self.ask_nodes("drain", encode(which)?.into()).await
     }
@@ -85,7 +87,7 @@ impl NatsClient {
     /// Asks every node, and waits until the owners of all partitions have answered.
     async fn ask_nodes<T: OfNode>(&self, verb: &str, body: Bytes) -> Result<Heard<T>, Rejection> {
         let subject = format!("{}.{verb}", self.0.root);
-        let mut asked = self.0.connection.ask_all(subject, body, ANSWERS).await?;
+        let mut asked = self.0.connection.ask_all(subject.clone(), body, ANSWERS).await?;
         let mut answers: Vec<T> = Vec::new();
         let mut missing: BTreeSet<u32> = (0..self.0.partitions).collect();
         loop {
@@ -99,7 +101,8 @@ impl NatsClient {
             answers.push(answer);
         }
         if answers.is_empty() {
-            return Err(Rejection::new(Code::Unavailable, "no node answers"));
+            let denied = self.0.connection.denial_of(&subject);
+            return Err(denied.unwrap_or_else(|| unavailable("no node answers")));
         }
         Ok(Heard { answers, missing_partitions: missing.into_iter().collect() })
     }
@@ -154,7 +157,8 @@ impl NatsClient {
         Ok(Heard { answers, missing_partitions })
     }
 
-    /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task.
+    /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task. The
+    /// last part is answered once all of it is read and written, which may take a second for each mebibyte.
     ///
     /// # Errors
     /// `task_id_conflict` if there is such a Task: perhaps by this very call, if an answer was lost.
@@ -165,11 +169,15 @@ impl NatsClient {
         let (len, mut from, mut begun) = (lines.len() as u64, 0_usize, 0);
         loop {
             let part = &lines[from..lines.len().min(from + PART)];
+            let is_last = from + part.len() == lines.len();
             let (task_id, lines) = (task.clone(), Lines(part.to_vec()));
             let part = ImportLog { v: V, task_id, len, from: from as u64, lines };
             let body = Bytes::from(encode(&part)?);
-            let patience = self.0.connection.patience();
-            let imported: Imported = self.0.ask(verb.clone(), body, patience).await?;
+            let writes = Duration::from_secs(if is_last { len >> 20 } else { 0 });
+            let within = self.0.connection.request_timeout() + writes;
+            let patience = self.0.connection.patience() + writes;
+            let imported: Imported =
+                self.0.ask_within(within, verb.clone(), body, patience).await?;
             if let Some(version) = imported.version {
                 return Ok(version);
             }

@@ -122,6 +122,12 @@ impl NatsWorker {
         self.inner.leave().await
     }
 
+    /// Waits until the server refuses a subject to this worker, or answers at once if it has: then it is not
+    /// the worker that its name says, and gets no work.
+    pub async fn denied(&self) -> Rejection {
+        self.inner.connection.denials().any().await
+    }
+
     fn tell(&self, task: TaskKey, run_id: RunId, word: Word, room: Option<Credit>) -> Answering {
         if let Some(room) = room {
             self.credit(room);
