@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster};
 use tenure_tests::dag::{Mix, draw};
 use tenure_tests::random::Random;
@@ -13,9 +13,33 @@ pub(crate) fn examples() -> Result<Vec<PathBuf>> {
     files_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples"))
 }
 
-/// Recorded workflows in the folder that `TENURE_WORKFLOWS` names, if it names one.
+/// Workflows in WfFormat: our own, and those of the folder that `TENURE_WORKFLOWS` names, if it names one.
 pub(crate) fn workflows() -> Result<Vec<PathBuf>> {
-    std::env::var_os("TENURE_WORKFLOWS").map_or(Ok(Vec::new()), |folder| files_of(folder.as_ref()))
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("workflows");
+    workflows_of(&own, std::env::var_os("TENURE_WORKFLOWS").as_deref().map(Path::new))
+}
+
+fn workflows_of(own: &Path, recorded: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let mut all = files_of(own)?;
+    ensure!(!all.is_empty(), "no workflow in {}", own.display());
+    if let Some(folder) = recorded {
+        let found = files_of(folder).with_context(|| folder.display().to_string())?;
+        ensure!(!found.is_empty(), "TENURE_WORKFLOWS: no workflow in {}", folder.display());
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// A folder that is named is not passed over.
+#[test]
+fn a_folder_without_workflows_is_told() -> Result<()> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("workflows");
+    ensure!(workflows_of(&own, None)? == [own.join("survey.json")]);
+    ensure!(workflows_of(&own, Some(&own))?.len() == 2);
+    let empty = tempfile::tempdir()?;
+    ensure!(workflows_of(&own, Some(empty.path())).is_err());
+    ensure!(workflows_of(&own, Some(&empty.path().join("nowhere"))).is_err());
+    Ok(())
 }
 
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
