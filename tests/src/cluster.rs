@@ -57,6 +57,8 @@ pub struct Plan {
     pub lease_ms: u64,
     /// Bytes that each stream of the log may take.
     pub max_bytes: Option<u64>,
+    /// Blocks of 512 bytes that each file of NATS may have; not with three servers.
+    pub file_blocks: Option<u64>,
     /// Whether there are three servers of NATS, each with all streams.
     pub is_replicated: bool,
     /// Seed of one who doubles messages and lets them come late; not with three servers.
@@ -76,6 +78,7 @@ impl Default for Plan {
             partitions,
             lease_ms,
             max_bytes,
+            file_blocks: None,
             is_replicated,
             mischief: None,
             environment: Vec::new(),
@@ -130,9 +133,11 @@ impl Cluster {
     /// Something does not start.
     pub fn start(plan: Plan) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let mut servers = match plan.is_replicated {
-            true => Server::nats_of_three(dir.path())?,
-            false => vec![Server::nats(dir.path(), plan.mischief.map_or("", |_| MAPPINGS), &[])?],
+        let mappings = plan.mischief.map_or("", |_| MAPPINGS);
+        let mut servers = match (plan.is_replicated, plan.file_blocks) {
+            (true, _) => Server::nats_of_three(dir.path())?,
+            (false, Some(blocks)) => vec![Server::nats_limited(dir.path(), blocks)?],
+            (false, None) => vec![Server::nats(dir.path(), mappings, &[])?],
         };
         let replicas = servers.split_off(1);
         let nats = servers.remove(0);

@@ -34,18 +34,45 @@ mappings: {
   "_INBOX.worker.*.*.d.*": [
     {destination: "late._INBOX.worker.$1.$2.d.$3", weight: 10%}
   ]
+  "_INBOX.orchestrator.*.*.*.*": [
+    {destination: "late._INBOX.orchestrator.$1.$2.$3.$4", weight: 10%}
+  ]
+  "tenure.v1.event.*.*": [
+    {destination: "late.tenure.v1.event.$1.$2", weight: 10%}
+  ]
+  "tenure.v1.system.kin.*": [
+    {destination: "late.tenure.v1.system.kin.$1", weight: 10%}
+  ]
+  "tenure.v1.system.*.*.cmd.*": [
+    {destination: "late.tenure.v1.system.$1.$2.cmd.$3", weight: 10%}
+  ]
+  "_INBOX.system.*.*": [
+    {destination: "late._INBOX.system.$1.$2", weight: 10%}
+  ]
 }
 "#;
 
-/// What is listened to: workers, clients, and what nodes say to workers.
-const HEARD: [&str; 5] =
-    ["tenure.v1.worker.>", "tenure.v1.orchestrator.>", "tenure.v1.node.>", "_INBOX.worker.>", HELD];
+/// What is listened to: workers, clients, and what nodes say to them and to each other.
+const HEARD: [&str; 9] = [
+    "tenure.v1.worker.>",
+    "tenure.v1.orchestrator.>",
+    "tenure.v1.node.>",
+    "tenure.v1.system.>",
+    "tenure.v1.event.>",
+    "_INBOX.worker.>",
+    "_INBOX.orchestrator.>",
+    "_INBOX.system.>",
+    HELD,
+];
 
 /// What the server hands over.
 const HELD: &str = "late.>";
 
-/// Of a hundred messages so many are said again. Claims are rare: all of them are.
+/// Of a hundred messages so many are said again.
 const AGAIN_PERCENT: u64 = 30;
+
+/// What is rare: all of it is said again.
+const RARE: [&str; 4] = ["claim", "kin", "question of a node", "answer to a node"];
 
 /// How much later, at most.
 const LATE_MS: u64 = 800;
@@ -126,7 +153,7 @@ impl Maker {
     fn repeat(&mut self, message: &Message) {
         let (subject, what) = (message.subject.as_str(), what(&message.subject, message));
         *lock(&self.done).heard.entry(sender(subject)).or_default() += 1;
-        if what != "claim" && !self.random.percent(AGAIN_PERCENT) {
+        if !RARE.contains(&what.as_str()) && !self.random.percent(AGAIN_PERCENT) {
             return;
         }
         *lock(&self.done).again.entry(what).or_default() += 1;
@@ -187,7 +214,12 @@ fn what(subject: &str, message: &Message) -> String {
     let body = || rmpv::decode::read_value(&mut message.payload.as_ref()).ok();
     let what = match tokens[..] {
         ["_INBOX", _, _, _, "d", _] => return body().map_or_else(String::new, |it| delivered(&it)),
-        ["_INBOX", ..] => "answer",
+        ["_INBOX", "worker", ..] => "answer",
+        ["_INBOX", "orchestrator", ..] => "answer to a client",
+        ["_INBOX", ..] => "answer to a node",
+        ["tenure", _, "event", ..] => "hint",
+        ["tenure", _, "system", "kin", _] => "kin",
+        ["tenure", _, "system", _, _, "cmd", _] => "question of a node",
         ["tenure", _, "worker", _, _, _, verb, ..] | ["tenure", _, "node", _, verb] => verb,
         ["tenure", _, "orchestrator", _, _, "cmd", _] => {
             let body = body();

@@ -1,4 +1,4 @@
-//! The log is full.
+//! The log is full, or the disk that it lies on.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,30 @@ fn what_a_full_log_cannot_take_is_refused_and_nothing_is_lost() -> Result<()> {
         client.log(known, Duration::from_secs(5))?;
         std::thread::sleep(Duration::from_secs(4)); // Longer than a lease, and than the steps.
         make_room(cluster, &client)?;
+        client.create(&task("after", &[noop("a", &[])]))?;
+        wait_ended(&client, "after")?;
+        wait_ended(&client, "through").map(|_| ())
+    })
+}
+
+/// Blocks of 512 bytes of each file: as many Tasks.
+const BLOCKS: u64 = 800;
+
+/// WAL-07, WAL-09: NATS does not acknowledge what it cannot write, and goes on only once it was started
+/// again. What was acknowledged before is there; results that waited meanwhile are recorded.
+#[test]
+fn with_a_full_disk_nothing_is_lost_and_it_goes_on_once_nats_is_started_again() -> Result<()> {
+    let plan = Plan { partitions: 2, file_blocks: Some(BLOCKS), ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let client = cluster.client("c")?;
+        let steps: Vec<_> = (0..4).map(|n| exec(&format!("s{n}"), &[], "sleep 5")).collect();
+        client.create(&task("through", &steps))?;
+        wait_runs(cluster, 4)?;
+        let refused = fill(cluster, &client)?;
+        println!("full after {} tasks; codes {refused:?}", cluster.records.acknowledged());
+        std::fs::write(cluster.dir().join("blocks"), "unlimited")?; // There is room.
+        cluster.nats.process.kill()?;
+        cluster.nats.restart()?;
         client.create(&task("after", &[noop("a", &[])]))?;
         wait_ended(&client, "after")?;
         wait_ended(&client, "through").map(|_| ())

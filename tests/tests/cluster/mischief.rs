@@ -61,6 +61,11 @@ fn missing(done: &Done) -> Vec<&'static str> {
         "grant",
         "run",
         "answer",
+        "answer to a client",
+        "answer to a node",
+        "question of a node",
+        "kin",
+        "hint",
         "task_create",
         "task_update",
         "append_task_progress",
@@ -70,18 +75,22 @@ fn missing(done: &Done) -> Vec<&'static str> {
     ];
     let mut missing = again.to_vec();
     missing.retain(|what| !done.again.contains_key(*what));
-    let late = ["report", "hb", "grant", "task_create"];
+    let late = ["report", "hb", "grant", "task_create", "answer to a client", "hint"];
     missing.extend(late.into_iter().filter(|what| !done.late.contains_key(*what)));
     missing.extend((done.overtaken == 0).then_some("another order"));
     missing
 }
 
-/// Steers a Task of two Steps to its end, each given out in a scope of its own. Answers how often one
-/// had to be given out anew.
+/// Steers a Task of two Steps and with a child to its end, each Step given out in a scope of its own. Answers
+/// how often one had to be given out anew.
 fn by_hand(client: &Client, id: &str) -> Result<usize> {
     let mut input = task(id, &[sleep("a", &[], 300), noop("b", &["a"])]);
     (input["dispatch"], input["completion"]) = (json!("manual"), json!("manual"));
     client.create(&input)?;
+    // Nodes speak to each other of Tasks of one family.
+    let mut child = task(&format!("{id}-child"), &[noop("a", &[])]);
+    child["parent_task_id"] = json!(id);
+    client.create(&child)?;
     let mut anew = 0;
     for step in ["a", "b"] {
         let dispatch = json!({"worker_pool_id": POOL, "allowed_step_ids": [step]});
