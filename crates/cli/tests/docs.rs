@@ -7,6 +7,9 @@ use std::path::Path;
 
 use tenure_core::Code;
 use tenure_core::command::Operator;
+use tenure_core::event::Bindings;
+use tenure_core::record::{ArtifactInput, Counter, Coverage, Progress};
+use tenure_core::status::{ArtifactKind, ArtifactState, DeliveryState};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{RuntimeName, ViewName};
 
@@ -64,6 +67,80 @@ fn protocol_md_names_every_operation_event_and_view() {
     let missing = |name: &&str| !text.contains(&format!("`{name}`"));
     let missing: Vec<&str> = operations.chain(events).chain(views).filter(missing).collect();
     assert_eq!(missing, [""; 0], "docs/protocol.md does not name them");
+}
+
+/// The text in backticks of the rows below a table's head, cell by cell.
+fn table<'a>(text: &'a str, intro: &str) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
+    let marked = |cell: &'a str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+    let (_, rest) = text.split_once(intro).unwrap_or_else(|| panic!("{intro:?} is not there"));
+    let rows = rest.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| row[1..].split_once(" | ").unwrap());
+    cells.map(|(name, told)| (marked(name), marked(told))).collect()
+}
+
+fn of<'a>(rows: &[(Vec<&'a str>, Vec<&'a str>)], field: &str) -> Vec<&'a str> {
+    let row = rows.iter().find(|(names, _)| names.contains(&field));
+    row.unwrap_or_else(|| panic!("no row {field}")).1.clone()
+}
+
+/// What a value has as fields.
+fn fields(value: &impl serde::Serialize) -> BTreeSet<String> {
+    serde_json::to_value(value).unwrap().as_object().unwrap().keys().cloned().collect()
+}
+
+fn named(rows: &[(Vec<&str>, Vec<&str>)]) -> BTreeSet<String> {
+    let names = rows.iter().flat_map(|(names, _)| names);
+    names.map(|name| name.trim_end_matches('?').to_owned()).collect()
+}
+
+/// PROG-01, PROG-07, ART-01: what a worker may say of progress and artifacts.
+#[test]
+fn protocol_md_has_every_field_of_progress_and_artifacts() {
+    let text = read("docs/protocol.md");
+    let progress = table(&text, "Fields of `progress`");
+    let counters = [("c".into(), Counter { done: 1, total: Some(2) })].into();
+    let all = Progress {
+        percent: Some(1.0),
+        phase: Some("p".into()),
+        current_step: Some("s".into()),
+        checklist: Some(serde_json::from_str("[1]").unwrap()),
+        summary: Some("s".into()),
+        counters,
+        output_refs: vec!["r".parse().unwrap()],
+        output_offsets: [("r".parse().unwrap(), 1)].into(),
+        delivery_state: Some(DeliveryState::Pending),
+        validation_state: Some("v".into()),
+        acceptance_coverage: Some(Coverage { met: 1, total: 2 }),
+        updated_at: None,
+    };
+    assert_eq!(named(&progress), fields(&all));
+    let names: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
+    assert_eq!(of(&progress, "delivery_state"), names);
+
+    let artifacts = table(&text, "Fields of an artifact.");
+    let all = ArtifactInput {
+        artifact_id: "a".parse().unwrap(),
+        name: "n".into(),
+        description: Some("d".into()),
+        media_type: Some("text/plain".into()),
+        kind: ArtifactKind::Text,
+        uri: Some("u".into()),
+        data: Some("d".into()),
+        size_bytes: Some(1),
+        digest: Some("sha256:0".into()),
+        state: ArtifactState::Available,
+    };
+    assert_eq!(named(&artifacts), fields(&all));
+    let kinds: Vec<&str> = ArtifactKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(of(&artifacts, "kind"), kinds);
+    let states: Vec<&str> = ArtifactState::ALL.iter().map(|state| state.as_str()).collect();
+    assert_eq!(of(&artifacts, "state"), states);
+
+    let bindings = Bindings { thread_id: Some("t".into()), environment_ref: Some("e".into()) };
+    for field in fields(&bindings) {
+        assert!(text.contains(&format!("{field}?")), "{field} of `bindings`");
+    }
 }
 
 #[test]
