@@ -19,6 +19,7 @@ mod python;
 mod redis;
 mod refused;
 mod replicas;
+mod restore;
 mod rights;
 mod schedulers;
 mod stopping;

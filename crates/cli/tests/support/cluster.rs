@@ -23,11 +23,21 @@ impl Cluster {
     pub(crate) fn start() -> Self {
         let (nats, redis) = (nats(), redis(&[]));
         let mut cluster = Self { place: Place::new(), node: None, nats, redis };
-        let url = format!("redis://127.0.0.1:{}", cluster.redis.port);
-        let mut node = cluster.begin(&["serve", "--redis", &url, "--node", "n1"]);
-        node.hears(" serves");
-        cluster.node = Some(node);
+        cluster.serve();
         cluster
+    }
+
+    /// Starts a node, and waits until it serves.
+    pub(crate) fn serve(&mut self) {
+        let url = format!("redis://127.0.0.1:{}", self.redis.port);
+        let mut node = self.begin(&["serve", "--redis", &url, "--node", "n1"]);
+        node.hears(" serves");
+        self.node = Some(node);
+    }
+
+    /// Where NATS is.
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.nats.port)
     }
 
     /// `tenure` in the place, which knows where the cluster is.
@@ -48,7 +58,7 @@ impl Cluster {
     }
 
     fn told_where(&self, mut command: Command) -> Command {
-        command.env("TENURE_NATS_URL", format!("nats://127.0.0.1:{}", self.nats.port));
+        command.env("TENURE_NATS_URL", self.url());
         command
     }
 

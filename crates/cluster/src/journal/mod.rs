@@ -305,6 +305,7 @@ impl JetStreamJournal {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }
         let (lines, heads) = encoded(key, after, created, &commits)?;
+        drop(commits); // Those of an imported log may be many, and its lines are as long again.
         let room = partition.room.take(lines.len(), asks).await.ok_or(AppendError::NoRoom)?;
         let (to, answer) = oneshot::channel();
         let reply = Reply { to, room };

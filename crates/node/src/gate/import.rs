@@ -23,8 +23,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{Gate, say_answer};
 
-/// Longest log that is taken in, and bytes of all that are on their way: they are kept in memory.
-const LOG_MAX: u64 = 64 << 20;
+/// Longest log that is taken in, and bytes of all that are on their way: they are kept in memory, and one
+/// append of a thousand messages of half a mebibyte is all that the store takes.
+const LOG_MAX: u64 = 384 << 20;
 
 /// Parts that nobody goes on with are dropped after so long.
 const IDLE: Duration = Duration::from_secs(60);
@@ -42,6 +43,8 @@ struct Coming {
     len: u64,
     lines: Vec<u8>,
     heard: Instant,
+    /// All of it has come, and is judged and written now.
+    is_whole: bool,
 }
 
 /// What a part has brought.
@@ -57,7 +60,10 @@ impl Imports {
     fn take(&self, key: &TaskKey, by: &ClientName, part: ImportLog) -> Result<Came, Rejection> {
         let now = Instant::now();
         let mut all = self.0.lock();
-        all.retain(|_, coming| now - coming.heard < IDLE);
+        all.retain(|_, coming| coming.is_whole || now - coming.heard < IDLE);
+        if all.get(key).is_some_and(|coming| coming.is_whole) {
+            return Err(later("the log has come, and is being written"));
+        }
         let is_another = |coming: &Coming| coming.by != *by || coming.len != part.len;
         if all.get(key).is_some_and(is_another) {
             if part.from > 0 {
@@ -72,11 +78,15 @@ impl Imports {
             return Err(Rejection::invalid("len", message));
         }
         if others + part.len > LOG_MAX {
-            let message = "this node takes in as many logs as it can hold";
-            return Err(Rejection::new(Code::Unavailable, message).with("retry_after_ms", 1_000));
+            return Err(later("this node takes in as many logs as it can hold"));
         }
-        let new = || Coming { by: by.clone(), len: part.len, lines: Vec::new(), heard: now };
-        let coming = all.entry(key.clone()).or_insert_with(new);
+        let coming = all.entry(key.clone()).or_insert_with(|| Coming {
+            by: by.clone(),
+            len: part.len,
+            lines: Vec::new(),
+            heard: now,
+            is_whole: false,
+        });
         coming.heard = now;
         let here = coming.lines.len() as u64;
         let known = here.checked_sub(part.from).and_then(|known| usize::try_from(known).ok());
@@ -91,7 +101,13 @@ impl Imports {
         if here < part.len {
             return Ok(Came::Part(here));
         }
-        Ok(Came::Whole(all.remove(key).map(|whole| whole.lines).unwrap_or_default()))
+        coming.is_whole = true;
+        Ok(Came::Whole(std::mem::take(&mut coming.lines)))
+    }
+
+    /// A log that had come is written, or will not be.
+    fn settle(&self, key: &TaskKey) {
+        self.0.lock().remove(key);
     }
 }
 
@@ -137,7 +153,18 @@ impl Gate {
             Came::Part(received) => return Ok(Imported { received, version: None }),
             Came::Whole(lines) => (lines.len() as u64, lines),
         };
-        let epoch = journal.epoch(&key).ok_or_else(not_owner)?;
+        let written = self.write_whole(&key, lines).await;
+        self.imports.settle(&key);
+        let version = written?;
+        tracing::info!(task = %key, by = %name.principal, version, "a log was taken in");
+        self.begin(&key).await;
+        Ok(Imported { received: len, version })
+    }
+
+    /// Judges a log and writes it. Answers with the version of its Task.
+    async fn write_whole(&self, key: &TaskKey, lines: Vec<u8>) -> Result<Option<u64>, Rejection> {
+        let journal = &self.fence.journal;
+        let epoch = journal.epoch(key).ok_or_else(not_owner)?;
         let judged = tokio::task::spawn_blocking({
             let key = key.clone();
             move || judge(&key, &lines, epoch)
@@ -145,14 +172,12 @@ impl Gate {
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
         let version = log.commits.last().map(|last| last.last_seq());
-        journal.import(&key, &log.wal_name, log.commits).await.map_err(|error| match error {
-            AppendError::TaskExists => exists(&key),
+        journal.import(key, &log.wal_name, log.commits).await.map_err(|error| match error {
+            AppendError::TaskExists => exists(key),
             AppendError::NotOwner => not_owner(),
             other => Rejection::new(Code::StorageError, other.to_string()),
         })?;
-        tracing::info!(task = %key, by = %name.principal, version, "a log was taken in");
-        self.begin(&key).await;
-        Ok(Imported { received: len, version })
+        Ok(version)
     }
 
     /// Lets a Task that was taken in go on, if it is live.
@@ -216,6 +241,10 @@ fn exists(key: &TaskKey) -> Rejection {
     Rejection::new(Code::TaskIdConflict, message).with("task_id", key.task_id.as_str())
 }
 
+fn later(why: &str) -> Rejection {
+    Rejection::new(Code::Unavailable, why).with("retry_after_ms", 1_000)
+}
+
 fn not_owner() -> Rejection {
     let message = "this node does not own the task";
     Rejection::new(Code::NotOwner, message).with("retry_after_ms", 100)
@@ -260,7 +289,31 @@ mod tests {
         assert_eq!(take(&imports, "b", part(6, 2, b"cd")), Err(Code::IdempotencyConflict));
         assert_eq!(take(&imports, "a", part(6, 0, b"abcd")), Ok((4, false)));
         assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((6, true)));
+        for from in [0, 4] {
+            let written = take(&imports, "a", part(6, from, b"ef"));
+            assert_eq!(written, Err(Code::Unavailable), "it is being written");
+        }
+        imports.settle(&key());
         assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((0, false)), "it is gone");
+    }
+
+    /// The bound is that of all logs on their way: the longest comes alone, until it is written.
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_log_is_taken_in_alone() {
+        let (imports, other) =
+            (Imports::default(), TaskKey { task_id: "u".parse().unwrap(), ..key() });
+        let of_other = || match imports.take(&other, &by("b"), part(1, 0, b"x")) {
+            Ok(_) => Ok(()),
+            Err(refused) => Err(refused.code),
+        };
+        assert_eq!(take(&imports, "a", part(LOG_MAX + 1, 0, b"ab")), Err(Code::ValidationError));
+        assert_eq!(take(&imports, "a", part(LOG_MAX, 0, b"ab")), Ok((2, false)));
+        assert_eq!(of_other(), Err(Code::Unavailable), "there is no room beside it");
+        imports.0.lock().get_mut(&key()).unwrap().is_whole = true;
+        tokio::time::advance(IDLE).await;
+        assert_eq!(of_other(), Err(Code::Unavailable), "it is being written");
+        imports.settle(&key());
+        assert_eq!(of_other(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,7 +2,8 @@
 //!
 //! A log is written whole, under a name of its own, made durable, and only then given its name: what
 //! lies there was fetched to its end. A log grows and never changes, so one that is there already is
-//! replaced by a longer one that begins with it, and by nothing else.
+//! replaced by a longer one that begins with it, and by nothing else. A Task that cannot be fetched keeps no
+//! other from being written.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -21,6 +22,7 @@ use super::super::data::Data;
 use super::super::host::Host;
 use super::super::human;
 use super::scan::SUFFIX;
+use super::{Failures, nobody_answers};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 
@@ -50,6 +52,9 @@ struct Report {
     events: u64,
     bytes: u64,
     logs: Vec<Written>,
+    /// Logs that were not written.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failed: Failures,
 }
 
 /// A log that was written.
@@ -75,33 +80,41 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     refuse_where_somebody_works(&args.to)?;
     let data = Data::far(&args.place)?;
     let keys = match args.all {
-        true => data.listing(Some(&args.place.session), true).and_then(|listing| match &listing
-            .missing_partitions[..]
-        {
-            [] => Ok(listing.entries.into_iter().map(|entry| entry.key).collect::<Vec<_>>()),
-            missing => Err(nobody_answers(missing)),
-        })?,
+        true => every_key(&data, &args.place.session)?,
         false => args.tasks.iter().map(|task| args.place.key(task)).collect::<Result<_, _>>()?,
     };
     let bar = Bar::of(keys.len());
-    let mut report = Report { data: args.to.clone(), events: 0, bytes: 0, logs: Vec::new() };
+    let (logs, failed) = (Vec::new(), Failures::default());
+    let mut report = Report { data: args.to.clone(), events: 0, bytes: 0, logs, failed };
     for key in &keys {
-        let written = export(&data, key, &args.to, &bar)?;
-        report.events += written.events;
-        report.bytes += written.bytes;
-        report.logs.push(written);
+        match export(&data, key, &args.to, &bar) {
+            Ok(written) => report.add(written),
+            Err(failure) => bar.aside(|| report.failed.add(key, failure)),
+        }
         bar.next();
     }
     bar.end();
     let shape = Shape::many("logs", "task_id");
     args.place.output.answer(&report, shape, || output::print(render(&report)))?;
-    Ok(Exit::Ok)
+    Ok(report.failed.exit())
 }
 
-fn nobody_answers(missing: &[u32]) -> Failure {
-    let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
-    let message = format!("nobody answers for partitions {}", missing.join(", "));
-    Failure::new(Exit::Unavailable, message).help("try again: nothing was written")
+/// The Tasks of a session, if all partitions answer.
+fn every_key(data: &Data, session: &SessionId) -> Result<Vec<TaskKey>, Failure> {
+    let listing = data.listing(Some(session), true)?;
+    match &listing.missing_partitions[..] {
+        [] => Ok(listing.entries.into_iter().map(|entry| entry.key).collect()),
+        missing => Err(Failure::new(Exit::Unavailable, nobody_answers(missing))
+            .help("try again: nothing was written")),
+    }
+}
+
+impl Report {
+    fn add(&mut self, written: Written) {
+        self.events += written.events;
+        self.bytes += written.bytes;
+        self.logs.push(written);
+    }
 }
 
 fn render(report: &Report) -> String {
@@ -110,8 +123,12 @@ fn render(report: &Report) -> String {
         0 => String::new(),
         some => format!(", {some} of them as they were"),
     };
+    let failed = match report.failed.all.len() {
+        0 => String::new(),
+        some => format!("; {some} could not be written"),
+    };
     format!(
-        "{} in {}: {} events, {}{unchanged}\n",
+        "{} in {}: {} events, {}{unchanged}{failed}\n",
         human::plural(report.logs.len(), "log"),
         report.data.display(),
         human::count(report.events),
@@ -204,6 +221,11 @@ impl Bar {
 
     fn next(&self) {
         self.0.inc(1);
+    }
+
+    /// Does what writes to the terminal.
+    fn aside(&self, says: impl FnOnce()) {
+        self.0.suspend(says);
     }
 
     fn end(&self) {

@@ -1,7 +1,8 @@
 //! `tenure wal import`: Tasks of a data directory into a cluster.
 //!
 //! A log is sent whole, and the owner of its partition writes it only when all of it has come and
-//! replays. A live Task goes on there at once, so nobody may go on with it here.
+//! replays. A live Task goes on there at once, so nobody may go on with it here. One that cannot be brought
+//! keeps no other from being brought.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,6 +22,7 @@ use super::super::cluster::{Cluster, fetch};
 use super::super::data::Data;
 use super::super::host::Host;
 use super::super::human;
+use super::Failures;
 use super::scan::{self, End, Log};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -49,6 +51,9 @@ pub(crate) struct ImportArgs {
 struct Report {
     events: u64,
     tasks: Vec<Brought>,
+    /// Tasks that are not.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failed: Failures,
 }
 
 /// A Task that is in the cluster now.
@@ -75,36 +80,48 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Unavailable, message).help(help));
     }
     let here = Data::open(&Place { data: Some(args.from.clone()), ..args.place.clone() })?;
-    let logs: Vec<Log> = match args.all {
+    let logs: Vec<(TaskKey, Result<Log, Failure>)> = match args.all {
         true => {
             let entries = here.entries(Some(&args.place.session))?;
-            entries.iter().map(|entry| here.log(entry)).collect()
+            entries.iter().map(|entry| (entry.key.clone(), Ok(here.log(entry)))).collect()
         }
         false => {
-            let find = |task: &String| here.find_named(&args.place.key(task)?);
-            args.tasks.iter().map(find).collect::<Result<_, Failure>>()?
+            let keys = args.tasks.iter().map(|task| args.place.key(task));
+            let keys = keys.collect::<Result<Vec<_>, Failure>>()?;
+            keys.into_iter().map(|key| (key.clone(), here.find_named(&key))).collect()
         }
     };
     let there = Data::far(&args.place)?;
     let Some(cluster) = there.cluster() else { unreachable!("it was opened as one") };
-    let mut report = Report { events: 0, tasks: Vec::new() };
-    for log in &logs {
-        let brought = there.runtime.block_on(bring(cluster, log))?;
-        if args.place.output == Format::Table {
-            let how = if brought.unchanged { "was there already" } else { "is there now" };
-            let events = human::count(brought.events);
-            output::print(format_args!("{}  {how}, {events} events\n", log.key))?;
+    let mut report = Report { events: 0, tasks: Vec::new(), failed: Failures::default() };
+    let is_empty = logs.is_empty();
+    for (key, log) in logs {
+        match log.and_then(|log| there.runtime.block_on(bring(cluster, &log))) {
+            Ok(brought) => report.add(brought, args.place.output)?,
+            Err(failure) => report.failed.add(&key, failure),
         }
-        report.events += brought.events;
-        report.tasks.push(brought);
     }
     if args.place.output != Format::Table {
         let shape = Shape::many("tasks", "task_id");
         args.place.output.answer(&report, shape, || Ok::<_, Failure>(()))?;
-    } else if logs.is_empty() {
+    } else if is_empty {
         output::say(format_args!("no task in session {}", args.place.session));
     }
-    Ok(Exit::Ok)
+    Ok(report.failed.exit())
+}
+
+impl Report {
+    fn add(&mut self, brought: Brought, format: Format) -> std::io::Result<()> {
+        if format == Format::Table {
+            let how = if brought.unchanged { "was there already" } else { "is there now" };
+            let (session, task) = (&brought.session_id, &brought.task_id);
+            let events = human::count(brought.events);
+            output::print(format_args!("{session}/{task}  {how}, {events} events\n"))?;
+        }
+        self.events += brought.events;
+        self.tasks.push(brought);
+        Ok(())
+    }
 }
 
 async fn bring(cluster: &Cluster, log: &Log) -> Result<Brought, Failure> {

@@ -9,8 +9,12 @@ mod show;
 mod verify;
 
 use clap::Subcommand;
+use serde::Serialize;
+use tenure_core::id::SessionId;
+use tenure_ports::journal::TaskKey;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
 
 /// Logs.
 #[derive(Debug, Subcommand)]
@@ -35,4 +39,50 @@ pub(super) fn run(command: WalCommand) -> Result<Exit, Failure> {
         WalCommand::Export(args) => export::run(&args),
         WalCommand::Import(args) => import::run(&args),
     }
+}
+
+/// A Task of several with which something did not work: the others are gone on with.
+#[derive(Debug, Serialize)]
+struct Failed {
+    session_id: SessionId,
+    task_id: String,
+    /// What the command would end with if this were all.
+    exit_code: u8,
+    message: String,
+}
+
+/// What did not work.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct Failures {
+    all: Vec<Failed>,
+    #[serde(skip)]
+    worst: Option<Exit>,
+}
+
+impl Failures {
+    fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Says at once what is wrong, and notes it.
+    fn add(&mut self, key: &TaskKey, failure: Failure) {
+        let told = Failure { message: format!("{key}: {}", failure.message), ..failure.clone() };
+        output::failure(&told);
+        let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
+        let (exit_code, message) = (failure.exit as u8, failure.message);
+        self.all.push(Failed { session_id, task_id, exit_code, message });
+        self.worst = self.worst.max(Some(failure.exit));
+    }
+
+    /// What the command ends with: the highest of all.
+    fn exit(&self) -> Exit {
+        self.worst.unwrap_or(Exit::Ok)
+    }
+}
+
+/// What is said of partitions that have no owner.
+fn nobody_answers(partitions: &[u32]) -> String {
+    let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
+    format!("nobody answers for partitions {}", partitions.join(", "))
 }

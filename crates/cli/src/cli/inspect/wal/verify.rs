@@ -17,6 +17,7 @@ use super::super::args::{Place, Shape};
 use super::super::data::{Data, Indexed};
 use super::super::human;
 use super::scan::{self, Broken, End, Fault, Log, SUFFIX};
+use super::{Failures, nobody_answers};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Paint, Stream, Tone};
 
@@ -38,13 +39,19 @@ pub(crate) struct VerifyArgs {
 /// What was found.
 #[derive(Default, Serialize)]
 struct Report {
-    /// No log is damaged or missing.
+    /// Every log was read, and none is damaged or missing.
     ok: bool,
     checked: usize,
     events: u64,
     torn: usize,
     damaged: usize,
     missing: usize,
+    /// Logs of a cluster that it did not hand out.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failed: Failures,
+    /// Partitions of a cluster for which nobody answered: their logs were not checked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
     /// In the order of their files.
     logs: Vec<Verdict>,
     /// What lies where logs should be, and is none.
@@ -102,18 +109,25 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
         }
         None => every_log(&data, &mut report)?,
     }
-    report.ok = report.damaged + report.missing == 0;
+    let exit = report.exit();
+    report.ok = exit == Exit::Ok;
     let shape = Shape::nameless();
     args.place.output.answer(&report, shape, || output::print(render(&report)))?;
-    Ok(if report.ok { Exit::Ok } else { Exit::TaskFailed })
+    Ok(exit)
 }
 
 /// Every log that a cluster has of a session.
 fn every_log_far(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
-    for entry in data.entries(Some(session))? {
-        let log = data.find(&entry.key)?;
-        report.add(verdict_far(&log));
-        std::fs::remove_file(&log.path)?; // It was fetched for this.
+    let listing = data.listing(Some(session), true)?;
+    report.missing_partitions = listing.missing_partitions;
+    for entry in listing.entries {
+        match data.find_named(&entry.key) {
+            Ok(log) => {
+                report.add(verdict_far(&log));
+                std::fs::remove_file(&log.path)?; // It was fetched for this.
+            }
+            Err(failure) => report.failed.add(&entry.key, failure),
+        }
     }
     Ok(())
 }
@@ -249,6 +263,13 @@ impl Verdict {
 }
 
 impl Report {
+    /// The highest of what the logs would end with by themselves.
+    fn exit(&self) -> Exit {
+        let bad = if self.damaged + self.missing > 0 { Exit::TaskFailed } else { Exit::Ok };
+        let unheard = if self.missing_partitions.is_empty() { Exit::Ok } else { Exit::Unavailable };
+        bad.max(unheard).max(self.failed.exit())
+    }
+
     fn add(&mut self, verdict: Verdict) {
         self.checked += 1;
         self.events += verdict.events;
@@ -288,10 +309,22 @@ fn conclusion(report: &Report) -> String {
         human::plural(report.checked, "log"),
         human::plural(usize::try_from(report.events).unwrap_or(usize::MAX), "event")
     );
-    let bad = report.damaged + report.missing;
-    match (bad, report.torn) {
-        (0, 0) => format!("{checked}: sound\n"),
-        (0, torn) => format!("{checked}: sound but for {}\n", human::plural(torn, "torn tail")),
-        _ => format!("{checked}: {bad} damaged or missing\n"),
+    let mut bad = Vec::new();
+    match report.damaged + report.missing {
+        0 => {}
+        some => bad.push(format!("{some} damaged or missing")),
+    }
+    match report.failed.all.len() {
+        0 => {}
+        some => bad.push(format!("{some} could not be read")),
+    }
+    match &report.missing_partitions[..] {
+        [] => {}
+        some => bad.push(nobody_answers(some)),
+    }
+    match (bad.is_empty(), report.torn) {
+        (true, 0) => format!("{checked}: sound\n"),
+        (true, torn) => format!("{checked}: sound but for {}\n", human::plural(torn, "torn tail")),
+        (false, _) => format!("{checked}: {}\n", bad.join(", ")),
     }
 }
