@@ -450,7 +450,8 @@ impl BlockedTask {
         let blockers: Vec<Blocker> = blocked.chain(failed).chain(cancelled).collect();
         let by = active_edges(view).filter(|e| e.kind == EdgeKind::BlockedBy);
         let blocked_by_task_ids: Vec<Ref> = by.map(|e| e.to.clone()).collect();
-        let stopped = matches!(view.status(), TaskStatus::Blocked | TaskStatus::Paused);
+        let stopped =
+            matches!(view.status(), TaskStatus::Draft | TaskStatus::Blocked | TaskStatus::Paused);
         let waits = matches!(
             status,
             Normal::Blocked

@@ -241,21 +241,24 @@ fn blocked_tasks_name_blockers_and_actions() {
     behind.ok(Command::LinkTasks(Link { kind: EdgeKind::BlockedBy, reason: None, to }));
     behind.claim("a");
     let free = manual("free", "a");
-    let tasks = [&waiting, &stopped, &done, &behind, &free].map(|t| &t.task);
+    let sketch = CreateTask { draft: Some(true), ..named("sketch", "a") };
+    let sketch = Fixture::create(sketch, Policy::Manual);
+    let tasks = [&waiting, &stopped, &done, &behind, &free, &sketch].map(|t| &t.task);
     let shown = snapshot_of(tasks, &[ViewName::BlockedTasks]);
     let blocked = shown["blocked_tasks"].as_array().unwrap();
     let ids: Vec<_> = blocked.iter().map(|b| b["task_id"].as_str().unwrap()).collect();
-    assert_eq!(ids, ["behind", "done", "stopped", "waiting"]);
+    assert_eq!(ids, ["behind", "done", "sketch", "stopped", "waiting"]);
     assert_eq!(blocked[0]["blocked_by_task_ids"], json!(["waiting"]));
     assert_eq!(blocked[1]["required_action_ids"], json!(["agent.task_complete"]));
-    assert_eq!(blocked[2]["required_action_ids"], json!(["reopen_task"]));
-    assert_eq!(blocked[3]["required_action_ids"], json!(["reopen_step:a", "reopen_step:b"]));
-    assert_eq!(blocked[3]["blockers"][0]["wait_kind"], "input");
-    assert_eq!(blocked[3]["blockers"][0]["reason"]["message"], "which one?");
-    assert_eq!(["owner", "requested_by"].map(|field| &blocked[3][field]), ["ann", "bob"]);
-    let assignee = |n: usize| &blocked[3]["blockers"][n]["assignee"];
+    assert_eq!(blocked[2]["required_action_ids"], json!(["submit_task"]));
+    assert_eq!(blocked[3]["required_action_ids"], json!(["reopen_task"]));
+    assert_eq!(blocked[4]["required_action_ids"], json!(["reopen_step:a", "reopen_step:b"]));
+    assert_eq!(blocked[4]["blockers"][0]["wait_kind"], "input");
+    assert_eq!(blocked[4]["blockers"][0]["reason"]["message"], "which one?");
+    assert_eq!(["owner", "requested_by"].map(|field| &blocked[4][field]), ["ann", "bob"]);
+    let assignee = |n: usize| &blocked[4]["blockers"][n]["assignee"];
     assert_eq!([assignee(0), assignee(1)], ["worker-2", "worker-1"], "the Step's, else the Task's");
-    assert_eq!(blocked[2].get("owner"), None);
+    assert_eq!(blocked[3].get("owner"), None);
 }
 
 /// VIEW-06: the delivery state of every Task.
