@@ -91,9 +91,13 @@ fn a_list_goes_by_pages_over_live_and_ended_tasks() {
     assert_eq!((&page["truncated"], page.get("next_offset")), (&json!(false), None));
     let said = bench.look(&["task", "list", "--all", "--limit", "1"]);
     said.notes("there are more: --offset 1\n");
-    bench
-        .look(&["task", "list", "--limit", "501"])
-        .fails(2, "error: validation_error: limit is 501; it goes from 1 to 500\n");
+    bench.look(&["task", "list", "--limit", "501"]).fails(
+        2,
+        "
+error: validation_error: limit is 501; it goes from 1 to 500
+ = help: mend what the message and `details.field` name
+",
+    );
 }
 
 /// LIST-05: ended Tasks need `--all` also where a status names them; LIST-09: archived ones are

@@ -63,10 +63,18 @@ fn what_was_left_is_shown_in_the_inbox_and_ended() {
     assert!(shown.contains("which one?"), "{shown}");
     let waits = ["task", "wait", "long", "--timeout", "0"];
     place.tenure(&waits).with(6).saying("to go on: tenure run --resume=long");
-    place.tenure(&["task", "cancel", "long", "--wait"]).with(0);
+    let end = place.tenure(&["task", "cancel", "long", "--wait", "-o", "json"]).with(0).json();
     let got = place.tenure(&["task", "get", "long", "-o", "json"]).with(0).json();
     assert_eq!(got["status"], "cancelled");
-    place.tenure(&waits).with(1); // It is over: no time is needed to know that.
+    for field in ["status", "native_status", "version"] {
+        assert_eq!(end[field], got[field], "{field}");
+    }
+    // It is over: no time is needed to know that.
+    let waited = place.tenure(&[&waits[..], &["-o", "json"]].concat()).with(1).json();
+    assert_eq!(
+        (&waited["status"], &waited["native_status"]),
+        (&"cancelled".into(), &"cancelled".into())
+    );
     place.tenure(&["inbox"]).with(0).saying("nothing in session default waits");
     place.tenure(&["task", "cancel", "nothing"]).with(3);
     place.tenure(&["task", "cancel", "long", "--data", "elsewhere"]).with(3);
@@ -118,6 +126,9 @@ fn a_directory_is_followed_until_its_task_has_ended() {
     run.end().with(0);
 
     let all = place.tenure(&["task", "events", "gated"]).with(0).lines();
+    for format in ["json", "jsonl"] {
+        assert_eq!(place.tenure(&["task", "events", "gated", "-o", format]).with(0).lines(), all);
+    }
     assert_eq!((&all[0]["event"], &all[0]["wal_seq"]), (&"task.created".into(), &1.into()));
     assert_eq!(all.last().unwrap()["event"], "task.completed");
     let rest = all.iter().filter(|event| event["wal_seq"].as_u64() > Some(2));
@@ -257,4 +268,149 @@ fn steps_are_settled_in_their_workers_place() {
     );
     place.tenure(&["step", "fail", "last", "b", "--reason", "no use"]).with(0);
     assert_eq!(step("b")["status"], "failed");
+}
+
+/// VIEW-08: a status is asked for by the name that tables show, or by that of the log.
+#[test]
+fn lists_take_the_statuses_that_they_show() {
+    let place = killed();
+    let ids = |args: &[&str]| place.tenure(&[args, &["-o", "quiet"]].concat()).with(0).stdout;
+    let shown = place.tenure(&["task", "list", "-o", "json"]).with(0).json();
+    assert_eq!(
+        (&shown["tasks"][0]["status"], &shown["tasks"][0]["native_status"]),
+        (&"lost".into(), &"running".into())
+    );
+    for status in ["lost", "running", "paused,lost"] {
+        assert_eq!(ids(&["task", "list", "--status", status]), "long\n", "{status}");
+    }
+    let step = place.tenure(&["step", "show", "long", "a", "-o", "json"]).with(0).json();
+    for name in ["status", "normalized_status"] {
+        let status = step["step"][name].as_str().unwrap();
+        assert_eq!(ids(&["step", "list", "long", "--status", status]), "a\n", "{status}");
+        let status = step["attempts"][0][name].as_str().unwrap();
+        let listed = ids(&["attempt", "list", "long", "--status", status]);
+        assert_eq!(listed.lines().count(), 1, "{status}");
+    }
+    // What only tables call so.
+    place.tenure(&["step", "block", "long", "a", "--waits-for", "input"]).with(0);
+    assert_eq!(ids(&["step", "list", "long", "--status", "waiting_input"]), "a\n");
+    let page = ["step", "list", "long", "--status", "waiting_input,queued", "--limit", "1"];
+    place.tenure(&page).with(0).saying("there are more: --offset 1");
+    assert_eq!(ids(&[&page[..], &["--offset", "1"]].concat()), "b\n");
+    assert_eq!(ids(&["task", "list", "--status", "paused,queued"]), "");
+    assert_eq!(ids(&["attempt", "list", "long", "--status", "timed_out"]), "");
+    assert_eq!(ids(&["step", "list", "long", "--status", "pending"]), "b\n");
+    let wrong = place.tenure(&["task", "list", "--status", "asleep"]).with(2);
+    wrong.saying("pending").saying("waiting_input");
+    assert_eq!(ids(&["task", "list", "--user-facing"]), "", "VIEW-10: it is internal");
+    let shown = r#"[{"op": "update_task", "visibility": "foreground"}]"#;
+    place.file("shown.json", shown);
+    place.tenure(&["task", "patch", "long", "shown.json"]).with(0);
+    assert_eq!(ids(&["task", "list", "--user-facing"]), "long\n");
+}
+
+#[test]
+fn lists_leave_out_what_is_of_other_workers() {
+    let place = killed();
+    let ids = |args: &[&str]| place.tenure(&[args, &["-o", "quiet"]].concat()).with(0).stdout;
+    let step = place.tenure(&["step", "show", "long", "a", "-o", "json"]).with(0).json();
+    let worker = step["step"]["claimed_by_agent_id"].as_str().unwrap_or_else(|| panic!("{step:#}"));
+    assert_eq!(ids(&["step", "list", "long", "--claimed-by", worker]), "a\n");
+    assert_eq!(ids(&["step", "list", "long", "--claimed-by", "nobody"]), "");
+    assert_eq!(ids(&["attempt", "list", "long", "--worker", worker]).lines().count(), 1);
+    assert_eq!(ids(&["attempt", "list", "long", "--worker", "nobody"]), "");
+    let run = ids(&["runs", "list", "long", "--step", "a", "--status", "active"]);
+    assert_eq!(ids(&["runs", "list", "long", "--step", "b", "--status", "active"]), "");
+    assert_eq!(ids(&["runs", "list", "long", "--pool", "other"]), "");
+    let short = run.trim().get(..20).unwrap();
+    assert_eq!(ids(&["runs", "show", "long", short]), run);
+    place.tenure(&["runs", "get", "long", "zzz"]).with(3).saying("no run `zzz`");
+    assert_eq!(ids(&["task", "show", "last"]), "long\n");
+}
+
+/// The inbox is what waits for whoever asks, in words for people and for programs.
+#[test]
+fn the_inbox_is_asked_for_somebody() {
+    let place = killed();
+    place.file("owner.json", r#"[{"op": "update_task", "owner": "ann"}]"#);
+    place.tenure(&["task", "patch", "long", "owner.json"]).with(0);
+    place.tenure(&["step", "block", "long", "a", "--reason", "which one?"]).with(0);
+    place.tenure(&["task", "block", "long"]).with(0);
+    let all = place.tenure(&["inbox", "-o", "quiet"]).with(0).stdout;
+    assert_eq!(all, "long\nlong a\n");
+    assert_eq!(place.tenure(&["inbox", "--for", "ann", "-o", "quiet"]).with(0).stdout, all);
+    place.tenure(&["inbox", "--for", "bob"]).with(0).saying("waits for bob");
+}
+
+#[test]
+fn what_a_task_is_related_to_is_shown_with_what_unlink_takes() {
+    let place = killed();
+    let link =
+        ["task", "link", "long", "evidence", "https://example.org/1", "--reason", "see there"];
+    place.tenure(&link).with(0);
+    let shown = place.tenure(&["task", "get", "long"]).with(0).stdout;
+    let (_, related) = shown.split_once("\nrelated\n").unwrap_or_else(|| panic!("{shown}"));
+    assert!(related.contains("see there"), "{related}");
+    let cells: Vec<&str> = related.split_whitespace().collect();
+    assert_eq!(cells[..2], ["evidence", "https://example.org/1"]);
+    place.tenure(&["task", "unlink", "long", cells[2]]).with(0);
+    let shown = place.tenure(&["task", "get", "long"]).with(0).stdout;
+    assert!(!shown.contains("related"), "{shown}");
+}
+
+/// CTRL-09: a refusal is one JSON object for programs, and people are told what was meant.
+#[test]
+fn refusals_name_what_was_meant_and_are_data_for_programs() {
+    let place = killed();
+    place.tenure(&["task", "pause", "lonng"]).with(3).saying("did you mean `long`?");
+    let refused = place.tenure(&["task", "pause", "lonng", "-o", "json"]).with(3).refusal();
+    assert_eq!(refused["code"], "task_not_found", "{refused}");
+    assert_eq!(refused["retryable"], false);
+    assert_eq!(refused["details"]["task_id"], "lonng");
+    assert_eq!(refused["help"], "did you mean `long`?");
+    for unknown in [&["task", "get", "lonng", "-o", "json"][..], &["watch", "lonng", "-o", "jsonl"]]
+    {
+        let refused = place.tenure(unknown).with(3).refusal();
+        assert_eq!(
+            (&refused["code"], &refused["details"]["task_id"]),
+            (&"task_not_found".into(), &"lonng".into())
+        );
+    }
+    let refused = place.tenure(&["step", "get", "long", "z", "-o", "json"]).with(3).refusal();
+    assert_eq!(refused["code"], "step_not_found", "{refused}");
+
+    let incomplete = place.tenure(&["task", "complete", "long"]).with(4);
+    incomplete.saying("steps are not completed: a, b").saying("tenure step complete");
+    let ours = place.tenure(&["dispatch", "long", "--wait", "-o", "json"]).with(2).refusal();
+    assert_eq!((&ours["code"], ours["message"].is_string()), (&serde_json::Value::Null, true));
+    place.file("bad.yaml", "steps: {a: {needs: a, noop: true}}");
+    let refused = place.tenure(&["run", "bad.yaml", "-o", "json"]).with(2).refusal();
+    assert_eq!(
+        (&refused["code"], &refused["details"]["line"]),
+        (&"dependency_cycle".into(), &1.into())
+    );
+    place.tenure(&["run", "bad.yaml"]).with(2).saying("bad.yaml:1:");
+}
+
+/// Only the holder may (P31): whoever looks for it is told what to do.
+#[test]
+fn releasing_a_step_is_explained() {
+    let place = Place::new();
+    let release = place.tenure(&["step", "release", "long", "a", "--reason", "why"]).with(2);
+    release.saying("only the worker").saying("`step block`, then `step reopen`");
+}
+
+/// Whoever stops waiting is told that what was waited for goes on.
+#[test]
+fn a_wait_that_is_stopped_says_so() {
+    let place = Place::new();
+    place.file("gated.yaml", GATED);
+    let run = place.start(&["run", "gated.yaml", "-o", "quiet"]);
+    place.wait_for("begun");
+    for waits in [&["watch", "gated"][..], &["task", "wait", "gated"], &["task", "events", "gated"]]
+    {
+        place.start(waits).stopped_saying("stopped; the task goes on without this command");
+    }
+    place.file("go", "now");
+    run.end().with(0);
 }

@@ -3,11 +3,14 @@
 use std::error::Error as StdError;
 use std::process::ExitCode;
 
+use serde_json::{Value as Json, json};
 use tenure::embedded;
 use tenure::taskfile::TaskFileError;
 use tenure_core::{Code, Rejection};
 use tenure_local::OpenError;
 use tenure_ports::journal::ReadError;
+
+use super::advice::advice;
 
 /// What the process says to whoever started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,8 +75,8 @@ impl Exit {
     }
 }
 
-/// Why a command did not do what it was asked to, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a command did not do what it was asked to, for people, and for programs where it was refused.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
     /// What the process ends with.
     pub(crate) exit: Exit,
@@ -83,12 +86,19 @@ pub(crate) struct Failure {
     pub(crate) help: Option<String>,
     /// The message is laid out already and carries its own "error:".
     pub(crate) is_rendered: bool,
+    /// The refusal that it is.
+    refusal: Option<Box<Rejection>>,
 }
 
 impl Failure {
     /// A failure without advice.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), help: None, is_rendered: false }
+        Self { exit, message: message.into(), help: None, is_rendered: false, refusal: None }
+    }
+
+    /// What is not there, with the code of a refusal but in words of this command.
+    pub(crate) fn absent(refusal: Rejection) -> Self {
+        Self { message: refusal.message.clone(), ..Self::from(refusal) }
     }
 
     /// Adds what to do about it.
@@ -101,6 +111,29 @@ impl Failure {
     /// An error with all its causes in one line.
     pub(crate) fn caused(exit: Exit, error: &dyn StdError) -> Self {
         Self::new(exit, chain(error))
+    }
+
+    /// The refusal that it is, if it is one.
+    pub(crate) fn refusal(&self) -> Option<&Rejection> {
+        self.refusal.as_deref()
+    }
+
+    /// Its code, if it is a refusal.
+    pub(crate) fn code(&self) -> Option<Code> {
+        self.refusal().map(|refusal| refusal.code)
+    }
+
+    /// The same for programs (CTRL-09): a refusal as it was given, and what to do about it. What this
+    /// command itself found wrong has no code; the exit code tells.
+    pub(crate) fn to_json(&self) -> Json {
+        let mut told = match self.refusal() {
+            Some(refusal) => json!(refusal),
+            None => json!({"message": self.message}),
+        };
+        if let Some(help) = &self.help {
+            told["help"] = help.as_str().into();
+        }
+        told
     }
 }
 
@@ -117,30 +150,46 @@ fn chain(error: &dyn StdError) -> String {
 }
 
 impl From<Rejection> for Failure {
-    fn from(rejection: Rejection) -> Self {
-        let failure = Self::new(Exit::of(rejection.code), rejection.to_string());
-        match advice(rejection.code) {
-            Some(help) => failure.help(help),
-            None => failure,
-        }
+    fn from(refusal: Rejection) -> Self {
+        let message = format!("{refusal}{}", evidence(&refusal));
+        let failure = Self::new(Exit::of(refusal.code), message).help(advice(refusal.code));
+        Self { refusal: Some(Box::new(refusal)), ..failure }
     }
 }
 
-fn advice(code: Code) -> Option<&'static str> {
-    match code {
-        Code::StorageError => Some("see that the disk has room and the data directory is writable"),
-        Code::Unavailable => Some("try again"),
-        Code::Unauthenticated => Some(super::cluster::LOGIN),
-        Code::TaskTerminal => Some(
-            "what has ended stays as it is; `tenure task retry TASK_ID --as NEW_ID` makes it again",
-        ),
-        _ => None,
+/// Ids that are named: of more than these the first.
+const NAMED_MAX: usize = 10;
+
+/// What the message of a refusal does not say, and somebody has to know: which Steps or criteria, and
+/// which operation of a patch.
+fn evidence(refusal: &Rejection) -> String {
+    let mut said = String::new();
+    for ids in refusal.details.values().filter_map(Json::as_array) {
+        let ids: Vec<&str> = ids.iter().filter_map(Json::as_str).collect();
+        if ids.iter().all(|id| refusal.message.contains(id)) {
+            continue;
+        }
+        said.push_str(": ");
+        said.push_str(&ids[..ids.len().min(NAMED_MAX)].join(", "));
+        if ids.len() > NAMED_MAX {
+            said.push_str(&format!(" and {} more", ids.len() - NAMED_MAX));
+        }
     }
+    if let Some(at) = refusal.details.get("op_index") {
+        said.push_str(&format!(" (operations[{at}])"));
+    }
+    said
 }
 
 impl From<TaskFileError> for Failure {
     fn from(error: TaskFileError) -> Self {
-        Self { is_rendered: true, ..Self::new(Exit::Usage, error.to_string()) }
+        let code = Code::from_name(error.first.code).unwrap_or(Code::ValidationError);
+        let mut refusal = Rejection::new(code, error.first.message.clone());
+        if let Ok(Json::Object(details)) = serde_json::to_value(&error) {
+            refusal.details = details;
+        }
+        let failure = Self::new(Exit::Usage, error.to_string());
+        Self { is_rendered: true, refusal: Some(Box::new(refusal)), ..failure }
     }
 }
 
@@ -192,5 +241,32 @@ impl From<ReadError> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::caused(Exit::Unavailable, &error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CTRL-09: people are told which, and what to do; programs get the refusal as it was given.
+    #[test]
+    fn a_refusal_names_what_it_is_about_and_what_to_do() {
+        let ids: Vec<Json> = (0..12).map(|n| format!("s{n}").into()).collect();
+        let refusal = Rejection::new(Code::RequiredStepsIncomplete, "steps are not completed")
+            .with("step_ids", ids)
+            .with("op_index", 3);
+        let failure = Failure::from(refusal.clone());
+        assert_eq!(
+            failure.message,
+            "required_steps_incomplete: steps are not completed: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 \
+             and 2 more (operations[3])"
+        );
+        let mut told = failure.to_json();
+        assert!(told["help"].as_str().unwrap().contains("tenure step complete"), "{told}");
+        told.as_object_mut().unwrap().remove("help");
+        assert_eq!(told, json!(refusal));
+
+        let ours = Failure::new(Exit::Usage, "no such thing").help("look");
+        assert_eq!(ours.to_json(), json!({"message": "no such thing", "help": "look"}));
     }
 }

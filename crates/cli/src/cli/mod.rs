@@ -5,6 +5,7 @@
 //! process leaves behind: a line on stderr and an exit code. Nothing but [`output`] writes to the
 //! terminal, and the screen of `tenure top`.
 
+mod advice;
 mod cluster;
 mod command;
 pub(crate) mod exit;
@@ -21,7 +22,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::exit::{Exit, Failure};
@@ -77,7 +78,8 @@ pub(crate) struct DataDir {
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let given = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let telemetry = telemetry::start(cli.command.told());
     let ended = match cli.command {
         Command::Run(args) => run::run(args, telemetry.as_ref()),
@@ -93,12 +95,24 @@ pub(crate) fn main() -> ExitCode {
     let exit = match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            output::failure(&failure);
+            match wants_json(&given) {
+                true => output::failure_as_json(&failure),
+                false => output::failure(&failure),
+            }
             failure.exit.into()
         }
     };
     drop(telemetry); // It sends what is left, off every runtime, for a moment at most.
     exit
+}
+
+/// Whether the answer was to be JSON, of whichever command it is.
+fn wants_json(given: &ArgMatches) -> bool {
+    if let Some((_, below)) = given.subcommand() {
+        return wants_json(below);
+    }
+    let format = given.try_get_raw("output").ok().flatten().and_then(|mut given| given.next());
+    format.is_some_and(|format| format == "json" || format == "jsonl")
 }
 
 impl Command {

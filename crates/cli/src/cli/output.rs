@@ -79,6 +79,11 @@ impl Paint {
     }
 }
 
+/// Says on stderr, in one line for programs, why the command failed.
+pub(crate) fn failure_as_json(failure: &Failure) {
+    say(failure.to_json());
+}
+
 /// Says on stderr why the command failed and what to do.
 pub(crate) fn failure(failure: &Failure) {
     let paint = Paint::of(Stream::Stderr);

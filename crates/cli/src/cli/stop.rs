@@ -1,6 +1,26 @@
 //! Signals that ask this process to stop.
 
+use std::fmt::Display;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::exit::{Exit, Failure};
+use super::output;
+
+/// Waits for something that goes on without this process: who stops it is told so.
+pub(crate) async fn unless_stopped(
+    said: impl Display,
+    work: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    let mut stop = Stop::listen()?;
+    tokio::select! {
+        ended = work => ended,
+        () = stop.asked() => {
+            output::say(said);
+            Ok(Exit::Interrupted)
+        }
+    }
+}
 
 /// Listens for Ctrl-C and SIGTERM. Not for SIGHUP: who started us with `nohup` does not want it
 /// heard, and whoever else closes the terminal can resume.

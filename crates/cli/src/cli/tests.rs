@@ -113,6 +113,32 @@ fn commands_that_are_named_are_there() {
     assert!(count > 100, "{count} commands");
 }
 
+/// CTRL-09: what is advised on the command line is what the table of errors advises.
+#[test]
+fn errors_md_says_what_to_do_in_the_words_of_the_command_line() {
+    let text = read("docs/errors.md");
+    for &code in tenure_core::Code::ALL {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{code}` |"))).unwrap();
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let mut said = cells[2].trim().trim_end_matches('.').to_owned();
+        said[..1].make_ascii_lowercase();
+        assert_eq!(said, super::advice::advice(code), "{code}");
+        let exit = super::exit::Exit::of(code) as u8;
+        assert_eq!(cells[3].trim(), exit.to_string(), "{code}");
+    }
+}
+
+/// Who follows the README and the pages it leads to has the command before it is used.
+#[test]
+fn pages_say_how_to_get_the_command_before_they_use_it() {
+    for page in ["README.md", "docs/cluster.md", "docs/orchestrate.md"] {
+        let text = read(page);
+        let said = text.find("cargo install --locked --path crates/cli").unwrap();
+        assert!(said < text.find("\ntenure ").unwrap(), "{page}");
+    }
+    assert!(root().join("crates/cli/src/main.rs").exists());
+}
+
 #[test]
 fn units_start_with_what_the_command_line_takes() {
     for unit in ["tenure-serve.service", "tenure-worker@.service"] {

@@ -138,6 +138,13 @@ impl Ended {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 
+    /// The last line of stderr, as programs read a failure.
+    #[track_caller]
+    pub fn refusal(&self) -> Value {
+        let line = self.stderr.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
     /// stdout as one JSON value a line.
     #[track_caller]
     pub fn lines(&self) -> Vec<Value> {
@@ -163,6 +170,26 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid().cast_signed()), signal).unwrap();
+    }
+
+    /// Waits until it hears Ctrl-C itself, and would not just die of it.
+    pub fn listens(&self) {
+        const SIGINT: u64 = 1 << 1;
+        let status = format!("/proc/{}/status", self.pid());
+        let catches = || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(caught.trim(), 16).unwrap() & SIGINT != 0
+        };
+        wait_until(catches, Path::new("the handler of SIGINT"));
+    }
+
+    /// Stops it with Ctrl-C, which it has to answer with these words.
+    #[track_caller]
+    pub fn stopped_saying(self, text: &str) {
+        self.listens();
+        self.signal(Signal::SIGINT);
+        self.end().with(130).saying(text);
     }
 
     /// The next line of stderr that has this in it.

@@ -1,16 +1,25 @@
 //! `tenure dispatch` and `tenure runs cancel`.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use clap::Args;
+use smol_str::SmolStr;
 use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunAndWhy};
+use tenure_core::event::Bindings;
 use tenure_core::id::{PoolId, RunId, StepId};
 use tenure_core::status::EndReason;
+use tenure_core::view::WriteSummary;
+use tenure_ports::journal::TaskKey;
 
 use super::super::inspect::args::Shape;
 use super::super::inspect::human;
-use super::{Done, Key, OnTask, Reason, Told, Until};
+use super::{Desk, Done, Key, OnTask, Reason, Told};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
+use crate::cli::stop::Stop;
 
 /// Dispatch a run.
 #[derive(Debug, Args)]
@@ -18,9 +27,9 @@ pub(crate) struct DispatchArgs {
     #[command(flatten)]
     on: OnTask,
 
-    /// Pool whose worker takes it
-    #[arg(long, value_name = "NAME", default_value = tenure::embedded::DEFAULT_POOL)]
-    pool: PoolId,
+    /// Pool whose worker takes it [default: that of the steps it is for, else that of the task]
+    #[arg(long, value_name = "NAME")]
+    pool: Option<PoolId>,
 
     /// Step that it may see and claim, and no other (repeatable) [default: all of its pool]
     #[arg(long = "step", value_name = "STEP_ID", value_delimiter = ',')]
@@ -30,9 +39,21 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "TEXT")]
     instructions: Option<String>,
 
+    /// Conversation thread that the work belongs to
+    #[arg(long, value_name = "ID")]
+    thread: Option<SmolStr>,
+
+    /// Environment to do the work in
+    #[arg(long, value_name = "REF")]
+    environment: Option<SmolStr>,
+
     /// Wait until the run has ended; exit code 1 if not as `completed` or `no_step_claimed`
     #[arg(long, short = 'w')]
     wait: bool,
+
+    /// Give up waiting after so many seconds, with exit code 6; the run goes on
+    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    timeout: Option<u64>,
 }
 
 /// Cancel a run.
@@ -41,9 +62,9 @@ pub(crate) struct CancelArgs {
     #[command(flatten)]
     on: OnTask,
 
-    /// Id of the run
+    /// Id of the run, or how only it begins
     #[arg(value_name = "RUN_ID")]
-    run: RunId,
+    run: String,
 
     #[command(flatten)]
     why: Reason,
@@ -51,36 +72,123 @@ pub(crate) struct CancelArgs {
 
 /// Dispatches a Run.
 pub(crate) fn dispatch(args: &DispatchArgs) -> Result<Exit, Failure> {
-    let dispatch = Dispatch {
-        allowed_step_ids: (!args.steps.is_empty()).then(|| args.steps.clone()),
-        bindings: None,
-        instructions: args.instructions.clone(),
-        wait: Some(args.wait),
-        worker_pool_id: args.pool.clone(),
-    };
     if args.wait && !args.on.of.place.is_cluster() {
         let message = "--wait needs a cluster: in a directory no worker is there to take the run";
         return Err(Failure::new(Exit::Usage, message));
     }
-    let until = if args.wait { Until::Answered } else { Until::Done };
-    let (key, summary) = args.on.send(Command::DispatchWorker(dispatch), until)?;
-    let done = Done::of(&summary, false);
-    let run = done.run_id.map_or_else(String::new, |run| run.to_string());
-    let end = done.run_end.map_or_else(String::new, |end| format!("  {}", end.end_reason));
-    let result = done.run_end.and_then(|end| end.result.as_deref()).unwrap_or_default();
-    let result = human::indented(result, "  ");
-    let told = Told { key: Key::of(&key), done };
-    args.on.of.place.output.answer(&told, Shape::one("run_id"), || {
-        output::print(format_args!("{key}  run {run}{end}\n{result}"))
-    })?;
-    Ok(match told.done.run_end.map(|end| end.end_reason) {
-        None | Some(EndReason::Completed | EndReason::NoStepClaimed) => Exit::Ok,
-        Some(_) => Exit::TaskFailed,
+    args.on.at(async |desk| {
+        let command = Command::DispatchWorker(args.command(args.pool(desk).await?));
+        if args.wait {
+            return args.wait_for_end(desk, command).await;
+        }
+        let summary = desk.command(args.on.around()?, command).await?;
+        args.tell(desk.key(), &summary)
     })
 }
 
 /// Takes a Run back.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<Exit, Failure> {
-    let cancel = RunAndWhy { reason: args.why.input(), run_id: args.run };
-    args.on.order(Command::CancelRun(cancel), false)
+    args.on.at(async |desk| {
+        let run_id = desk.run(&args.run).await?;
+        let cancel = Command::CancelRun(RunAndWhy { reason: args.why.input(), run_id });
+        let summary = desk.command(args.on.around()?, cancel).await?;
+        args.on.tell(desk.key(), Done::of(&summary))
+    })
+}
+
+impl DispatchArgs {
+    fn command(&self, worker_pool_id: PoolId) -> Dispatch {
+        let bindings =
+            Bindings { thread_id: self.thread.clone(), environment_ref: self.environment.clone() };
+        Dispatch {
+            allowed_step_ids: (!self.steps.is_empty()).then(|| self.steps.clone()),
+            bindings: (bindings != Bindings::default()).then_some(bindings),
+            instructions: self.instructions.clone(),
+            wait: Some(self.wait),
+            worker_pool_id,
+        }
+    }
+
+    /// The pool that is named; else that of the Steps that it is for, if they agree; else the Task's.
+    /// It is for the Steps that are named; else for all that have not settled.
+    async fn pool(&self, desk: &Desk) -> Result<PoolId, Failure> {
+        if let Some(pool) = &self.pool {
+            return Ok(pool.clone());
+        }
+        let is_any = self.steps.is_empty();
+        let steps = desk.steps(!is_any).await?;
+        let mut pools: BTreeMap<&PoolId, Vec<&str>> = BTreeMap::new();
+        for step in steps.iter().map(|step| &step.spec) {
+            if is_any || self.steps.contains(&step.step_id) {
+                pools.entry(&step.worker_pool_id).or_default().push(step.step_id.as_str());
+            }
+        }
+        let mut each = pools.iter();
+        match (each.next(), each.next()) {
+            (Some((&pool, _)), None) => Ok(pool.clone()),
+            (_, Some(_)) if !is_any => {
+                let each = pools.iter().map(|(pool, ids)| format!("{} of {pool}", ids.join(", ")));
+                let each: Vec<String> = each.collect();
+                let message = format!("the steps are of different pools: {}", each.join("; "));
+                let help = "name the steps of one pool, or the pool with --pool";
+                Err(Failure::new(Exit::Usage, message).help(help))
+            }
+            _ => Ok(desk.view().await?.default_worker_pool_id),
+        }
+    }
+
+    /// Says which Run it is as soon as that is known, and how it ended when it has.
+    async fn wait_for_end(&self, desk: &Desk, command: Command) -> Result<Exit, Failure> {
+        let mut stop = Stop::listen()?;
+        let (around, after) = (self.on.around()?, desk.version().await?);
+        let command_id = around.command_id.clone();
+        let run = Cell::new(None);
+        let told = async {
+            run.set(desk.run_made_by(&command_id, after).await);
+            if let Some(run) = run.get() {
+                output::say(format_args!("run {run} is dispatched, and waited for"));
+            }
+            std::future::pending::<()>().await;
+        };
+        let most = self.timeout.map_or(Duration::MAX, Duration::from_secs);
+        tokio::select! {
+            answer = desk.answer(around, command) => self.tell(desk.key(), &answer?),
+            () = told => Ok(Exit::Ok), // It never ends.
+            () = tokio::time::sleep(most) => Err(has_not_ended(desk.key(), run.get(), most)),
+            () = stop.asked() => {
+                let run = named(run.get());
+                output::say(format_args!("stopped; {run} goes on without this command"));
+                Ok(Exit::Interrupted)
+            }
+        }
+    }
+
+    fn tell(&self, key: &TaskKey, summary: &WriteSummary) -> Result<Exit, Failure> {
+        let done = Done::of(summary);
+        let run = done.run_id.map_or_else(String::new, |run| run.to_string());
+        let end = done.run_end.map_or_else(String::new, |end| format!("  {}", end.end_reason));
+        let result = done.run_end.and_then(|end| end.result.as_deref()).unwrap_or_default();
+        let result = human::indented(result, "  ");
+        let told = Told { key: Key::of(key), done };
+        self.on.of.place.output.answer(&told, Shape::one("run_id"), || {
+            output::print(format_args!("{key}  run {run}{end}\n{result}"))
+        })?;
+        Ok(match told.done.run_end.map(|end| end.end_reason) {
+            None | Some(EndReason::Completed | EndReason::NoStepClaimed) => Exit::Ok,
+            Some(_) => Exit::TaskFailed,
+        })
+    }
+}
+
+fn named(run: Option<RunId>) -> String {
+    run.map_or_else(|| "the run".into(), |run| format!("run {run}"))
+}
+
+fn has_not_ended(key: &TaskKey, run: Option<RunId>, within: Duration) -> Failure {
+    let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+    let message = format!("{} of task {key} has not ended within {waited}", named(run));
+    let run = run.map_or_else(|| "RUN_ID".into(), |run| run.to_string());
+    Failure::new(Exit::Unavailable, message).help(format!(
+        "it goes on: `tenure runs get {key} {run}` shows it, `tenure runs cancel {key} {run}` takes it back"
+    ))
 }

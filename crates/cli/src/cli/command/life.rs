@@ -3,10 +3,13 @@
 use clap::Args;
 use tenure_core::Command;
 use tenure_core::command::{Close, Complete, RetrySteps, Why};
-use tenure_core::id::{StepId, TaskId};
+use tenure_core::id::{Ref, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::record::{Acceptance, ArtifactInput};
+use tenure_core::status::AcceptanceState;
+use tenure_ports::journal::TaskKey;
 
-use super::{OnTask, Reason};
+use super::{Done, OnTask, Reason};
 use crate::cli::exit::{Exit, Failure};
 
 /// What takes a reason and nothing else.
@@ -42,6 +45,26 @@ pub(crate) struct CompleteArgs {
     /// What came of it, in a few words
     #[arg(long, value_name = "TEXT")]
     result: Option<String>,
+
+    /// Criterion of acceptance that is met (repeatable); `task get` has their ids
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    met: Vec<String>,
+
+    /// Criterion of acceptance that is waived (repeatable)
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    waived: Vec<String>,
+
+    /// Evidence that it is done: an address or an id (repeatable)
+    #[arg(long, value_name = "REF")]
+    evidence: Vec<Ref>,
+
+    /// Artifact of the task, or how one that was announced stands now, as JSON (repeatable)
+    #[arg(long, value_name = "JSON", value_parser = artifact)]
+    artifact: Vec<ArtifactInput>,
+}
+
+fn artifact(text: &str) -> Result<ArtifactInput, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Try steps again, or a whole task.
@@ -75,8 +98,42 @@ pub(crate) fn why(args: &WhyArgs, command: fn(Why) -> Command) -> Result<Exit, F
 
 /// Ends a Task well.
 pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
-    let complete = Complete { result_summary: args.result.clone(), ..Complete::default() };
-    args.on.order(Command::TaskComplete(complete), false)
+    args.on.at(async |desk| {
+        let mut around = args.on.around()?;
+        let mut complete = Complete {
+            acceptance: None,
+            artifacts: args.artifact.clone(),
+            evidence_refs: args.evidence.clone(),
+            result_summary: args.result.clone(),
+        };
+        if !(args.met.is_empty() && args.waived.is_empty()) {
+            // The list is written as a whole: only if nobody has changed it meanwhile.
+            let view = desk.view().await?;
+            around.expected_version.get_or_insert(view.task.version);
+            complete.acceptance = Some(args.judge(view.acceptance, desk.key())?);
+        }
+        let summary = desk.command(around, Command::TaskComplete(complete)).await?;
+        args.on.tell(desk.key(), Done::of(&summary))
+    })
+}
+
+impl CompleteArgs {
+    /// The criteria as this command finds them.
+    fn judge(&self, mut all: Vec<Acceptance>, key: &TaskKey) -> Result<Vec<Acceptance>, Failure> {
+        for (ids, state) in
+            [(&self.met, AcceptanceState::Met), (&self.waived, AcceptanceState::Waived)]
+        {
+            for id in ids {
+                let Some(one) = all.iter_mut().find(|one| one.id == *id) else {
+                    let message = format!("task {key} has no criterion of acceptance `{id}`");
+                    let help = format!("`tenure task get {key}` shows its criteria");
+                    return Err(Failure::new(Exit::Usage, message).help(help));
+                };
+                one.state = state;
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// Tries failed Steps again.

@@ -2,40 +2,37 @@
 //!
 //! | Module | What it does |
 //! |---|---|
+//! | [`desk`] | where commands go, and what is asked there before and after |
 //! | [`life`] | submit, pause, resume, block, reopen, complete, cancel, fail, retry, archive |
 //! | [`patch`] | changes the DAG, or shows what a change would do |
 //! | [`step`] | settles, cancels, reopens and answers Steps |
 //! | [`dispatch`] | Runs: dispatches and cancels them |
 //! | [`relate`] | relations between Tasks |
 
+mod desk;
 pub(crate) mod dispatch;
 pub(crate) mod life;
 pub(crate) mod patch;
 pub(crate) mod relate;
 pub(crate) mod step;
 
-use std::path::Path;
-use std::time::Duration;
-
 use clap::Args;
 use serde::Serialize;
-use tenure::embedded::{Embedded, LocalClient, orchestrator};
 use tenure_core::Command;
 use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
 use tenure_core::patch::ReasonInput;
+use tenure_core::status::TaskStatus;
 use tenure_core::view::write::Header;
-use tenure_core::view::{Normal, RunEnd, WriteSummary};
-use tenure_local::JsonlReader;
+use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
 use tenure_ports::client::Around;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::Client;
-use tenure_sdk::nats::NatsClient;
 use uuid::Uuid;
 
+use self::desk::Desk;
 use super::exit::{Exit, Failure};
-use super::inspect::args::{OfTask, Place, Shape};
-use super::inspect::select;
+use super::inspect::args::{OfTask, Shape};
 use super::output;
+use super::stop::unless_stopped;
 
 /// A Task, and how to command it.
 #[derive(Debug, Args)]
@@ -52,20 +49,6 @@ pub(crate) struct OnTask {
     command_id: Option<CommandId>,
 }
 
-/// How long a command is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// It is durable.
-    Done,
-    /// It is answered, however long that takes.
-    Answered,
-    /// The Task has ended.
-    Ended,
-}
-
-/// Between two tries of what is waited for.
-const PAUSE: Duration = Duration::from_millis(500);
-
 /// Why something is commanded.
 #[derive(Debug, Args)]
 pub(crate) struct Reason {
@@ -81,71 +64,6 @@ impl Reason {
     }
 }
 
-/// Where commands go.
-enum Desk {
-    /// To the nodes of a cluster.
-    Far(Client<NatsClient>),
-    /// To a scheduler of this process.
-    Here { client: Client<LocalClient>, _scheduler: Embedded },
-}
-
-impl Desk {
-    async fn open(place: &Place, session: &SessionId) -> Result<Self, Failure> {
-        if place.is_cluster() {
-            return Ok(Self::Far(place.cluster.caller().await?.client(session).await?));
-        }
-        let data = place.data.as_deref().unwrap_or_else(|| Path::new(super::inspect::DEFAULT));
-        JsonlReader::open(data)?; // It is not made for a command on what is in it.
-        let scheduler = Embedded::open(data).await?;
-        let me = orchestrator(session.clone());
-        let me = me.map_err(|error| Failure::caused(Exit::Usage, &error))?;
-        let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
-        Ok(Self::Here { client: Client::new(port), _scheduler: scheduler })
-    }
-
-    async fn command(
-        &self,
-        task: &TaskId,
-        around: Around,
-        command: Command,
-    ) -> Result<WriteSummary, Failure> {
-        Ok(match self {
-            Self::Far(client) => client.command_as(task, around, command).await?,
-            Self::Here { client, .. } => client.command_as(task, around, command).await?,
-        })
-    }
-
-    async fn retry_ended(
-        &self,
-        old: &TaskId,
-        new: &TaskId,
-        around: Around,
-        why: ReasonInput,
-    ) -> Result<WriteSummary, Failure> {
-        let new = new.clone();
-        Ok(match self {
-            Self::Far(client) => client.retry_ended_as(old, new, around, why).await?,
-            Self::Here { client, .. } => client.retry_ended_as(old, new, around, why).await?,
-        })
-    }
-
-    async fn newest(&self, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
-        let known = match self {
-            Self::Far(client) => client.list(true).await?,
-            Self::Here { client, .. } => client.list(true).await?,
-        };
-        select::newest(name, &known)
-    }
-
-    async fn wait_for_end(&self, task: &TaskId) -> Result<(), Failure> {
-        match self {
-            Self::Far(client) => client.wait_for_end(task).await?,
-            Self::Here { client, .. } => client.wait_for_end(task).await?,
-        };
-        Ok(())
-    }
-}
-
 impl OnTask {
     fn around(&self) -> Result<Around, Failure> {
         let fresh = || CommandId::new(Uuid::now_v7().to_string());
@@ -154,82 +72,53 @@ impl OnTask {
         Ok(Around { expected_version: self.expected_version, ..Around::new(command_id) })
     }
 
-    /// Sends a command, and waits for what it leads to if asked to. Answers which Task it was.
-    fn send(&self, command: Command, until: Until) -> Result<(TaskKey, WriteSummary), Failure> {
-        let (mut key, around) = (self.of.key()?, self.around()?);
+    /// Goes to where the Task is, and does something there.
+    fn at(&self, work: impl AsyncFnOnce(&Desk) -> Result<Exit, Failure>) -> Result<Exit, Failure> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
-            let desk = Desk::open(&self.of.place, &key.session_id).await?;
-            let summary = loop {
-                // What may take hours is answered by no request: the same again waits on.
-                match desk.command(&key.task_id, around.clone(), command.clone()).await {
-                    Err(silence)
-                        if until == Until::Answered && silence.exit == Exit::Unavailable =>
-                    {
-                        output::say("no answer yet; it is waited for");
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                    Err(failure) if failure.exit == Exit::NotFound && select::is_last(&key) => {
-                        key = self.newest(&desk, &key).await?.ok_or(failure)?;
-                    }
-                    answer => break answer?,
-                }
-            };
-            if until == Until::Ended {
-                desk.wait_for_end(&key.task_id).await?;
+            let mut desk = Desk::open(&self.of.place, self.of.key()?).await?;
+            if desk.find_last().await? && self.command_id.is_some() {
+                // Another one, perhaps, whenever somebody asks.
+                let message = "--command-id goes with a task that is named in full";
+                return Err(Failure::new(Exit::Usage, message));
             }
-            Ok((key, summary))
+            match work(&desk).await {
+                Err(failure) => Err(desk.with_names(failure).await),
+                done => done,
+            }
         })
     }
 
-    /// The Task that `last` means: another one, perhaps, whenever somebody asks.
-    async fn newest(&self, desk: &Desk, name: &TaskKey) -> Result<Option<TaskKey>, Failure> {
-        if self.command_id.is_some() {
-            let message = "--command-id goes with a task that is named in full";
-            return Err(Failure::new(Exit::Usage, message));
-        }
-        desk.newest(name).await
+    /// Sends a command and says what became of the Task; with `wait`, when it has ended.
+    fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
+        self.at(async |desk| {
+            let summary = desk.command(self.around()?, command).await?;
+            if !wait {
+                return self.tell(desk.key(), Done::of(&summary));
+            }
+            let said = format!("stopped; task {} was asked to end, and has not yet", desk.key());
+            let ended = async {
+                let end = desk.end().await?;
+                self.tell(desk.key(), Done::of(&summary).at_end(&end))
+            };
+            unless_stopped(said, ended).await
+        })
     }
 
     /// Makes a Task that has ended again, and says what became of that.
     fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
-        let (mut key, around) = (self.of.key()?, self.around()?);
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(1).enable_all().build()?;
-        let summary = runtime.block_on(async {
-            let desk = Desk::open(&self.of.place, &key.session_id).await?;
-            if select::is_last(&key)
-                && let Some(newest) = self.newest(&desk, &key).await?
-            {
-                key = newest;
-            }
-            desk.retry_ended(&key.task_id, new, around, why).await
-        })?;
-        key.task_id = new.clone();
-        self.tell(&key, &summary, false)
-    }
-
-    /// Sends a command and says what became of the Task.
-    fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
-        let until = if wait { Until::Ended } else { Until::Done };
-        let (key, summary) = self.send(command, until)?;
-        self.tell(&key, &summary, wait)
+        self.at(async |desk| {
+            let summary = desk.retry_ended(new, self.around()?, why).await?;
+            let key = TaskKey { task_id: new.clone(), ..desk.key().clone() };
+            self.tell(&key, Done::of(&summary))
+        })
     }
 
     /// Says what became of a Task.
-    fn tell(
-        &self,
-        key: &TaskKey,
-        summary: &WriteSummary,
-        has_ended: bool,
-    ) -> Result<Exit, Failure> {
-        let done = Done::of(summary, has_ended);
-        let status = match done.status {
-            Some(status) => status.to_string(),
-            None if has_ended => "has ended".into(),
-            None => "changed".into(), // The answer had no room for more (CTRL-06).
-        };
+    fn tell(&self, key: &TaskKey, done: Done<'_>) -> Result<Exit, Failure> {
+        let status = done.status.map(|status| status.to_string());
+        let status = status.unwrap_or_else(|| "changed".into()); // No room for more (CTRL-06).
         let version = done.version;
         let told = Told { key: Key::of(key), done };
         self.of.place.output.answer(&told, Shape::one("task_id"), || {
@@ -266,6 +155,8 @@ struct Told<'a> {
 struct Done<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Normal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    native_status: Option<TaskStatus>,
     version: u64,
     event_ids: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -277,15 +168,26 @@ struct Done<'a> {
 }
 
 impl<'a> Done<'a> {
-    /// The status is left out of a Task that has ended since.
-    fn of(summary: &'a WriteSummary, has_ended: bool) -> Self {
-        let status = match &summary.task {
-            Header::Summary(task) if !has_ended => Some(task.status),
-            _ => None,
+    fn of(summary: &'a WriteSummary) -> Self {
+        let task = match &summary.task {
+            Header::Summary(task) => Some(task),
+            Header::Worker(_) | Header::Reference(_) => None,
         };
         let WriteSummary { version, event_ids, run_id, expires_at, .. } = summary;
-        let (version, run_id, expires_at) = (*version, *run_id, *expires_at);
-        let run_end = summary.run_end.as_ref();
-        Self { status, version, event_ids, run_id, expires_at, run_end }
+        Self {
+            status: task.map(|task| task.status),
+            native_status: task.map(|task| task.native_status),
+            version: *version,
+            event_ids,
+            run_id: *run_id,
+            expires_at: *expires_at,
+            run_end: summary.run_end.as_ref(),
+        }
+    }
+
+    /// The same when the Task has ended.
+    fn at_end(self, end: &TaskSummary) -> Self {
+        let (status, native_status) = (Some(end.status), Some(end.native_status));
+        Self { status, native_status, version: end.version, ..self }
     }
 }

@@ -1,6 +1,7 @@
 //! `tenure task patch`: changes a Task while it runs, or shows what a change would do.
 //!
-//! A plan asks nobody to decide: it folds the log and decides here, with the scheduler's own code.
+//! A plan asks nobody to decide: it folds the log and decides here, with the scheduler's own code, and
+//! with the limits that hold when nothing is said. What a node was told of them no log has.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,8 @@ pub(crate) struct PatchArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Change nothing: show the steps as they would be, and what would become ready
+    /// Change nothing: show the steps as they would be, and what would become ready. A node with
+    /// smaller limits may refuse what a plan allows
     #[arg(long)]
     plan: bool,
 }

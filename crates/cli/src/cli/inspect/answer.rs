@@ -28,8 +28,8 @@ pub(crate) enum Format {
 pub(crate) struct Shape {
     /// The field with its items; none: it is one.
     items: Option<&'static str>,
-    /// The field that names an item, with a slash between fields of fields; none: nothing does, and
-    /// the exit code tells.
+    /// The field that names an item, with a slash between fields of fields, or some that do together,
+    /// with blanks between them; none: nothing does, and the exit code tells.
     id: Option<&'static str>,
 }
 
@@ -89,10 +89,9 @@ impl Format {
         };
         let mut lines = String::new();
         for item in items {
-            let _ = match (self, shape.id.map(|id| named(item, id))) {
+            let _ = match (self, shape.id) {
                 (Self::Quiet, None) => Ok(()),
-                (Self::Quiet, Some(Value::String(id))) => writeln!(lines, "{id}"),
-                (Self::Quiet, Some(id)) => writeln!(lines, "{id}"),
+                (Self::Quiet, Some(id)) => writeln!(lines, "{}", named(item, id)),
                 _ => writeln!(lines, "{item}"),
             };
         }
@@ -100,9 +99,14 @@ impl Format {
     }
 }
 
-/// The name of an item: that of its field, or the item itself if it is a name.
-fn named<'a>(item: &'a Value, field: &str) -> &'a Value {
-    item.pointer(&format!("/{field}")).unwrap_or(if item.is_string() { item } else { &Value::Null })
+/// The name of an item: what of its fields is there, or the item itself if it is a name.
+fn named(item: &Value, fields: &str) -> String {
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if item.is_string() {
+        return plain(item);
+    }
+    let names = fields.split(' ').filter_map(|field| item.pointer(&format!("/{field}")).map(plain));
+    names.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -119,6 +123,8 @@ mod tests {
         assert_eq!(Format::Jsonl.lines(&page, tasks).lines().count(), 2);
         assert_eq!(Format::Quiet.lines(&json!({"tasks": ["a"]}), tasks), "a\n", "an id itself");
         assert_eq!(Format::Quiet.lines(&page["tasks"][0], Shape::one("task_id")), "a\n");
+        let both = Shape::many("tasks", "task_id n");
+        assert_eq!(Format::Quiet.lines(&page, both), "a 1\nb\n", "of more fields those there are");
         assert_eq!(Format::Quiet.lines(&page, Shape::nameless()), "");
         assert_eq!(Format::Jsonl.lines(&page, Shape::nameless()), format!("{page}\n"));
     }

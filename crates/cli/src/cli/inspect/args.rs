@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tenure_core::id::{SessionId, TaskId};
+use tenure_core::status::{AttemptStatus, StepStatus, TaskStatus};
+use tenure_core::view::Normal;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
@@ -67,9 +69,9 @@ pub(crate) struct LiveTask {
 }
 
 impl LiveTask {
-    /// The log of the Task, if it is one of a directory. What nobody works on is followed all the
+    /// The directory and the log of the Task, if it is in one. What nobody works on is followed all the
     /// same: somebody may begin.
-    pub(super) fn here(&self) -> Result<Option<Log>, Failure> {
+    pub(super) fn here(&self) -> Result<Option<(Data, Log)>, Failure> {
         let (data, cluster) = (self.data.clone(), self.cluster.clone());
         let (session, output) = (self.session.clone(), Format::default());
         let place = Place { data, cluster, session, output };
@@ -82,7 +84,7 @@ impl LiveTask {
             let resume = data.resume(&log.key);
             output::say(format_args!("no process is at work here; to go on: {resume}"));
         }
-        Ok(Some(log))
+        Ok(Some((data, log)))
     }
 
     /// Connects to the session of the Task, and finds it.
@@ -163,16 +165,60 @@ fn key_in(session: &SessionId, text: &str) -> Result<TaskKey, Failure> {
     Ok(TaskKey { session_id, task_id: TaskId::new(task).map_err(bad)? })
 }
 
-/// A status by its stable name; the error names them all.
-pub(super) fn task_status(text: &str) -> Result<tenure_core::status::TaskStatus, String> {
-    use tenure_core::status::TaskStatus;
-    TaskStatus::from_name(text).ok_or_else(|| one_of(TaskStatus::ALL.iter().map(|s| s.as_str())))
+/// A status that is asked for by its name: that of the log, or that which tables show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked<S> {
+    native: Option<S>,
+    normal: Option<Normal>,
 }
 
-/// A status by its stable name; the error names them all.
-pub(super) fn step_status(text: &str) -> Result<tenure_core::status::StepStatus, String> {
-    use tenure_core::status::StepStatus;
-    StepStatus::from_name(text).ok_or_else(|| one_of(StepStatus::ALL.iter().map(|s| s.as_str())))
+impl<S: Copy + PartialEq> Asked<S> {
+    /// The status of this name; the error names them all.
+    fn named(text: &str, native: Option<S>, natives: &[&'static str]) -> Result<Self, String> {
+        let normal = Normal::from_name(text);
+        if native.is_none() && normal.is_none() {
+            let shown = Normal::ALL.iter().map(|s| s.as_str()).filter(|s| !natives.contains(s));
+            return Err(one_of(natives.iter().copied().chain(shown)));
+        }
+        Ok(Self { native, normal })
+    }
+
+    fn fits(self, native: S, normal: Normal) -> bool {
+        self.native == Some(native) || self.normal == Some(normal)
+    }
+
+    /// Whether one of these fits.
+    pub(super) fn any(asked: &[Self], native: S, normal: Normal) -> bool {
+        asked.iter().any(|one| one.fits(native, normal))
+    }
+
+    /// The native statuses, if they tell all of these: what is `running` or `blocked` to a table may be
+    /// something else in the log, and what has another name there as well.
+    pub(super) fn natives(asked: &[Self]) -> Option<Vec<S>> {
+        let told = asked.iter().map(|one| match one.normal {
+            Some(Normal::Running | Normal::Blocked) => None,
+            _ => one.native,
+        });
+        told.collect::<Option<Vec<S>>>().filter(|told| !told.is_empty())
+    }
+}
+
+/// A status of a Task.
+pub(super) fn task_status(text: &str) -> Result<Asked<TaskStatus>, String> {
+    let names: Vec<&str> = TaskStatus::ALL.iter().map(|status| status.as_str()).collect();
+    Asked::named(text, TaskStatus::from_name(text), &names)
+}
+
+/// A status of a Step.
+pub(super) fn step_status(text: &str) -> Result<Asked<StepStatus>, String> {
+    let names: Vec<&str> = StepStatus::ALL.iter().map(|status| status.as_str()).collect();
+    Asked::named(text, StepStatus::from_name(text), &names)
+}
+
+/// A status of an Attempt.
+pub(super) fn attempt_status(text: &str) -> Result<Asked<AttemptStatus>, String> {
+    let names: Vec<&str> = AttemptStatus::ALL.iter().map(|status| status.as_str()).collect();
+    Asked::named(text, AttemptStatus::from_name(text), &names)
 }
 
 pub(crate) fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -3,12 +3,12 @@
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tenure_core::Limits;
-use tenure_core::id::{Millis, Ref, StepId};
-
+use tenure_core::id::{AgentId, Millis, Ref, StepId};
+use tenure_core::status::AttemptStatus;
 use tenure_core::view::query::PAGE_DEFAULT;
 use tenure_core::view::{AttemptView, View};
 
-use super::args::{Cut, OfTask, Shape};
+use super::args::{Asked, Cut, OfTask, Shape, attempt_status};
 use super::data::Data;
 use super::human;
 use super::sheet::{Sheet, number, text, toned};
@@ -46,6 +46,14 @@ pub(crate) struct ListArgs {
     /// Only attempts of this step
     #[arg(long, value_name = "STEP_ID")]
     step: Option<String>,
+
+    /// Only attempts in this status, as tables have it or the native one (repeatable)
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = attempt_status)]
+    status: Vec<Asked<AttemptStatus>>,
+
+    /// Only attempts of this worker
+    #[arg(long, value_name = "WORKER")]
+    worker: Option<AgentId>,
 
     #[command(flatten)]
     cut: Cut,
@@ -85,9 +93,13 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
         if let Some(id) = step.as_ref().filter(|id| view.step(id).is_none() && !of_step(id)) {
             return Err(unknown(id.as_str()));
         }
-        let fits = |id: &StepId| step.as_ref().is_none_or(|wanted| wanted == id);
-        let mut rest = view.attempts().filter(|a| fits(&a.step_id)).skip(args.cut.offset);
-        let shown = rest.by_ref().take(limit).map(|a| AttemptView::of(view, a, known)).collect();
+        let all = view.attempts().filter(|a| step.as_ref().is_none_or(|id| *id == a.step_id));
+        let all = all.filter(|a| args.worker.as_ref().is_none_or(|who| *who == a.worker_id));
+        let all = all.map(|a| AttemptView::of(view, a, known)).filter(|a| {
+            args.status.is_empty() || Asked::any(&args.status, a.status, a.normalized_status)
+        });
+        let mut rest = all.skip(args.cut.offset);
+        let shown = rest.by_ref().take(limit).collect();
         let truncated = rest.next().is_some();
         let next_offset = truncated.then_some(args.cut.offset + limit);
         let page = Page { attempts: shown, next_offset, truncated, version: view.version() };
@@ -155,7 +167,7 @@ fn fields(attempt: &AttemptView, now: Millis) -> Sheet {
 
 fn print(page: &Page, now: Millis) -> Result<(), Failure> {
     if page.attempts.is_empty() {
-        output::say("no attempt was made");
+        output::say("no such attempt was made");
         return Ok(());
     }
     attempt_rows(&page.attempts, now, "").print()?;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
-use tenure_core::Task;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
 use tenure_core::view::{Known, LeaseFact, Snapshot, View, ViewName};
+use tenure_core::{Code, Rejection, Task};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
@@ -300,10 +300,10 @@ impl Data {
             let message = format!("the log of task {key} is gone: {}", file.display());
             return Failure::new(Exit::Unavailable, message).help("put the file back");
         }
-        let failure = Failure::new(
-            Exit::NotFound,
-            format!("no task `{}` in session {} of {}", key.task_id, key.session_id, self.place()),
-        );
+        let (task, session, place) = (&key.task_id, &key.session_id, self.place());
+        let message = format!("no task `{task}` in session {session} of {place}");
+        let refusal = Rejection::new(Code::TaskNotFound, message).with("task_id", task.as_str());
+        let failure = Failure::absent(refusal);
         let session = self.cluster.is_some().then_some(&key.session_id);
         let entries = self.entries(session).unwrap_or_default();
         match self.meant(key, &entries) {
@@ -334,7 +334,9 @@ impl Loaded {
 
     /// What is said of a Step that does not exist.
     pub(super) fn unknown_step(&self, id: &str) -> Failure {
-        let failure = Failure::new(Exit::NotFound, format!("no step `{id}` in task {}", self.key));
+        let message = format!("no step `{id}` in task {}", self.key);
+        let refusal = Rejection::new(Code::StepNotFound, message).with("step_id", id);
+        let failure = Failure::absent(refusal);
         let view = self.task.durable();
         match did_you_mean(id, view.steps().map(|step| step.id().as_str())) {
             Some(help) => failure.help(help),

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use tenure_core::id::{AgentId, Millis};
 
 /// `950 ms`, `12.3 s`, `3m 12s`, `2h 05m`, `3d 04h`.
-pub(super) fn duration(ms: u64) -> String {
+pub(crate) fn duration(ms: u64) -> String {
     let s = ms / 1000;
     match s {
         0 => format!("{ms} ms"),

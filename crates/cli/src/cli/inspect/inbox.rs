@@ -19,6 +19,10 @@ use crate::cli::output::{self, Tone};
 /// Show what waits for somebody.
 #[derive(Debug, Args)]
 pub(crate) struct InboxArgs {
+    /// Only what waits for this one: owner of the task, who asked for it, or assignee of the step
+    #[arg(long = "for", value_name = "WHOM")]
+    whom: Option<AgentId>,
+
     #[command(flatten)]
     place: Place,
 }
@@ -51,9 +55,27 @@ struct Waiting {
     assignee: Option<AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
+    /// What somebody has to do with the Task, if it waits itself.
+    #[serde(skip)]
+    action: &'static str,
     /// What to type.
     answer: String,
 }
+
+impl Waiting {
+    fn is_for(&self, whom: &AgentId) -> bool {
+        [&self.owner, &self.requested_by, &self.assignee].into_iter().flatten().any(|it| it == whom)
+    }
+}
+
+/// What is done with a Task that waits itself: the action, the verb that does it, and what it is for
+/// people.
+const OF_TASKS: [(&str, &str, &str); 4] = [
+    ("reopen_task", "reopen", "going on"),
+    ("resume_task", "resume", "going on"),
+    ("submit_task", "submit", "its beginning"),
+    ("agent.task_complete", "complete", "its end"),
+];
 
 pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let place = &args.place;
@@ -62,15 +84,18 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
         data.snapshot(&place.session, &[ViewName::BlockedTasks])?;
     warn_of_missing(&missing_partitions);
     let blocked = snapshot.blocked_tasks.unwrap_or_default();
-    let waiting = blocked.into_iter().flat_map(|task| waiting(task, place)).collect();
+    let all = blocked.into_iter().flat_map(|task| waiting(task, place));
+    let waiting =
+        all.filter(|one| args.whom.as_ref().is_none_or(|whom| one.is_for(whom))).collect();
     let inbox = Inbox { waiting, missing_partitions };
     if place.output != Format::Table {
-        let shape = Shape::many("waiting", "task_id");
+        let shape = Shape::many("waiting", "task_id step_id");
         place.output.answer(&inbox, shape, || Ok::<_, Failure>(()))?;
         return Ok(Exit::Ok);
     }
     if inbox.waiting.is_empty() {
-        output::say(format_args!("nothing in session {} waits for anybody", place.session));
+        let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
+        output::say(format_args!("nothing in session {} waits for {whom}", place.session));
         return Ok(Exit::Ok);
     }
     let mut sheet = Sheet::new(&["TASK", "STEP", "WAITS FOR", "WHOSE", "WHY", "ANSWER WITH"]);
@@ -82,7 +107,7 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
         let waits_for = match (one.wait_kind, &one.step_id) {
             (Some(kind), _) => kind.to_string(),
             (None, Some(_)) => "a decision".into(),
-            (None, None) => "going on".into(),
+            (None, None) => one.action.into(),
         };
         let whose = one.owner.as_ref().or(one.requested_by.as_ref());
         sheet.row([
@@ -102,7 +127,7 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
 fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
     let BlockedTask { task_id, owner, requested_by, reason, .. } = task;
     let at = elsewhere(place);
-    let of_task = |answer: String| Waiting {
+    let of_task = |action, answer: String| Waiting {
         task_id: task_id.clone(),
         session_id: place.session.clone(),
         step_id: None,
@@ -111,12 +136,13 @@ fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
         requested_by: requested_by.clone(),
         assignee: None,
         reason: reason.clone(),
+        action,
         answer,
     };
     let mut all = Vec::new();
-    for (action, verb) in [("reopen_task", "reopen"), ("resume_task", "resume")] {
+    for (action, verb, name) in OF_TASKS {
         if task.required_action_ids.iter().any(|id| id == action) {
-            all.push(of_task(format!("tenure task {verb} {task_id}{at}")));
+            all.push(of_task(name, format!("tenure task {verb} {task_id}{at}")));
         }
     }
     all.extend(task.blockers.into_iter().map(|blocker| {
@@ -135,7 +161,7 @@ fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
             wait_kind: blocker.wait_kind,
             assignee: blocker.assignee,
             reason: blocker.reason,
-            ..of_task(answer)
+            ..of_task("", answer)
         }
     }));
     all

@@ -27,7 +27,7 @@ mod host;
 pub(crate) mod human;
 mod inbox;
 mod lease;
-mod nearest;
+pub(crate) mod nearest;
 mod pool;
 mod runs;
 pub(crate) mod select;
@@ -48,6 +48,8 @@ use super::output;
 
 /// Where Tasks are looked for if nothing is said.
 pub(crate) const DEFAULT: &str = ".tenure";
+/// Room for the answer of a cluster with a Task without its lists.
+pub(crate) const HEADER_BYTES: usize = 64 << 10;
 
 /// What can be looked at.
 #[derive(Debug, Subcommand)]

@@ -21,7 +21,7 @@ fn likeness(name: &str, other: &str) -> f64 {
 }
 
 /// `did you mean a or b?`, or nothing.
-pub(super) fn did_you_mean<'a>(
+pub(crate) fn did_you_mean<'a>(
     name: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {

@@ -2,13 +2,14 @@
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tenure_core::id::{Millis, RunId};
+use tenure_core::id::{Millis, PoolId, StepId};
 use tenure_core::status::RunState;
-use tenure_core::view::RunView;
+use tenure_core::view::{RunView, View};
 
-use super::args::{OfTask, Shape};
+use super::args::{OfTask, Shape, one_of};
 use super::data::Data;
 use super::human;
+use super::select;
 use super::sheet::{Sheet, text, toned};
 use crate::cli::command::dispatch;
 use crate::cli::exit::{Exit, Failure};
@@ -35,6 +36,41 @@ pub(crate) struct ListArgs {
     /// Ended runs too
     #[arg(long)]
     all: bool,
+
+    /// Only runs that have claimed this step, or may
+    #[arg(long, value_name = "STEP_ID")]
+    step: Option<StepId>,
+
+    /// Only runs in this state (repeatable): dispatched, active, ended; this implies --all
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
+    status: Vec<RunState>,
+
+    /// Only runs for this pool of workers
+    #[arg(long, value_name = "NAME")]
+    pool: Option<PoolId>,
+}
+
+fn state(text: &str) -> Result<RunState, String> {
+    RunState::from_name(text).ok_or_else(|| one_of(RunState::ALL.iter().map(|s| s.as_str())))
+}
+
+impl ListArgs {
+    fn admits(&self, view: &View<'_>, run: &RunView) -> bool {
+        let is_meant = match &self.status[..] {
+            [] => self.all || run.state != RunState::Ended,
+            states => states.contains(&run.state),
+        };
+        let is_of = |step: &StepId| match (&run.claimed_step_id, &run.allowed_step_ids) {
+            (Some(claimed), _) => claimed == step,
+            (None, Some(scope)) => scope.contains(step),
+            (None, None) => {
+                view.step(step).is_some_and(|step| step.spec.worker_pool_id == run.worker_pool_id)
+            }
+        };
+        is_meant
+            && self.step.as_ref().is_none_or(is_of)
+            && self.pool.as_ref().is_none_or(|pool| *pool == run.worker_pool_id)
+    }
 }
 
 /// Show a run.
@@ -43,9 +79,9 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     of: OfTask,
 
-    /// Id of the run
+    /// Id of the run, or how only it begins
     #[arg(value_name = "RUN_ID")]
-    run: RunId,
+    run: String,
 }
 
 #[derive(Serialize)]
@@ -66,12 +102,12 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.of.place)?;
     let loaded = data.load(&args.of.key()?)?;
     data.look(&loaded, |view, known| {
-        let runs = view.runs().filter(|(_, run)| args.all || run.state != RunState::Ended);
-        let runs = runs.map(|(pos, _)| RunView::of(view, pos)).collect();
+        let runs = view.runs().map(|(pos, _)| RunView::of(view, pos));
+        let runs = runs.filter(|run| args.admits(view, run)).collect();
         let listing = Listing { runs, version: view.version() };
         args.of.place.output.answer(&listing, Shape::many("runs", "run_id"), || {
             if listing.runs.is_empty() {
-                output::say("no run; ended ones are shown with --all");
+                output::say("no such run; ended ones are shown with --all");
                 return Ok(());
             }
             rows(&listing.runs, known.now).print()
@@ -84,10 +120,9 @@ fn get(args: &GetArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.of.place)?;
     let loaded = data.load(&args.of.key()?)?;
     data.look(&loaded, |view, known| {
-        let Some(pos) = view.find_run(args.run) else {
-            let message = format!("no run `{}` in task {}", args.run, loaded.key);
-            let help = format!("`tenure runs list {} --all` shows its runs", loaded.key);
-            return Err(Failure::new(Exit::NotFound, message).help(help));
+        let id = select::run(&args.run, view.runs().map(|(_, run)| run.run_id));
+        let Some(pos) = id.and_then(|id| view.find_run(id)) else {
+            return Err(select::no_run(&args.run, &loaded.key));
         };
         let run = RunView::of(view, pos);
         args.of.place.output.answer(&run, Shape::one("run_id"), || {

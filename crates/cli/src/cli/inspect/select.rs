@@ -1,11 +1,13 @@
 //! Short names of Tasks: `last`, and the beginning of an id that no other Task's begins with.
 
-use tenure_core::Code;
+use tenure_core::id::RunId;
+use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_sdk::client::Client;
 
+use super::nearest::did_you_mean;
 use crate::cli::exit::{Exit, Failure};
 
 /// The newest Task of the session.
@@ -60,6 +62,19 @@ fn of_session<'a>(
     entries.iter().filter(|entry| entry.key.session_id == name.session_id)
 }
 
+/// The Run of this id, or the only one whose id begins so.
+pub(crate) fn run(name: &str, known: impl Iterator<Item = RunId>) -> Option<RunId> {
+    let mut begins = known.filter(|run| run.to_string().starts_with(name));
+    begins.next().filter(|_| begins.next().is_none())
+}
+
+/// What is said of a Run that does not exist, or of more than one whose id begins so.
+pub(crate) fn no_run(name: &str, key: &TaskKey) -> Failure {
+    let message = format!("no run `{name}`, or more than one that begins so, in task {key}");
+    let refusal = Rejection::new(Code::RunNotFound, message).with("run_id", name);
+    Failure::absent(refusal).help(format!("`tenure runs list {key} --all` shows its runs"))
+}
+
 /// Finds out whether there is a Task of this name, or which one is meant.
 pub(super) async fn find<P: ClientPort>(
     client: &Client<P>,
@@ -67,8 +82,15 @@ pub(super) async fn find<P: ClientPort>(
 ) -> Result<TaskKey, Failure> {
     match client.port().log(&name.task_id, u64::MAX).await {
         Err(refused) if refused.code == Code::TaskNotFound => {
-            let refused = Failure::from(refused);
-            meant(&name, &client.list(true).await?)?.ok_or(refused)
+            let known = client.list(true).await?;
+            meant(&name, &known)?.ok_or_else(|| {
+                let refused = Failure::from(refused);
+                let names = of_session(&name, &known.entries).map(|e| e.key.task_id.as_str());
+                match did_you_mean(name.task_id.as_str(), names) {
+                    Some(help) => refused.help(help),
+                    None => refused,
+                }
+            })
         }
         Err(refused) => Err(refused.into()),
         Ok(_) => Ok(name),

@@ -5,16 +5,18 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use tenure_core::Caller;
 use tenure_core::Limits;
-use tenure_core::id::{Millis, PoolId, StepId};
+use tenure_core::id::{AgentId, Millis, PoolId, StepId};
 use tenure_core::record::{Body, Value};
 use tenure_core::status::StepStatus;
 use tenure_core::view::artifact::ArtifactView;
 use tenure_core::view::claim::DependencyResult;
+use tenure_core::view::query::PAGE_DEFAULT;
 use tenure_core::view::query_steps;
 use tenure_core::view::{AttemptView, Known, QueryInput, StepPage, StepRef, StepView, View};
 
-use super::args::{Cut, OfTask, Place, Shape, step_status};
+use super::args::{Asked, Cut, OfTask, Place, Shape, step_status};
 use super::attempt::attempt_rows;
 use super::data::Data;
 use super::human;
@@ -40,6 +42,7 @@ pub(crate) enum StepCommand {
     /// List the steps of a task, in the order they were made
     List(ListArgs),
     /// Show a step with its attempts, its input and what came of it
+    #[command(visible_alias = "show")]
     Get(GetArgs),
     /// Say that a step waits for something; whoever is at work on it is stopped
     Block(command::BlockArgs),
@@ -53,6 +56,12 @@ pub(crate) enum StepCommand {
     Reopen(command::StepArgs),
     /// Answer a step that asked for input, and go on with it
     Answer(command::AnswerArgs),
+    /// Only its worker can: says what to do instead
+    #[command(hide = true)]
+    Release {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        _rest: Vec<String>,
+    },
 }
 
 /// List the steps of a task.
@@ -65,9 +74,14 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     all: bool,
 
-    /// Only steps in this status (repeatable); settled ones still need --all
+    /// Only steps in this status, as tables have it or the native one (repeatable); settled ones
+    /// still need --all
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = step_status)]
-    status: Vec<StepStatus>,
+    status: Vec<Asked<StepStatus>>,
+
+    /// Only steps that this worker holds
+    #[arg(long, value_name = "WORKER")]
+    claimed_by: Option<AgentId>,
 
     /// Only steps for this pool of workers
     #[arg(long, value_name = "NAME")]
@@ -102,6 +116,10 @@ pub(super) fn run(command: StepCommand) -> Result<Exit, Failure> {
         StepCommand::Cancel(args) => command::cancel(&args),
         StepCommand::Reopen(args) => command::reopen(&args),
         StepCommand::Answer(args) => command::answer(&args),
+        StepCommand::Release { .. } => {
+            let message = "only the worker that holds a step releases it";
+            Err(Failure::new(Exit::Usage, message).help(RELEASE.replace('\n', " ")))
+        }
     }
 }
 
@@ -109,17 +127,17 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.of.place)?;
     let loaded = data.load(&args.of.key()?)?;
     let input = QueryInput {
-        claimed_by_agent_id: None,
+        claimed_by_agent_id: args.claimed_by.clone(),
         include_terminal_steps: args.all,
         limit: args.cut.limit,
         offset: args.cut.offset,
-        statuses: (!args.status.is_empty()).then(|| args.status.clone()),
+        statuses: Asked::natives(&args.status),
         worker_pool_id: args.pool.clone(),
     };
     let who = tenure::embedded::orchestrator(loaded.key.session_id.clone())
         .map_err(|error| Failure::caused(Exit::Usage, &error))?;
     data.look(&loaded, |view, known| {
-        let page = query_steps(view, &who, &input, known, &Limits::default())?;
+        let page = query(view, (&who, known), &input, &args.status)?;
         let shape = Shape::many("steps", "step_id");
         args.of.place.output.answer(&page, shape, || print_page(view, known, &page))?;
         if page.steps.is_empty() && !args.all && view.steps().next().is_some() {
@@ -127,6 +145,34 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
         }
         Ok::<_, Failure>(Exit::Ok)
     })
+}
+
+/// A page of the Steps in one of these statuses. Of what the native status does not tell, all pages are
+/// looked through.
+fn query(
+    view: &View<'_>,
+    (who, known): (&Caller, &Known<'_>),
+    input: &QueryInput,
+    asked: &[Asked<StepStatus>],
+) -> Result<StepPage, Failure> {
+    let limits = Limits::default();
+    let page = query_steps(view, who, input, known, &limits)?;
+    if asked.is_empty() || input.statuses.is_some() {
+        return Ok(page);
+    }
+    let (mut fit, mut next) = (Vec::new(), Some(0));
+    while let Some(offset) = next {
+        let input = QueryInput { limit: Some(limits.page_max), offset, ..input.clone() };
+        let page = query_steps(view, who, &input, known, &limits)?;
+        let fits = |step: &StepView| Asked::any(asked, step.status, step.normalized_status);
+        fit.extend(page.steps.into_iter().filter(fits));
+        next = page.next_offset;
+    }
+    let limit = input.limit.unwrap_or(PAGE_DEFAULT);
+    let truncated = fit.len() > input.offset.saturating_add(limit);
+    let steps = fit.into_iter().skip(input.offset).take(limit).collect();
+    let next_offset = truncated.then_some(input.offset + limit);
+    Ok(StepPage { steps, next_offset, truncated, ..page })
 }
 
 fn print_page(view: &View<'_>, known: &Known<'_>, page: &StepPage) -> Result<(), Failure> {
@@ -271,7 +317,8 @@ fn render(view: &View<'_>, at: StepRef<'_>, dossier: &Dossier, known: &Known<'_>
     out
 }
 
-fn section(out: &mut String, name: &str, body: &str) {
+/// A part of an answer under its name, unless it is empty.
+pub(super) fn section(out: &mut String, name: &str, body: &str) {
     if !body.is_empty() {
         let name = Paint::of(Stream::Stdout).text(Tone::Faint, name);
         let _ = write!(out, "\n{name}\n{body}"); // Strings take all.

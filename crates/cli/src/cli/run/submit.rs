@@ -18,7 +18,7 @@ use super::words::now;
 use crate::cli::cluster::ClusterArgs;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
-use crate::cli::stop::Stop;
+use crate::cli::stop::unless_stopped;
 use crate::cli::telemetry::trace_of_caller;
 
 /// Hand a task file to a cluster.
@@ -51,7 +51,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "X")]
     time_scale: Option<f64>,
 
-    /// What to print
+    /// What to print; of a task that nobody waits for `quiet` prints its id
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
     output: Format,
 }
@@ -72,7 +72,6 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
     input.draft = args.draft.then_some(true);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut stop = Stop::listen()?;
         let work = async {
             let client = args.cluster.connect().await?;
             let id = input.task_id()?.clone();
@@ -96,16 +95,10 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
                     let version = made.version;
                     output::print_json(&Submitted { task_id: &id, session_id, version })?;
                 }
-                Format::Quiet => {}
+                Format::Quiet => output::print(format_args!("{id}\n"))?,
             }
             Ok(Exit::Ok)
         };
-        tokio::select! {
-            ended = work => ended,
-            () = stop.asked() => {
-                output::say("stopped; what was submitted goes on without this command");
-                Ok(Exit::Interrupted)
-            }
-        }
+        unless_stopped("stopped; what was submitted goes on without this command", work).await
     })
 }

@@ -2,19 +2,23 @@
 
 use std::fmt::Write as _;
 
-use tenure_core::status::StepStatus;
+use tenure_core::id::AgentId;
+use tenure_core::record::{Edge, EdgeReason};
+use tenure_core::status::{AcceptanceState, EdgeKind, EdgeStatus, StepStatus};
 use tenure_core::view::{Known, StepView, TaskView, View};
 
 use super::super::args::{Format, OfTask, Shape};
 use super::super::data::Data;
 use super::super::host::Host;
 use super::super::human;
-use super::super::sheet::Sheet;
+use super::super::sheet::{Sheet, text, toned};
 use super::super::status;
-use super::super::step::step_rows;
+use super::super::step::{section, step_rows};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Paint, Stream, Tone};
 
+/// Relations that are shown.
+const RELATED_MAX: usize = 20;
 /// Steps shown with their Task; of a larger one those at work or in trouble are.
 const STEPS_MAX: usize = 50;
 
@@ -67,6 +71,64 @@ fn render(task: &TaskView, known: &Known<'_>, page: &Page) -> String {
     }
     out.push('\n');
     out.push_str(&steps(task, known));
+    section(&mut out, "acceptance", &acceptance(task));
+    section(&mut out, "related", &related(task));
+    out
+}
+
+/// What is asked for, and how it stands.
+fn acceptance(task: &TaskView) -> String {
+    let mut sheet = Sheet::bare();
+    for one in &task.acceptance {
+        let (tone, what) = (acceptance_tone(one.state), one.text.as_deref().unwrap_or_default());
+        let place = one.reference.as_ref().map_or("", |place| place.as_str());
+        sheet.row([
+            toned(format_args!("  {}", one.id), Tone::Strong),
+            toned(one.state, tone),
+            text(human::cut(&human::one_line(what), 100)),
+            text(human::cut(place, 100)),
+        ]);
+    }
+    if sheet.is_empty() { String::new() } else { sheet.render() }
+}
+
+const fn acceptance_tone(state: AcceptanceState) -> Tone {
+    match state {
+        AcceptanceState::Met => Tone::Good,
+        AcceptanceState::Waived => Tone::Faint,
+        AcceptanceState::Unknown | AcceptanceState::Unmet => Tone::Caution,
+    }
+}
+
+/// Relations to other Tasks and to what is elsewhere, with the ids that `task unlink` takes. What was
+/// made and used is told with the Steps.
+fn related(task: &TaskView) -> String {
+    use EdgeKind as E;
+    let is_told = |edge: &&Edge| {
+        let is_of_data =
+            matches!(edge.kind, E::ProducedArtifact | E::ConsumedArtifact | E::SourceAttempt);
+        edge.status == EdgeStatus::Active && !is_of_data
+    };
+    let mut all = task.relationships.iter().filter(is_told);
+    let mut sheet = Sheet::bare();
+    for edge in all.by_ref().take(RELATED_MAX) {
+        let reason = match &edge.reason {
+            Some(EdgeReason::Text(text)) => human::one_line(text),
+            Some(EdgeReason::Whole(reason)) => human::one_line(&reason.message),
+            None => String::new(),
+        };
+        sheet.row([
+            text(format_args!("  {}", edge.kind)),
+            toned(&edge.to, Tone::Strong),
+            text(&edge.edge_id),
+            text(human::cut(&reason, 100)),
+        ]);
+    }
+    let mut out = if sheet.is_empty() { String::new() } else { sheet.render() };
+    let rest = all.count();
+    if rest > 0 {
+        let _ = writeln!(out, "  … {} more: -o json", human::len(rest));
+    }
     out
 }
 
@@ -112,6 +174,13 @@ fn fields(task: &TaskView, known: &Known<'_>, page: &Page) -> Sheet {
     sheet.field("  ended", head.ended_at.map(human::local).unwrap_or_default());
     let policies = format!("dispatch {}, completion {}", head.dispatch, head.completion);
     sheet.field("  policy", policies);
+    let who = |agent: &Option<AgentId>| agent.as_ref().map(ToString::to_string).unwrap_or_default();
+    sheet.field("  owner", who(&head.owner));
+    sheet.field("  asked by", who(&task.requested_by));
+    if let Some(closing) = &head.cancel_requested {
+        let (intent, at) = (closing.intent, human::local_and_ago(closing.at, known.now));
+        sheet.field("  closing", format!("{intent} asked for by {}, {at}", closing.by));
+    }
     sheet.field("  note", diagnostics(task));
     if !head.native_status.is_terminal() {
         sheet.field("  host", page.host.as_ref().map(Host::describe).unwrap_or_default());

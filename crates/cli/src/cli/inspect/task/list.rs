@@ -9,7 +9,7 @@ use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
 use tenure_ports::client::{Listing as Found, OLDEST_MAX};
 use tenure_ports::journal::Entry;
 
-use super::super::args::{Cut, Format, Place, Shape, task_status};
+use super::super::args::{Asked, Cut, Format, Place, Shape, task_status};
 use super::super::data::Data;
 use super::super::human;
 use super::super::sheet::{Sheet, number, text, toned};
@@ -29,9 +29,14 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     archived: bool,
 
-    /// Only tasks in this status (repeatable); ended ones still need --all
+    /// Only tasks in this status, as tables have it or the native one (repeatable); ended ones still
+    /// need --all
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
-    status: Vec<TaskStatus>,
+    status: Vec<Asked<TaskStatus>>,
+
+    /// Only tasks that are for the eyes of a user: no internal and hidden ones
+    #[arg(long)]
+    user_facing: bool,
 
     #[command(flatten)]
     cut: Cut,
@@ -75,20 +80,21 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         include_terminal: args.all || args.archived,
         limit: args.cut.limit,
         offset: args.cut.offset,
-        statuses: (!args.status.is_empty()).then(|| args.status.clone()),
-        user_facing: false, // Who can read the directory runs its Tasks.
+        statuses: Asked::natives(&args.status),
+        user_facing: args.user_facing,
     };
     let session = &args.place.session;
     // One more than is shown, which tells whether there are more.
     let most = input.limit(&Limits::default())?.saturating_add(input.offset).saturating_add(1);
-    let is_first = !input.include_terminal && input.statuses.is_none() && most <= OLDEST_MAX;
+    let is_whole = args.status.is_empty() && !input.user_facing;
+    let is_first = !input.include_terminal && is_whole && most <= OLDEST_MAX;
     let found = match is_first {
         true => data.oldest(session, most, input.offset)?,
         false => data.listing(Some(session), input.include_terminal)?,
     };
     // Some of them may have ended since: there are more all the same.
     let has_more = is_first && found.entries.len() >= most;
-    let mut listing = list(&data, found, &input)?;
+    let mut listing = list(&data, found, (&input, &args.status))?;
     if has_more && !listing.page.truncated {
         listing.page.truncated = true;
         listing.page.next_offset = Some(most - 1);
@@ -112,9 +118,15 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
 
 /// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
 /// knows enough to leave them out, and a cluster is asked for no log that is not shown.
-fn list(data: &Data, found: Found, input: &ListInput) -> Result<Listing, Failure> {
+fn list(
+    data: &Data,
+    found: Found,
+    (input, asked): (&ListInput, &[Asked<TaskStatus>]),
+) -> Result<Listing, Failure> {
     let limit = input.limit(&Limits::default())?;
-    let mut rows = Rows { data, input, passed: 0, tasks: Vec::new(), unreadable: Vec::new() };
+    let asked = if input.statuses.is_some() { &[][..] } else { asked };
+    let (tasks, unreadable) = Default::default();
+    let mut rows = Rows { data, input, asked, passed: 0, tasks, unreadable };
     let mut more = false;
     for entry in Entry::in_order(found.entries, input) {
         more = match data.cluster() {
@@ -140,6 +152,8 @@ fn list(data: &Data, found: Found, input: &ListInput) -> Result<Listing, Failure
 struct Rows<'a> {
     data: &'a Data,
     input: &'a ListInput,
+    /// Statuses that the native one does not tell; none: all fit.
+    asked: &'a [Asked<TaskStatus>],
     passed: usize,
     tasks: Vec<TaskSummary>,
     unreadable: Vec<Unreadable>,
@@ -151,7 +165,9 @@ impl Rows<'_> {
         match self.data.fold(log.clone()) {
             Ok(loaded) => {
                 let summary = self.data.look(&loaded, TaskSummary::of);
-                if !self.input.admits(summary.listed()) {
+                let (native, normal) = (summary.native_status, summary.status);
+                let fits = self.asked.is_empty() || Asked::any(self.asked, native, normal);
+                if !fits || !self.input.admits(summary.listed()) {
                     return false;
                 }
                 self.passed += 1;
@@ -171,7 +187,8 @@ impl Rows<'_> {
     /// The same of a Task whose log has to be fetched, unless it is known without it that the Task
     /// is before the page or behind it. The index knows of each Task whether it has ended, and how.
     fn take_far(&mut self, entry: &Entry, limit: usize) -> Result<bool, Failure> {
-        let is_sure = self.input.is_told_by_index(entry.ended.is_some());
+        let is_told = self.input.is_told_by_index(entry.ended.is_some());
+        let is_sure = self.asked.is_empty() && is_told;
         if is_sure && self.passed < self.input.offset {
             self.passed += 1;
             return Ok(false);

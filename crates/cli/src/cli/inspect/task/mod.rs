@@ -26,6 +26,7 @@ pub(crate) enum TaskCommand {
     /// List tasks: live ones, oldest first, then ended ones, newest first
     List(list::ListArgs),
     /// Show a task with its steps
+    #[command(visible_alias = "show")]
     Get(OfTask),
     /// Say why a task, or one of its steps, is not running, and what would change it
     Explain(explain::ExplainArgs),

@@ -4,24 +4,26 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use futures::{Stream, StreamExt as _, TryFutureExt as _, TryStreamExt as _, stream};
+use clap::{Args, ValueEnum};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::TaskStatus;
+use tenure_core::view::{Normal, TaskSummary};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::Follower;
-use tenure_sdk::client::Ended;
 use tenure_wire::bus::event::TaskEvent;
 
+use super::super::HEADER_BYTES;
 use super::super::args::{Format, LiveTask, Shape};
+use super::super::data::Data;
 use super::super::human;
 use super::super::wal::scan::{self, Log, Spot};
 use super::follow::{LOOK, follow};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::cli::run::{Format as ShowFormat, show_to_end};
-use crate::cli::stop::Stop;
+use crate::cli::stop::unless_stopped;
 
 /// Watch a task.
 #[derive(Debug, Args)]
@@ -43,6 +45,20 @@ pub(crate) struct EventsArgs {
     /// Go on behind this event of the log: the last `wal_seq` all of whose lines were dealt with
     #[arg(long, value_name = "SEQ", default_value_t)]
     after: u64,
+
+    /// How to write them: both are a line for each event
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Lines,
+}
+
+/// How events are written, which nobody reads as a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Lines {
+    /// A line for each event
+    #[default]
+    Jsonl,
+    /// The same
+    Json,
 }
 
 /// Wait for the end of a task.
@@ -65,6 +81,7 @@ pub(crate) struct WaitArgs {
 struct End<'a> {
     task_id: &'a TaskId,
     session_id: &'a SessionId,
+    status: Normal,
     native_status: TaskStatus,
     version: u64,
 }
@@ -72,8 +89,8 @@ struct End<'a> {
 pub(crate) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
     let (begun, here) = (Instant::now(), args.of.here()?);
     until_stopped(async {
-        let commits = match here {
-            Some(log) => follow(log)?.boxed_local(),
+        let commits = match &here {
+            Some((_, log)) => follow(log.clone())?.boxed_local(),
             None => {
                 let (client, key) = args.of.far().await?;
                 client.watch(&key.task_id, 0).map_err(Failure::from).boxed_local()
@@ -86,8 +103,8 @@ pub(crate) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
 pub(super) fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     let here = args.of.here()?;
     until_stopped(async {
-        let mut events = match here {
-            Some(log) => events_of(log, args.after)?.boxed_local(),
+        let mut events = match &here {
+            Some((_, log)) => events_of(log.clone(), args.after)?.boxed_local(),
             None => {
                 let (client, key) = args.of.far().await?;
                 client.events(&key.task_id, args.after).map_err(Failure::from).boxed_local()
@@ -127,12 +144,17 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
     let most = args.timeout.map_or(Duration::MAX, Duration::from_secs);
     let here = args.of.here()?;
     until_stopped(async {
-        let (key, waited) = match here {
+        let (key, waited) = match &here {
             // The log is read to its end before the timeout is looked at.
-            Some(log) => (log.key.clone(), tokio::time::timeout(most, end_of(&log)).await),
+            Some((data, log)) => {
+                (log.key.clone(), tokio::time::timeout(most, end_of(data, log)).await)
+            }
             None => {
                 let (client, key) = args.of.far().await?;
-                let ended = client.wait_for_end(&key.task_id).map_err(Failure::from);
+                let ended = async {
+                    client.wait_for_end(&key.task_id).await?;
+                    Ok::<_, Failure>(client.within(HEADER_BYTES).get(&key.task_id).await?.task)
+                };
                 // However short the time, it is asked once.
                 let waited = tokio::time::timeout(most.max(FIRST_ANSWER), ended).await;
                 (key, waited)
@@ -142,13 +164,14 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
         let end = End {
             task_id: &key.task_id,
             session_id: &key.session_id,
-            native_status: ended.status,
+            status: ended.status,
+            native_status: ended.native_status,
             version: ended.version,
         };
         args.output.answer(&end, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {}\n", ended.status))
         })?;
-        Ok(match ended.status {
+        Ok(match ended.native_status {
             TaskStatus::Completed => Exit::Ok,
             _ => Exit::TaskFailed,
         })
@@ -157,18 +180,15 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
 
 /// How the Task of a log ends, when it has. What is there is read without a pause: however long the
 /// log, a Task that has ended is waited for no more.
-async fn end_of(log: &Log) -> Result<Ended, Failure> {
-    let (mut spot, mut ended, mut version) = (Spot::default(), None, 0);
+async fn end_of(data: &Data, log: &Log) -> Result<TaskSummary, Failure> {
+    let (mut spot, mut has_ended) = (Spot::default(), false);
     loop {
         scan::walk_on(log, &mut spot, |placed| {
-            version = placed.commit.last_seq();
-            if let Some(end) = placed.commit.events.iter().find_map(|event| event.body.end()) {
-                ended = Some(end.status());
-            }
+            has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());
             Ok(ControlFlow::Continue(()))
         })?;
-        if let Some(status) = ended {
-            return Ok(Ended { status, version });
+        if has_ended {
+            return Ok(data.look(&data.fold(log.clone())?, TaskSummary::of));
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -183,14 +203,5 @@ fn has_not_ended(key: &TaskKey, within: Duration) -> Failure {
 /// Waits for something that goes on without whoever waits.
 fn until_stopped(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut stop = Stop::listen()?;
-        tokio::select! {
-            ended = work => ended,
-            () = stop.asked() => {
-                output::say("stopped; the task goes on without this command");
-                Ok(Exit::Interrupted)
-            }
-        }
-    })
+    runtime.block_on(unless_stopped("stopped; the task goes on without this command", work))
 }

@@ -1,0 +1,213 @@
+//! Where commands on a Task go: to the nodes of a cluster, or to a scheduler of this process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tenure::embedded::{Embedded, LocalClient, orchestrator};
+use tenure_core::event::Body;
+use tenure_core::id::{CommandId, RunId, TaskId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::view::{QueryInput, StepView, TaskSummary, TaskView, WriteSummary};
+use tenure_core::{Code, Command, Limits, Rejection};
+use tenure_local::JsonlReader;
+use tenure_ports::ClientPort as _;
+use tenure_ports::client::Around;
+use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::inspect::args::Place;
+use crate::cli::inspect::nearest::did_you_mean;
+use crate::cli::inspect::{DEFAULT, HEADER_BYTES, select};
+use crate::cli::output;
+
+/// Between two tries of what is waited for.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A Task, and whom to command.
+pub(super) struct Desk {
+    office: Office,
+    key: TaskKey,
+}
+
+enum Office {
+    /// The nodes of a cluster.
+    Far(Client<NatsClient>),
+    /// A scheduler of this process.
+    Here { client: Client<LocalClient>, _scheduler: Embedded },
+}
+
+/// Asks whichever client there is.
+macro_rules! ask {
+    ($desk:expr, $client:ident => $question:expr) => {
+        match &$desk.office {
+            Office::Far($client) => $question.await,
+            Office::Here { client: $client, .. } => $question.await,
+        }
+    };
+}
+
+impl Desk {
+    pub(super) async fn open(place: &Place, key: TaskKey) -> Result<Self, Failure> {
+        if place.is_cluster() {
+            let client = place.cluster.caller().await?.client(&key.session_id).await?;
+            return Ok(Self { office: Office::Far(client), key });
+        }
+        let data = place.data.as_deref().unwrap_or_else(|| Path::new(DEFAULT));
+        JsonlReader::open(data)?; // It is not made for a command on what is in it.
+        let scheduler = Embedded::open(data).await?;
+        let me = orchestrator(key.session_id.clone());
+        let me = me.map_err(|error| Failure::caused(Exit::Usage, &error))?;
+        let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
+        let office = Office::Here { client: Client::new(port), _scheduler: scheduler };
+        Ok(Self { office, key })
+    }
+
+    /// Which Task it is.
+    pub(super) fn key(&self) -> &TaskKey {
+        &self.key
+    }
+
+    /// Finds out which Task is the newest, if that is meant. Answers whether it was.
+    pub(super) async fn find_last(&mut self) -> Result<bool, Failure> {
+        if !select::is_last(&self.key) {
+            return Ok(false);
+        }
+        let known = ask!(self, client => client.list(true))?;
+        let newest = select::newest(&self.key, &known)?;
+        let is_found = newest.is_some();
+        self.key = newest.unwrap_or_else(|| self.key.clone());
+        Ok(is_found)
+    }
+
+    pub(super) async fn command(
+        &self,
+        around: Around,
+        command: Command,
+    ) -> Result<WriteSummary, Failure> {
+        let task = &self.key.task_id;
+        Ok(ask!(self, client => client.command_as(task, around, command))?)
+    }
+
+    pub(super) async fn retry_ended(
+        &self,
+        new: &TaskId,
+        around: Around,
+        why: ReasonInput,
+    ) -> Result<WriteSummary, Failure> {
+        let (old, new) = (&self.key.task_id, new.clone());
+        Ok(ask!(self, client => client.retry_ended_as(old, new, around, why))?)
+    }
+
+    /// The Task; one that is too long for an answer without its lists.
+    pub(super) async fn view(&self) -> Result<TaskView, Failure> {
+        Ok(ask!(self, client => client.get(&self.key.task_id))?)
+    }
+
+    /// The Steps of the Task, those that have settled too if they are wanted.
+    pub(super) async fn steps(&self, with_settled: bool) -> Result<Vec<StepView>, Failure> {
+        let mut all = Vec::new();
+        let mut next = Some(0);
+        while let Some(offset) = next {
+            let input = QueryInput {
+                include_terminal_steps: with_settled,
+                limit: Some(Limits::default().page_max),
+                offset,
+                ..QueryInput::default()
+            };
+            let page = ask!(self, client => client.steps(&self.key.task_id, input))?;
+            all.extend(page.steps);
+            next = page.next_offset;
+        }
+        Ok(all)
+    }
+
+    /// The Run of this id, or the only one whose id begins so.
+    pub(super) async fn run(&self, name: &str) -> Result<RunId, Failure> {
+        if let Ok(run) = name.parse() {
+            return Ok(run);
+        }
+        let view = self.view().await?;
+        if view.left_out.is_some() {
+            let message = format!("task {} has too many runs to find one by `{name}`", self.key);
+            return Err(Failure::new(Exit::Usage, message).help("name it in full"));
+        }
+        let known = view.runs.iter().map(|run| run.run_id);
+        select::run(name, known).ok_or_else(|| select::no_run(name, &self.key))
+    }
+
+    /// Waits until the Task has ended. Answers how it stands then.
+    pub(super) async fn end(&self) -> Result<TaskSummary, Failure> {
+        let task = &self.key.task_id;
+        ask!(self, client => client.wait_for_end(task))?;
+        Ok(ask!(self, client => client.within(HEADER_BYTES).get(task))?.task)
+    }
+
+    /// Sends a command that is answered when what it began is over, however long that takes.
+    pub(super) async fn answer(
+        &self,
+        around: Around,
+        command: Command,
+    ) -> Result<WriteSummary, Failure> {
+        loop {
+            // What may take hours is answered by no request: the same again waits on.
+            match self.command(around.clone(), command.clone()).await {
+                Err(silence) if silence.code() == Some(Code::Unavailable) => {
+                    output::say("no answer yet; it is waited for");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The version of the Task.
+    pub(super) async fn version(&self) -> Result<u64, Failure> {
+        Ok(ask!(self, client => client.port().log(&self.key.task_id, u64::MAX))?.version)
+    }
+
+    /// The Run that a command makes behind event `after` of the log, once it is there.
+    pub(super) async fn run_made_by(&self, command: &CommandId, after: u64) -> Option<RunId> {
+        let task = &self.key.task_id;
+        let mut commits = match &self.office {
+            Office::Far(client) => client.watch(task, after).boxed(),
+            Office::Here { client, .. } => client.watch(task, after).boxed(),
+        };
+        while let Some(Ok(commit)) = commits.next().await {
+            if commit.command_id.as_ref() == Some(command) {
+                return commit.events.iter().find_map(|event| match &event.body {
+                    Body::RunDispatched(made) => Some(made.run_id),
+                    _ => None,
+                });
+            }
+        }
+        None
+    }
+
+    /// A refusal of what is not there, with the names that may have been meant.
+    pub(super) async fn with_names(&self, failure: Failure) -> Failure {
+        let meant = match failure.refusal() {
+            Some(no) if no.code == Code::TaskNotFound => self.nearest_task(no).await,
+            Some(no) if no.code == Code::StepNotFound => self.nearest_step(no).await,
+            _ => None,
+        };
+        match meant {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    }
+
+    async fn nearest_task(&self, no: &Rejection) -> Option<String> {
+        let known = ask!(self, client => client.list(true)).ok()?;
+        let names = known.entries.iter().map(|entry| entry.key.task_id.as_str());
+        did_you_mean(no.details.get("task_id")?.as_str()?, names)
+    }
+
+    async fn nearest_step(&self, no: &Rejection) -> Option<String> {
+        let known = self.steps(true).await.ok()?;
+        let names = known.iter().map(|step| step.spec.step_id.as_str());
+        did_you_mean(no.details.get("step_id")?.as_str()?, names)
+    }
+}

@@ -1,0 +1,133 @@
+//! Runs and their ends, and what they are asked for, in a cluster.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+#[path = "support/cluster.rs"]
+mod cluster;
+#[allow(dead_code)] // Other tests need more of it.
+#[path = "../../cluster/tests/real/servers.rs"]
+mod servers;
+mod support;
+
+use cluster::Cluster;
+use serde_json::{Value, json};
+
+/// A Task whose Steps are for different pools.
+const POOLS: &str = "dispatch: manual
+completion: manual
+steps: {paint: {noop: true, pool: gpu}, draw: {noop: true, pool: gpu}, print: {noop: true}}";
+
+/// DISP-01: where no pool is named, a Run is for that of its Steps, and else for the Task's.
+#[test]
+fn a_run_is_for_the_pool_of_its_steps() {
+    let cluster = Cluster::start();
+    cluster.submit("poster", POOLS, &[]).with(0);
+    let ask = |args: &[&str]| cluster.tenure(&[args, &["-o", "json"]].concat()).with(0).json();
+    let run_of = |args: &[&str]| {
+        let made = ask(&[&["dispatch", "poster"][..], args].concat());
+        let id = made["run_id"].as_str().unwrap();
+        // The ids of Runs that were made at one moment begin alike, but not for long.
+        ask(&["runs", "get", "poster", &id[..id.len() - 2]])
+    };
+    let run = run_of(&["--step", "paint,draw", "--thread", "t1", "--environment", "staging"]);
+    assert_eq!(run["worker_pool_id"], "gpu", "{run:#}");
+    assert_eq!(["thread_id", "environment_ref"].map(|name| &run[name]), ["t1", "staging"]);
+    assert_eq!(run_of(&["--step", "print"])["worker_pool_id"], "default");
+    assert_eq!(run_of(&[])["worker_pool_id"], "default", "of the task, as its steps differ");
+    assert_eq!(run_of(&["--step", "print", "--pool", "cpu"])["worker_pool_id"], "cpu");
+    let mixed = cluster.tenure(&["dispatch", "poster", "--step", "paint,print"]).with(2);
+    mixed.saying("print of default; paint of gpu");
+    cluster
+        .tenure(&["dispatch", "poster", "--step", "pain"])
+        .with(3)
+        .saying("did you mean `paint`");
+
+    let of = |args: &[&str]| {
+        let listed = ask(&[&["runs", "list", "poster"][..], args].concat());
+        listed["runs"].as_array().unwrap().len()
+    };
+    assert_eq!([of(&["--step", "paint"]), of(&["--pool", "cpu"]), of(&[])], [1, 1, 4]);
+    let run = run_of(&["--step", "draw"])["run_id"].as_str().unwrap().to_owned();
+    cluster.tenure(&["runs", "cancel", "poster", &run[..run.len() - 2]]).with(0);
+    assert_eq!(of(&["--status", "ended"]), 1);
+    cluster.tenure(&["runs", "cancel", "poster", "zzz"]).with(3).saying("no run `zzz`");
+    cluster.tenure(&["step", "fail", "poster", "prin"]).with(3).saying("did you mean `print`");
+    a_wait_for_a_run_ends(&cluster);
+}
+
+/// DISP-12: whoever waits for a Run knows which one, however that ends.
+fn a_wait_for_a_run_ends(cluster: &Cluster) {
+    let dispatch = ["dispatch", "poster", "--pool", "nobody", "--wait"];
+    let late = cluster.tenure(&[&dispatch[..], &["--timeout", "2"]].concat()).with(6);
+    let runs =
+        cluster.tenure(&["runs", "list", "poster", "--pool", "nobody", "-o", "quiet"]).stdout;
+    late.saying(&format!("run {} of task default/poster has not ended within 2.0 s", runs.trim()));
+    cluster.tenure(&["dispatch", "poster", "--timeout", "2"]).with(2).saying("--wait");
+    let mut waiting = cluster.begin(&dispatch);
+    let said = waiting.hears(" is dispatched");
+    let run = said.split(' ').nth(1).unwrap();
+    waiting.stopped_saying(&format!("stopped; run {run} goes on without this command"));
+    let shown = cluster.tenure(&["runs", "get", "poster", run, "-o", "json"]).with(0).json();
+    assert_eq!(shown["state"], "dispatched");
+}
+
+/// A Task whose Step goes on for a while when it is asked to stop.
+const STUBBORN: &str = r#"steps:
+  a: {run: "trap '' TERM; echo here > begun; while :; do sleep 0.1; done"}"#;
+
+#[test]
+fn whoever_stops_waiting_for_an_end_is_told_what_goes_on() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    cluster.submit("slow", STUBBORN, &[]).with(0);
+    cluster.is_at_work("slow");
+    cluster.begin(&["task", "wait", "slow"]).stopped_saying("the task goes on");
+    cluster.tenure(&["watch", "sloww"]).with(3).saying("did you mean `slow`?");
+    cluster.begin(&["watch", "slow"]).stopped_saying("the task goes on");
+    let submit = ["submit", "slow.yaml", "--new", "--wait"];
+    cluster.begin(&submit).stopped_saying("what was submitted goes on");
+    let cancel = ["task", "cancel", "slow", "--wait"];
+    cluster.begin(&cancel).stopped_saying("stopped; task default/slow was asked to end");
+    let end = cluster.tenure(&[&cancel[..], &["-o", "json"]].concat()).with(0).json();
+    assert_eq!(["status", "native_status"].map(|name| &end[name]), ["cancelled", "cancelled"]);
+    let quiet = cluster.submit("idle", POOLS, &["-o", "quiet"]).with(0);
+    assert_eq!(quiet.stdout, "idle\n");
+}
+
+const ASKED: &str = "[{op: update_task, acceptance: [{id: tests, text: All of them pass, state: unknown}, \
+     {id: notes, state: unknown}]}]";
+
+/// TERM-11, VIEW-05: what waits for its beginning or its end is in the inbox, and the answer ends it.
+#[test]
+fn a_task_is_completed_with_what_was_asked_for() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    let inbox = || -> Vec<Value> {
+        let shown = cluster.tenure(&["inbox", "-o", "json"]).with(0).json();
+        shown["waiting"].as_array().unwrap().iter().map(|one| one["answer"].clone()).collect()
+    };
+    let by_hand = "dispatch: manual\ncompletion: manual\nsteps: {build: {noop: true}}";
+    cluster.submit("ship", by_hand, &["--draft"]).with(0);
+    assert_eq!(inbox(), [json!("tenure task submit ship")]);
+    cluster.tenure(&["task", "submit", "ship"]).with(0);
+    assert_eq!(inbox(), [json!(null); 0]);
+    cluster.place.file("asked.yaml", ASKED);
+    cluster.tenure(&["task", "patch", "ship", "asked.yaml"]).with(0);
+    cluster.tenure(&["dispatch", "ship", "--wait"]).with(0);
+    assert_eq!(inbox(), [json!("tenure task complete ship")]);
+
+    let unmet = cluster.tenure(&["task", "complete", "ship"]).with(4);
+    unmet.saying("nor waived: tests, notes").saying("--met ID");
+    cluster.tenure(&["task", "complete", "ship", "--met", "test"]).with(2).saying("task get");
+    let done = ["task", "complete", "ship", "--met", "tests", "--waived", "notes"];
+    let log = r#"{"artifact_id": "log", "name": "log", "kind": "text", "state": "available", "data": "ok"}"#;
+    let with = ["--evidence", "https://example.org/ci/1", "--artifact", log];
+    cluster.tenure(&[&done[..], &with].concat()).with(0);
+    let got = cluster.tenure(&["task", "get", "ship", "-o", "json"]).with(0).json();
+    let states = [&got["acceptance"][0]["state"], &got["acceptance"][1]["state"]];
+    assert_eq!(states, ["met", "waived"]);
+    assert_eq!(got["evidence_refs"], json!(["https://example.org/ci/1"]));
+    assert_eq!(got["artifacts"][0]["artifact_id"], "log");
+    let shown = cluster.tenure(&["task", "get", "ship"]).with(0).stdout;
+    assert!(shown.contains("\nacceptance\n") && shown.contains("All of them pass"), "{shown}");
+}
