@@ -98,6 +98,8 @@ fn a_cluster_is_watched_in_a_terminal() {
     assert!(text.starts_with(&format!("tenure top  nats://127.0.0.1:{}", cluster.nats.port)));
     assert!(line(&text, "n1-").unwrap().contains("here"), "{text}");
     assert!(text.contains("1 node   8 partitions   2 tasks in memory   2 workers"), "{text}");
+    assert!(line(&text, "waiting").unwrap().contains("1 no_worker_in_pool"), "{text}");
+    assert_eq!(words(&text, "gpu").last(), Some(&"deserted/b"), "{text}");
     let (gpu, default) = (text.find("\ngpu ").unwrap(), text.find("\ndefault ").unwrap());
     assert!(gpu < default, "what waits for a worker that there is not stands on top: {text}");
     let held: Vec<_> = ["w1.", "w2."].map(|worker| words(&text, worker)[3].to_owned()).into();

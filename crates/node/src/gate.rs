@@ -90,7 +90,7 @@ impl Gate {
             Heard::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // Nobody could be answered.
                 (ClientVerb::Hello, Some(reply)) => self.welcome(bytes, &reply).await,
-                (ClientVerb::Nodes, Some(reply)) => self.nodes(bytes, &reply).await,
+                (ClientVerb::Nodes, Some(reply)) => self.nodes(&name, bytes, &reply).await,
                 (ClientVerb::Drain, Some(reply)) => self.drain(&name, bytes, &reply).await,
                 (ClientVerb::Command(partition), Some(reply)) => {
                     self.call(name, partition, &message, reply);

@@ -37,6 +37,6 @@ pub use follow::Follower;
 pub use handle::{Scheduler, overloaded};
 pub use node::Appended;
 pub use peers::{Kin, Peers};
-pub use pool::Worker;
+pub use pool::{WaitingStep, Worker};
 pub use task::open::{load, load_until, unreadable};
 pub use worker::{Answering, WorkerLink};

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
-use tenure_core::id::{AgentId, AttemptId, Millis, PoolId};
+use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
 use tenure_core::view::{LeaseFact, RuntimeEvent};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
@@ -22,7 +22,7 @@ use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
 use crate::peers::Peers;
-use crate::pool::{Msg as PoolMsg, Pool, PoolActor, Worker};
+use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
 use crate::rounds::Rounds;
 use crate::task::Begin;
 use crate::task::address::{Address, Letter};
@@ -215,6 +215,14 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) fn sample_pools(&self, now: Millis) -> Vec<PoolSample> {
         let pools = self.pools.read();
         pools.values().map(|pool| pool.sample(now)).collect()
+    }
+
+    /// What has waited longest in each pool, of the Steps of a session.
+    pub(crate) fn longest_waits(&self, session: &SessionId) -> Vec<(PoolId, WaitingStep)> {
+        let pools = self.pools.read();
+        let longest =
+            |(id, pool): (&PoolId, &Arc<Pool>)| Some((id.clone(), pool.waits_longest(session)?));
+        pools.iter().filter_map(longest).collect()
     }
 
     /// What a worker of a pool has in hand, which is opened if need be: one for all links of a boot.

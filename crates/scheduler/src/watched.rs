@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tenure_core::event::{Body, LeaseEnd};
-use tenure_core::id::AttemptId;
+use tenure_core::id::{AttemptId, PoolId, SessionId};
 use tenure_core::view::{ClaimResult, View, claim_result};
 use tenure_core::{Commit, Rejection, Task};
 use tenure_ports::journal::AppendError;
@@ -15,6 +15,7 @@ use tenure_ports::{Journal, Leases, Observer};
 
 use crate::handle::Scheduler;
 use crate::node::Node;
+use crate::pool::WaitingStep;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// What can be counted at this moment.
@@ -22,6 +23,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
         Sample { tasks, partitions: None, counts, waits: self.node.waits.now(&pools), pools }
+    }
+
+    /// For each pool in which Steps of a session wait, the one that has waited longest of those next in
+    /// line.
+    pub fn longest_waits(&self, session: &SessionId) -> Vec<(PoolId, WaitingStep)> {
+        self.node.longest_waits(session)
     }
 
     /// Who is told what happens.

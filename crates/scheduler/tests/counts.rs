@@ -133,6 +133,31 @@ async fn ready_steps_wait_for_workers_or_for_room() {
     assert_eq!(waits(&node), ["task_paused 3", "runnable_now 1"]);
 }
 
+/// Which Step has waited longest is told of each pool, and of one session alone.
+#[tokio::test(start_paused = true)]
+async fn the_step_that_has_waited_longest_is_named() {
+    let node = node().await;
+    let first = create(&node, dag("t", "a b<-a")).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    create(&node, dag("other", "c")).await.unwrap();
+    until_waits(&node, &["dependency_pending 1", "no_worker_in_pool 2"]).await;
+    let longest = node.longest_waits(&first.session_id);
+    let [(pool, step)] = &longest[..] else { panic!("{longest:?}") };
+    assert_eq!((pool.as_str(), step.task_id.as_str(), step.step_id.as_str()), (POOL, "t", "a"));
+    assert!(node.now() - step.since >= 1_000, "{step:?}");
+    assert_eq!(node.longest_waits(&"elsewhere".parse().unwrap()), []);
+    order(&node, &first, "pause_task").await;
+    until_waits(&node, &["task_paused 1", "dependency_pending 1", "no_worker_in_pool 1"]).await;
+    while node.longest_waits(&first.session_id)[0].1.task_id.as_str() != "other" {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let workers = completing(&node, 3);
+    order(&node, &first, "resume_task").await;
+    node.wait_for_end(&first).await.unwrap();
+    assert_eq!(node.longest_waits(&first.session_id), []);
+    drop(workers);
+}
+
 /// What Steps wait for, in numbers that are not 0.
 fn waits(node: &common::Node) -> Vec<String> {
     let waits = node.sample().waits.into_iter().filter(|(_, count)| *count > 0);

@@ -233,11 +233,13 @@ impl Task {
         if gives { self.ready_in(pool) } else { 0 }
     }
 
-    /// Since when the ready Step that is next in line in a pool has waited: of each handler the oldest
-    /// Step goes first.
-    pub fn ready_since(&self, pool: &PoolId) -> Option<Millis> {
+    /// The ready Step of a pool that has waited longest of those next in line, and since when: of each
+    /// handler the oldest Step goes first.
+    pub fn next_ready(&self, pool: &PoolId) -> Option<(Millis, &StepId)> {
         let next = self.derived.ready.get(pool)?.values().filter_map(BTreeSet::first);
-        next.filter_map(|&pos| self.steps[pos].state.ready_at).min()
+        let next = next.map(|&pos| &self.steps[pos]);
+        let next = next.filter_map(|step| Some((step.state.ready_at?, &step.spec.step_id)));
+        next.min_by_key(|(since, _)| *since)
     }
 }
 

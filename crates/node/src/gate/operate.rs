@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
+use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::PoolSample;
+use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
     Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
+    WaitFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
@@ -24,27 +26,37 @@ const WORKERS_MAX: usize = 4_000;
 const LEASES_MAX: usize = 2_000;
 
 impl Gate {
-    /// Says what this node knows of workers.
-    pub(super) async fn nodes(&self, bytes: &[u8], reply: &str) {
-        let facts = decode::<Nodes>(bytes).map(|_| self.facts()).map_err(Rejection::from);
+    /// Says what this node knows of workers, and what waits for them: by name only what is of the
+    /// session of whoever asks.
+    pub(super) async fn nodes(&self, name: &ClientName, bytes: &[u8], reply: &str) {
+        let facts = decode::<Nodes>(bytes).map(|_| self.facts(&name.session));
+        let facts = facts.map_err(Rejection::from);
         say_answer(&self.intake, reply, &Answer::from(facts)).await;
     }
 
-    fn facts(&self) -> NodeFacts {
+    fn facts(&self, session: &SessionId) -> NodeFacts {
         let mut workers = self.links.facts();
         let more = workers.len() > WORKERS_MAX;
         workers.truncate(WORKERS_MAX);
-        let sample = self.scheduler.sample();
+        let (sample, now) = (self.scheduler.sample(), self.scheduler.now());
+        let mut longest: BTreeMap<PoolId, WaitingStep> =
+            self.scheduler.longest_waits(session).into_iter().collect();
+        let pools = sample.pools.into_iter().map(|pool| {
+            let longest = longest.remove(&pool.pool);
+            pool_facts(pool, longest.map(|step| wait_facts(step, now)))
+        });
+        let waits = sample.waits.into_iter().filter(|(_, count)| *count > 0);
         NodeFacts {
             node: self.node.as_str().into(),
             partitions: self.partitions,
             owned: self.served_now(),
             workers,
             more,
-            pools: sample.pools.into_iter().map(pool_facts).collect(),
-            at: Some(self.scheduler.now()),
+            pools: pools.collect(),
+            at: Some(now),
             tasks: Some(sample.tasks),
             counts: Some(sample.counts),
+            waits: Some(waits.map(|(why, count)| (why.as_str().into(), count)).collect()),
         }
     }
 
@@ -163,7 +175,7 @@ fn row_of(lease: Lease) -> LeaseRow {
     LeaseRow { task_id, attempt_id, left_ms: Some(lease.duration_ms), open: None }
 }
 
-fn pool_facts(pool: PoolSample) -> PoolFacts {
+fn pool_facts(pool: PoolSample, longest: Option<WaitFacts>) -> PoolFacts {
     let oldest = u64::try_from(pool.oldest.as_millis()).unwrap_or(u64::MAX);
     PoolFacts {
         pool: pool.pool,
@@ -173,7 +185,14 @@ fn pool_facts(pool: PoolSample) -> PoolFacts {
         oldest_ms: Some(oldest).filter(|ms| *ms > 0),
         running: Some(pool.running),
         ended: Some(pool.ended),
+        longest,
     }
+}
+
+fn wait_facts(step: WaitingStep, now: Millis) -> WaitFacts {
+    let WaitingStep { task_id, step_id, since } = step;
+    let ready_ms = u64::try_from(now.saturating_sub(since)).unwrap_or_default();
+    WaitFacts { task_id, step_id, ready_ms }
 }
 
 fn open_of(task: &Task) -> Vec<(AttemptId, OpenAttempt)> {

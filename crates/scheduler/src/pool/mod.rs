@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
 use tenure_core::eligibility::PoolFacts;
-use tenure_core::id::{AgentId, HandlerName, Millis, PoolId};
+use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
@@ -43,6 +43,17 @@ pub struct Worker {
     pub(crate) inbox: UnboundedSender<Delivery>,
     /// What it has in hand.
     pub(crate) hand: Arc<Hand>,
+}
+
+/// A Step that waits for a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingStep {
+    /// Its Task.
+    pub task_id: TaskId,
+    /// Which.
+    pub step_id: StepId,
+    /// Since when it has been ready.
+    pub since: Millis,
 }
 
 #[derive(Debug)]
@@ -181,7 +192,8 @@ impl Pool {
     /// Everything that can be counted, for whoever watches.
     pub(crate) fn sample(&self, now: Millis) -> PoolSample {
         let state = self.state.lock();
-        let oldest = state.turns.since().map(|since| now.saturating_sub(since));
+        let oldest = state.turns.oldest(|_| true);
+        let oldest = oldest.map(|(_, (since, _))| now.saturating_sub(*since));
         PoolSample {
             leaving: 0,
             pool: self.id.clone(),
@@ -193,6 +205,14 @@ impl Pool {
             running: self.turnover.running(),
             ended: self.turnover.ended(),
         }
+    }
+
+    /// The Step of a session that has waited longest of those next in line, and since when.
+    pub(crate) fn waits_longest(&self, session: &SessionId) -> Option<WaitingStep> {
+        let state = self.state.lock();
+        let (key, (since, step)) = state.turns.oldest(|key| key.session_id == *session)?;
+        let (task_id, step_id) = (key.task_id.clone(), step.clone());
+        Some(WaitingStep { task_id, step_id, since: *since })
     }
 
     /// What a worker would take now.
@@ -230,8 +250,8 @@ pub(crate) struct Left {
     pub(crate) ready: usize,
     /// How many of them are Steps.
     pub(crate) steps: usize,
-    /// Since when the Step that is next in line has been ready.
-    pub(crate) since: Option<Millis>,
+    /// The Step that is next in line, and since when it has been ready.
+    pub(crate) next: Option<(Millis, StepId)>,
 }
 
 impl Left {
@@ -242,12 +262,12 @@ impl Left {
             priority: task.head().spec.priority,
             ready,
             steps: task.given_out_in(pool),
-            since: task.ready_since(pool),
+            next: task.next_ready(pool).map(|(since, step)| (since, step.clone())),
         }
     }
 
     pub(crate) fn nothing(at: &Address) -> Self {
-        Self { task: at.clone(), priority: 0, ready: 0, steps: 0, since: None }
+        Self { task: at.clone(), priority: 0, ready: 0, steps: 0, next: None }
     }
 }
 

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use tenure_core::id::{AgentId, Millis};
+use tenure_core::id::{AgentId, Millis, StepId};
 use tenure_ports::journal::TaskKey;
 use tokio::time::Instant;
 
@@ -94,10 +94,16 @@ impl Turns {
         self.entries.values().map(steps).sum()
     }
 
-    /// Since when the Step has been ready that has waited longest of those next in line.
-    pub(super) fn since(&self) -> Option<Millis> {
-        let waiting = self.entries.values().filter(|entry| entry.waiting.left.ready > 0);
-        waiting.filter_map(|entry| entry.waiting.left.since).min()
+    /// The Step that has waited longest of those next in line, of some Tasks, and since when.
+    pub(super) fn oldest(
+        &self,
+        is_meant: impl Fn(&TaskKey) -> bool,
+    ) -> Option<(&TaskKey, &(Millis, StepId))> {
+        let of_tasks = self.entries.iter().filter(|(key, _)| is_meant(key));
+        let waiting = of_tasks.filter(|(_, entry)| entry.waiting.left.ready > 0);
+        let next =
+            waiting.filter_map(|(key, entry)| Some((key, entry.waiting.left.next.as_ref()?)));
+        next.min_by_key(|(key, (since, _))| (*since, *key))
     }
 
     /// Notes how many ready Steps a Task has; one that waits already keeps its place, unless its

@@ -1,5 +1,7 @@
 //! What operators ask: of every node at once, of the leases of a partition, and to take a log in.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::Counts;
@@ -40,6 +42,10 @@ pub struct NodeFacts {
     /// What it has made durable since it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
+    /// How many Steps of its Tasks wait, by what stands most in their way: names of obstacles, those
+    /// that no Step waits for left out; none: it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<BTreeMap<SmolStr, u64>>,
 }
 
 /// A worker as a node knows it.
@@ -85,6 +91,21 @@ pub struct PoolFacts {
     /// Attempts of its workers that ended here since the node started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
+    /// Of the Steps of the session that was asked in, the one that has waited longest of those next in
+    /// line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest: Option<WaitFacts>,
+}
+
+/// A Step that waits for a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitFacts {
+    /// Its Task.
+    pub task_id: TaskId,
+    /// Which.
+    pub step_id: StepId,
+    /// For how long it has been ready.
+    pub ready_ms: u64,
 }
 
 /// Tells workers to take no more, to finish what they have and to leave (`drain`), through every node

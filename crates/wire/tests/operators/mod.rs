@@ -2,12 +2,14 @@
 
 #![allow(unreachable_pub)] // It is a part of a test.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::Counts;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, WorkerFacts,
+    PoolFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::request::Lines;
 use tenure_wire::bus::worker::Delivery;
@@ -46,6 +48,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         at: None,
         tasks: None,
         counts: None,
+        waits: None,
     };
     let counts =
         Counts { claims: 9, completed: 5, failed: 1, lost: 1, tasks_created: 3, tasks_ended: 2 };
@@ -57,6 +60,13 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         counts: Some(counts),
         workers: vec![WorkerFacts { holds: Some(2), ..worker }],
         pools: vec![PoolFacts { waiting: 6, ..pool_counts }],
+        ..facts.clone()
+    };
+    let longest =
+        WaitFacts { task_id: "t".parse().unwrap(), step_id: "a".parse().unwrap(), ready_ms: 1_500 };
+    let waiting = NodeFacts {
+        waits: Some(BTreeMap::from([("not_before".into(), 2), ("pool_saturated".into(), 6)])),
+        pools: vec![PoolFacts { longest: Some(longest), ..no_pool() }],
         ..facts.clone()
     };
     let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
@@ -84,6 +94,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("nodes", bytes(&Nodes { v: V })),
         ("node-facts", bytes(&Answer::from(Ok(facts)))),
         ("node-facts-counted", bytes(&Answer::from(Ok(counted)))),
+        ("node-facts-waiting", bytes(&Answer::from(Ok(waiting)))),
         ("drain", bytes(&drain)),
         ("drained", bytes(&Answer::from(Ok(drained)))),
         ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),
@@ -103,5 +114,6 @@ fn no_pool() -> PoolFacts {
         oldest_ms: None,
         running: None,
         ended: None,
+        longest: None,
     }
 }

@@ -1,15 +1,18 @@
 //! `tenure pool list`: where workers and waiting Steps meet, over all nodes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Subcommand;
 use serde::Serialize;
+use smol_str::SmolStr;
 use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Heard;
-use tenure_wire::bus::operate::NodeFacts;
+use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
 
 use super::args::{FleetArgs, Format, Shape};
-use super::sheet::{Sheet, number, toned};
+use super::human;
+use super::sheet::{Sheet, number, text, toned};
 use super::worker::warn_of_missing;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
@@ -20,6 +23,12 @@ pub(crate) enum PoolCommand {
     /// List the pools of a cluster: workers, room, and what waits
     List(FleetArgs),
 }
+
+/// Where one waits for so much longer than another, they are two.
+const SAME_MS: u64 = 1_000;
+
+/// What Steps of a cluster wait for: how many, by what stands most in their way.
+pub(super) type Waits = BTreeMap<SmolStr, u64>;
 
 /// A pool over all nodes.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -33,6 +42,9 @@ pub(super) struct Facts {
     /// Open Attempts; none: nodes do not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) running: Option<u64>,
+    /// Of the Steps of the session the one that has waited longest of those next in line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) longest: Option<WaitFacts>,
 }
 
 #[derive(Serialize)]
@@ -45,6 +57,8 @@ struct Pool {
 #[derive(Serialize)]
 struct Listing {
     pools: Vec<Pool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Waits>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_partitions: Vec<u32>,
 }
@@ -54,7 +68,8 @@ pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
     let heard = args.ask(async |client| Ok(client.port().nodes().await?))?;
     warn_of_missing(&heard.missing_partitions);
     let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
-    let listing = Listing { pools, missing_partitions: heard.missing_partitions };
+    let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
+    let listing = Listing { pools, waits, missing_partitions };
     if args.output != Format::Table {
         let shape = Shape::many("pools", "pool");
         args.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
@@ -64,17 +79,57 @@ pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
         output::say("no pool: there is no worker, and nothing waits for one");
         return Ok(Exit::Ok);
     }
-    let mut sheet = Sheet::new(&["POOL", "WORKERS", "FREE", "WAITING"]);
+    let mut sheet =
+        Sheet::new(&["POOL", "WORKERS", "RUNNING", "FREE", "WAITING", "OLDEST", "WAITS LONGEST"]);
     for Pool { pool, facts } in &listing.pools {
         let waiting = match facts.waiting > 0 && facts.workers == 0 {
             true => toned(facts.waiting, Tone::Bad),
             false => number(facts.waiting),
         };
-        let name = toned(pool, Tone::Strong);
-        sheet.row([name, number(facts.workers), number(facts.free), waiting]);
+        let known = |ms: Option<String>| ms.unwrap_or_else(|| "–".into());
+        sheet.row([
+            toned(pool, Tone::Strong),
+            number(facts.workers),
+            number(known(facts.running.map(human::count))),
+            number(facts.free),
+            waiting,
+            number(known(facts.oldest_ms.map(human::duration))),
+            text(longest(facts.longest.as_ref(), facts.oldest_ms)),
+        ]);
     }
     sheet.print()?;
+    let waits = listing.waits.iter().flat_map(most_first);
+    let waits: Vec<String> = waits.map(|(why, n)| format!("{} {why}", human::count(n))).collect();
+    if !waits.is_empty() {
+        output::say(format_args!("steps that wait, and why: {}", waits.join(", ")));
+    }
     Ok(Exit::Ok)
+}
+
+/// `TASK/STEP`; and for how long it has waited, where one of another session has waited longer.
+pub(super) fn longest(step: Option<&WaitFacts>, oldest_ms: Option<u64>) -> String {
+    let Some(step) = step else { return "–".into() };
+    let name = format!("{}/{}", step.task_id, step.step_id);
+    match oldest_ms.unwrap_or_default().saturating_sub(step.ready_ms) {
+        ..SAME_MS => name,
+        _ => format!("{name} {}", human::duration(step.ready_ms)),
+    }
+}
+
+/// What Steps wait for, over all nodes; none: no node tells.
+pub(super) fn waits(heard: &Heard<NodeFacts>) -> Option<Waits> {
+    heard.answers.iter().filter_map(|node| node.waits.clone()).reduce(|mut all, more| {
+        more.into_iter().for_each(|(why, count)| *all.entry(why).or_default() += count);
+        all
+    })
+}
+
+/// The most first, on a line.
+pub(super) fn most_first(waits: &Waits) -> Vec<(String, u64)> {
+    let all = waits.iter().map(|(why, &count)| (human::one_line(why), count));
+    let mut all: Vec<(String, u64)> = all.collect();
+    all.sort_by_key(|(_, count)| Reverse(*count)); // Those that are as many stay in their order.
+    all
 }
 
 /// Every pool once: a worker counts once, however many nodes it has links with.
@@ -88,6 +143,8 @@ pub(super) fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
             facts.waiting += pool.waiting;
             facts.oldest_ms = facts.oldest_ms.max(pool.oldest_ms);
             facts.running = sum(facts.running, pool.running);
+            let both = facts.longest.take().into_iter().chain(pool.longest.clone());
+            facts.longest = both.max_by_key(|step| step.ready_ms);
         }
         for seen in &node.workers {
             workers.entry(&seen.pool).or_default().insert((&seen.principal, &seen.boot));
@@ -109,9 +166,23 @@ pub(super) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use tenure_wire::bus::operate::{PoolFacts, WorkerFacts};
+    use tenure_wire::bus::operate::PoolFacts;
+    use tenure_wire::bus::operate::WorkerFacts;
 
     use super::*;
+
+    fn step(task: &str, ready_ms: u64) -> WaitFacts {
+        let (task_id, step_id) = (task.parse().unwrap(), "train".parse().unwrap());
+        WaitFacts { task_id, step_id, ready_ms }
+    }
+
+    #[test]
+    fn a_step_that_another_session_lets_wait_says_for_how_long() {
+        let step = step("nightly", 9_300);
+        assert_eq!(longest(Some(&step), Some(9_301)), "nightly/train");
+        assert_eq!(longest(Some(&step), Some(60_000)), "nightly/train 9.3 s");
+        assert_eq!(longest(None, Some(60_000)), "–");
+    }
 
     #[test]
     fn a_worker_with_two_links_is_one_worker() {
@@ -139,16 +210,25 @@ mod tests {
                 oldest_ms: (waiting > 3).then_some(900),
                 running: Some(waiting),
                 ended: None,
+                longest: Some(step(name, waiting)),
             }],
-            at: None,
-            tasks: None,
-            counts: None,
+            waits: Some(Waits::from([("not_before".into(), waiting), (name.into(), 1)])),
+            ..NodeFacts::default()
         };
         let answers = vec![node("n1", 3), node("n2", 4)];
-        let pools = merged(&Heard { answers, missing_partitions: Vec::new() });
-        assert_eq!(
-            pools[&pool],
-            Facts { workers: 1, free: 4, waiting: 7, oldest_ms: Some(900), running: Some(7) }
-        );
+        let heard = Heard { answers, missing_partitions: Vec::new() };
+        let facts = Facts {
+            workers: 1,
+            free: 4,
+            waiting: 7,
+            oldest_ms: Some(900),
+            running: Some(7),
+            longest: Some(step("n2", 4)),
+        };
+        assert_eq!(merged(&heard)[&pool], facts);
+        let of_both = waits(&heard).unwrap();
+        let told: Vec<_> =
+            most_first(&of_both).iter().map(|(why, n)| format!("{n} {why}")).collect();
+        assert_eq!(told, ["7 not_before", "1 n1", "1 n2"]);
     }
 }

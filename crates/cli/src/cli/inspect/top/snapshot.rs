@@ -4,13 +4,16 @@ use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::Counts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId, StepId, TaskId};
+use tenure_wire::bus::operate::WaitFacts;
+
+use super::super::pool::Waits;
 
 /// A cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Snapshot {
     /// Where it is, without secrets.
     pub(super) address: String,
-    /// Whose Attempts are shown. Nodes, pools and workers are those of all sessions.
+    /// Whose Attempts and waiting Steps are named. Nodes, pools and workers are those of all sessions.
     pub(super) session: SessionId,
     /// When this was put together, by the clock of this machine.
     pub(super) at: Millis,
@@ -23,6 +26,8 @@ pub(super) struct Snapshot {
     pub(super) missing_partitions: Vec<u32>,
     /// There are more workers than a node can name.
     pub(super) more_workers: bool,
+    /// What Steps of live Tasks wait for, and how many; none: no node tells.
+    pub(super) waits: Option<Waits>,
     /// Tasks in memory, of all nodes.
     pub(super) tasks: u64,
     /// What has become durable since the nodes that answer began.
@@ -74,6 +79,8 @@ pub(super) struct PoolRow {
     pub(super) free: u64,
     pub(super) waiting: u64,
     pub(super) oldest_ms: Option<u64>,
+    /// Of the Steps of the session the one that has waited longest of those next in line.
+    pub(super) longest: Option<WaitFacts>,
     pub(super) running: Option<u64>,
     pub(super) steps_per_s: Option<f64>,
 }

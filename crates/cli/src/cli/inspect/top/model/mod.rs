@@ -126,6 +126,7 @@ impl Model {
             partitions,
             missing_partitions: missing,
             more_workers: answers.iter().any(|node| node.more),
+            waits: self.heard.as_ref().and_then(|(heard, _)| pool::waits(heard)),
             tasks: answers.iter().filter_map(|node| node.tasks).sum(),
             counts: answers
                 .iter()
@@ -188,6 +189,7 @@ impl Model {
                     free: facts.free,
                     waiting: facts.waiting,
                     oldest_ms: facts.oldest_ms,
+                    longest: facts.longest,
                     running: facts.running,
                 }
             })

@@ -19,6 +19,7 @@ fn pool(name: &str) -> PoolFacts {
         oldest_ms: None,
         running: Some(0),
         ended: Some(0),
+        longest: None,
     }
 }
 
@@ -47,6 +48,7 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
         at: Some(at),
         tasks: Some(3),
         counts: Some(Counts { claims, ..Counts::default() }),
+        waits: None,
     }
 }
 

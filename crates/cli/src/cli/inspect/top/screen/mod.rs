@@ -14,7 +14,7 @@ use std::time::Duration;
 use ratatui::Frame;
 use ratatui::text::{Line, Span};
 
-use self::sections::{Part, counts, part, ranges};
+use self::sections::{Part, counts, part, ranges, waits};
 use self::table::{Theme, squeezed};
 use super::super::human;
 use super::snapshot::{NodeState, Snapshot, WorkerRow, WorkerState};
@@ -78,6 +78,9 @@ impl View<'_> {
         if room >= LOW {
             lines.push(counts.header(width, theme));
             lines.extend(counts.lines(width, (0, if room >= TALL { 2 } else { 1 }), theme));
+        }
+        if room >= TALL {
+            lines.extend(self.waits(width));
         }
         let foot =
             if height.is_some() && room > LOW / 2 { self.foot(width, room) } else { Vec::new() };
@@ -154,6 +157,27 @@ impl View<'_> {
         ];
         lines.push(squeezed_end(&text.join("   "), width).into());
         lines
+    }
+
+    /// Why Steps wait, in one line; none: nodes do not tell.
+    fn waits(&self, width: usize) -> Option<Line<'static>> {
+        let (theme, waits) = (self.theme(), waits(self.snapshot));
+        self.snapshot.waits.as_ref()?;
+        let mut line = Line::from(theme.span(Tone::Faint, "waiting"));
+        if waits.is_empty() {
+            line.push_span(theme.span(Tone::Faint, "  nothing"));
+        }
+        for (tone, text) in waits {
+            if line.width() + text.chars().count() + 4 > width {
+                line.push_span(" …");
+                break;
+            }
+            line.push_span("  ");
+            line.push_span(
+                tone.map_or_else(|| text.clone().into(), |tone| theme.span(tone, &*text)),
+            );
+        }
+        Some(line)
     }
 
     fn foot(&self, width: usize, room: usize) -> Vec<Line<'static>> {

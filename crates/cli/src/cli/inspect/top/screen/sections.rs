@@ -1,9 +1,11 @@
 //! What the sections of the screen say.
 
 use tenure_core::Counts;
+use tenure_core::eligibility::Obstacle;
 
 use super::table::{Cell, Column, Table, cell, name, number, perhaps, toned, word};
 use crate::cli::inspect::human;
+use crate::cli::inspect::pool::{longest, most_first};
 use crate::cli::inspect::top::snapshot::{
     AttemptRow, Attempts, NodeRow, NodeState, PoolRow, Rates, Snapshot, WorkerRow, WorkerState,
 };
@@ -43,6 +45,7 @@ const POOLS: &[Column] = &[
     number("OLDEST", 2),
     number("RUNNING", 5),
     number("STEPS/S", 6),
+    name("WAITS LONGEST", 7),
 ];
 
 const WORKERS: &[Column] = &[
@@ -156,7 +159,22 @@ fn pool(pool: &PoolRow) -> Vec<Cell> {
         perhaps(oldest, waits),
         cell(pool.running.map_or_else(unknown, human::count)),
         cell(pool.steps_per_s.map_or_else(unknown, rate)),
+        perhaps(longest(pool.longest.as_ref(), pool.oldest_ms), waits),
     ]
+}
+
+/// What Steps wait for, the most first, and how bad that is.
+pub(super) fn waits(snapshot: &Snapshot) -> Vec<(Option<Tone>, String)> {
+    let all = snapshot.waits.iter().flat_map(most_first);
+    let each = all.map(|(why, count)| {
+        let tone = match Obstacle::from_name(&why) {
+            Some(Obstacle::NoWorkerInPool | Obstacle::DependencyUnsatisfiable) => Some(Tone::Bad),
+            Some(Obstacle::PoolSaturated) => Some(Tone::Caution),
+            _ => None,
+        };
+        (tone, format!("{} {why}", human::count(count)))
+    });
+    each.collect()
 }
 
 fn worker(worker: &WorkerRow) -> Vec<Cell> {

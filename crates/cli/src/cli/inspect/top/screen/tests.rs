@@ -5,9 +5,11 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use tenure_core::Counts;
 use tenure_core::id::AttemptId;
+use tenure_wire::bus::operate::WaitFacts;
 use uuid::Uuid;
 
 use super::*;
+use crate::cli::inspect::pool::Waits;
 use crate::cli::inspect::top::snapshot::{
     AttemptRow, Attempts, NodeRow, PoolRow, Rates, WorkerRow, WorkerState,
 };
@@ -35,6 +37,11 @@ fn snapshot() -> Snapshot {
         free: 2 * workers,
         waiting,
         oldest_ms: (waiting > 0).then_some(92_000),
+        longest: (waiting > 0).then(|| WaitFacts {
+            task_id: "nightly".parse().unwrap(),
+            step_id: "train".parse().unwrap(),
+            ready_ms: 92_000,
+        }),
         running: Some(workers),
         steps_per_s: Some(12.5),
     };
@@ -66,6 +73,10 @@ fn snapshot() -> Snapshot {
         partitions: 8,
         missing_partitions: vec![4, 5, 6, 7],
         more_workers: false,
+        waits: Some(Waits::from([
+            ("dependency_pending".into(), 1_204),
+            ("no_worker_in_pool".into(), 3),
+        ])),
         tasks: 602,
         counts,
         rates: Some(rates),
@@ -120,20 +131,20 @@ nobody answers for partitions 4-7
                     CLAIMS  COMPLETED  FAILED  LOST  TASKS IN  TASKS OUT
 for each second       12.5       12.0     0.5     0       1.0          0
 since nodes began  123,456    120,000      12     0         0          0
+waiting  1,204 dependency_pending  3 no_worker_in_pool
 ── nodes (2) ───────────────────────────────────────────────────────────────────
 NODE         STATUS        TASKS  CLAIMS/S  DONE/S  PARTITIONS
 n2-9f602f73  silent 4.2 s    602         –       –  4-7
 n1-380dacd2  here            602      12.5    12.0  0-3
 ─▸ pools (2) ───────────────────────────────────────────────────────────────────
-POOL     WORKERS  FREE  WAITING  OLDEST  RUNNING  STEPS/S
-gpu            0     0        3  1m 32s        0     12.5
-default       30    60        0       –       30     12.5
-── workers ────────────────────────────────────────────── 1-4 of 30, 26 more ───
+POOL     WORKERS  FREE  WAITING  OLDEST  RUNNING  STEPS/S  WAITS LONGEST
+gpu            0     0        3  1m 32s        0     12.5  nightly/train
+default       30    60        0       –       30     12.5  –
+── workers ────────────────────────────────────────────── 1-3 of 30, 27 more ───
 WORKER                  POOL     STATUS  RUNNING  FREE  UNHEARD  SILENT
 worker-0.9f602f73cc60   default  silent        0     2        0   3.4 s
 worker-1.9f602f73cc60   default  here          1     2        0   80 ms
 worker-2.9f602f73cc60   default  here          2     2        0   80 ms
-worker-3.9f602f73cc60   default  here          3     2        0   80 ms
 ── running longest in session default (1) ────────────────── asked 1.2 s ago ───
 TASK     STEP   TRY  WORKER                 RUNNING   LEASE
 nightly  train    2  worker-1.9f602f73cc60   2h 05m  21.0 s
@@ -144,7 +155,7 @@ q leave   Tab section   j k scroll   p pause   ? help
 fn a_screen_of_the_usual_size_has_everything() {
     let (terminal, shown) = drawn(&snapshot(), &Ui::new(), (80, 24));
     assert_eq!(text(&terminal).join("\n") + "\n", WHOLE);
-    assert_eq!(shown[Section::Workers as usize], Shown { rows: 30, room: 4 });
+    assert_eq!(shown[Section::Workers as usize], Shown { rows: 30, room: 3 });
     for bad in ["nobody answers", "silent 4.2 s", "3  1m 32s", "silent   "] {
         assert_eq!(colour(&terminal, bad), Color::Red, "{bad}");
     }
@@ -156,10 +167,10 @@ fn a_screen_of_the_usual_size_has_everything() {
 fn what_is_scrolled_to_is_shown() {
     let mut ui = Ui::new();
     ui.focus = Section::Workers;
-    ui.first[Section::Workers as usize] = 26;
+    ui.first[Section::Workers as usize] = 27;
     let (terminal, _) = drawn(&snapshot(), &ui, (80, 24));
     let lines = text(&terminal);
-    assert!(lines.iter().any(|line| line.contains("─▸ workers") && line.contains("27-30 of 30")));
+    assert!(lines.iter().any(|line| line.contains("─▸ workers") && line.contains("28-30 of 30")));
     assert!(lines.iter().any(|line| line.starts_with("worker-29.")));
     ui.first[Section::Workers as usize] = 900; // There were more.
     let (terminal, _) = drawn(&snapshot(), &ui, (80, 24));
