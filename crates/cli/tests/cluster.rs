@@ -7,6 +7,8 @@ mod cluster;
 #[allow(dead_code)] // Other tests need more of it.
 #[path = "../../cluster/tests/real/servers.rs"]
 mod servers;
+#[path = "support/redis.rs"]
+mod redis_cli;
 mod support;
 
 use cluster::Cluster;
@@ -193,35 +195,17 @@ fn leases_are_held_against_the_logs() {
     cluster.tenure(&["lease", "audit"]).with(0);
 
     // Somebody meddles with Redis: a lease of nobody.
+    let redis_says = |words: &[&str]| redis_cli::says(cluster.redis.port, words);
     let stray = "01a20000-0000-7000-8000-000000000001";
     let key = |what: &str| -> String {
-        let keys = cluster.redis_says(&["KEYS", &format!("*{{[0-9]*}}{what}")]);
+        let keys = redis_says(&["KEYS", &format!("*{{[0-9]*}}{what}")]);
         keys.lines().next().unwrap_or_else(|| panic!("no {what} in redis")).to_owned()
     };
     let member = format!("default/long/{stray}");
-    cluster.redis_says(&["ZADD", &key(":ends"), "9999999999999", &member]);
+    redis_says(&["ZADD", &key(":ends"), "9999999999999", &member]);
     let found = cluster.tenure(&["lease", "audit", "-o", "json"]).with(1).json();
     assert_eq!(found["without_attempt"][0]["attempt_id"], stray);
     assert_eq!(found["without_lease"], serde_json::json!([]));
-}
-
-impl Cluster {
-    /// One command to Redis, and its answer without the framing.
-    fn redis_says(&self, words: &[&str]) -> String {
-        use std::io::{Read as _, Write as _};
-        let mut redis = std::net::TcpStream::connect(("127.0.0.1", self.redis.port)).unwrap();
-        redis.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        redis.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = redis.read_to_end(&mut answer); // Until it says no more.
-        let answer = String::from_utf8(answer).unwrap();
-        let lines = answer.lines().filter(|line| !line.starts_with(['*', '$', ':']));
-        lines.collect::<Vec<_>>().join("\n")
-    }
 }
 
 /// A Task whose Steps are given out one by one.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+#[path = "support/redis.rs"]
+mod redis_cli;
 #[allow(dead_code)] // Other tests need more of it.
 #[path = "../../cluster/tests/real/servers.rs"]
 mod servers;
@@ -138,6 +140,7 @@ fn a_sound_cluster_is_found_sound() {
         "redis.memory",
         "redis.persistence",
         "redis.policy",
+        "redis.rights",
         "redis.role",
         "redis.version",
     ];
@@ -209,7 +212,7 @@ fn what_is_acknowledged_too_early_is_found() {
     set.nats.restart();
     let ended = set.doctor(&["--nats-monitor", &format!("http://127.0.0.1:{port}")]).with(1);
     let found = verdicts(&ended);
-    assert_eq!(found["jetstream.sync"], "caution", "{ended:#?}");
+    assert_eq!(found["jetstream.sync"], "bad", "{ended:#?}");
     assert!(ended.stdout.contains("may be on no disk for 30 s"), "{ended:#?}");
     assert!(advice(&ended, "jetstream.sync").contains("sync_interval: always"), "{ended:#?}");
     assert_eq!(found["redis.policy"], "bad", "{ended:#?}");
@@ -219,7 +222,7 @@ fn what_is_acknowledged_too_early_is_found() {
     // None is asked for there, and it is not shown.
     let login = set.doctor(&["--nats-monitor", "http://ann:s3cret,s3cret@127.0.0.1:9"]);
     assert_eq!(verdicts(&login)["jetstream.sync"], "unknown", "{login:#?}");
-    assert!(login.stdout.contains("it has a login"), "{login:#?}");
+    assert!(login.stdout.contains("has a login"), "{login:#?}");
     no_secret(&login);
 }
 
@@ -262,8 +265,8 @@ fn rights_that_are_too_wide_are_found() {
     let port = set.nats.port;
     let observer = format!("nats://observer-1:s3cret_OBSERVER_PASSWORD@127.0.0.1:{port}");
     let asking = ["--client-nats", &observer, "--name", "observer-1", "--session", "main"];
-    let wanted =
-        ["nats.rights", "partitions.owners", "nodes", "leases"].map(|check| (check, "good"));
+    let wanted = ["nats.rights", "nats.needs", "partitions.owners", "nodes", "leases"];
+    let wanted = wanted.map(|check| (check, "good"));
     let ended = set.until(&wanted, &asking).with(0);
     no_secret(&ended);
     // Nobody who may ask was named: the rest is found all the same.
@@ -284,6 +287,128 @@ fn rights_that_are_too_wide_are_found() {
     let ended = set.doctor(&asking).with(6);
     assert_eq!(verdicts(&ended)["nats"], "bad", "{ended:#?}");
     assert!(ended.stdout.contains("does not let control in"), "{ended:#?}");
+}
+
+/// A node whose users may not do what they must would start, and then stand still.
+#[test]
+fn rights_that_are_missing_are_found() {
+    let needed = [
+        ("\"tenure.wal.>\", ", "tenure.wal.doctor"),
+        ("\"tenure.v1.node.>\", \"tenure.v1.system.>\"]\n", "tenure.v1.node.doctor.doctor"),
+        ("\"tenure.v1.observer.>\"", "tenure.v1.observer.*.*.cmd.doctor"),
+    ];
+    let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/roles.conf");
+    let mut roles = std::fs::read_to_string(roles).unwrap();
+    roles = roles.replace("password: $TENURE_", "password: s3cret_");
+    for (right, _) in needed {
+        assert!(roles.contains(right), "{right}");
+        let less = if right.ends_with('\n') { "\"nothing\"]\n" } else { "\"nothing\"" };
+        let less = if right.ends_with(", ") { "" } else { less };
+        roles = roles.replacen(right, less, 1);
+    }
+    let mut set = Set::of(watched_nats(&roles).0, redis(&[]));
+    for part in ["journal", "control", "intake"] {
+        let upper = part.to_uppercase();
+        let name: [&'static str; 2] = match part {
+            "journal" => ["TENURE_JOURNAL_USER", "TENURE_JOURNAL_PASSWORD"],
+            "control" => ["TENURE_CONTROL_USER", "TENURE_CONTROL_PASSWORD"],
+            _ => ["TENURE_INTAKE_USER", "TENURE_INTAKE_PASSWORD"],
+        };
+        let values = [part.to_owned(), format!("s3cret_{upper}_PASSWORD")];
+        set.told.extend(name.into_iter().zip(values));
+    }
+    let ended = set.doctor(&[]).with(1);
+    assert_eq!(verdicts(&ended)["nats.needs"], "bad", "{ended:#?}");
+    for (_, told) in needed {
+        assert!(ended.stdout.contains(told), "{told}: {ended:#?}");
+    }
+    assert!(advice(&ended, "nats.needs").contains("deploy/nats/roles.conf"), "{ended:#?}");
+}
+
+/// What a Redis user may not do is found before a worker's lease waits for it.
+#[test]
+fn a_redis_user_without_scripts_is_found() {
+    let user = |name: &str, rights: &str| -> Vec<String> {
+        let all = format!("--user {name} on >s3cret ~tenure:* resetchannels -@all {rights}");
+        all.split(' ').map(str::to_owned).collect()
+    };
+    let shipped = "+@read +@write +@scripting +@connection +time -@dangerous +info +cluster|slots";
+    let mut args = user("tenure", shipped);
+    args.extend(user("mute", &format!("{shipped} -evalsha")));
+    args.extend(user("reader", &format!("{shipped} -zadd")));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut set = Set::of(watched_nats("").0, redis(&args));
+    let port = set.redis.port;
+    for (name, verdict) in [("tenure", "good"), ("mute", "bad"), ("reader", "bad")] {
+        set.told.push(("TENURE_REDIS_URL", format!("redis://{name}:s3cret@127.0.0.1:{port}")));
+        let ended = set.doctor(&[]);
+        assert_eq!(verdicts(&ended)["redis.rights"], verdict, "{name}: {ended:#?}");
+        assert_eq!(verdicts(&ended)["redis.policy"], "good", "{name}: {ended:#?}");
+        no_secret(&ended);
+    }
+    let keys = redis_cli::says(port, &["KEYS", "*doctor*"]);
+    assert!(keys.is_empty(), "nothing is left behind: {keys}");
+}
+
+/// What leases and logs do not agree about, either way.
+#[test]
+fn leases_that_do_not_fit_are_found() {
+    let set = Set::of(watched_nats("").0, redis(&[]));
+    let _node = set.node();
+    let mut worker = Running::of(&mut set.command(&["worker", "--name", "w1"]));
+    worker.hears("runs steps of pool default");
+    set.place.file("long.yaml", "task_id: long\ntitle: long\nsteps: {a: {run: sleep 600}}\n");
+    Running::run_to_end(&mut set.command(&["submit", "long.yaml"])).with(0);
+    set.until(&[("leases", "good"), ("redis.rights", "good")], &[]);
+
+    // Somebody meddles with Redis: a lease of nobody.
+    let says = |words: &[&str]| redis_cli::says(set.redis.port, words);
+    let ends = says(&["KEYS", "*{[0-9]*}:ends"]).lines().next().unwrap().to_owned();
+    let stray = "default/long/01a20000-0000-7000-8000-000000000001";
+    says(&["ZADD", &ends, "9999999999999", stray]);
+    let ended = set.until(&[("leases", "bad")], &[]).with(1);
+    assert!(
+        ended.stdout.contains("0 attempts open without a lease, 1 attempt leased"),
+        "{ended:#?}"
+    );
+    assert!(advice(&ended, "leases").contains("tenure lease audit"), "{ended:#?}");
+    says(&["ZREM", &ends, stray]);
+
+    // The worker stands still, so that nobody renews it, and its lease is gone.
+    worker.signal(Signal::SIGSTOP);
+    says(&["DEL", &ends]);
+    let ended = set.until(&[("leases", "bad")], &[]).with(1);
+    assert!(ended.stdout.contains("1 attempt open without a lease, 0 attempts"), "{ended:#?}");
+    worker.signal(Signal::SIGCONT);
+}
+
+/// A checkpoint's stream is judged, and beside checkpoints it is measured how long an append takes.
+#[test]
+fn how_long_an_append_takes_is_measured() {
+    let (nats, monitor) = watched_nats("");
+    let port = nats.port;
+    let set = Set::of(nats, redis(&[]));
+    let made = |per_subject| async move {
+        let client = async_nats::connect(format!("127.0.0.1:{port}")).await.unwrap();
+        let config = async_nats::jetstream::stream::Config {
+            name: "TENURE_INDEX".into(),
+            subjects: vec!["tenure.index.>".into()],
+            max_messages_per_subject: per_subject,
+            allow_direct: true,
+            ..Default::default()
+        };
+        let context = async_nats::jetstream::new(client);
+        context.create_or_update_stream(config).await.unwrap();
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(made(1));
+    let asked = ["--nats-monitor", &monitor];
+    let ended = set.until(&[("log.index", "good"), ("log.append", "good")], &asked);
+    assert!(ended.stdout.contains("to make a message durable takes "), "{ended:#?}");
+    runtime.block_on(made(5));
+    let ended = set.doctor(&asked);
+    assert_eq!(verdicts(&ended)["log.index"], "caution", "{ended:#?}");
+    assert!(advice(&ended, "log.index").contains("max_msgs_per_subject: 1"), "{ended:#?}");
 }
 
 /// What it is told is read as `tenure serve` reads it.

@@ -91,7 +91,11 @@ struct Keys {
 
 impl Keys {
     fn of(name: &str, partition: u32) -> Self {
-        let key = |what: &str| format!("{name}:{{{partition}}}:{what}");
+        Self::under(name, &partition.to_string())
+    }
+
+    fn under(name: &str, tag: &str) -> Self {
+        let key = |what: &str| format!("{name}:{{{tag}}}:{what}");
         Self { ends: key("ends"), epoch: key("epoch"), scanned: key("scanned") }
     }
 }
@@ -258,6 +262,23 @@ impl RedisLeases {
             passed += count;
         }
     }
+}
+
+/// Whether the scripts of leases may run, and write: sets a lease of nobody beside those of partitions,
+/// and drops it in the same call.
+pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), LeaseError> {
+    let keys = Keys::under(name, "doctor");
+    let mut call = CHANGE.prepare_invoke();
+    call.key(&keys.ends).key(&keys.epoch).arg(0);
+    call.arg("doctor").arg(To::Last(1).as_arg()).arg("doctor").arg(To::Nothing.as_arg());
+    let _: i64 = answered(call.invoke_async(redis)).await?;
+    let mut call = LIST.prepare_invoke();
+    call.key(&keys.ends).arg(0).arg(1);
+    let _: (f64, Vec<String>) = answered(call.invoke_async(redis)).await?;
+    // What an owner leaves there: this is gone by itself.
+    let mut call = redis::cmd("SET");
+    call.arg(&keys.scanned).arg(0).arg("PX").arg(1);
+    answered(call.query_async(redis)).await
 }
 
 /// What a scan of a partition found.

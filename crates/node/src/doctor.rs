@@ -5,8 +5,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use async_nats::{Client, Event, ServerError};
+use async_nats::{Client, Event, ServerError, ServerInfo};
 use futures::StreamExt as _;
+use futures::future::join_all;
+use tenure_cluster::doctor::monitor::Jsz;
 use tenure_cluster::doctor::server::Let;
 pub use tenure_cluster::doctor::{Finding, Verdict, clock, latency};
 use tenure_cluster::doctor::{log, monitor, redis, server};
@@ -80,28 +82,29 @@ async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String])
     let info = journal.client.server_info();
     examined.findings.push(Finding::good("nats", format!("{at} lets a node in")));
     examined.findings.extend(server::judge(&info, is_near(&settings.nats.url)));
-    let [update, purge, delete] = ["UPDATE", "PURGE", "DELETE"].map(|verb| change(settings, verb));
-    let by_others = [write(settings), purge.clone(), delete.clone()];
-    let by_journal = [update, purge, delete];
-    let rights = match info.auth_required {
-        false => Let::default(),
-        true => Let {
-            asks: true,
-            control: is_let(control, settings, &by_others).await,
-            intake: is_let(intake, settings, &by_others).await,
-            journal: is_let(journal, settings, &by_journal).await,
-        },
-    };
-    examined.findings.push(server::rights(rights));
+    if !info.auth_required {
+        examined.findings.push(server::rights(Let::default()));
+    } else {
+        let tried = [
+            try_rights(journal, settings, of_journal(settings)).await,
+            try_rights(control, settings, of_control(settings)).await,
+            try_rights(intake, settings, of_intake(settings)).await,
+        ];
+        let [journal, control, intake] = tried.each_ref().map(|tried| Some(tried.as_ref()?.is_let));
+        examined.findings.push(server::rights(Let { asks: true, control, intake, journal }));
+        let lacks = tried.map(|tried| Some(tried?.lacks));
+        examined.findings.push(server::needs(&lacks));
+    }
     let cluster = tenure_cluster::Settings {
         name: settings.name.clone(),
         partitions: settings.partitions,
         replicas: settings.replicas,
         ..tenure_cluster::Settings::default()
     };
-    let client = &journal.client;
-    examined.findings.extend(log::examine(client, &cluster, info.cluster.is_some()).await);
-    examined.findings.extend(syncs(settings, monitors, &info.server_id).await);
+    let log = log::examine(&journal.client, &cluster, info.cluster.is_some()).await;
+    examined.findings.extend(log.findings);
+    let replicas = log.kept.unwrap_or(settings.replicas);
+    examined.findings.extend(syncs(settings, monitors, &info, replicas).await);
 }
 
 async fn connect(settings: &Settings, login: &Login, part: &str) -> Result<Connected, String> {
@@ -125,30 +128,96 @@ fn change(settings: &Settings, verb: &str) -> String {
     format!("$JS.API.STREAM.{verb}.{}_DOCTOR", settings.name)
 }
 
-/// Whether the server lets a connection publish to any of these; none: it could not be tried.
-///
-/// It says only what it refuses, and takes what a connection sends in order. So something follows that
-/// it answers whatever the rights are: by sending it back, or by refusing that too. As the shipped roles
-/// are, `control` hears itself there; `journal` and `intake` may not speak to any inbox of their own.
-async fn is_let(
-    connected: &mut Connected,
-    settings: &Settings,
-    subjects: &[String],
-) -> Option<bool> {
-    let last = format!("_INBOX.system.{}.doctor", settings.node);
-    let refused = timeout(REFUSAL, refusals(connected, subjects, &last)).await.ok()??;
-    Some(subjects.iter().any(|subject| !refused.contains(subject)))
+/// What is tried with a connection.
+struct Rights {
+    /// To be refused.
+    forbidden: Vec<String>,
+    /// Needed: where it says something, to nobody.
+    says: Vec<String>,
+    /// Needed: where it listens, to nobody.
+    hears: Vec<String>,
 }
 
-/// What is refused of some subjects, and maybe the `last`, to which nobody else listens.
-async fn refusals(
+/// What came of it.
+struct Tried {
+    /// Something was let through that must not be.
+    is_let: bool,
+    /// What was refused that must not be.
+    lacks: Vec<String>,
+}
+
+/// The journal's user stores the log and its checkpoints, makes their streams and reads them.
+fn of_journal(settings: &Settings) -> Rights {
+    let forbidden = ["UPDATE", "PURGE", "DELETE"].map(|verb| change(settings, verb));
+    let stream = format!("{}_DOCTOR", settings.name);
+    let asks = ["STREAM.CREATE", "STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.CREATE"];
+    let asks = asks.map(|ask| format!("$JS.API.{ask}.{stream}"));
+    Rights {
+        forbidden: forbidden.into(),
+        says: [write(settings)].into_iter().chain(asks).collect(),
+        hears: vec![format!("_INBOX.scheduler.{}.journal.doctor", settings.node)],
+    }
+}
+
+/// Who speaks to workers, and to other nodes.
+fn of_control(settings: &Settings) -> Rights {
+    let inbox = format!("_INBOX.system.{}", settings.node);
+    let says = ["_INBOX.worker.doctor", "tenure.v1.node.doctor.doctor", "tenure.v1.system.doctor"];
+    let hears = [
+        "_INBOX.gone.doctor",
+        "tenure.v1.worker.*.*.*.doctor",
+        "tenure.v1.worker.*.*.*.report.doctor",
+        "tenure.v1.system.*.*.cmd.doctor",
+    ];
+    Rights {
+        forbidden: write_or_delete(settings),
+        says: says.map(str::to_owned).into_iter().chain([format!("{inbox}.say")]).collect(),
+        hears: hears.map(str::to_owned).into_iter().chain([format!("{inbox}.hear")]).collect(),
+    }
+}
+
+/// Who speaks to callers.
+fn of_intake(settings: &Settings) -> Rights {
+    let says = ["_INBOX.orchestrator.doctor", "_INBOX.observer.doctor", "tenure.v1.event.doctor"];
+    let hears = ["orchestrator", "observer"].map(|role| format!("tenure.v1.{role}.*.*.cmd.doctor"));
+    Rights {
+        forbidden: write_or_delete(settings),
+        says: says.map(str::to_owned).into(),
+        hears: hears.into(),
+    }
+}
+
+fn write_or_delete(settings: &Settings) -> Vec<String> {
+    vec![write(settings), change(settings, "PURGE"), change(settings, "DELETE")]
+}
+
+/// Tries what a connection may do; none: it could not be tried.
+///
+/// The server says only what it refuses, and takes what a connection sends in order. So something follows
+/// that it answers whatever the rights are: by sending it back, or by refusing that too. As the shipped
+/// roles are, `control` hears itself there; `journal` and `intake` may not speak to any inbox of their own.
+async fn try_rights(
     connected: &mut Connected,
-    subjects: &[String],
-    last: &str,
-) -> Option<Vec<String>> {
+    settings: &Settings,
+    rights: Rights,
+) -> Option<Tried> {
+    let last = format!("_INBOX.system.{}.doctor", settings.node);
+    let refused = timeout(REFUSAL, refusals(connected, &rights, &last)).await.ok()??;
+    let Rights { forbidden, says, hears } = rights;
+    let is_let = forbidden.iter().any(|subject| !refused.contains(subject));
+    let needed = says.into_iter().chain(hears);
+    Some(Tried { is_let, lacks: needed.filter(|subject| refused.contains(subject)).collect() })
+}
+
+/// What is refused of what is tried, and maybe the `last`, to which nobody else listens.
+async fn refusals(connected: &mut Connected, rights: &Rights, last: &str) -> Option<Vec<String>> {
     let Connected { client, events } = connected;
-    for subject in subjects {
+    for subject in rights.forbidden.iter().chain(&rights.says) {
         client.publish(subject.clone(), NO_REQUEST.into()).await.ok()?;
+    }
+    let mut listening = Vec::new(); // Until it is known what is refused.
+    for subject in &rights.hears {
+        listening.push(client.subscribe(subject.clone()).await.ok()?);
     }
     let mut back = client.subscribe(last.to_owned()).await.ok()?;
     client.publish(last.to_owned(), NO_REQUEST.into()).await.ok()?;
@@ -173,6 +242,7 @@ async fn refusals(
         told = told => told,
         came_back = came_back => came_back,
     };
+    drop(listening);
     is_over.map(|()| found)
 }
 
@@ -184,29 +254,37 @@ fn refused(event: &Event) -> Option<&str> {
     subject.split('"').next().filter(|_| is_refused)
 }
 
-/// When each server that can be asked syncs.
-async fn syncs(settings: &Settings, monitors: &[String], server_id: &str) -> Vec<Finding> {
+/// When each server syncs: those that are named for that, or the usual port beside each of NATS.
+async fn syncs(
+    settings: &Settings,
+    monitors: &[String],
+    info: &ServerInfo,
+    replicas: usize,
+) -> Vec<Finding> {
     // None of them is shown: a password with a comma would be in several.
     if monitors.iter().any(|monitor| monitor.contains('@')) {
-        let why = "it has a login, and NATS asks for none there: leave it out";
-        return vec![monitor::unknown("--nats-monitor", why)];
+        let why = "--nats-monitor has a login, and NATS asks for none there: leave it out";
+        return vec![monitor::unknown(why)];
     }
-    if monitors.is_empty() {
-        let Some(beside) = monitor::beside(&settings.nats.url) else { return Vec::new() };
-        return vec![match monitor::ask(&beside).await {
-            Ok(jsz) if jsz.server_id == server_id => monitor::judge(&jsz, settings.replicas),
-            Ok(_) => monitor::unknown(&beside, "that is another server"),
-            Err(why) => monitor::unknown(&beside, &why),
-        }];
-    }
-    let mut findings = Vec::new();
-    for monitor in monitors {
-        findings.push(match monitor::ask(monitor).await {
-            Ok(jsz) => monitor::judge(&jsz, settings.replicas),
-            Err(why) => monitor::unknown(monitor, &why),
-        });
-    }
-    findings
+    let usual = monitor::beside(&settings.nats.url);
+    let is_usual = monitors.is_empty();
+    let asked = if is_usual { usual.into_iter().collect() } else { monitors.to_vec() };
+    let asked = asked.into_iter().map(async |monitor| {
+        let jsz = monitor::ask(&monitor).await;
+        let is_other = |jsz: &Jsz| is_usual && !is_of(jsz, info);
+        let jsz = match jsz {
+            Ok(jsz) if is_other(&jsz) => Err("that is another server".to_owned()),
+            answer => answer,
+        };
+        (monitor, jsz)
+    });
+    monitor::judge(&join_all(asked).await, replicas)
+}
+
+/// Whether it is the server that was reached, or one of its cluster.
+fn is_of(jsz: &Jsz, info: &ServerInfo) -> bool {
+    let cluster = jsz.meta_cluster.as_ref().map(|cluster| &cluster.name);
+    jsz.server_id == info.server_id || (cluster.is_some() && cluster == info.cluster.as_ref())
 }
 
 /// Whether all servers are on this machine.
@@ -248,9 +326,10 @@ mod tests {
         let redis = "redis://127.0.0.1:9".to_owned();
         let settings = Settings::new(Nats::at("nats://127.0.0.1:9"), redis, node, pool);
         let split = ["http://ann:s3".to_owned(), "cret@host:8222".to_owned()];
-        let [found] = &syncs(&settings, &split, "").await[..] else { panic!("one finding") };
+        let found = &syncs(&settings, &split, &ServerInfo::default(), 1).await[..];
+        let [found] = found else { panic!("one finding") };
         assert_eq!(found.verdict, Verdict::Unknown);
-        assert!(found.found.contains("it has a login"), "{found:?}");
+        assert!(found.found.contains("has a login"), "{found:?}");
         assert!(!format!("{found:?}").contains("s3"), "{found:?}");
     }
 }

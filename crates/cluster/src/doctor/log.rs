@@ -30,8 +30,17 @@ const APPEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// The stream of a partition: what it is like, none, or why that is not known.
 type Seen = Result<Option<Info>, String>;
 
+/// What was found of the log.
+#[derive(Debug, Default)]
+pub struct Examined {
+    /// What to say of it.
+    pub findings: Vec<Finding>,
+    /// Servers that keep the stream that fewest keep; none: there is no stream yet.
+    pub kept: Option<usize>,
+}
+
 /// Looks at the log. `is_cluster`: its server is one of several.
-pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> Vec<Finding> {
+pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> Examined {
     let context = jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
     let mut times = Vec::new();
     let mut account = None;
@@ -40,12 +49,13 @@ pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> 
         match context.query_account().await {
             Ok(answer) => account = Some(answer),
             Err(error) => {
-                return vec![Finding::bad(
+                let findings = vec![Finding::bad(
                     "jetstream",
                     format!("JetStream does not answer: {error}"),
                     "switch it on in the configuration of NATS, and for the account of the journal's \
                      user: deploy/nats/common.conf",
                 )];
+                return Examined { findings, kept: None };
             }
         }
         times.push(begun.elapsed());
@@ -65,11 +75,13 @@ pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> 
     let seen: Vec<Seen> = stream::iter(looks).buffered(AT_ONCE).collect().await;
     findings.extend(judge_streams(settings, is_cluster, &seen));
     let index = look(context, settings, &settings.index_stream()).await;
+    findings.extend(judge_index(settings, is_cluster, &index));
     findings.push(match unmeasured(settings, &index) {
         Some(finding) => finding,
         None => judge_append(settings, append(context, settings).await),
     });
-    findings
+    let kept = seen.iter().flatten().flatten().map(|info| info.config.num_replicas).min();
+    Examined { findings, kept }
 }
 
 async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> Seen {
@@ -103,6 +115,41 @@ async fn append(
         times.push(begun.elapsed());
     }
     Ok(times)
+}
+
+/// Judges the stream of checkpoints; one that is not there, or is not seen, [`unmeasured`] tells of.
+/// From what is lost of it nodes recover, by reading the log whole, but not from what is stale: of each
+/// part they read the newest message.
+fn judge_index(settings: &Settings, is_cluster: bool, index: &Seen) -> Vec<Finding> {
+    const CHECK: &str = "log.index";
+    let Ok(Some(info)) = index else { return Vec::new() };
+    let name = settings.index_stream();
+    let config = &info.config;
+    let is_alone = config.max_messages_per_subject == 1;
+    let wrong = [
+        (config.storage != StorageType::File, "kept in memory", "storage: file"),
+        (!is_alone, "keeps what checkpoints replace", "max_msgs_per_subject: 1"),
+        (config.discard != DiscardPolicy::Old, "takes nothing when full", "discard: old"),
+        (config.no_ack, "acknowledges nothing", "no_ack: false"),
+        (config.sealed, "takes nothing any more", "sealed: false"),
+        (!config.max_age.is_zero(), "drops what is old", "max_age: 0"),
+        (config.retention != RetentionPolicy::Limits, "drops what was read", "retention: limits"),
+    ];
+    let wrong = wrong.into_iter().filter(|(is_so, ..)| *is_so);
+    let mut findings: Vec<Finding> = wrong
+        .map(|(_, found, change)| {
+            let advice = format!("change the stream: {change}; until then nodes start slowly");
+            Finding::caution(CHECK, format!("{name}: {found}"), advice)
+        })
+        .collect();
+    findings.extend(replication(settings, is_cluster, info).map(|(_, verdict, found, advice)| {
+        Finding::not(verdict, CHECK, format!("{name}: {found}"), advice)
+    }));
+    if findings.is_empty() {
+        let kept = format!("{name} has the newest checkpoints, kept by {}", config.num_replicas);
+        findings.push(Finding::good(CHECK, kept));
+    }
+    findings
 }
 
 /// Why it is not measured how long it takes to make a message durable, if the index is like this.

@@ -1,5 +1,6 @@
 //! What only the monitoring port of a NATS server says: when it syncs what it has acknowledged.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -13,6 +14,7 @@ use tokio::time::timeout;
 
 use super::Finding;
 
+const CHECK: &str = "jetstream.sync";
 /// How long a server may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of an answer.
@@ -29,6 +31,20 @@ pub struct Jsz {
     /// How it keeps streams.
     #[serde(default)]
     pub config: JszConfig,
+    /// The servers that it keeps them with, if it is not alone.
+    #[serde(default)]
+    pub meta_cluster: Option<MetaCluster>,
+}
+
+/// The servers that keep streams together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct MetaCluster {
+    /// What they are called.
+    #[serde(default)]
+    pub name: String,
+    /// How many there are.
+    #[serde(default)]
+    pub cluster_size: usize,
 }
 
 /// How a server keeps streams.
@@ -42,15 +58,14 @@ pub struct JszConfig {
     pub sync_interval: u64,
 }
 
-/// Where the first of some servers would be asked.
-pub fn beside(nats: &str) -> Option<String> {
+/// Where each of some servers would be asked; what may be a piece of a password is left out.
+pub fn beside(nats: &str) -> BTreeSet<String> {
     let servers = without_secrets(nats);
-    let at = servers.split(',').next().filter(|at| *at != HIDDEN)?;
-    let host = match at.rsplit_once(':') {
+    let hosts = servers.split(',').filter(|at| *at != HIDDEN).map(|at| match at.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => at,
-    };
-    (!host.is_empty()).then(|| format!("http://{host}:{PORT}"))
+    });
+    hosts.filter(|host| !host.is_empty()).map(|host| format!("http://{host}:{PORT}")).collect()
 }
 
 /// Asks a server.
@@ -79,28 +94,59 @@ pub async fn ask(url: &str) -> Result<Jsz, String> {
     timeout(PATIENCE, asked).await.map_err(|_| "it does not answer".to_owned())?
 }
 
-/// Judges when acknowledged commits are on the disk. `replicas`: servers that keep each.
-pub fn judge(jsz: &Jsz, replicas: usize) -> Finding {
-    const CHECK: &str = "jetstream.sync";
-    if jsz.config.sync_always {
-        return Finding::good(CHECK, "what is acknowledged is on the disk");
+/// Judges when acknowledged commits are on the disk, by what servers answered, or why they did not.
+/// `replicas`: servers that keep each.
+pub fn judge(answers: &[(String, Result<Jsz, String>)], replicas: usize) -> Vec<Finding> {
+    let mut looked: BTreeMap<&str, (&str, &Jsz)> = BTreeMap::new();
+    for (at, answer) in answers {
+        if let Ok(jsz) = answer {
+            looked.insert(&jsz.server_id, (at, jsz));
+        }
     }
+    let silent = answers.iter().filter_map(|(at, answer)| Some((at, answer.as_ref().err()?)));
+    let of_cluster = looked.values().filter_map(|(_, jsz)| jsz.meta_cluster.as_ref());
+    let known = of_cluster.map(|cluster| cluster.cluster_size).max().unwrap_or_default();
+    let all =
+        known.max(looked.len() + usize::from(looked.is_empty() || silent.clone().count() > 0));
+    let late = looked.values().filter(|(_, jsz)| !jsz.config.sync_always);
+    let mut findings: Vec<Finding> = late.map(|(at, jsz)| late_at(at, jsz, replicas)).collect();
+    if looked.len() < all {
+        let why = silent.map(|(at, why)| format!("; {at}: {why}")).collect::<String>();
+        findings.push(unknown(&format!("{} of {all} servers looked at{why}", looked.len())));
+    } else if findings.is_empty() {
+        let found = match all {
+            1 => "what is acknowledged is on the disk".to_owned(),
+            _ => format!("what is acknowledged is on the disks of all {all} servers"),
+        };
+        findings.push(Finding::good(CHECK, found));
+    }
+    findings
+}
+
+/// A server that syncs later than it acknowledges. Where it keeps the log alone, its machine's loss of
+/// power loses what was acknowledged; others would have it still, unless they lose power with it.
+fn late_at(at: &str, jsz: &Jsz, replicas: usize) -> Finding {
     let seconds = Duration::from_nanos(jsz.config.sync_interval).as_secs();
-    let lost = match replicas {
-        1 => "a machine that loses power loses them",
-        _ => "machines that lose power together lose them",
-    };
-    let found = format!("what is acknowledged may be on no disk for {seconds} s: {lost}");
+    let found = format!("{at}: what is acknowledged may be on no disk for {seconds} s");
     let advice = "set `sync_interval: always` in the block `jetstream` of NATS, unless nothing is to be kept";
-    Finding::caution(CHECK, found, advice)
+    match replicas {
+        ..=1 => {
+            let lost = "a machine that loses power loses it";
+            Finding::bad(CHECK, format!("{found}: {lost}"), advice)
+        }
+        _ => {
+            let lost = "machines that lose power together lose it";
+            Finding::caution(CHECK, format!("{found}: {lost}"), advice)
+        }
+    }
 }
 
 /// Nobody said it.
-pub fn unknown(at: &str, why: &str) -> Finding {
-    let found = format!("whether what is acknowledged is on the disk: {at}: {why}");
-    let advice = "give NATS `http: 127.0.0.1:8222` and name it with --nats-monitor http://HOST:8222; or \
-                  look for `sync_interval: always` in its configuration";
-    Finding::unknown("jetstream.sync", found, advice)
+pub fn unknown(why: &str) -> Finding {
+    let found = format!("whether what is acknowledged is on the disk: {why}");
+    let advice = "give each NATS `http: 127.0.0.1:8222`, and name all with --nats-monitor \
+                  http://HOST:8222,…; or look for `sync_interval: always` in their configuration";
+    Finding::unknown(CHECK, found, advice)
 }
 
 #[cfg(test)]
@@ -110,28 +156,58 @@ mod tests {
 
     #[test]
     fn the_port_for_those_who_look_is_beside() {
+        let all = |nats: &str| beside(nats).into_iter().collect::<Vec<_>>().join(" ");
         for (nats, beside_it) in [
             ("nats://127.0.0.1:4222", "http://127.0.0.1:8222"),
-            ("nats://u:p@host:4222, nats://other:1", "http://host:8222"),
+            ("nats://u:p@host:4222, nats://other:1", "http://host:8222 http://other:8222"),
             ("host", "http://host:8222"),
             ("tls://[::1]:4222", "http://[::1]:8222"),
-            ("nats://host:4222/", "http://host:8222"),
+            ("nats://host:4222/,nats://host:4223", "http://host:8222"),
+            ("nats://ann:s3,cret@host", "http://host:8222"), // No piece of a password.
         ] {
-            assert_eq!(beside(nats).as_deref(), Some(beside_it), "{nats}");
+            assert_eq!(all(nats), beside_it, "{nats}");
         }
-        assert_eq!(beside(""), None);
-        assert_eq!(beside("nats://ann:s3,cret@host"), None, "no piece of a password");
+        assert_eq!(all(""), "");
+    }
+
+    fn said(id: &str, more: &str) -> (String, Result<Jsz, String>) {
+        let jsz = format!(r#"{{"server_id":"{id}",{more}}}"#);
+        (format!("http://{id}"), Ok(serde_json::from_str(&jsz).unwrap()))
+    }
+
+    fn verdicts(answers: &[(String, Result<Jsz, String>)], replicas: usize) -> Vec<Verdict> {
+        judge(answers, replicas).into_iter().map(|finding| finding.verdict).collect()
+    }
+
+    /// What one server does is not what all do.
+    #[test]
+    fn a_server_that_was_not_looked_at_is_not_good() {
+        let of_three =
+            r#""config":{"sync_always":true},"meta_cluster":{"name":"c","cluster_size":3}"#;
+        let [a, b, c] = ["a", "b", "c"].map(|id| said(id, of_three));
+        let away = ("http://c".to_owned(), Err("it does not answer".to_owned()));
+        assert_eq!(verdicts(&[a.clone(), b.clone(), c], 3), [Verdict::Good]);
+        assert_eq!(verdicts(&[a.clone(), b.clone(), b.clone()], 3), [Verdict::Unknown]);
+        let found = judge(&[a, b, away.clone()], 3);
+        assert_eq!(found[0].verdict, Verdict::Unknown);
+        let why = "2 of 3 servers looked at; http://c: it does not answer";
+        assert!(found[0].found.ends_with(why), "{found:?}");
+        let lone = said("a", r#""config":{"sync_always":true}"#);
+        assert_eq!(verdicts(&[lone.clone()], 1), [Verdict::Good]);
+        assert_eq!(verdicts(&[lone, away.clone()], 1), [Verdict::Unknown], "it may be another");
+        assert_eq!(verdicts(&[away], 1), [Verdict::Unknown]);
     }
 
     #[test]
     fn a_server_that_syncs_later_is_said_to() {
-        let always = serde_json::from_str(r#"{"server_id":"N1","config":{"sync_always":true}}"#);
-        assert_eq!(judge(&always.unwrap(), 1).verdict, Verdict::Good);
-        let later = serde_json::from_str(r#"{"config":{"sync_interval":120000000000}}"#).unwrap();
+        let later = [said("a", r#""config":{"sync_interval":120000000000}"#)];
         let found = judge(&later, 1);
-        assert_eq!(found.verdict, Verdict::Caution);
-        assert!(found.found.contains("for 120 s: a machine that"), "{found:?}");
-        assert!(judge(&later, 3).found.contains("together"));
+        assert_eq!(found[0].verdict, Verdict::Bad, "{found:?}");
+        assert!(found[0].found.contains("for 120 s: a machine that"), "{found:?}");
+        assert_eq!(found.len(), 1);
+        let found = judge(&later, 3);
+        assert_eq!(found[0].verdict, Verdict::Caution, "{found:?}");
+        assert!(found[0].found.contains("together"), "{found:?}");
     }
 
     #[tokio::test]

@@ -8,8 +8,9 @@ use tenure_core::id::SessionId;
 use tokio::time::timeout;
 
 use super::{Finding, bytes, clock, latency, partitions, percent, version};
+use crate::leases::{self, OpenError};
 use crate::redis_at::Connection;
-use crate::{Owned, RedisAt, RedisLeases};
+use crate::{Owned, RedisAt, RedisLeases, ownership};
 
 /// How long Redis may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -71,13 +72,46 @@ async fn examine_into(
         answer(&mut redis, cmd("HGETALL").arg(key("owners"))).await?;
     let ends: HashMap<String, i64> = answer(&mut redis, cmd("HGETALL").arg(key("ends"))).await?;
     findings.push(judge_owners(count, redis_ms, &owners, &ends));
-    if let Ok(leases) = RedisLeases::open(at, name, Owned::none(count).into()).await {
-        for partition in 0..count {
-            let kept = leases.of_partition(partition).await.map_err(|error| error.to_string())?;
-            sessions.extend(kept.into_iter().map(|lease| lease.task.session_id));
-        }
+    let rights = scripts(&mut redis, name).await;
+    let may_run = rights.is_ok();
+    findings.push(judge_rights(rights));
+    if may_run {
+        sessions.extend(of_leases(at, name, count).await?);
     }
     Ok(())
+}
+
+/// Runs each script of a node where it changes nothing.
+async fn scripts(redis: &mut Connection, name: &str) -> Result<(), String> {
+    leases::rehearse(redis, name).await.map_err(|error| error.to_string())?;
+    ownership::rehearse(redis, name).await
+}
+
+/// Judges whether they ran.
+fn judge_rights(tried: Result<(), String>) -> Finding {
+    const CHECK: &str = "redis.rights";
+    match tried {
+        Ok(()) => Finding::good(CHECK, "the scripts of leases and of ownership may run"),
+        Err(why) => Finding::bad(
+            CHECK,
+            format!("a script of leases or of ownership does not run: {why}"),
+            "give its user the keys and the commands of deploy/redis/redis.conf; see that it takes writes",
+        ),
+    }
+}
+
+/// Sessions that have leases.
+async fn of_leases(at: &RedisAt, name: &str, count: u32) -> Result<BTreeSet<SessionId>, String> {
+    let leases = match RedisLeases::open(at, name, Owned::none(count).into()).await {
+        Err(OpenError::Evicts(_)) => return Ok(BTreeSet::new()), // `redis.policy` says so.
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    let mut sessions = BTreeSet::new();
+    for partition in 0..count {
+        let kept = leases.of_partition(partition).await.map_err(|error| error.to_string())?;
+        sessions.extend(kept.into_iter().map(|lease| lease.task.session_id));
+    }
+    Ok(sessions)
 }
 
 /// `INFO` of each server, by its address; one that is alone has none.

@@ -100,10 +100,42 @@ pub fn rights(of: Let) -> Finding {
     }
 }
 
+/// Judges whether a node's users may do what they must. `lacks`: what was refused of each; none: it could
+/// not be tried.
+pub fn needs(lacks: &[Option<Vec<String>>]) -> Finding {
+    const CHECK: &str = "nats.needs";
+    let refused: Vec<&str> = lacks.iter().flatten().flatten().map(String::as_str).collect();
+    if !refused.is_empty() {
+        let advice = "give journal, control and intake the rights of deploy/nats/roles.conf, which has \
+                      what each must say and hear";
+        let found = format!("a node may not use what it needs: {}", refused.join(", "));
+        return Finding::bad(CHECK, found, advice);
+    }
+    match lacks.iter().all(Option::is_some) {
+        true => Finding::good(CHECK, "journal, control and intake may say and hear what they must"),
+        false => Finding::unknown(
+            CHECK,
+            "whether a node may do what it must could not be tried: the server did not answer",
+            "try again; or hold the users of NATS against deploy/nats/roles.conf",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::Verdict;
+
+    #[test]
+    fn rights_that_are_missing_are_judged_before_those_that_are_not_known() {
+        let none = || Some(Vec::new());
+        let some = || Some(vec!["tenure.v1.event.doctor".to_owned()]);
+        assert_eq!(needs(&[none(), none()]).verdict, Verdict::Good);
+        assert_eq!(needs(&[none(), None]).verdict, Verdict::Unknown);
+        let found = needs(&[None, some()]);
+        assert_eq!(found.verdict, Verdict::Bad);
+        assert!(found.found.ends_with(": tenure.v1.event.doctor"), "{found:?}");
+    }
 
     fn info(version: &str, max_payload: usize, tls_required: bool) -> ServerInfo {
         ServerInfo { version: version.into(), max_payload, tls_required, ..ServerInfo::default() }

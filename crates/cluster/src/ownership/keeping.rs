@@ -30,8 +30,32 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// How far the clocks of a node that takes partitions and of Redis may be apart.
 const APART: Duration = Duration::from_secs(5);
 
+/// How long a rehearsal of a poll may take.
+const REHEARSAL: Duration = Duration::from_secs(2);
+
 /// Polls of a node that ends which may fail before it ends without having handed over.
 const LAST_POLLS_FAILED: usize = 3;
+
+fn script() -> Script {
+    Script::new(include_str!("own.lua"))
+}
+
+/// Whether the script may run, and write: a node of nobody lives, takes a partition and lets it go, and
+/// leaves, all beside what is owned.
+pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), String> {
+    let script = script();
+    for what in ["lives", "leaves"] {
+        let mut call = script.prepare_invoke();
+        for key in ["nodes", "owners", "ends", "failures", "reads"] {
+            call.key(format!("{name}:{{doctor}}:{key}"));
+        }
+        call.arg("doctor").arg(1).arg(1).arg(what).arg(1);
+        call.arg("t").arg(0).arg("-").arg(0);
+        let ran = timeout(REHEARSAL, call.invoke_async::<Polled>(redis)).await;
+        ran.map_err(|_| "no answer in time")?.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
 
 pub(super) struct Keeping {
     options: Options,
@@ -103,7 +127,7 @@ impl Keeping {
             options,
             journal,
             shared,
-            script: Script::new(include_str!("own.lua")),
+            script: script(),
             redis: None,
             mine: BTreeSet::new(),
             leaving: BTreeMap::new(),

@@ -36,6 +36,7 @@ use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::keeping::Keeping;
+pub(crate) use self::keeping::rehearse;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;

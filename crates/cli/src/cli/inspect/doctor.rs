@@ -49,7 +49,7 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     node: NodeArgs,
 
-    /// Where NATS servers answer those who look, separated by commas [default: port 8222 of the first]
+    /// Where NATS servers answer those who look, separated by commas [default: port 8222 of each]
     #[arg(
         long,
         value_name = "URL",

@@ -91,6 +91,39 @@ fn every_setting_that_loses_history_is_told() {
     }
 }
 
+/// The stream of checkpoints loses with less than the log: nodes start slowly, and nothing is gone.
+#[test]
+fn the_stream_of_checkpoints_is_judged_too() {
+    let index = |changes: Value| {
+        let mut index = json!({"config": {
+            "name": "TENURE_INDEX", "max_msgs_per_subject": 1, "discard": "old",
+            "deny_delete": false, "deny_purge": false, "allow_atomic": false,
+        }});
+        merge(&mut index, changes);
+        let found = judge_index(&settings(), true, &Ok(Some(stream(index))));
+        assert!(found.iter().all(|finding| finding.check == "log.index"), "{found:?}");
+        let [finding] = &found[..] else { panic!("one finding: {found:?}") };
+        finding.verdict
+    };
+    let of = |config: Value| index(json!({"config": {"num_replicas": 3}, "cluster": config}));
+    assert_eq!(of(json!({"leader": "n1"})), Verdict::Good);
+    assert_eq!(of(json!({"leader": ""})), Verdict::Bad);
+    assert_eq!(index(json!({"config": {"num_replicas": 1}})), Verdict::Caution);
+    for config in [
+        json!({"storage": "memory"}),
+        json!({"max_msgs_per_subject": -1}),
+        json!({"discard": "new"}),
+        json!({"max_age": 1_000_000_000}),
+        json!({"sealed": true}),
+    ] {
+        let three = json!({"num_replicas": 3});
+        let mut with = config.clone();
+        merge(&mut with, three);
+        assert_eq!(index(json!({"config": with})), Verdict::Caution, "{config}");
+    }
+    assert!(judge_index(&settings(), true, &Ok(None)).is_empty(), "`log.append` says so");
+}
+
 #[test]
 fn a_log_of_another_cluster_is_told() {
     let other = json!({"config": {"metadata": {PARTITIONS_KEY: "16"}}});
