@@ -8,5 +8,6 @@ pub mod binary;
 pub mod cluster;
 pub mod dag;
 pub mod otlp;
+pub mod promql;
 pub mod random;
 pub mod wal;

@@ -5,43 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value as Json;
-use tenure_tests::cluster::client::command;
-use tenure_tests::cluster::tasks::{noop, sleep, task};
-use tenure_tests::cluster::{PATIENCE, Plan, on_cluster, until};
+use serde_json::{Value as Json, json};
+use tenure_tests::cluster::client::{Client, command};
+use tenure_tests::cluster::tasks::{exec, noop, sleep, task};
+use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
 use tenure_tests::otlp::{Got, Point, Protocol, Receiver};
+use tenure_tests::promql;
 
 /// Labels that a store adds of itself.
 const OF_THE_STORE: [&str; 4] = ["le", "job", "instance", "service_instance_id"];
-
-/// Words of the query language.
-const WORDS: [&str; 25] = [
-    "and",
-    "or",
-    "unless",
-    "by",
-    "without",
-    "on",
-    "sum",
-    "max",
-    "min",
-    "count",
-    "avg",
-    "rate",
-    "increase",
-    "histogram_quantile",
-    "label_values",
-    "max_over_time",
-    "ignoring",
-    "bool",
-    "offset",
-    "last_over_time",
-    "quantile_over_time",
-    "label_replace",
-    "round",
-    "topk",
-    "vector",
-];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/grafana")
@@ -67,56 +39,30 @@ fn series(point: &Point) -> Vec<String> {
     }
 }
 
-/// The names in a query: of metrics, and of labels.
-fn names(query: &str) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (mut metrics, mut labels) = (BTreeSet::new(), BTreeSet::new());
-    let (mut in_braces, mut in_by, mut in_range) = (false, false, false);
-    let mut rest = query;
-    let mut before = "";
-    while let Some(first) = rest.chars().next() {
-        let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-        let length = match first {
-            '"' => rest[1..].find('"').map_or(rest.len(), |at| at + 2),
-            c if is_name(c) => rest.find(|c| !is_name(c)).unwrap_or(rest.len()),
-            c => c.len_utf8(),
-        };
-        let (word, after) = rest.split_at(length);
-        match word {
-            "{" => in_braces = true,
-            "}" => in_braces = false,
-            "[" => in_range = true,
-            "]" => in_range = false,
-            "(" => in_by = before == "by",
-            ")" => in_by = false,
-            word if !word.starts_with(|c: char| c.is_alphabetic()) => {}
-            _ if in_range => {}
-            word if in_braces || in_by => drop(labels.insert(word.to_owned())),
-            word if !WORDS.contains(&word) => drop(metrics.insert(word.to_owned())),
-            _ => {}
-        }
-        if !word.trim().is_empty() {
-            before = word;
-        }
-        rest = after;
-    }
-    (metrics, labels)
-}
-
-#[test]
-fn names_are_found_in_queries() {
-    let query =
-        r#"histogram_quantile(0.9, sum by (le, a_b) (rate(x_bucket{c="d", e=~"$f"}[5m]))) > 2"#;
-    let (metrics, labels) = names(query);
-    assert_eq!(metrics.into_iter().collect::<Vec<_>>(), ["x_bucket"]);
-    assert_eq!(labels.into_iter().collect::<Vec<_>>(), ["a_b", "c", "e", "le"]);
+/// The names in a query, or in `label_values(metric, label)`, which fills a list of Grafana's.
+fn names(query: &str) -> Result<promql::Names> {
+    let of_list = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
+    let Some((metric, label)) = of_list.and_then(|it| it.split_once(',')) else {
+        return promql::names(query);
+    };
+    let mut names = promql::names(metric)?;
+    names.labels.insert(label.trim().to_owned());
+    Ok(names)
 }
 
 /// Queries, each with where it stands.
 type Queries = Vec<(String, String)>;
 
-/// All queries of the dashboards: those for metrics, and those for traces.
-fn queries() -> Result<(Queries, Queries)> {
-    let (mut metrics, mut traces) = (Queries::new(), Queries::new());
+/// All queries of the dashboards, by what they are for.
+#[derive(Default)]
+struct Asked {
+    metrics: Queries,
+    traces: Queries,
+    logs: Queries,
+}
+
+fn queries() -> Result<Asked> {
+    let mut asked = Asked::default();
     for file in std::fs::read_dir(root().join("dashboards"))? {
         let file = file?.path();
         let board: Json = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
@@ -127,20 +73,22 @@ fn queries() -> Result<(Queries, Queries)> {
             let targets = panel["targets"].as_array().context("no targets")?;
             ensure!(!targets.is_empty(), "{place} shows nothing");
             for target in targets {
-                let of_traces = target["query"].as_str().map(str::to_owned);
-                let of_metrics = target["expr"].as_str().map(str::to_owned);
-                ensure!(of_traces.is_some() || of_metrics.is_some(), "{place}");
-                traces.extend(of_traces.map(|it| (place.clone(), it)));
-                metrics.extend(of_metrics.map(|it| (place.clone(), it)));
+                let (of, field) = match target["datasource"]["type"].as_str() {
+                    Some("tempo") => (&mut asked.traces, "query"),
+                    Some("loki") => (&mut asked.logs, "expr"),
+                    _ => (&mut asked.metrics, "expr"),
+                };
+                let query = target[field].as_str().with_context(|| place.clone())?;
+                of.push((place.clone(), query.to_owned()));
             }
         }
         for variable in board["templating"]["list"].as_array().into_iter().flatten() {
             let place = format!("{}: {}", file.display(), variable["name"]);
             let query = variable["query"]["query"].as_str().map(str::to_owned);
-            metrics.extend(query.map(|it| (place, it)));
+            asked.metrics.extend(query.map(|it| (place, it)));
         }
     }
-    Ok((metrics, traces))
+    Ok(asked)
 }
 
 /// The expressions of the alert rules, by name. Each has a line that says what to do.
@@ -160,6 +108,55 @@ fn alerts() -> Result<Queries> {
     Ok(alerts)
 }
 
+#[test]
+fn every_query_of_metrics_is_one() -> Result<()> {
+    let mut metrics = queries()?.metrics;
+    metrics.extend(alerts()?);
+    for (place, query) in &metrics {
+        names(query).with_context(|| place.clone())?;
+    }
+    Ok(())
+}
+
+/// The labels in `{a=~"x"} | b = "y"`.
+fn labels_asked_for(query: &str) -> Vec<String> {
+    let outside = query.split('"').step_by(2).collect::<String>(); // Of texts.
+    let conditions = outside.split(['{', '}', '|', ',']).map(str::trim);
+    let label = |condition: &str| condition.split(['=', '!', '~', ' ']).next().map(str::to_owned);
+    conditions.filter(|it| !it.is_empty()).filter_map(label).collect()
+}
+
+/// What Loki calls what logs say of themselves, when they come by OTLP.
+fn labels_of_logs(got: &Got) -> BTreeSet<String> {
+    let mut labels = BTreeSet::new();
+    for record in &got.records {
+        let named = record.resource.keys().chain(record.attributes.keys());
+        labels.extend(named.map(|name| prometheus(name)));
+        labels.extend((!record.severity.is_empty()).then(|| "severity_text".to_owned()));
+        labels.extend((!record.trace.is_empty()).then(|| "trace_id".to_owned()));
+    }
+    labels
+}
+
+#[test]
+fn labels_are_found_in_queries_of_logs() {
+    let query = r#"{a=~"x|y", b!="z"} | c_d = "$v" | e =~ "f""#;
+    assert_eq!(labels_asked_for(query), ["a", "b", "c_d", "e"]);
+}
+
+/// A data source leads to others by their ids.
+#[test]
+fn data_sources_lead_to_others_that_there_are() -> Result<()> {
+    let text = std::fs::read_to_string(root().join("provisioning/datasources/tenure.yaml"))?;
+    let all = |name: &str| -> BTreeSet<String> {
+        let values = text.lines().filter_map(|line| line.trim_start().strip_prefix(name));
+        values.map(str::to_owned).collect()
+    };
+    let (there, led_to) = (all("uid: "), all("datasourceUid: "));
+    ensure!(led_to.len() == 2 && led_to.is_subset(&there), "{led_to:?} of {there:?}");
+    Ok(())
+}
+
 fn check(got: &Got) -> Result<()> {
     let mut sent: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for point in &got.points {
@@ -168,28 +165,25 @@ fn check(got: &Got) -> Result<()> {
             sent.entry(name).or_default().extend(labels);
         }
     }
-    let (mut metrics, traces) = queries()?;
+    let Asked { mut metrics, traces, logs } = queries()?;
     metrics.extend(alerts()?);
     let mut wrong = Vec::new();
     for (place, query) in &metrics {
-        let (names, labels) = names(query);
-        for name in &names {
-            // In `label_values(metric, label)` the label stands beside the metric.
-            let is_label = sent.values().any(|labels| labels.contains(name));
-            let is_asked_for = query.starts_with("label_values") && is_label;
-            if !sent.contains_key(name) && !is_asked_for {
-                wrong.push(format!("{place}: nobody sends {name}"));
-            }
-        }
+        let names = names(query).with_context(|| place.clone())?;
+        let unsent = names.metrics.iter().filter(|name| !sent.contains_key(*name));
+        wrong.extend(unsent.map(|name| format!("{place}: nobody sends {name}")));
         let known: BTreeSet<&String> =
-            names.iter().filter_map(|it| sent.get(it)).flatten().collect();
-        let of_failures = |label: &str| label == "error_type"; // No call has failed.
-        for label in &labels {
-            let is_known = known.contains(label) || OF_THE_STORE.contains(&label.as_str());
-            if !is_known && !of_failures(label) {
-                wrong.push(format!("{place}: {names:?} has no label {label}"));
+            names.metrics.iter().filter_map(|it| sent.get(it)).flatten().collect();
+        for label in &names.labels {
+            if !known.contains(label) && !OF_THE_STORE.contains(&label.as_str()) {
+                wrong.push(format!("{place}: {:?} has no label {label}", names.metrics));
             }
         }
+    }
+    let labels = labels_of_logs(got);
+    for (place, query) in &logs {
+        let unknown = labels_asked_for(query).into_iter().filter(|label| !labels.contains(label));
+        wrong.extend(unknown.map(|label| format!("{place}: no log has {label}")));
     }
     let attributes: BTreeSet<&String> =
         got.spans.iter().flat_map(|span| span.attributes.keys()).collect();
@@ -202,7 +196,8 @@ fn check(got: &Got) -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{wrong:#?}");
-    println!("{} queries of metrics, {} of traces", metrics.len(), traces.len());
+    let counts = (metrics.len(), traces.len(), logs.len());
+    println!("{} queries of metrics, {} of traces, {} of logs", counts.0, counts.1, counts.2);
     Ok(())
 }
 
@@ -231,6 +226,7 @@ fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
         let refused = client.ask_of("done", &again, PATIENCE);
         ensure!(tenure_tests::cluster::client::wait(refused).is_err(), "the id exists");
         until("done", PATIENCE, || Ok(client.log("done", PATIENCE)?.has_ended()))?;
+        fail_calls(cluster, &client, &receiver)?;
         let got = receiver.wait("everything", PATIENCE, |got| {
             let some = |metric: &str| got.total(metric, None) > 0.0;
             let late = some("tenure.leases.expiry.lateness");
@@ -241,4 +237,34 @@ fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
         })?;
         check(&got)
     })
+}
+
+/// Whether some call of a kind has failed.
+fn has_failed(got: &Got, metric: &str) -> bool {
+    got.newest(metric).iter().any(|it| it.attributes.contains_key("error.type"))
+}
+
+/// Each kind of call fails once: of Redis, and while NATS is away an append that a scheduler makes by
+/// itself, and heartbeats.
+fn fail_calls(cluster: &mut Cluster, client: &Client, receiver: &Receiver) -> Result<()> {
+    cluster.redis.process.kill()?;
+    receiver
+        .wait("redis is missed", PATIENCE, |got| has_failed(got, "tenure.leases.call.duration"))?;
+    cluster.redis.restart()?;
+    let mut failing = task("fails", &[exec("a", &[], "exit 1"), sleep("b", &[], 8_000)]);
+    failing["retry_policy"]["backoff"] =
+        json!({"initial_ms": 5_000, "factor": 1.0, "max_ms": 5_000, "jitter": 0.0});
+    client.create(&failing)?;
+    until("it has failed once, and the other runs", PATIENCE, || {
+        let log = client.log("fails", PATIENCE)?;
+        let held = [log.held_by("w0"), log.held_by("w1")].concat();
+        Ok(held == ["b"] && !log.claims("a").is_empty())
+    })?;
+    cluster.nats.process.kill()?;
+    receiver.wait("nats is missed", PATIENCE, |got| {
+        let calls = ["tenure.journal.append.duration", "tenure.worker.heartbeat.duration"];
+        calls.iter().all(|metric| has_failed(got, metric))
+    })?;
+    cluster.nats.restart()?;
+    Ok(())
 }
