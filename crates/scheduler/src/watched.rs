@@ -62,10 +62,19 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let Some(observer) = &self.config.observer else { return answer.await };
         let begun = Instant::now();
         let answered = answer.await;
-        let called = Called { took: begun.elapsed(), items, is_ok: answered.is_ok() };
-        if !matches!(answered, Err(AppendError::NoRoom)) {
-            observer.wrote(called); // Else the log was not asked.
-        }
+        let is_ok = match answered {
+            Ok(()) => true,
+            Err(AppendError::Failed(_) | AppendError::Unknown(_)) => false,
+            // The log is as well as can be: it was not asked, or has something else.
+            Err(
+                AppendError::TaskExists
+                | AppendError::NameTaken
+                | AppendError::Fenced { .. }
+                | AppendError::NotOwner
+                | AppendError::NoRoom,
+            ) => return answered,
+        };
+        observer.wrote(Called { took: begun.elapsed(), items, is_ok });
         answered
     }
 
