@@ -4,11 +4,11 @@
 
 #[path = "support/cluster.rs"]
 mod cluster;
+#[path = "support/redis.rs"]
+mod redis_cli;
 #[allow(dead_code)] // Other tests need more of it.
 #[path = "../../cluster/tests/real/servers.rs"]
 mod servers;
-#[path = "support/redis.rs"]
-mod redis_cli;
 mod support;
 
 use cluster::Cluster;

@@ -147,7 +147,7 @@ async fn the_step_that_has_waited_longest_is_named() {
     assert!(node.now() - step.since >= 1_000, "{step:?}");
     assert_eq!(node.longest_waits(&"elsewhere".parse().unwrap()), []);
     order(&node, &first, "pause_task").await;
-    until_waits(&node, &["task_paused 1", "dependency_pending 1", "no_worker_in_pool 1"]).await;
+    until_waits(&node, &["task_paused 2", "no_worker_in_pool 1"]).await;
     while node.longest_waits(&first.session_id)[0].1.task_id.as_str() != "other" {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }

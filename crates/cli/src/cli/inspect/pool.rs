@@ -83,7 +83,7 @@ pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
         Sheet::new(&["POOL", "WORKERS", "RUNNING", "FREE", "WAITING", "OLDEST", "WAITS LONGEST"]);
     for Pool { pool, facts } in &listing.pools {
         let waiting = match facts.waiting > 0 && facts.workers == 0 {
-            true => toned(facts.waiting, Tone::Bad),
+            true => number(facts.waiting).in_tone(Tone::Bad),
             false => number(facts.waiting),
         };
         let known = |ms: Option<String>| ms.unwrap_or_else(|| "–".into());

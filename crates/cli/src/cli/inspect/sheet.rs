@@ -35,6 +35,13 @@ pub(super) fn number(text: impl ToString) -> Text {
     Text { text: text.to_string(), tone: None, is_number: true }
 }
 
+impl Text {
+    /// The same in the colour of its meaning.
+    pub(super) fn in_tone(self, tone: Tone) -> Self {
+        Self { tone: Some(tone), ..self }
+    }
+}
+
 impl Sheet {
     /// A table with these column names.
     pub(super) fn new(header: &[&str]) -> Self {
