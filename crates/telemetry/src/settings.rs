@@ -1,5 +1,6 @@
 //! What is asked for by the environment variables that OpenTelemetry has for it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::trace::Sampler;
@@ -20,6 +21,18 @@ pub struct Target {
     pub protocol: Protocol,
     /// The URL: of the server for gRPC, whole for HTTP.
     pub endpoint: String,
+    /// The file with the authorities that are trusted, in PEM; none: those of the machine.
+    pub certificate: Option<PathBuf>,
+    /// How long an export may take.
+    pub timeout: Duration,
+}
+
+impl Target {
+    /// Whether the collector is spoken to by TLS: gRPC does so where no scheme is named.
+    pub(crate) fn is_tls(&self) -> bool {
+        let scheme = self.endpoint.split_once("://").map(|(scheme, _)| scheme);
+        scheme.map_or(self.protocol == Protocol::Grpc, |it| it.eq_ignore_ascii_case("https"))
+    }
 }
 
 /// What is exported, and where to.
@@ -50,6 +63,9 @@ const DELAY: Duration = Duration::from_secs(1);
 
 /// How often metrics are sent if nothing is said.
 const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long an export may take if nothing is said.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A setting that cannot be understood. It is passed over: telemetry stops nobody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +112,11 @@ impl Settings {
         (settings, reader.bad)
     }
 
+    /// Whether anything names traces.
+    pub(crate) fn has_trace_ids(&self) -> bool {
+        self.traces.is_some() || self.logs.is_some()
+    }
+
     /// Whether nothing is exported.
     pub fn is_off(&self) -> bool {
         self.traces.is_none() && self.metrics.is_none() && self.logs.is_none()
@@ -118,7 +139,7 @@ impl Reader<'_> {
     }
 
     fn millis(&mut self, name: &str) -> Option<Duration> {
-        self.read(name, |value| value.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis))
+        self.read(name, millis)
     }
 
     fn sampler(&mut self) -> Sampler {
@@ -138,18 +159,31 @@ impl Reader<'_> {
             Some(endpoint) => (endpoint, true),
             None => (of_all()?, false),
         };
-        let protocol = self
-            .read(&format!("OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"), protocol)
-            .or_else(|| self.read("OTEL_EXPORTER_OTLP_PROTOCOL", protocol))
-            .unwrap_or(Protocol::Http);
+        let protocol = self.of_signal(signal, "PROTOCOL", protocol).unwrap_or(Protocol::Http);
+        let certificate = self.of_signal(signal, "CERTIFICATE", |file| Some(file.into()));
+        let timeout = self.of_signal(signal, "TIMEOUT", millis).unwrap_or(TIMEOUT);
         let endpoint = match protocol {
             Protocol::Http if !is_own => {
                 format!("{}/v1/{}", endpoint.trim_end_matches('/'), signal.to_lowercase())
             }
             _ => endpoint,
         };
-        Some(Target { protocol, endpoint })
+        Some(Target { protocol, endpoint, certificate, timeout })
     }
+
+    fn of_signal<T>(
+        &mut self,
+        signal: &str,
+        what: &str,
+        parse: fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let own = self.read(&format!("OTEL_EXPORTER_OTLP_{signal}_{what}"), parse);
+        own.or_else(|| self.read(&format!("OTEL_EXPORTER_OTLP_{what}"), parse))
+    }
+}
+
+fn millis(value: &str) -> Option<Duration> {
+    value.parse().ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
 fn protocol(name: &str) -> Option<Protocol> {
@@ -170,7 +204,33 @@ mod tests {
     }
 
     fn target(protocol: Protocol, endpoint: &str) -> Option<Target> {
-        Some(Target { protocol, endpoint: endpoint.to_owned() })
+        let endpoint = endpoint.to_owned();
+        Some(Target { protocol, endpoint, certificate: None, timeout: TIMEOUT })
+    }
+
+    #[test]
+    fn who_is_trusted_and_how_long_is_waited_is_read_for_one_signal_or_for_all() {
+        let (settings, bad) = read(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "all.pem"),
+            ("OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE", "logs.pem"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
+        ]);
+        let (traces, logs) = (settings.traces.unwrap(), settings.logs.unwrap());
+        assert_eq!(traces.certificate, Some("all.pem".into()));
+        assert_eq!(logs.certificate, Some("logs.pem".into()));
+        assert_eq!(logs.timeout, Duration::from_millis(200));
+        assert_eq!(bad, []);
+    }
+
+    #[test]
+    fn tls_is_spoken_where_the_endpoint_says_so() {
+        let is_tls = |protocol, endpoint| target(protocol, endpoint).unwrap().is_tls();
+        assert!(is_tls(Protocol::Http, "https://c/v1/traces"));
+        assert!(is_tls(Protocol::Grpc, "HTTPS://c"));
+        assert!(is_tls(Protocol::Grpc, "c:4317"), "as everywhere");
+        assert!(!is_tls(Protocol::Grpc, "http://c:4317"));
+        assert!(!is_tls(Protocol::Http, "http://c/v1/traces"));
     }
 
     #[test]

@@ -1,12 +1,20 @@
 //! Exporters and the resource, out of settings.
 
+use std::sync::Arc;
+
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnectorBuilder};
 use opentelemetry::{Key, KeyValue};
+use opentelemetry_http::hyper::HyperClient;
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{
-    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig as _,
+    LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::LogExporter as _;
 use opentelemetry_sdk::trace::SpanExporter as _;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::settings::{Protocol, Settings, Target};
 
@@ -19,32 +27,20 @@ pub(super) struct Exporters {
 }
 
 impl Exporters {
-    /// Makes them, within the runtime that they will use. Nothing is sent yet. Headers, time limits
-    /// and certificates they read from the environment themselves.
+    /// Makes them, within the runtime that they will use. Nothing is sent yet. Headers they read from
+    /// the environment themselves.
     pub(super) fn connect(settings: &Settings, resource: &Resource) -> Result<Self, String> {
         let mut traces = one(settings.traces.as_ref(), |it| match it.protocol {
-            Protocol::Grpc => {
-                SpanExporter::builder().with_tonic().with_endpoint(&it.endpoint).build()
-            }
-            Protocol::Http => {
-                SpanExporter::builder().with_http().with_endpoint(&it.endpoint).build()
-            }
+            Protocol::Grpc => Ok(by_grpc(SpanExporter::builder().with_tonic(), it)?.build()),
+            Protocol::Http => Ok(by_http(SpanExporter::builder().with_http(), it)?.build()),
         })?;
         let metrics = one(settings.metrics.as_ref(), |it| match it.protocol {
-            Protocol::Grpc => {
-                MetricExporter::builder().with_tonic().with_endpoint(&it.endpoint).build()
-            }
-            Protocol::Http => {
-                MetricExporter::builder().with_http().with_endpoint(&it.endpoint).build()
-            }
+            Protocol::Grpc => Ok(by_grpc(MetricExporter::builder().with_tonic(), it)?.build()),
+            Protocol::Http => Ok(by_http(MetricExporter::builder().with_http(), it)?.build()),
         })?;
         let mut logs = one(settings.logs.as_ref(), |it| match it.protocol {
-            Protocol::Grpc => {
-                LogExporter::builder().with_tonic().with_endpoint(&it.endpoint).build()
-            }
-            Protocol::Http => {
-                LogExporter::builder().with_http().with_endpoint(&it.endpoint).build()
-            }
+            Protocol::Grpc => Ok(by_grpc(LogExporter::builder().with_tonic(), it)?.build()),
+            Protocol::Http => Ok(by_http(LogExporter::builder().with_http(), it)?.build()),
         })?;
         traces.iter_mut().for_each(|exporter| exporter.set_resource(resource));
         logs.iter_mut().for_each(|exporter| exporter.set_resource(resource));
@@ -52,11 +48,68 @@ impl Exporters {
     }
 }
 
-fn one<T>(
+fn one<T, E: ToString>(
     target: Option<&Target>,
-    build: impl Fn(&Target) -> Result<T, ExporterBuildError>,
+    build: impl Fn(&Target) -> Result<Result<T, E>, String>,
 ) -> Result<Option<T>, String> {
-    target.map(build).transpose().map_err(|error| error.to_string())
+    let built = target.map(|target| build(target)?.map_err(|error| error.to_string()));
+    built.transpose()
+}
+
+/// An exporter without TLS settings of its own would trust nobody.
+fn by_grpc<B: WithExportConfig + WithTonicConfig>(
+    builder: B,
+    target: &Target,
+) -> Result<B, String> {
+    let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
+    if !target.is_tls() {
+        return Ok(builder);
+    }
+    let tls = match trusted(target)? {
+        Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
+        None => ClientTlsConfig::new().with_enabled_roots(),
+    };
+    Ok(builder.with_tls_config(tls))
+}
+
+/// The client that an exporter has of its own speaks no TLS.
+fn by_http<B: WithExportConfig + WithHttpConfig>(builder: B, target: &Target) -> Result<B, String> {
+    let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
+    if !target.is_tls() {
+        return Ok(builder);
+    }
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls(target)?);
+    let connector = connector.https_only().enable_http1().build();
+    Ok(builder.with_http_client(HyperClient::new(connector, target.timeout, None)))
+}
+
+fn tls(target: &Target) -> Result<ClientConfig, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| text(&error))?;
+    let builder = match trusted(target)? {
+        Some(pem) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|error| text(&error))?;
+                roots.add(certificate).map_err(|error| text(&error))?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        None => builder.with_native_roots().map_err(|error| text(&error))?,
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+/// The authorities that settings name, of which there is at least one.
+fn trusted(target: &Target) -> Result<Option<Vec<u8>>, String> {
+    let Some(file) = &target.certificate else { return Ok(None) };
+    let pem = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    match CertificateDer::pem_slice_iter(&pem).next() {
+        Some(Ok(_)) => Ok(Some(pem)),
+        _ => Err(format!("{}: there is no certificate in it", file.display())),
+    }
 }
 
 /// Who this is. What the environment says (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`) goes
@@ -72,8 +125,15 @@ pub(super) fn resource(settings: &Settings) -> Resource {
         ("service.namespace", "tenure".to_owned()),
         ("service.instance.id", settings.instance.clone()),
         ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("host.name", host()),
     ];
-    let own = own.into_iter().filter(|(key, _)| !is_said(key));
+    let own = own.into_iter().filter(|(key, value)| !is_said(key) && !value.is_empty());
     let own = own.map(|(key, value)| KeyValue::new(key, value));
     Resource::builder().with_attributes(own).build()
+}
+
+/// What the machine is called; nothing where it does not say.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
