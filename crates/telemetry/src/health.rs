@@ -1,5 +1,7 @@
 //! Whether the collector takes what it is sent: said once when it stops, and once when it does again.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 
 /// What is exported.
@@ -26,31 +28,57 @@ impl Signal {
     }
 }
 
-/// Which signals do not get through.
+/// What gets through, and what has not.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
-    failing: Mutex<u8>,
+pub(crate) struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Signals that do not get through.
+    failing: u8,
+    /// Why something did not, the first time.
+    lost: Option<String>,
 }
 
 impl Health {
     /// Notes what became of an export.
     pub(crate) fn note(&self, signal: Signal, result: &Result<(), String>) {
-        let mut failing = self.failing.lock();
-        let before = *failing;
+        let mut state = self.0.lock();
         match result {
+            Err(error) => state.fail(&[signal], error),
             // What else failed may have nothing to send for long: the collector itself is there again.
-            Ok(()) if before & signal.bit() != 0 => *failing = 0,
+            Ok(()) if state.failing & signal.bit() != 0 => {
+                state.failing = 0;
+                tracing::info!("the collector of telemetry is back");
+            }
             Ok(()) => {}
-            Err(_) => *failing |= signal.bit(),
         }
-        match (before, *failing, result) {
-            (0, 1.., Err(error)) => tracing::warn!(
-                signal = signal.as_str(),
+    }
+
+    /// Notes that what was left was not taken in this time, whichever it was.
+    pub(crate) fn note_unanswered(&self, within: Duration) {
+        let error = format!("what was left at the end was not taken within {} s", within.as_secs());
+        self.0.lock().fail(&Signal::ALL, &error);
+    }
+
+    /// Why something was not taken, if anything was not.
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.0.lock().lost.clone()
+    }
+}
+
+impl State {
+    fn fail(&mut self, signals: &[Signal], error: &str) {
+        let before = self.failing;
+        self.failing = signals.iter().fold(before, |failing, signal| failing | signal.bit());
+        self.lost.get_or_insert_with(|| error.to_owned());
+        if before == 0 {
+            let signals: Vec<_> = signals.iter().map(|signal| signal.as_str()).collect();
+            tracing::warn!(
+                signal = signals.join(", "),
                 error,
                 "the collector of telemetry does not take what it is sent; this is said once"
-            ),
-            (1.., 0, _) => tracing::info!("the collector of telemetry is back"),
-            _ => {}
+            );
         }
     }
 }
@@ -66,10 +94,21 @@ mod tests {
             health.note(signal, &failed);
         }
         health.note(Signal::Metrics, &Ok(()));
-        assert_eq!(*health.failing.lock(), 0);
+        assert_eq!(health.0.lock().failing, 0);
         // One signal alone that is never taken: others say nothing of it.
         health.note(Signal::Logs, &failed);
         health.note(Signal::Metrics, &Ok(()));
-        assert_eq!(*health.failing.lock(), Signal::Logs.bit());
+        assert_eq!(health.0.lock().failing, Signal::Logs.bit());
+    }
+
+    #[test]
+    fn what_was_not_taken_is_known_at_the_end_though_the_collector_is_back() {
+        let health = Health::default();
+        health.note(Signal::Traces, &Ok(()));
+        assert_eq!(health.lost(), None);
+        health.note(Signal::Traces, &Err("refused".into()));
+        health.note(Signal::Traces, &Ok(()));
+        health.note_unanswered(Duration::from_secs(3));
+        assert_eq!(health.lost().as_deref(), Some("refused"), "the first is the cause");
     }
 }

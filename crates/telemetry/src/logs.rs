@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use opentelemetry::InstrumentationScope;
@@ -12,7 +13,10 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLoggerProvider};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, format};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer};
 
@@ -36,6 +40,23 @@ const WAITING_MAX: usize = 2_048;
 /// Records in a second, at most: a defect that logs in a loop must not fill a store of logs.
 const RATE_MAX: u32 = 500;
 
+/// The target of what is said of that, which no rate holds back.
+const OF_DROPPED: &str = "tenure::telemetry";
+
+/// Records that had no room, or were too many, since that was last said.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped(AtomicU64);
+
+impl Dropped {
+    /// Says of those there were.
+    pub(crate) fn say(&self) {
+        let records = self.0.swap(0, Ordering::Relaxed);
+        if records > 0 {
+            tracing::warn!(target: OF_DROPPED, records, "log records were not sent: too many at a time");
+        }
+    }
+}
+
 /// The layer that hands records over.
 pub(crate) fn layer<S>(
     provider: &SdkLoggerProvider,
@@ -53,6 +74,7 @@ pub(crate) struct Processor {
     sender: Sender<Record>,
     counts: Option<Arc<Counts>>,
     belonging: Arc<Belonging>,
+    dropped: Arc<Dropped>,
     second: Mutex<(Instant, u32)>,
 }
 
@@ -68,8 +90,13 @@ impl Processor {
         belonging: Arc<Belonging>,
     ) -> (Self, Receiver<Record>) {
         let (sender, receiver) = channel(WAITING_MAX);
-        let second = Mutex::new((Instant::now(), 0));
-        (Self { sender, counts, belonging, second }, receiver)
+        let (dropped, second) = (Arc::default(), Mutex::new((Instant::now(), 0)));
+        (Self { sender, counts, belonging, dropped, second }, receiver)
+    }
+
+    /// What was dropped: whoever sends the others says so.
+    pub(crate) fn dropped(&self) -> Arc<Dropped> {
+        Arc::clone(&self.dropped)
     }
 
     /// Where the Task is that a record names.
@@ -81,7 +108,10 @@ impl Processor {
         }
     }
 
-    fn is_too_much(&self) -> bool {
+    fn is_too_much(&self, record: &SdkLogRecord) -> bool {
+        if record.target().is_some_and(|target| target == OF_DROPPED) {
+            return false;
+        }
         let mut second = self.second.lock();
         if second.0.elapsed() >= Duration::from_secs(1) {
             *second = (Instant::now(), 0);
@@ -96,9 +126,13 @@ impl LogProcessor for Processor {
         if let Some((trace, span)) = self.trace_of(record) {
             record.set_trace_context(trace, span, None);
         }
-        let is_dropped =
-            self.is_too_much() || self.sender.try_send((record.clone(), scope.clone())).is_err();
-        if let (true, Some(counts)) = (is_dropped, &self.counts) {
+        let is_dropped = self.is_too_much(record)
+            || self.sender.try_send((record.clone(), scope.clone())).is_err();
+        if !is_dropped {
+            return;
+        }
+        self.dropped.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(counts) = &self.counts {
             counts.note_dropped(Signal::Logs, 1);
         }
     }
@@ -112,15 +146,92 @@ impl LogProcessor for Processor {
     }
 }
 
+/// The log on stderr as lines of JSON: one that names a Task names its trace too, if there is one.
+#[derive(Debug, Default)]
+pub struct JsonLines(pub(crate) Option<Arc<Belonging>>);
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        format().json().flatten_event(true).format_event(ctx, Writer::new(&mut line), event)?;
+        let belongs = self.0.as_ref().and_then(|belonging| belonging.of(&task_of(event)?));
+        let line = line.trim_end();
+        match line.strip_suffix('}').zip(belongs) {
+            Some((open, (trace, span))) => {
+                writeln!(writer, r#"{open},"trace_id":"{trace}","span_id":"{span}"}}"#)
+            }
+            None => writeln!(writer, "{line}"),
+        }
+    }
+}
+
+/// The Task that an event names.
+fn task_of(event: &Event<'_>) -> Option<String> {
+    struct Named(Option<String>);
+    impl Visit for Named {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            if field.name() == TASK {
+                self.0 = Some(format!("{value:?}"));
+            }
+        }
+    }
+    let mut named = Named(None);
+    event.record(&mut named);
+    named.0
+}
+
 #[cfg(test)]
 mod tests {
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
 
+    /// What was logged on stderr, as lines.
+    #[derive(Debug, Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_of_json_that_names_a_task_names_its_trace() {
+        let belonging = Arc::new(Belonging::default());
+        let (lines, known) = (Lines::default(), JsonLines(Some(Arc::clone(&belonging))));
+        let to = lines.clone();
+        let layer = tracing_subscriber::fmt::layer().json().event_format(known);
+        let layer = layer.with_writer(move || to.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::info!(task = %"main/t", n = 1, "with");
+            tracing::info!(n = 2, "without");
+        });
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        let (with, without) = text.trim_end().split_once('\n').unwrap();
+        let (trace, span) = belonging.of("main/t").unwrap();
+        let end = format!(r#","trace_id":"{trace}","span_id":"{span}"}}"#);
+        assert!(with.ends_with(&end) && with.contains(r#""message":"with""#), "{with}");
+        assert!(without.ends_with('}') && !without.contains("trace_id"), "{without}");
+    }
+
     #[test]
     fn a_loop_that_logs_is_cut_off() {
         let (processor, mut records) = Processor::new(None, Arc::default());
+        let dropped = processor.dropped();
         let provider = SdkLoggerProvider::builder().with_log_processor(processor).build();
         let subscriber = tracing_subscriber::registry().with(layer(&provider, "info"));
         tracing::subscriber::with_default(subscriber, || {
@@ -129,5 +240,12 @@ mod tests {
         let let_through = std::iter::from_fn(|| records.try_recv().ok()).count();
         let most = RATE_MAX as usize;
         assert!((most..=2 * most).contains(&let_through), "{let_through}");
+        let subscriber = tracing_subscriber::registry().with(layer(&provider, "info"));
+        tracing::subscriber::with_default(subscriber, || dropped.say());
+        let (said, _) = records.try_recv().expect("it is said of those that were cut off");
+        let count = said.attributes_iter().find(|(key, _)| key.as_str() == "records");
+        let cut_off = i64::try_from(3 * most - let_through).unwrap();
+        assert_eq!(count.map(|(_, count)| count), Some(&AnyValue::Int(cut_off)));
+        assert!(records.try_recv().is_err(), "once");
     }
 }

@@ -151,8 +151,7 @@ impl Caller {
     }
 
     async fn connect(settings: &Settings, role: Role, principal: Token) -> Result<Self, Failure> {
-        let boot = Uuid::new_v4().simple().to_string();
-        let boot = Token::new(&boot[..12]).map_err(Rejection::from)?;
+        let boot = Token::new(boot()).map_err(Rejection::from)?;
         let connection = Connection::open(settings, inbox(role, &principal, &boot)).await?;
         let address = format!("nats://{}", without_secrets(&settings.url));
         Ok(Self { connection, role, principal, address })
@@ -185,6 +184,11 @@ const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 /// What says to NATS who somebody is.
 pub(crate) const LOGIN: &str = "the user is in the address of --nats, or in --nats-creds; --name \
      (TENURE_PRINCIPAL) must be the name of that user, and --session or --pool one that it is let into";
+
+/// What no other start of this or another process is called.
+pub(crate) fn boot() -> String {
+    format!("{:.12}", Uuid::new_v4().simple().to_string())
+}
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {

@@ -80,12 +80,13 @@ pub(crate) struct DataDir {
 pub(crate) fn main() -> ExitCode {
     let given = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
-    let telemetry = telemetry::start(cli.command.told());
+    let telling = telemetry::start(cli.command.told());
+    let telemetry = telling.telemetry.as_ref();
     let ended = match cli.command {
-        Command::Run(args) => run::run(args, telemetry.as_ref()),
+        Command::Run(args) => run::run(args, telemetry),
         Command::Submit(args) => run::submit(args),
-        Command::Serve(args) => serve::run(*args, telemetry.as_ref()),
-        Command::Worker(args) => worker::run(args, telemetry.as_ref()),
+        Command::Serve(args) => serve::run(*args, telemetry),
+        Command::Worker(args) => worker::run(args, telemetry),
         Command::Dispatch(args) => command::dispatch::dispatch(&args),
         Command::Inspect(command) => inspect::run(command),
         Command::Schema => print_schema(),
@@ -102,7 +103,7 @@ pub(crate) fn main() -> ExitCode {
             failure.exit.into()
         }
     };
-    drop(telemetry); // It sends what is left, off every runtime, for a moment at most.
+    telling.end(); // Off every runtime.
     exit
 }
 
@@ -123,12 +124,14 @@ impl Command {
                 log: Some("info"),
                 format: args.log.log_format,
                 service: Some("tenure-scheduler"),
+                instance: Some(args.node.boot_name()),
                 variables: args.node.telemetry(),
             },
             Self::Worker(args) => Told {
                 log: Some("warn"),
                 format: args.log_format(),
                 service: args.runs().then_some("tenure-worker"),
+                instance: Some(args.id()),
                 ..Told::default()
             },
             Self::Run(_) => Told { service: Some("tenure-run"), ..Told::default() },

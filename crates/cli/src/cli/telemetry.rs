@@ -42,28 +42,57 @@ pub(crate) struct Told {
     pub(crate) format: LogFormat,
     /// What the process is called where it sends telemetry; none: it never does.
     pub(crate) service: Option<&'static str>,
+    /// Which one it is there, as everything else names it; none: nothing else does.
+    pub(crate) instance: Option<String>,
     /// Variables of OpenTelemetry for what the environment does not say.
     pub(crate) variables: BTreeMap<String, String>,
 }
 
+/// How a command is told of.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    /// What goes to a collector.
+    pub(crate) telemetry: Option<Telemetry>,
+    /// Whether there is a log on stderr.
+    is_logged: bool,
+}
+
+impl Telling {
+    /// Sends what is left, for a moment at most. What the collector did not take is said where no log
+    /// has said it.
+    pub(crate) fn end(self) {
+        if let Some(error) = self.telemetry.and_then(Telemetry::end)
+            && !self.is_logged
+        {
+            output::warn(format_args!(
+                "the collector of telemetry did not take everything: {error}"
+            ));
+        }
+    }
+}
+
 /// Starts what a command asks for.
-pub(crate) fn start(told: Told) -> Option<Telemetry> {
-    let telemetry = told.service.and_then(|service| connect(service, &told.variables));
+pub(crate) fn start(told: Told) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
+    let (is_logged, format) = (asked.is_some(), told.format);
+    let telemetry = connect(told);
     let outside = telemetry.as_ref();
     let outside = outside.and_then(|it| it.log_layer(asked.as_deref().unwrap_or("info")));
     let stderr = asked.map(|filter| {
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-        let log = match told.format {
+        let log = match format {
             LogFormat::Text => log.with_ansi(output::Stream::Stderr.has_colour()).boxed(),
-            LogFormat::Json => log.with_ansi(false).json().flatten_event(true).boxed(),
+            LogFormat::Json => {
+                let lines = telemetry.as_ref().map(Telemetry::json_lines).unwrap_or_default();
+                log.with_ansi(false).json().event_format(lines).boxed()
+            }
         };
         log.with_filter(EnvFilter::new(filter))
     });
     if stderr.is_some() || outside.is_some() {
         tracing_subscriber::registry().with(stderr).with(outside).init();
     }
-    telemetry
+    Telling { telemetry, is_logged }
 }
 
 /// The span that this process was started below, if whoever did so says it as others do: what it makes
@@ -74,9 +103,11 @@ pub(crate) fn trace_of_caller() -> Option<SmolStr> {
 }
 
 /// Telemetry stops nobody: what is wrong with it is said, and the command goes on.
-fn connect(service: &str, variables: &BTreeMap<String, String>) -> Option<Telemetry> {
+fn connect(told: Told) -> Option<Telemetry> {
+    let (service, variables) = (told.service?, told.variables);
+    let instance = told.instance.unwrap_or_else(|| Uuid::new_v4().to_string());
     let find = |name: &str| std::env::var(name).ok().or_else(|| variables.get(name).cloned());
-    let (settings, bad) = Settings::read(service, &Uuid::new_v4().to_string(), find);
+    let (settings, bad) = Settings::read(service, &instance, find);
     bad.iter().for_each(output::warn);
     Telemetry::start(settings).unwrap_or_else(|error| {
         output::warn(error);

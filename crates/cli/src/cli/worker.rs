@@ -11,9 +11,8 @@ use tenure_sdk::nats::{Connection, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
-use uuid::Uuid;
 
-use super::cluster::NatsArgs;
+use super::cluster::{NatsArgs, boot};
 use super::exit::{Exit, Failure};
 use super::inspect::worker::{WorkerCommand, run as operate};
 use super::output;
@@ -59,12 +58,21 @@ struct RunWorkerArgs {
     /// When told to stop: how many seconds steps may go on before they are asked to stop too
     #[arg(long, value_name = "SECONDS", env = "TENURE_DRAIN", default_value = "20")]
     drain: u64,
+
+    /// This start of the worker: no other has the same
+    #[arg(skip = boot())]
+    boot: String,
 }
 
 impl WorkerArgs {
     /// Whether this is a worker, and no command about others.
     pub(crate) fn runs(&self) -> bool {
         self.command.is_none()
+    }
+
+    /// Who it is, as lists of workers and logs of Tasks name it.
+    pub(crate) fn id(&self) -> String {
+        format!("{}.{}", self.run.name, self.run.boot)
     }
 
     /// How it logs.
@@ -107,8 +115,7 @@ async fn begin(
     let files = std::path::absolute(&args.files)?;
     let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
     let can_run = handlers.names().cloned().collect();
-    let boot = Uuid::new_v4().simple().to_string();
-    let boot = Token::new(&boot[..12]).map_err(Rejection::from)?;
+    let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
     let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
     let settings = args.nats.settings(&format!("tenure-worker-{}", args.name));
     let connection = Connection::open(&settings, name.inbox()).await?;

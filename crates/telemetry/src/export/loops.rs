@@ -22,7 +22,7 @@ use tokio::time::{Instant as Moment, sleep_until, timeout};
 use super::{Queued, SCOPE};
 use crate::counts::{Counts, Gauges};
 use crate::health::{Health, Signal};
-use crate::logs::Record;
+use crate::logs::{Dropped, Record};
 use crate::trace;
 
 /// Spans, or records, that go to the collector at a time: as SDKs do.
@@ -169,6 +169,8 @@ impl Gathered {
 #[derive(Debug)]
 pub(super) struct LogLoop {
     pub(super) records: Receiver<Record>,
+    /// Those that never came here.
+    pub(super) dropped: Arc<Dropped>,
     pub(super) delay: Duration,
 }
 
@@ -210,6 +212,7 @@ impl LogLoop {
             let records: Vec<_> = batch.iter().map(|(record, scope)| (record, scope)).collect();
             line.note(Signal::Logs, records.len(), to.export(LogBatch::new(&records))).await;
             batch.clear();
+            self.dropped.say();
         }
     }
 }

@@ -25,7 +25,7 @@ use self::loops::{Line, LogLoop, MetricLoop, TraceLoop};
 pub(crate) use self::queue::{Queue, Queued};
 use crate::counts::{Counts, Gauges};
 use crate::health::Health;
-use crate::logs::{self, Processor};
+use crate::logs::{self, JsonLines, Processor};
 use crate::settings::Settings;
 use crate::watch::Watch;
 
@@ -43,11 +43,12 @@ pub struct Telemetry {
     watch: Arc<Watch>,
     gauges: Arc<Gauges>,
     logs: Option<SdkLoggerProvider>,
+    health: Arc<Health>,
     stop: watch::Sender<bool>,
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// How long what is left may take where nobody says anything.
+/// How long what is left may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 impl Telemetry {
@@ -74,6 +75,7 @@ impl Telemetry {
         let lost = queue.lost();
         let belonging = Arc::default();
         let (processor, records) = Processor::new(counts.clone(), Arc::clone(&belonging));
+        let dropped = processor.dropped();
         let logs = settings.logs.as_ref().map(|_| {
             let provider = SdkLoggerProvider::builder().with_resource(resource.clone());
             provider.with_log_processor(processor).build()
@@ -81,11 +83,12 @@ impl Telemetry {
         let watch = Watch {
             counts: counts.clone(),
             traces: settings.traces.is_some().then_some(queue),
-            belonging: settings.logs.is_some().then_some(belonging),
+            belonging: settings.has_trace_ids().then_some(belonging),
             sampler: settings.sampler,
         };
         let (stop, stopping) = watch::channel(false);
-        let line = Line { counts, health: Arc::new(Health::default()), stopping };
+        let health = Arc::new(Health::default());
+        let line = Line { counts, health: Arc::clone(&health), stopping };
         let begun = Instant::now();
         let metrics = meters.map(|provider| MetricLoop {
             provider,
@@ -95,9 +98,10 @@ impl Telemetry {
             interval: settings.interval,
         });
         let traces = TraceLoop { tasks, lost, delay: settings.delay };
-        let records = LogLoop { records, delay: settings.delay };
+        let records = LogLoop { records, dropped, delay: settings.delay };
         let ended = Work { settings, resource, traces, metrics, records, line }.start()?;
-        Ok(Some(Self { watch: Arc::new(watch), gauges, logs, stop, ended: Mutex::new(ended) }))
+        let (watch, ended) = (Arc::new(watch), Mutex::new(ended));
+        Ok(Some(Self { watch, gauges, logs, health, stop, ended }))
     }
 
     /// What a scheduler tells what it does.
@@ -130,16 +134,24 @@ impl Telemetry {
         self.logs.as_ref().map(|provider| logs::layer(provider, filter))
     }
 
-    /// Sends what there is, for no longer than `bound`; answers whether all was sent or given up in
-    /// that time. Blocks its thread.
-    pub fn end(self, bound: Duration) -> bool {
-        self.finish(bound)
+    /// How lines of JSON are written that name the traces of Tasks.
+    pub fn json_lines(&self) -> JsonLines {
+        JsonLines(self.watch.belonging.clone())
     }
 
-    fn finish(&self, bound: Duration) -> bool {
+    /// Sends what there is, for a moment at most; answers why something was not taken, if anything
+    /// was not since the start. Blocks its thread.
+    pub fn end(self) -> Option<String> {
+        self.finish();
+        self.health.lost()
+    }
+
+    fn finish(&self) {
         self.gauges.set_source(None);
         let _ = self.stop.send(true); // It may have ended.
-        self.ended.lock().recv_timeout(bound) == Ok(())
+        if self.ended.lock().recv_timeout(LAST_WORDS).is_err() {
+            self.health.note_unanswered(LAST_WORDS);
+        }
     }
 }
 
@@ -191,7 +203,7 @@ impl Work {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if !*self.stop.borrow() {
-            self.finish(LAST_WORDS);
+            self.finish();
         }
     }
 }

@@ -10,8 +10,8 @@ use tenure::embedded::DEFAULT_POOL;
 use tenure_core::id::PoolId;
 use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_wire::bus::subject::Token;
-use uuid::Uuid;
 
+use crate::cli::cluster::boot;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::telemetry::LogArgs;
 
@@ -34,6 +34,10 @@ pub(crate) struct NodeArgs {
 
     #[command(flatten)]
     given: Given,
+
+    /// This start of the node: no other has the same
+    #[arg(skip = boot())]
+    boot: String,
 }
 
 /// Settings as they are given; the same names on the command line and in a file.
@@ -157,16 +161,25 @@ const OWNERSHIP_MS_MIN: u64 = 1_000;
 impl NodeArgs {
     /// Variables of OpenTelemetry in the file; none where it cannot be read, which is said later.
     pub(crate) fn telemetry(&self) -> BTreeMap<String, String> {
-        let given = self.config.as_deref().and_then(|file| read(file).ok());
-        given.map(|given| given.telemetry).unwrap_or_default()
+        self.in_file().map(|given| given.telemetry).unwrap_or_default()
+    }
+
+    /// A name that no other start of this or another node has.
+    pub(crate) fn boot_name(&self) -> String {
+        let in_file = || self.in_file().and_then(|given| given.node);
+        boot_name(self.given.node.clone().or_else(in_file), &self.boot)
+    }
+
+    fn in_file(&self) -> Option<Given> {
+        self.config.as_deref().and_then(|file| read(file).ok())
     }
 
     /// The settings of a node.
     pub(crate) fn into_settings(self) -> Result<Settings, Failure> {
-        let Self { config, given } = self;
+        let Self { config, given, boot } = self;
         match config {
-            Some(file) => given.or(read(&file)?).into_settings(),
-            None => given.into_settings(),
+            Some(file) => given.or(read(&file)?).into_settings(&boot),
+            None => given.into_settings(&boot),
         }
     }
 }
@@ -212,7 +225,7 @@ impl Given {
         }
     }
 
-    fn into_settings(self) -> Result<Settings, Failure> {
+    fn into_settings(self, boot: &str) -> Result<Settings, Failure> {
         let pool = self.default_pool.unwrap_or_else(|| DEFAULT_POOL.into());
         let pool = PoolId::new(pool).map_err(|bad| usage("default-pool", &bad))?;
         let nats = Nats {
@@ -236,7 +249,7 @@ impl Given {
             url: self.redis.unwrap_or_else(|| "redis://127.0.0.1:6379".into()),
             ca: self.redis_ca.as_deref().map(certificate).transpose()?,
         };
-        let node = boot_name(&self.node.unwrap_or_else(|| "node".into()))?;
+        let node = Token::new(boot_name(self.node, boot)).map_err(|bad| usage("node", &bad))?;
         let mut settings = Settings::new(nats, redis, node, pool);
         if let Some(cluster) = self.cluster {
             settings.name = Token::new(cluster).map_err(|bad| usage("cluster", &bad))?.to_string();
@@ -281,10 +294,8 @@ fn certificate(file: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(file).map_err(named)
 }
 
-/// A name that no other start of this or another node has.
-fn boot_name(name: &str) -> Result<Token, Failure> {
-    let boot = Uuid::new_v4().simple().to_string();
-    Token::new(format!("{name}-{}", &boot[..8])).map_err(|bad| usage("node", &bad))
+fn boot_name(node: Option<String>, boot: &str) -> String {
+    format!("{}-{boot:.8}", node.as_deref().unwrap_or("node"))
 }
 
 fn login(
@@ -323,7 +334,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Settings, Failure> {
-        toml::from_str::<Given>(line).unwrap().into_settings()
+        toml::from_str::<Given>(line).unwrap().into_settings("b")
     }
 
     #[test]
@@ -355,7 +366,7 @@ mod tests {
     #[test]
     fn the_file_that_is_shipped_shows_every_setting_with_its_default() {
         let as_it_is: Given = toml::from_str(SHIPPED).unwrap();
-        as_it_is.into_settings().unwrap();
+        as_it_is.into_settings("b").unwrap();
         for argument in Given::augment_args(clap::Command::new("serve")).get_arguments() {
             let name = argument.get_id().as_str();
             let is_a_file = name.ends_with("_creds"); // One is named, beside the passwords.
@@ -369,8 +380,8 @@ mod tests {
         let all: Given = toml::from_str(&all).unwrap();
         assert_eq!(all.telemetry.len(), 3);
         // Neither shows a default: it would be a file, and as much as the server has.
-        let all = Given { redis_ca: None, max_bytes: None, ..all }.into_settings().unwrap();
-        let default = Given::default().into_settings().unwrap();
+        let all = Given { redis_ca: None, max_bytes: None, ..all }.into_settings("b").unwrap();
+        let default = Given::default().into_settings("b").unwrap();
         let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership);
         assert_eq!(numbers(&all), numbers(&default));
         assert_eq!(all.scheduler.limits, default.scheduler.limits);
