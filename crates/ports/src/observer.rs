@@ -7,6 +7,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 use tenure_core::eligibility::{Obstacle, PoolFacts};
 use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tokio::sync::oneshot;
 
@@ -142,6 +143,9 @@ impl PoolSample {
 
 /// Is told what a worker does: it never blocks, never fails and never asks back.
 pub trait WorkerObserver: fmt::Debug + Send + Sync + 'static {
+    /// An Attempt has come, maybe not for the first time.
+    fn granted(&self, claim: &ClaimResult);
+
     /// A heartbeat for some Attempts, from its sending until all of them were spoken of or nobody was
     /// waited for any more. `is_ok`: all were.
     fn heartbeat(&self, called: Called);
@@ -177,6 +181,9 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
     /// The link of a worker has ended.
     fn parted(&self, why: Parting);
+
+    /// A live Task was read from its log: this scheduler has it from now on.
+    fn opened(&self, task: &Task);
 
     /// A Task had ended when this scheduler took it over: whoever had it before may have died before
     /// its observer told of it.

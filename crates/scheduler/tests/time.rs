@@ -63,6 +63,8 @@ impl Observer for Expiries {
     fn took_over(&self, _: Duration) {}
     fn answered(&self, _: &'static str, _: Duration, _: Option<Code>) {}
     fn parted(&self, _: Parting) {}
+    fn opened(&self, _: &Task) {}
+
     fn ended_before(&self, _: &Task) {}
     fn taken(&self) -> Option<tokio::sync::oneshot::Receiver<u64>> {
         None

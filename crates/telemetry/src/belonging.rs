@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use smol_str::{SmolStr, format_smolstr};
 use tenure_core::Task;
 use tenure_core::id::{SessionId, TaskId};
+use tenure_core::view::ClaimResult;
 
 use crate::trace::{Parent, task_span, trace_of};
 
@@ -37,6 +38,14 @@ impl Belonging {
             format_smolstr!("{}/{}", head.spec.session_id, head.spec.task_id),
             parent.trace,
         );
+    }
+
+    /// Remembers the Task of a claim, whose traceparent is in the trace of the Task.
+    pub(crate) fn note_claim(&self, claim: &ClaimResult) {
+        let Some(above) = claim.trace.as_deref().and_then(Parent::parse) else { return };
+        if above.trace != trace_of(&claim.session_id, &claim.task_id, None) {
+            self.remember(format_smolstr!("{}/{}", claim.session_id, claim.task_id), above.trace);
+        }
     }
 
     fn remember(&self, task: SmolStr, trace: TraceId) {

@@ -142,6 +142,8 @@ impl Gauges {
 
     pub(crate) fn register(self: &Arc<Self>, meter: &Meter) {
         self.pools(meter, names::WAITING, |pool| pool.waiting);
+        self.pools(meter, names::READY, |pool| pool.ready);
+        self.pools(meter, names::RUNNING, |pool| pool.running);
         self.pools(meter, names::CREDITS, |pool| pool.free);
         self.pools(meter, names::WORKERS, |pool| pool.workers);
         self.pools(meter, names::LEAVING, |pool| pool.leaving);

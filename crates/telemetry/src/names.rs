@@ -113,6 +113,10 @@ macro_rules! metrics {
 metrics! {
     WAITING = "tenure.pool.waiting", Gauge, "{step}", [POOL],
         "How much work waits for workers of a pool?";
+    READY = "tenure.pool.ready", Gauge, "{step}", [POOL],
+        "How much of that may any worker of the pool be given?";
+    RUNNING = "tenure.pool.running", Gauge, "{attempt}", [POOL],
+        "How many attempts of the pool's steps are open?";
     OLDEST = "tenure.pool.oldest_wait", Gauge, "s", [POOL],
         "How long has the step waited that is next in line?";
     CREDITS = "tenure.pool.credits", Gauge, "{step}", [POOL],

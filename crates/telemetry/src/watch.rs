@@ -8,6 +8,7 @@ use smol_str::SmolStr;
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::task::Attempt;
+use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::Observer;
 use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
@@ -26,7 +27,7 @@ pub(crate) struct Watch {
     pub(crate) counts: Option<Arc<Counts>>,
     /// None: no traces are exported.
     pub(crate) traces: Option<Queue>,
-    /// None: no log records are exported.
+    /// None: nothing that names traces is exported.
     pub(crate) belonging: Option<Arc<Belonging>>,
     pub(crate) sampler: Sampler,
 }
@@ -46,6 +47,12 @@ impl Observer for Watch {
         let ends = |commit: &Arc<Commit>| commit.events.iter().any(|event| is_end(&event.body));
         if commits.iter().any(ends) {
             self.trace(task);
+        }
+    }
+
+    fn opened(&self, task: &Task) {
+        if let Some(belonging) = &self.belonging {
+            belonging.note(task);
         }
     }
 
@@ -119,13 +126,19 @@ impl Observer for Watch {
 
     fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr> {
         if let Some(belonging) = &self.belonging {
-            belonging.note(task); // It may have been another's when it was made.
+            belonging.note(task); // It may have been forgotten since it was made or opened.
         }
         self.traces.as_ref().map(|_| trace::traceparent(task, attempt, self.sampler))
     }
 }
 
 impl WorkerObserver for Watch {
+    fn granted(&self, claim: &ClaimResult) {
+        if let Some(belonging) = &self.belonging {
+            belonging.note_claim(claim);
+        }
+    }
+
     fn heartbeat(&self, called: Called) {
         if let Some(counts) = &self.counts {
             counts.heartbeats.record(called.took.as_secs_f64(), failure(called));

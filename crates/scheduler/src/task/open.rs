@@ -47,6 +47,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         if task.is_terminal() {
             return;
         }
+        if let Some(observer) = &self.node.config.observer {
+            observer.opened(task);
+        }
         let orphans: Vec<AttemptId> = task
             .open_attempts()
             .filter(|a| self.node.config.embedded && !self.node.knows(&a.worker_id))

@@ -118,7 +118,8 @@ impl<P: WorkerPort> Shared<P> {
                 Err(refused) => refused,
             };
             if !refused.code.is_retryable() {
-                tracing::debug!(attempt = %held.attempt_id, %refused, "the report does not count");
+                let (task, attempt) = (&held.task, held.attempt_id);
+                tracing::debug!(%task, %attempt, %refused, "the report does not count");
                 return Err(refused);
             }
             if self.open.lock().get(&held.attempt_id).is_none_or(|open| open.lost.is_some()) {

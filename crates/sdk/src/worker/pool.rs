@@ -247,6 +247,9 @@ impl<P: WorkerPort> Shared<P> {
         if self.past.lock().has(claim.attempt_id) {
             return self.make_room(); // It is over for this worker, and its lease runs out.
         }
+        if let Some(observer) = &self.options.observer {
+            observer.granted(&claim);
+        }
         let open = Open {
             holding: Holding::of(&claim),
             renewed: Moment::now(),

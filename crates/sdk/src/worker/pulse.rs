@@ -122,7 +122,8 @@ impl<P: WorkerPort> Shared<P> {
                     }
                 }
                 Pulse::Lost(refused) => {
-                    tracing::warn!(attempt = %held.attempt_id, %refused, "the attempt is lost");
+                    let (task, attempt) = (&held.task, held.attempt_id);
+                    tracing::warn!(%task, %attempt, %refused, "the attempt is lost");
                     self.lose(held.attempt_id, Loss::Told);
                 }
                 Pulse::Unknown => is_answered = false,
@@ -145,10 +146,10 @@ impl<P: WorkerPort> Shared<P> {
             let open = self.open.lock();
             let open = open.values().filter(|open| open.lost.is_none());
             let late = open.filter(|open| now.since(&open.renewed) >= limit::<P>(open));
-            late.map(|open| open.holding.attempt_id).collect()
+            late.map(|open| open.holding.clone()).collect()
         };
-        for attempt in late {
-            tracing::warn!(%attempt, "the lease could not be renewed; stopping");
+        for Holding { task, attempt_id: attempt, .. } in late {
+            tracing::warn!(%task, %attempt, "the lease could not be renewed; stopping");
             self.lose(attempt, Loss::Fenced);
         }
     }
