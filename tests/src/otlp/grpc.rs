@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
+use hyper::HeaderMap;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
     LogsService, LogsServiceServer,
 };
@@ -31,8 +32,10 @@ use super::Got;
 struct Taker(Arc<Mutex<Got>>);
 
 impl Taker {
-    fn take(&self, take: impl FnOnce(&mut Got)) {
-        take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    fn take(&self, signal: &'static str, headers: &HeaderMap, take: impl FnOnce(&mut Got)) {
+        let mut got = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        got.note_headers(signal, headers);
+        take(&mut got);
     }
 }
 
@@ -42,7 +45,8 @@ impl TraceService for Taker {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.take(|got| got.take_spans(request.into_inner()));
+        let headers = request.metadata().clone().into_headers();
+        self.take("traces", &headers, |got| got.take_spans(request.into_inner()));
         Ok(Response::new(Default::default()))
     }
 }
@@ -53,7 +57,8 @@ impl MetricsService for Taker {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.take(|got| got.take_metrics(request.into_inner()));
+        let headers = request.metadata().clone().into_headers();
+        self.take("metrics", &headers, |got| got.take_metrics(request.into_inner()));
         Ok(Response::new(Default::default()))
     }
 }
@@ -64,7 +69,8 @@ impl LogsService for Taker {
         &self,
         request: Request<ExportLogsServiceRequest>,
     ) -> Result<Response<ExportLogsServiceResponse>, Status> {
-        self.take(|got| got.take_logs(request.into_inner()));
+        let headers = request.metadata().clone().into_headers();
+        self.take("logs", &headers, |got| got.take_logs(request.into_inner()));
         Ok(Response::new(Default::default()))
     }
 }

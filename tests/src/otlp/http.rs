@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
@@ -29,23 +29,33 @@ async fn answer(
     request: Request<Incoming>,
     got: Arc<Mutex<Got>>,
 ) -> Result<Response<Empty<Bytes>>, hyper::Error> {
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await?.to_bytes();
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
     let mut response = Response::new(Empty::new());
-    if take(&path, body, &got).is_none() {
+    if take(head.uri.path(), &head.headers, body, &got).is_none() {
         *response.status_mut() = StatusCode::BAD_REQUEST;
     }
     Ok(response)
 }
 
-fn take(path: &str, body: Bytes, got: &Mutex<Got>) -> Option<()> {
+fn take(path: &str, headers: &HeaderMap, body: Bytes, got: &Mutex<Got>) -> Option<()> {
     let mut got = got.lock().unwrap_or_else(PoisonError::into_inner);
-    match path {
-        "/v1/traces" => got.take_spans(decode(body)?),
-        "/v1/metrics" => got.take_metrics(decode(body)?),
-        "/v1/logs" => got.take_logs(decode(body)?),
+    let signal = match path {
+        "/v1/traces" => {
+            got.take_spans(decode(body)?);
+            "traces"
+        }
+        "/v1/metrics" => {
+            got.take_metrics(decode(body)?);
+            "metrics"
+        }
+        "/v1/logs" => {
+            got.take_logs(decode(body)?);
+            "logs"
+        }
         _ => return None,
-    }
+    };
+    got.note_headers(signal, headers);
     Some(())
 }
 

@@ -4,6 +4,7 @@
 mod grpc;
 mod http;
 mod read;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tokio::sync::oneshot;
+
+pub use self::tls::Front;
 
 /// How a collector is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +108,8 @@ pub struct Got {
     pub points: Vec<Point>,
     /// Log records.
     pub records: Vec<Record>,
+    /// Headers of what came last, by signal.
+    pub headers: BTreeMap<&'static str, Attributes>,
 }
 
 impl Got {

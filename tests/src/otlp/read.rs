@@ -1,5 +1,7 @@
 //! What came, in the words of tests.
 
+use hyper::HeaderMap;
+use hyper::header::HeaderValue;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -17,6 +19,12 @@ use super::{Attributes, Got, Point, Record, Span};
 const NANOS: u64 = 1_000_000;
 
 impl Got {
+    pub(super) fn note_headers(&mut self, signal: &'static str, headers: &HeaderMap) {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+        self.headers.insert(signal, headers.collect());
+    }
+
     pub(super) fn take_spans(&mut self, request: ExportTraceServiceRequest) {
         for of in request.resource_spans {
             let resource = resource(of.resource);

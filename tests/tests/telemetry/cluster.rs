@@ -8,13 +8,13 @@ use futures::StreamExt as _;
 use serde_json::Value as Json;
 use tenure_tests::cluster::client::{Client, command, wait};
 use tenure_tests::cluster::tasks::{exec, noop, task};
-use tenure_tests::cluster::{PATIENCE, Plan, on_cluster, until};
-use tenure_tests::otlp::{Got, Protocol, Receiver, Span};
+use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
+use tenure_tests::otlp::{Got, Point, Protocol, Receiver, Record, Span};
 use tokio::time::timeout;
 
 use crate::history::History;
 
-fn of_trace(got: &Got, id: &str) -> Vec<Span> {
+pub(crate) fn of_trace(got: &Got, id: &str) -> Vec<Span> {
     let is_root = |span: &&Span| span.name == "task" && span.get("tenure.task.id") == id;
     let Some(root) = got.spans.iter().find(is_root) else { return Vec::new() };
     let mut spans: Vec<_> = got.spans.iter().filter(|it| it.trace == root.trace).cloned().collect();
@@ -22,8 +22,21 @@ fn of_trace(got: &Got, id: &str) -> Vec<Span> {
     spans
 }
 
-fn history(client: &Client, id: &str) -> Result<History> {
+pub(crate) fn history(client: &Client, id: &str) -> Result<History> {
     History::of(&client.log(id, PATIENCE)?.events(""))
+}
+
+/// A trace of whoever makes a Task.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/// Makes a Task below a span of that trace.
+fn create_below(cluster: &Cluster, client: &Client, input: &Json) -> Result<()> {
+    let id = input["task_id"].as_str().context("a task without an id")?;
+    let mut body = command("task_create", None, input);
+    body["trace"] = format!("00-{TRACE}-00f067aa0ba902b7-01").into();
+    wait(client.ask_of(id, &body, PATIENCE))?;
+    cluster.records.created(id, &[]);
+    Ok(())
 }
 
 fn wait_ended(client: &Client, id: &str) -> Result<()> {
@@ -68,6 +81,9 @@ fn a_task_whose_worker_and_scheduler_were_killed_is_one_trace_with_the_times_of_
         for metric in ["tenure.journal.frame.commits", "tenure.worker.heartbeat.duration"] {
             ensure!(got.total(metric, None) > 0.0, "{metric} did not come");
         }
+        let has_run = |point: &Point| point.name == "tenure.pool.running" && point.value > 0.0;
+        ensure!(got.points.iter().any(has_run), "no attempt was open");
+        ensure!(!got.newest("tenure.pool.ready").is_empty(), "nobody says what is ready");
         let calls: BTreeSet<_> = got
             .newest("tenure.leases.call.duration")
             .iter()
@@ -126,11 +142,10 @@ fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
     let environment = receiver.environment();
     on_cluster(Plan { schedulers: 1, workers: 1, environment, ..Plan::default() }, |cluster| {
         let client = cluster.client("c")?;
-        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let make = |id: &str, flags: &str| -> Result<()> {
             let input = task(id, &[exec("a", &[], "echo $TRACEPARENT >> $TRACE.parents")]);
             let mut body = command("task_create", None, &input);
-            body["trace"] = format!("00-{trace}-00f067aa0ba902b7-{flags}").into();
+            body["trace"] = format!("00-{TRACE}-00f067aa0ba902b7-{flags}").into();
             wait(client.ask_of(id, &body, PATIENCE))?;
             cluster.records.created(id, &[]);
             wait_ended(&client, id)
@@ -142,15 +157,63 @@ fn who_makes_a_task_may_put_it_below_a_span_of_its_own() -> Result<()> {
         let spans = of_trace(&got, "sampled");
         history(&client, "sampled")?.check(&spans)?;
         let root = spans.iter().find(|span| span.name == "task").context("no span of the task")?;
-        ensure!(root.trace == trace && root.parent == "00f067aa0ba902b7", "{root:?}");
+        ensure!(root.trace == TRACE && root.parent == "00f067aa0ba902b7", "{root:?}");
         ensure!(!got.spans.iter().any(|span| span.get("tenure.task.id") == "unsampled"));
         let parents = std::fs::read_to_string(cluster.dir().join("trace.parents"))?;
         let parents: Vec<&str> = parents.lines().collect();
         let is_attempt = |span: &&Span| span.name.starts_with("attempt ");
         let attempt = spans.iter().find(is_attempt).context("no span of the attempt")?;
         ensure!(parents.len() == 2 && parents[0].ends_with("-00"), "{parents:?}");
-        ensure!(parents[1] == format!("00-{trace}-{}-01", attempt.id), "{parents:?}");
+        ensure!(parents[1] == format!("00-{TRACE}-{}-01", attempt.id), "{parents:?}");
         Ok(())
+    })
+}
+
+#[test]
+fn what_a_worker_logs_of_a_task_is_in_the_trace_of_whoever_made_the_task() -> Result<()> {
+    let receiver = Receiver::start(Protocol::Http)?;
+    let environment = receiver.environment();
+    let plan = Plan { schedulers: 1, workers: 2, lease_ms: 2_000, environment, ..Plan::default() };
+    on_cluster(plan, |cluster| {
+        let client = cluster.client("c")?;
+        create_below(cluster, &client, &task("held", &[exec("a", &[], "sleep 2")]))?;
+        let claims = || Ok::<_, anyhow::Error>(client.log("held", PATIENCE)?.claims("a").len());
+        until("it runs", PATIENCE, || Ok(claims()? == 1))?;
+        let holder = usize::from(!client.log("held", PATIENCE)?.held_by("w1").is_empty());
+        cluster.workers[holder].pause()?;
+        until("another has it", PATIENCE, || Ok(claims()? == 2))?;
+        cluster.workers[holder].resume()?;
+        let got = receiver.wait("what the worker says of it", PATIENCE, |got| {
+            let is_worker = |it: &Record| it.resource["service.name"] == "tenure-worker";
+            got.records.iter().any(|it| is_worker(it) && it.attributes.contains_key("task"))
+        })?;
+        for record in got.records.iter().filter(|it| it.attributes.contains_key("task")) {
+            ensure!(record.trace == TRACE, "{record:?}");
+        }
+        wait_ended(&client, "held")
+    })
+}
+
+#[test]
+fn what_a_next_owner_logs_of_a_task_is_in_the_trace_of_whoever_made_the_task() -> Result<()> {
+    let receiver = Receiver::start(Protocol::Grpc)?;
+    let environment = receiver.environment();
+    on_cluster(Plan { schedulers: 1, workers: 1, environment, ..Plan::default() }, |cluster| {
+        let client = cluster.client("c")?;
+        create_below(cluster, &client, &task("left", &[exec("a", &[], "sleep 1")]))?;
+        let is_held = || Ok(!client.log("left", PATIENCE)?.held_by("w0").is_empty());
+        until("it runs", PATIENCE, is_held)?;
+        cluster.workers[0].kill()?;
+        cluster.schedulers[0].kill()?;
+        // It does not know the worker, and says so before it has given or written anything.
+        cluster.schedulers[0].restart()?;
+        let body = "leases ended without a word";
+        let got = receiver.wait(body, PATIENCE, |got| got.records.iter().any(|it| it.body == body));
+        let got = got?;
+        let about = got.records.iter().find(|it| it.body == body).context("no record")?;
+        ensure!(about.trace == TRACE, "{about:?}");
+        cluster.workers[0].restart()?;
+        wait_ended(&client, "left")
     })
 }
 

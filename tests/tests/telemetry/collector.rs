@@ -1,9 +1,12 @@
-//! A collector that is away, or goes away.
+//! A collector that is away, goes away, or never answers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use tenure_tests::binary::Ended;
+use tenure_tests::cluster::process::Process;
 use tenure_tests::cluster::tasks::{noop, task};
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
 use tenure_tests::otlp::{Protocol, Receiver, environment};
@@ -13,6 +16,20 @@ use crate::run;
 /// An address where nobody listens.
 fn nobody() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// An address where somebody takes every connection, and never says anything.
+fn silent() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || listener.incoming().collect::<Vec<_>>()); // They stay open.
+    Ok(address)
+}
+
+/// How often it is said that the collector did not take something.
+pub(crate) fn warnings(ended: &Ended) -> usize {
+    let said = "warning: the collector of telemetry did not take everything: ";
+    ended.stderr.lines().filter(|line| line.starts_with(said)).count()
 }
 
 /// What telemetry may cost a run whose collector is dead: it is waited for once, at the end.
@@ -25,12 +42,52 @@ fn a_dead_collector_fails_no_run_and_holds_it_up_for_a_moment_only() -> Result<(
         let begun = Instant::now();
         run::run(dir.path(), &[])?;
         let without = begun.elapsed();
-        let dir = tempfile::tempdir()?;
-        let begun = Instant::now();
-        run::run(dir.path(), &environment(protocol, nobody()?))?;
-        let with = begun.elapsed();
-        println!("{protocol:?}: {with:?} instead of {without:?}");
-        ensure!(with < without + DELAY_MAX, "{with:?} instead of {without:?}");
+        for address in [nobody()?, silent()?] {
+            let dir = tempfile::tempdir()?;
+            let begun = Instant::now();
+            let ended = run::run(dir.path(), &environment(protocol, address))?;
+            let with = begun.elapsed();
+            println!("{protocol:?}: {with:?} instead of {without:?}; {}", ended.stderr);
+            ensure!(with < without + DELAY_MAX, "{with:?} instead of {without:?}");
+            ensure!(warnings(&ended) == 1, "it is to be said once: {}", ended.stderr);
+        }
+    }
+    Ok(())
+}
+
+/// How long whoever is told to stop may take: less than an export may.
+const END_MAX: Duration = Duration::from_secs(9);
+
+fn stop(process: &mut Process) -> Result<()> {
+    process.signal(Signal::SIGTERM)?;
+    let status = process.end(END_MAX)?;
+    ensure!(status.success(), "{}: {status}", process.name());
+    Ok(())
+}
+
+#[test]
+fn a_collector_that_never_answers_holds_up_no_work_no_end_and_no_takeover() -> Result<()> {
+    for protocol in [Protocol::Grpc, Protocol::Http] {
+        let environment = environment(protocol, silent()?);
+        let plan = Plan { schedulers: 2, workers: 1, environment, ..Plan::default() };
+        on_cluster(plan, |cluster| {
+            let client = cluster.client("c")?;
+            let make = |id: &str| client.create(&task(id, &[noop("a", &[]), noop("b", &["a"])]));
+            let ended = |id: &str| {
+                until(id, PATIENCE, || Ok(client.log(id, PATIENCE)?.has_ended())).map(drop)
+            };
+            let all: Vec<_> = (0..20).map(|n| format!("t{n}")).collect();
+            all.iter().try_for_each(|id| make(id))?;
+            all.iter().try_for_each(|id| ended(id))?;
+            // Long enough that how far logs are out waits for traces that nobody takes.
+            std::thread::sleep(Duration::from_secs(2));
+            let victim = cluster.owner_of(client.partition_of("after"))?;
+            stop(&mut cluster.schedulers[victim])?;
+            cluster.schedulers.remove(victim);
+            make("after")?;
+            ended("after")?;
+            stop(&mut cluster.workers[0])
+        })?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use tenure_tests::otlp::{Got, Point, Protocol, Receiver};
 use tenure_tests::promql;
 
 /// Labels that a store adds of itself.
-const OF_THE_STORE: [&str; 4] = ["le", "job", "instance", "service_instance_id"];
+const OF_THE_STORE: [&str; 5] = ["le", "job", "instance", "service_instance_id", "host_name"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/grafana")

@@ -12,3 +12,5 @@ mod history;
 mod real;
 mod run;
 mod secrets;
+mod stop;
+mod tls;
