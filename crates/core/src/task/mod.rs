@@ -66,7 +66,7 @@ pub struct Task {
 
 /// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
 /// DISP-16, R05). Not part of the state that replay restores.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Volatile {
     /// Who took an unclaimed Run.
     pub taken: BTreeMap<Pos, Taken>,
@@ -555,6 +555,11 @@ impl PartialEq for Task {
 }
 
 impl Task {
+    /// Whether all is as it was, what only memory holds included: so a refusal leaves it (WAL-11).
+    pub fn is_untouched_since(&self, before: &Self) -> bool {
+        self == before && self.volatile == before.volatile
+    }
+
     /// The Task's id.
     pub fn task_id(&self) -> &TaskId {
         &self.head.spec.task_id

@@ -175,6 +175,9 @@ impl World {
             Some(commit) => self.follow(&before, commit),
             None => assert_eq!(self.task, before, "nothing written, nothing changed: {command:?}"),
         }
+        if result.is_err() {
+            assert!(self.task.is_untouched_since(&before), "it was refused: {command:?}");
+        }
         if let Ok(outcome) = &result {
             assert!(outcome.reply.version <= self.task.version());
             assert!(outcome.reply.waits.is_none() || command.may_wait(), "{command:?}");

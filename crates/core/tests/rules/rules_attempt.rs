@@ -5,12 +5,14 @@
 use crate::common;
 use common::*;
 use tenure_core::Command;
+use tenure_core::command::create::CreateTask;
 use tenure_core::command::{RunOutcome, StepReport};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::Ref;
 use tenure_core::status::{
     AttemptStatus, EndReason, Outcome, Policy, RunState, StepStatus, TaskStatus,
 };
+use tenure_core::view::{Known, TaskView};
 
 /// Ends an Attempt in one way.
 type End = fn(&mut Fixture, &Held);
@@ -257,4 +259,92 @@ fn a_lost_attempt_is_no_success() {
     t.lose(&held);
     assert_eq!(t.task_status(), TaskStatus::Failed);
     assert_eq!(t.task.tally().of(StepStatus::Completed), 0);
+}
+
+/// ATT-03: an Attempt is shown by the fields of 2.4, with its normalized status, and with signs of life
+/// while it is open; and by no others.
+#[test]
+fn an_attempt_is_shown_by_its_fields() {
+    let policy = serde_json::from_value(json!({"max_attempts": 1})).unwrap();
+    let given = CreateTask { retry_policy: Some(policy), ..create_input("a") };
+    let mut t = Fixture::create(given, Policy::Manual);
+    let held = t.claim("a");
+    let mut open = vec![
+        "attempt_id",
+        "task_id",
+        "step_id",
+        "run_id",
+        "worker_id",
+        "ordinal",
+        "fencing_token",
+        "status",
+        "normalized_status",
+        "input_refs",
+        "output_refs",
+        "checkpoint_refs",
+        "retry_policy",
+        "step_snapshot",
+        "updated_after_dispatch",
+        "started_at",
+    ];
+    let mut ended = open.clone();
+    open.extend(["last_progress_at", "lease_expires_at", "lease_state"]);
+    ended.extend(["outcome", "error", "completion_summary", "remote", "ended_at"]);
+    assert_eq!(keys(&shown(&t)), sorted(open));
+
+    let remote = json!({"native_protocol": "a2a", "remote_task_id": "r", "remote_agent_ref": "peer",
+        "delivery_mechanism": "polling"});
+    t.ok_as(
+        &held.caller(),
+        Command::TaskUpdateStep(StepReport {
+            status: Some(StepStatus::Failed),
+            reason: Some(reason("broken", "it broke")),
+            result_summary: Some("half of it".into()),
+            output_refs: vec![Ref::new("mem:out").unwrap()],
+            checkpoint_refs: vec![Ref::new("mem:half").unwrap()],
+            remote: serde_json::from_value(remote).unwrap(),
+            ..held.says()
+        }),
+    );
+    let shown = shown(&t);
+    assert_eq!(keys(&shown), sorted(ended));
+    let snapshot = vec!["title", "summary", "depends_on_step_ids", "version"];
+    assert_eq!(keys(&shown["step_snapshot"]), sorted(snapshot));
+    let values = [
+        ("task_id", json!("t")),
+        ("step_id", json!("a")),
+        ("run_id", json!(held.run_id.to_string())),
+        ("attempt_id", json!(held.attempt_id.to_string())),
+        ("worker_id", json!("ant")),
+        ("ordinal", json!(1)),
+        ("fencing_token", json!(held.token)),
+        ("status", json!("ended")),
+        ("outcome", json!("failed")),
+        ("output_refs", json!(["mem:out"])),
+        ("checkpoint_refs", json!(["mem:half"])),
+        ("completion_summary", json!("half of it")),
+        ("updated_after_dispatch", json!(false)),
+    ];
+    for (name, value) in values {
+        assert_eq!(shown[name], value, "{name}");
+    }
+    assert_eq!(shown["error"]["code"], "broken");
+    assert_eq!(shown["remote"]["remote_task_id"], "r");
+    assert_eq!(shown["retry_policy"]["max_attempts"], 1);
+}
+
+/// The only Attempt, as callers see it.
+fn shown(t: &Fixture) -> serde_json::Value {
+    let view = TaskView::of(&t.task.durable(), &Known::new(t.now, &|_| None));
+    assert_eq!(view.attempts.len(), 1);
+    serde_json::to_value(&view.attempts[0]).unwrap()
+}
+
+fn keys(object: &serde_json::Value) -> Vec<&str> {
+    sorted(object.as_object().unwrap().keys().map(String::as_str).collect())
+}
+
+fn sorted(mut names: Vec<&str>) -> Vec<&str> {
+    names.sort_unstable();
+    names
 }

@@ -5,8 +5,9 @@ use crate::common;
 use crate::views;
 use common::*;
 use serde_json::Value as Json;
+use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::{StepReport, Why};
-use tenure_core::status::{StepStatus, TaskStatus, Visibility};
+use tenure_core::status::{Policy, StepStatus, TaskStatus, Visibility};
 use tenure_core::view::{
     Known, ListInput, TaskPage, TaskRead, TaskSummary, get_task, list_entry, page_tasks,
     worker_page,
@@ -142,6 +143,64 @@ fn absent_fields_are_left_out() {
     names.sort_unstable();
     assert_eq!(names, expected);
     assert!(read.get("ended_at").is_none() && read.get("cancel_requested").is_none());
+}
+
+/// DAG-02, 2.1, 2.2, 2.8: all that a create says stands in `task_created`, and in the Task as it is read.
+#[test]
+fn everything_that_a_create_says_is_kept() {
+    let policy = |max: u32| {
+        json!({"max_attempts": max, "max_lost": 2, "non_retryable": ["oom"],
+            "backoff": {"initial_ms": 7, "factor": 1.5, "max_ms": 70, "jitter": 0.5},
+            "schedule_to_start_ms": 60_000, "start_to_close_ms": 50_000, "heartbeat_ms": 9_000})
+    };
+    let said = json!({
+        "task_id": "t", "wal_name": "log", "title": "Title", "summary": "Summary",
+        "objective": "Objective", "dispatch": "auto", "completion": "manual",
+        "default_worker_pool_id": "gpu", "thread_id": "thread", "turn_id": "turn",
+        "parent_task_id": "parent", "requested_by": "client", "owner": "owner", "assignee": "ant",
+        "retry_policy": policy(3), "task_kind": "build", "task_family": "release",
+        "visibility": "background", "priority": 7, "scope": {"project": "p"},
+        "constraints": {"network": "none", "deadline_at": 9_000_000}, "task_profile": {"budget": 5},
+        "acceptance": [{"id": "green", "text": "tests pass", "state": "unknown"}],
+        "retry_of": "before", "job_id": "nightly", "metadata": {"colour": "red"},
+        "native_protocol": "a2a",
+        "steps": [
+            {"step_id": "a", "title": "A", "summary": "do a", "depends_on_step_ids": []},
+            {"step_id": "b", "title": "B", "summary": "do b", "depends_on_step_ids": ["a"],
+             "required": false, "worker_pool_id": "cpu", "handler": "sew",
+             "input": {"content_type": "text/plain", "data": "thread"},
+             "retry_policy": policy(4), "assignee": "bee"},
+        ],
+    });
+    let given: CreateTask = serde_json::from_value(said.clone()).unwrap();
+    let root_task_id = "root".parse().unwrap();
+    let parent = Parent { root_task_id, status: TaskStatus::Running, closing: false };
+    let limits = Limits::default();
+    let t = Fixture::try_create_under(given, Policy::Auto, limits, Some(&parent)).unwrap();
+
+    let (created, read) = (t.payload("task_created")["task"].clone(), get(&t, &orchestrator()));
+    for (name, value) in said.as_object().unwrap() {
+        if name != "steps" {
+            assert_eq!((&created[name], &read[name]), (value, value), "{name}");
+        }
+    }
+    for (at, step) in said["steps"].as_array().unwrap().iter().enumerate() {
+        for (name, value) in step.as_object().unwrap() {
+            let (created, read) = (&created["steps"][at][name], &read["steps"][at][name]);
+            assert_eq!((created, read), (value, value), "{name} of step {at}");
+        }
+    }
+    let derived = ["root_task_id", "delivery_state"];
+    for of in [&created, &read] {
+        assert_eq!(derived.map(|name| of[name].as_str()), [Some("root"), Some("pending")]);
+        let edges = of["relationships"].as_array().unwrap();
+        let kinds: Vec<_> = edges.iter().map(|edge| edge["kind"].as_str().unwrap()).collect();
+        assert!(kinds.contains(&"parent") && kinds.contains(&"retry_of"), "{kinds:?}");
+    }
+    assert_eq!(
+        (&created["session_id"], &read["created_by_agent_id"]),
+        (&json!("s"), &json!("boss"))
+    );
 }
 
 /// GET-04, PERM-16: a worker gets the header, its Run, its Steps, and what their direct

@@ -146,3 +146,26 @@ fn runs_and_attempts_never_share_an_id() {
     let ids: std::collections::BTreeSet<_> = t.log.iter().map(|c| c.commit_id).collect();
     assert_eq!(ids.len(), t.log.len());
 }
+
+/// STORE-11, U15: the name of the log is what either alias says, else the Task's id; never two names.
+#[test]
+fn a_log_has_one_name() {
+    let named = |wal_name: Option<&str>, wal_filename: Option<&str>| {
+        let name = |given: Option<&str>| given.map(|name| name.parse().unwrap());
+        let (wal_name, wal_filename) = (name(wal_name), name(wal_filename));
+        let given = CreateTask { wal_name, wal_filename, ..create_input("a") };
+        Fixture::try_create(given, Policy::Manual, Limits::default())
+    };
+    for (a, b, name) in [
+        (None, None, "t"),
+        (Some("x"), None, "x"),
+        (None, Some("x"), "x"),
+        (Some("x"), Some("x"), "x"),
+    ] {
+        let t = named(a, b).unwrap();
+        assert_eq!(t.payload("task_created")["task"]["wal_name"], name, "{a:?} {b:?}");
+    }
+    let refused = named(Some("x"), Some("y")).unwrap_err();
+    assert_eq!(refused.code, Code::ValidationError);
+    assert_eq!(refused.details["field"], "wal_name");
+}

@@ -191,6 +191,9 @@ impl Fixture {
             }
             None => assert_eq!(self.task, before, "nothing was written, so nothing changed"),
         }
+        if result.is_err() {
+            assert!(self.task.is_untouched_since(&before), "it was refused: {command:?}");
+        }
         result
     }
 
@@ -205,6 +208,8 @@ impl Fixture {
         let result = trial.decide(cx, command);
         trial.abort();
         assert_eq!(trial, self.task, "abort restores the state: {command:?} gave {result:?}");
+        let is_noop = result.as_ref().is_ok_and(|outcome| outcome.commit.is_none());
+        assert!(is_noop || trial.is_untouched_since(&self.task), "and memory: {command:?}");
         trial.check_invariants().expect("the invariants hold after an abort");
     }
 
@@ -227,7 +232,9 @@ impl Fixture {
             let result = trial.decide(&cx, command);
             trial.check_invariants().expect("the invariants hold while the state is ahead");
             let written = result.as_ref().is_ok_and(|outcome| outcome.commit.is_some());
-            assert!(written || trial == before, "{command:?} changed nothing: {result:?}");
+            let is_noop = result.is_ok() && trial == before;
+            let is_as_before = is_noop || trial.is_untouched_since(&before);
+            assert!(written || is_as_before, "{command:?} changed nothing: {result:?}");
         }
         trial.abort();
         assert!(!trial.is_ahead());

@@ -72,6 +72,9 @@ impl World {
         if outcome.as_ref().ok().is_none_or(|done| done.commit.is_none()) {
             assert_eq!(self.task, before, "nothing written, nothing changed: {command:?}");
         }
+        if outcome.is_err() {
+            assert!(self.task.is_untouched_since(&before), "it was refused: {command:?}");
+        }
         outcome
     }
 
