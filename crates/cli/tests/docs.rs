@@ -9,7 +9,7 @@ use tenure_core::Code;
 use tenure_core::command::Operator;
 use tenure_core::event::Bindings;
 use tenure_core::record::{ArtifactInput, Counter, Coverage, Progress};
-use tenure_core::status::{ArtifactKind, ArtifactState, DeliveryState};
+use tenure_core::status::{ArtifactKind, ArtifactState, DeliveryState, Role};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{RuntimeName, ViewName};
 
@@ -47,25 +47,97 @@ fn errors_md_says_which_errors_are_retryable() {
     }
 }
 
-/// What only the scheduler itself does, or is said in another way on the bus.
-const NOT_SENT: [Operator; 6] = [
+/// What only the scheduler itself does, or a worker says in another way on the bus.
+const NOT_ASKED: [Operator; 9] = [
     Operator::GrantStep,
     Operator::ExpireLeases,
     Operator::Due,
     Operator::TaskClaimStep,
     Operator::TakeRun,
     Operator::Heartbeat,
+    Operator::EndRun,
+    Operator::DeclineRun,
+    Operator::ReleaseStep,
 ];
 
+/// What is asked beside the operations of the core, and the one whose right it needs.
+const BESIDE: [(&str, Operator); 6] = [
+    ("explain", Operator::InspectTask),
+    ("replay_task", Operator::InspectTask),
+    ("read_log", Operator::InspectTask),
+    ("read_events", Operator::InspectTask),
+    ("list_index", Operator::TaskList),
+    ("list_leases", Operator::InspectTask),
+];
+
+/// Rows of the table that has this head, as their cells.
+fn table<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
+    let (_, rest) = text.split_once(&format!("\n{head}\n")).unwrap();
+    let rows = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// What stands between backquotes.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// CTRL-01, PERM-04, PERM-15: every operation has its row, with whoever has it.
 #[test]
-fn protocol_md_names_every_operation_event_and_view() {
+fn protocol_md_says_who_may_ask_what() {
     let text = read("docs/protocol.md");
-    let operations = Operator::ALL.iter().filter(|op| !NOT_SENT.contains(op)).map(|op| op.as_str());
+    let mut listed = BTreeSet::new();
+    for row in table(&text, "| Operation | Input | Who | `ok` |") {
+        for name in quoted(row[0]) {
+            let beside = BESIDE.iter().find(|(beside, _)| *beside == name).map(|(_, as_of)| *as_of);
+            let operation = Operator::from_name(name).or(beside).expect(name);
+            let who: Vec<&str> = row[2].split(", ").collect();
+            for (said, role) in [("O", Role::Orchestrator), ("observer", Role::Observer)] {
+                assert_eq!(who.contains(&said), operation.is_open_to(role), "{name} for {role}");
+            }
+            assert!(who.iter().all(|one| ["O", "observer"].contains(one)), "{name}: {who:?}");
+            listed.insert(name);
+        }
+    }
+    let asked = Operator::ALL.iter().filter(|op| !NOT_ASKED.contains(op)).map(|op| op.as_str());
+    let there_are: BTreeSet<&str> = asked.chain(BESIDE.map(|(name, _)| name)).collect();
+    assert_eq!(listed, there_are);
+}
+
+/// PERM-17, CTRL-01: the tools of agents and the names of the control plane are those that are taken.
+#[test]
+fn protocol_md_lists_the_other_names_of_operations() {
+    let text = read("docs/protocol.md");
+    for (head, there_are) in [
+        ("| Tool | Operation | `tenure_sdk` |", &Operator::TOOLS[..]),
+        ("| Control plane | Operation |", &Operator::CONTROL_PLANE[..]),
+    ] {
+        let rows = table(&text, head);
+        let listed = rows.iter().map(|row| (quoted(row[0]).next().unwrap(), row[1]));
+        let listed: Vec<(&str, &str)> = listed.collect();
+        let names: Vec<&str> = listed.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, there_are.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        for ((name, told), (_, operation)) in listed.iter().zip(there_are) {
+            let own = quoted(told).next().unwrap();
+            // Workers claim by a subject of its own.
+            let is_it = own == operation.as_str() || (*operation, own) == (CLAIM, "claim");
+            assert!(is_it, "{name} is {operation}, not {own}");
+        }
+    }
+}
+
+const CLAIM: Operator = Operator::TaskClaimStep;
+
+#[test]
+fn protocol_md_names_every_word_event_and_view() {
+    let text = read("docs/protocol.md");
+    let words = [Operator::EndRun, Operator::DeclineRun, Operator::ReleaseStep];
+    let words = words.iter().map(|op| op.as_str());
     let events = EventName::ALL.iter().map(|name| name.as_str());
     let events = events.chain(RuntimeName::ALL.iter().map(|name| name.as_str()));
     let views = ViewName::ALL.iter().map(|name| name.as_str());
     let missing = |name: &&str| !text.contains(&format!("`{name}`"));
-    let missing: Vec<&str> = operations.chain(events).chain(views).filter(missing).collect();
+    let missing: Vec<&str> = words.chain(events).chain(views).filter(missing).collect();
     assert_eq!(missing, [""; 0], "docs/protocol.md does not name them");
 }
 

@@ -1,9 +1,14 @@
-//! What stands around a request: the budget for its answer (CTRL-06).
+//! What stands around a request: the budget for its answer (CTRL-06), and the name of its operation.
 #![allow(clippy::unwrap_used)]
 
-use tenure_core::Command;
-use tenure_core::command::Close;
+use serde_json::{Value, json};
+use tenure_core::command::{Close, Operator};
+use tenure_core::status::Policy;
+use tenure_core::view::Look;
+use tenure_core::{Code, Command};
 use tenure_wire::bus::request::{Ask, Request};
+use tenure_wire::bus::worker::Word;
+use tenure_wire::bus::{decode, encode};
 
 fn within(ask: Ask) -> Request {
     let mut request = Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
@@ -22,4 +27,89 @@ fn a_budget_goes_with_what_is_read() {
 fn a_budget_goes_with_what_is_commanded() {
     let cancel = within(Ask::Command(Box::new(Command::TaskCancel(Close::default()))));
     assert_eq!(Request::read(&cancel.write().unwrap()).unwrap(), cancel);
+}
+
+/// A request as any program writes it.
+fn said(operation: &str, input: Value) -> Request {
+    let fields = json!({"v": 1, "operation": operation, "task_id": "t", "input": input});
+    Request::read(&encode(&fields).unwrap()).unwrap_or_else(|no| panic!("{operation}: {no}"))
+}
+
+/// CTRL-01, 5.2, 5.3: every name is read as its operation, with the same input.
+#[test]
+fn operations_are_known_by_all_their_names() {
+    let step = json!({"step_id": "a", "title": "A", "summary": "", "depends_on_step_ids": []});
+    let update = json!({"operations": [{"op": "update_task", "title": "new"}]});
+    let run = "01900000-0000-7000-8000-000000000001";
+    let input = |operation| match operation {
+        Operator::TaskCreate => {
+            json!({"task_id": "t", "title": "", "summary": "", "steps": [step]})
+        }
+        Operator::TaskUpdate => update.clone(),
+        Operator::TaskClaimStep => json!({"run_id": run, "step_id": "a"}),
+        Operator::TaskUpdateStep => json!({"step_id": "a", "status": "failed"}),
+        Operator::DispatchWorker => json!({"worker_pool_id": "p"}),
+        _ => json!({}),
+    };
+    let mut names = Operator::TOOLS.iter().chain(&Operator::CONTROL_PLANE).collect::<Vec<_>>();
+    names.retain(|(name, _)| !["agent.task_create", "update_task"].contains(name));
+    for &(name, operation) in names {
+        let own = said(operation.as_str(), input(operation));
+        let other = said(name, input(operation));
+        assert_eq!((&other.ask, other.head.operation.as_str()), (&own.ask, name));
+        assert_eq!(other.ask.operation(), operation.as_str());
+    }
+    // 5.3: the patch of one operation, by its fields.
+    let patch = said("update_task", json!({"title": "new"}));
+    assert_eq!(patch.ask, said("task_update", update).ask);
+    let unknown =
+        encode(&json!({"v": 1, "operation": "agent.retry_task", "task_id": "t"})).unwrap();
+    assert_eq!(
+        Request::read(&unknown).unwrap_err().code,
+        Code::ValidationError,
+        "no tool of agents"
+    );
+}
+
+/// POL-01, P40: what a tool of an agent makes does nothing by itself, if nothing else is said.
+#[test]
+fn an_agent_creates_by_hand() {
+    let policies = |name: &str, more: Value| {
+        let mut input = json!({"task_id": "t", "title": "", "summary": "", "steps": []});
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Ask::Create(input) = said(name, input).ask else { panic!("{name} is a create") };
+        (input.dispatch, input.completion)
+    };
+    let (manual, auto) = (Some(Policy::Manual), Some(Policy::Auto));
+    assert_eq!(policies("agent.task_create", json!({})), (manual, manual));
+    assert_eq!(policies("agent.task_create", json!({"dispatch": "auto"})), (auto, manual));
+    for name in ["create_task", "task_create"] {
+        assert_eq!(policies(name, json!({})), (None, None), "{name}");
+    }
+}
+
+/// The words and looks of a worker have the names of an agent's tools, too.
+#[test]
+fn a_worker_may_call_its_tools_by_their_names() {
+    let read = |name: &str, input: Value| -> Word {
+        decode(&encode(&json!({"operation": name, "input": input})).unwrap()).unwrap()
+    };
+    let done = json!({"step_id": "a", "status": "completed"});
+    assert_eq!(read("agent.task_update_step", done.clone()), read("task_update_step", done));
+    for (name, own) in [
+        ("agent.task_get", "task_get"),
+        ("get_task", "task_get"),
+        ("agent.task_list", "task_list"),
+        ("list_tasks", "task_list"),
+        ("agent.task_query_steps", "task_query_steps"),
+    ] {
+        let look = |name: &str| -> Look {
+            let message = match own {
+                "task_get" => json!({"operation": name}),
+                _ => json!({"operation": name, "input": {}}),
+            };
+            decode(&encode(&message).unwrap()).unwrap()
+        };
+        assert_eq!(look(name), look(own));
+    }
 }

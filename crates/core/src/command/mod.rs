@@ -12,6 +12,7 @@ pub mod due;
 mod family;
 mod input;
 pub mod lifecycle;
+mod name;
 mod operator;
 pub mod policy;
 pub mod progress;
@@ -159,16 +160,18 @@ pub enum Wait {
     RunEnd(Pos),
 }
 
-/// A command on an existing Task.
+/// A command on an existing Task, under any of the names of its operation ([`Operator::called`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Command {
     /// `agent.task_update`.
+    #[serde(alias = "agent.task_update")]
     TaskUpdate {
         /// In the given order (PATCH-14).
         operations: Vec<Operation>,
     },
     /// `agent.task_claim_step`.
+    #[serde(alias = "agent.task_claim_step")]
     TaskClaimStep {
         /// The Run, as the envelope carries it.
         run_id: RunId,
@@ -176,14 +179,19 @@ pub enum Command {
         step_id: StepId,
     },
     /// `agent.task_update_step`.
+    #[serde(alias = "agent.task_update_step")]
     TaskUpdateStep(StepReport),
     /// `agent.task_complete`.
+    #[serde(alias = "agent.task_complete", alias = "complete_task")]
     TaskComplete(Complete),
     /// `agent.task_fail`.
+    #[serde(alias = "agent.task_fail", alias = "fail_task")]
     TaskFail(Close),
     /// `agent.task_cancel`.
+    #[serde(alias = "agent.task_cancel", alias = "cancel_task")]
     TaskCancel(Close),
     /// `agent.dispatch_worker`.
+    #[serde(alias = "agent.dispatch_worker", alias = "start_task")]
     DispatchWorker(Dispatch),
     /// `submit_task`.
     SubmitTask(Why),

@@ -8,7 +8,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::{Role, names};
 
 names! {
-    /// Operations, by the names callers use (5.2 to 5.4).
+    /// Operations, by their own names (5.2 to 5.4). Some have others, too: [`Operator::called`].
     Operator {
         /// `agent.task_create`, `create_task`.
         TaskCreate = "task_create",

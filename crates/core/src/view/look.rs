@@ -21,10 +21,13 @@ use crate::reject::Rejection;
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Look {
     /// `agent.task_get`: [`Looked::Task`].
+    #[serde(alias = "agent.task_get", alias = "get_task")]
     TaskGet,
     /// `agent.task_list`: [`Looked::List`], with at most the Run's Task (LIST-08).
+    #[serde(alias = "agent.task_list", alias = "list_tasks")]
     TaskList(ListInput),
     /// `agent.task_query_steps`: [`Looked::Steps`].
+    #[serde(alias = "agent.task_query_steps")]
     TaskQuerySteps(QueryInput),
     /// `task_board_summary`: [`Looked::Board`].
     TaskBoardSummary(BoardInput),

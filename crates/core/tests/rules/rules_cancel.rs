@@ -96,7 +96,7 @@ fn nothing_gets_ready_while_the_task_is_closing() {
     );
 }
 
-/// CANCEL-03, CANCEL-04, TERM-01: a Task that is closing, or was closed, says how its children end;
+/// CANCEL-03, CANCEL-04: a Task that is closing, or was closed, says how its children end;
 /// the scheduler closes them with that reason, as itself, once. A draft is cancelled either way.
 #[test]
 fn a_child_ends_as_its_parent_says() {

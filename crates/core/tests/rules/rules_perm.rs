@@ -13,7 +13,73 @@ use tenure_core::id::{Ref, RunId, SessionId};
 use tenure_core::status::{Policy, Role, StepStatus};
 use tenure_core::{Caller, Code, Command, Cx, Limits, Task};
 
-/// PERM-04, PERM-05, PERM-06, PERM-07, PERM-08, PERM-15, PERM-17: the tool set of every role, exhaustively.
+/// PERM-17, 5.2: the tools of agents are these twelve, by these names, and each has who may use it.
+#[test]
+fn agents_have_twelve_tools() {
+    use Role::{Observer, Orchestrator, Worker};
+    let told: [(&str, &str, &[Role]); 12] = [
+        ("agent.task_template", "task_template", &[Orchestrator]),
+        ("agent.task_create", "task_create", &[Orchestrator]),
+        ("agent.task_get", "task_get", &[Orchestrator, Worker, Observer]),
+        ("agent.task_list", "task_list", &[Orchestrator, Worker, Observer]),
+        ("agent.task_update", "task_update", &[Orchestrator]),
+        ("agent.task_query_steps", "task_query_steps", &[Orchestrator, Worker, Observer]),
+        ("agent.task_claim_step", "task_claim_step", &[Worker]),
+        ("agent.task_update_step", "task_update_step", &[Orchestrator, Worker]),
+        ("agent.task_complete", "task_complete", &[Orchestrator]),
+        ("agent.task_fail", "task_fail", &[Orchestrator]),
+        ("agent.task_cancel", "task_cancel", &[Orchestrator]),
+        ("agent.dispatch_worker", "dispatch_worker", &[Orchestrator]),
+    ];
+    let there_are = Operator::TOOLS.map(|(name, operation)| (name, operation.as_str()));
+    assert_eq!(there_are, told.map(|(name, operation, _)| (name, operation)));
+    for (name, own, whose) in told {
+        let operation = Operator::called(name).unwrap();
+        assert_eq!(operation, Operator::from_name(own).unwrap());
+        for role in [Orchestrator, Worker, Observer, Role::SubAgent] {
+            assert_eq!(operation.is_open_to(role), whose.contains(&role), "{name} for {role}");
+        }
+    }
+}
+
+/// CTRL-01, 5.3: the control plane's names, its own and those of what agents have as tools; no name is
+/// of two operations.
+#[test]
+fn the_control_plane_has_its_names() {
+    let names = [
+        ("create_task", "task_create"),
+        ("submit_task", "submit_task"),
+        ("update_task", "task_update"),
+        ("start_task", "dispatch_worker"),
+        ("append_task_progress", "append_task_progress"),
+        ("pause_task", "pause_task"),
+        ("resume_task", "resume_task"),
+        ("block_task", "block_task"),
+        ("reopen_task", "reopen_task"),
+        ("cancel_task", "task_cancel"),
+        ("retry_task", "retry_task"),
+        ("complete_task", "task_complete"),
+        ("fail_task", "task_fail"),
+        ("list_tasks", "task_list"),
+        ("get_task", "task_get"),
+        ("link_tasks", "link_tasks"),
+        ("unlink_tasks", "unlink_tasks"),
+        ("archive_task", "archive_task"),
+    ];
+    for (name, own) in names {
+        assert_eq!(Operator::called(name).unwrap().as_str(), own, "{name}");
+    }
+    let others = Operator::TOOLS.iter().chain(&Operator::CONTROL_PLANE);
+    let mut all: Vec<&str> = others.map(|(name, _)| *name).collect();
+    all.extend(Operator::ALL.iter().map(|own| own.as_str()));
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+    assert_eq!(Operator::called("agent.retry_task"), None);
+}
+
+/// PERM-04, PERM-05, PERM-06, PERM-07, PERM-08, PERM-15, TERM-01: the tool set of every role, exhaustively.
 #[test]
 fn every_role_has_its_tools_and_no_others() {
     let workers = [

@@ -30,6 +30,13 @@ fn policies_default_by_entry_point() {
     assert_eq!(of(&Fixture::auto("a")), (Policy::Auto, Policy::Auto));
     let given = CreateTask { completion: Some(Policy::Manual), ..create_input("a") };
     assert_eq!(of(&Fixture::create(given, Policy::Auto)), (Policy::Auto, Policy::Manual));
+    // By the names of the entry points, whatever the node's own default.
+    let called = |name: &str| of(&Fixture::create(create_input("a").called(name), Policy::Auto));
+    assert_eq!(called("agent.task_create"), (Policy::Manual, Policy::Manual));
+    assert_eq!(called("create_task"), (Policy::Auto, Policy::Auto));
+    let given = CreateTask { dispatch: Some(Policy::Auto), ..create_input("a") };
+    let given = Fixture::create(given.called("agent.task_create"), Policy::Auto);
+    assert_eq!(of(&given), (Policy::Auto, Policy::Manual));
 }
 
 /// POL-02, TASK-05, TASK-14, TASK-15, DISP-03, READY-07: a manual Task neither runs, ends nor

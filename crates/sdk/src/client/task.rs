@@ -81,6 +81,14 @@ impl Task {
         self
     }
 
+    /// As an agent's tool makes it: it does nothing by itself where nothing else is said. Its Steps are
+    /// given out with [`dispatch`](super::Client::dispatch), and it is ended by hand (POL-01).
+    #[must_use]
+    pub fn by_agent(mut self) -> Self {
+        self.input = self.input.by_agent();
+        self
+    }
+
     /// It waits until it is submitted.
     #[must_use]
     pub fn draft(mut self) -> Self {

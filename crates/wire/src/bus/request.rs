@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, RetryEnded};
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
+use tenure_core::patch::{Operation, TaskFields};
 use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_core::view::{
     BoardInput, ExplainInput, InspectInput, ListInput, QueryInput, ReplayInput, Snapshot, ViewName,
@@ -37,7 +38,7 @@ pub struct Welcome {
 pub struct Head {
     /// The version.
     pub v: V,
-    /// The operation's name.
+    /// The operation, by any of its names.
     pub operation: SmolStr,
     /// The Task it is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,6 +268,9 @@ pub struct Committed {
     pub ended: Option<TaskStatus>,
 }
 
+/// The operation of a patch, as one of its own: its fields are the input.
+const UPDATE_TASK: &str = "update_task";
+
 /// Names of what is asked beside the commands.
 const EXPLAIN: &str = "explain";
 const REPLAY_TASK: &str = "replay_task";
@@ -311,7 +315,12 @@ impl Request {
             READ_EVENTS => Ask::ReadEvents(decode_input::<MaybeInput<ReadEvents>>(bytes)?.input),
             LIST_INDEX => Ask::List(decode_input::<MaybeInput<List>>(bytes)?.input),
             LIST_LEASES => Ask::Leases(decode_input::<MaybeInput<ListLeases>>(bytes)?.input),
-            other => match Operator::from_name(other) {
+            UPDATE_TASK => {
+                let fields = Box::new(decode_input::<Input<TaskFields>>(bytes)?.input);
+                let operations = vec![Operation::UpdateTask(fields)];
+                Ask::Command(Box::new(Command::TaskUpdate { operations }))
+            }
+            other => match Operator::called(other) {
                 Some(Operator::TaskGet) => Ask::Get,
                 Some(Operator::TaskQuerySteps) => {
                     Ask::Query(decode_input::<MaybeInput<QueryInput>>(bytes)?.input)
@@ -330,7 +339,8 @@ impl Request {
                     Ask::Views(decode_input::<MaybeInput<Views>>(bytes)?.input)
                 }
                 Some(Operator::TaskCreate) => {
-                    Ask::Create(Box::new(decode_input::<Input<CreateTask>>(bytes)?.input))
+                    let input = decode_input::<Input<CreateTask>>(bytes)?.input;
+                    Ask::Create(Box::new(input.called(other)))
                 }
                 Some(Operator::RetryTask) if again(bytes)? => {
                     Ask::RetryEnded(Box::new(decode_input::<Input<RetryEnded>>(bytes)?.input))

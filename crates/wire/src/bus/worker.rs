@@ -115,7 +115,7 @@ pub struct Report {
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Word {
     /// Status, results, progress of the held Step.
-    #[serde(deserialize_with = "report::read")]
+    #[serde(alias = "agent.task_update_step", deserialize_with = "report::read")]
     TaskUpdateStep(StepReport),
     /// The Run is over without a final word on its Step, or with nothing claimed (RUN-03, RUN-09).
     EndRun {
