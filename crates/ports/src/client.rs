@@ -12,7 +12,7 @@ use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
     WriteSummary,
 };
 use tenure_core::{Command, Commit, Rejection};
@@ -175,11 +175,11 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
         input: BoardInput,
     ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send;
 
-    /// `task_views`: these views, or all, of the Tasks of the session, with the partitions that
-    /// did not answer.
+    /// `task_views`: views of the Tasks of the session, live ones and the newest ended ones, with the
+    /// partitions that did not answer.
     fn views(
         &self,
-        views: Vec<ViewName>,
+        input: ViewsInput,
     ) -> impl Future<Output = Result<(Snapshot, Vec<u32>), Rejection>> + Send;
 
     /// Commits behind event `after`, which is 0 or the last of a commit.

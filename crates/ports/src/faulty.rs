@@ -254,6 +254,10 @@ impl<J: Journal> Journal for Faulty<J> {
         self.append(key, after, commits).await
     }
 
+    fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
+        self.inner.wal_path(key, wal_name)
+    }
+
     async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,

@@ -10,7 +10,7 @@ use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::status::{End, Visibility};
 use tenure_core::view::list::Listed;
 use tenure_core::view::snapshot::{Ends, RECENT_MAX};
-use tenure_core::view::{ListInput, Snapshot, ViewName};
+use tenure_core::view::{ListInput, Snapshot, ViewsInput};
 use tokio::sync::{mpsc, oneshot};
 
 /// A Task across sessions.
@@ -118,6 +118,12 @@ pub trait Journal: Send + Sync + 'static {
         self.read(key, first.saturating_sub(1), up_to(last, each))
     }
 
+    /// Where the log of a Task is (2.1 `wal_path`): a file, or a stream and a partition. None where nobody
+    /// but this process finds it.
+    fn wal_path(&self, _key: &TaskKey, _wal_name: &WalName) -> Option<String> {
+        None
+    }
+
     /// One Task of the index, without reading its log.
     fn entry(&self, key: &TaskKey)
     -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
@@ -208,6 +214,10 @@ impl<J: Journal> Journal for Arc<J> {
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send {
         J::append_if_room(self, key, after, commits)
+    }
+
+    fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
+        J::wal_path(self, key, wal_name)
     }
 
     fn read<F>(
@@ -374,8 +384,8 @@ impl Overview {
     }
 
     /// Begins a snapshot: with all that is known without a look at any log.
-    pub fn begin(&self, views: &[ViewName]) -> Snapshot {
-        let mut all = Snapshot::asking(views);
+    pub fn begin(&self, asked: &ViewsInput) -> Snapshot {
+        let mut all = asked.begin();
         all.count_ended(&self.ends);
         let damaged = self.live.iter().filter(|entry| entry.damaged);
         damaged.for_each(|entry| all.note_unreadable(&entry.key.task_id));

@@ -19,7 +19,7 @@ use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::{
     Board, BoardInput, ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput,
     ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskRead, TaskView,
-    ViewName, WriteSummary, get_task,
+    ViewsInput, WriteSummary, get_task,
 };
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
@@ -107,29 +107,25 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// Not for this caller.
     pub async fn views_page(
         &self,
-        views: &[ViewName],
+        asked: &ViewsInput,
         overview: &Overview,
         after: Option<&TaskId>,
         most: usize,
     ) -> Result<(Snapshot, Option<TaskId>), Rejection> {
         self.may_view()?;
+        asked.check()?;
         let mut all = match after {
-            None => overview.begin(views),
-            Some(_) => Snapshot::asking(views),
+            None => overview.begin(asked),
+            Some(_) => asked.begin(),
         };
-        let mut page = overview.to_read(all.shows_ended());
+        let mut page = overview.to_read(asked.shows_ended());
         page.retain(|entry| after.is_none_or(|after| entry.key.task_id > *after));
         let has_more = page.len() > most;
         page.truncate(most);
         for entry in &page {
-            let (names, is_counted) = (views.to_vec(), entry.ended.is_some());
+            let (asked, is_counted) = (asked.clone(), entry.ended.is_some());
             let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
-                let mut one = Snapshot::asking(&names);
-                match is_counted {
-                    true => one.show_ended(&task.durable(), known),
-                    false => one.add(&task.durable(), known),
-                }
-                one
+                asked.of_task(&task.durable(), known, is_counted)
             };
             match self.look(&entry.key.task_id, look).await {
                 Ok(one) => all.merge(one),
@@ -154,7 +150,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let node = Arc::clone(&self.scheduler.node);
         let look = move |task: &Task| {
             let known = |attempt| node.lease(attempt, now);
-            look(task, &caller, &Known::new(now, &known))
+            let wal = node.wal_path(task);
+            let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
+            look(task, &caller, &known)
         };
         self.scheduler.read(&self.key(task), look).await
     }
@@ -249,9 +247,10 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         self.look(task, look).await?
     }
 
-    async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        let entries = self.list(Snapshot::asking(&views).shows_ended()).await?.entries;
-        let (all, _) = self.views_page(&views, &Overview::of(entries), None, usize::MAX).await?;
+    async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        let needs_ended = input.shows_ended() || input.begin().counts_ended();
+        let entries = self.list(needs_ended).await?.entries;
+        let (all, _) = self.views_page(&input, &Overview::of(entries), None, usize::MAX).await?;
         Ok((all.finish(), Vec::new()))
     }
 

@@ -280,6 +280,13 @@ impl<J: Journal, L: Leases> Node<J, L> {
         Some(LeaseFact { expires_at: now.saturating_add_unsigned(left), valid: left > 0 })
     }
 
+    /// Where the log of a Task is.
+    pub(crate) fn wal_path(&self, task: &Task) -> Option<String> {
+        let spec = &task.head().spec;
+        let (session_id, task_id) = (spec.session_id.clone(), spec.task_id.clone());
+        self.journal.wal_path(&TaskKey { session_id, task_id }, &spec.wal_name)
+    }
+
     pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {
         if attempts.is_empty() {
             return;

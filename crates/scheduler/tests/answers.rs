@@ -9,7 +9,7 @@ use tenure_core::id::AgentId;
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::snapshot::RECENT_MAX;
 use tenure_core::view::write::Header;
-use tenure_core::view::{Known, Snapshot, write_summary};
+use tenure_core::view::{Known, Snapshot, ViewsInput, write_summary};
 use tenure_core::{Command, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::client::ClientPort as _;
@@ -70,11 +70,12 @@ async fn pages_of_views_are_the_whole() {
         }
     }
     let port = node.client(Role::Observer, AgentId::new("eye").unwrap(), session());
-    let (whole, _) = port.views(vec![]).await.unwrap();
+    let (whole, _) = port.views(ViewsInput::default()).await.unwrap();
     let overview = Overview::of(node.journal().entries(Some(&session())).await.unwrap());
     let (mut all, mut after, mut pages) = (Snapshot::asking(&[]), None, 0);
+    let asked = ViewsInput::default();
     loop {
-        let (page, next) = port.views_page(&[], &overview, after.as_ref(), 7).await.unwrap();
+        let (page, next) = port.views_page(&asked, &overview, after.as_ref(), 7).await.unwrap();
         all.merge(page);
         (after, pages) = (next, pages + 1);
         if after.is_none() {
@@ -87,5 +88,5 @@ async fn pages_of_views_are_the_whole() {
     assert_eq!((totals.active, totals.terminal), (5, 5 + RECENT_MAX as u64));
     assert_eq!(totals.recent_terminal.len(), RECENT_MAX);
     assert!(totals.recent_terminal.iter().all(|task| task.task_id.as_str() != "t5"), "the oldest");
-    assert_eq!(whole.tasks.unwrap().len(), 5);
+    assert_eq!(whole.tasks.unwrap().len(), 5 + RECENT_MAX, "of all views");
 }

@@ -234,7 +234,7 @@ fn requests() -> Vec<(&'static str, Request)> {
     let again = serde_json::from_value(serde_json::json!({
         "retry_of": "old", "reason": {"message": "once more"},
     }));
-    let views = Views { after: None, views: vec![ViewName::BlockedTasks] };
+    let views = Views { views: vec![ViewName::BlockedTasks], ..Views::default() };
     let behind = ListLeases { after: Some(attempt()), oldest: None };
     let oldest = ListLeases { after: None, oldest: Some(50) };
     let ended = ListInput { include_terminal: true, limit: Some(20), ..ListInput::default() };

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 use tenure_core::command::{Close, Operator};
-use tenure_core::status::Policy;
-use tenure_core::view::Look;
+use tenure_core::status::{Policy, TaskStatus};
+use tenure_core::view::{Look, ViewsInput};
 use tenure_core::{Code, Command};
-use tenure_wire::bus::request::{Ask, Request};
+use tenure_wire::bus::request::{Ask, Request, Views};
 use tenure_wire::bus::worker::Word;
 use tenure_wire::bus::{decode, encode};
 
@@ -27,6 +27,22 @@ fn a_budget_goes_with_what_is_read() {
 fn a_budget_goes_with_what_is_commanded() {
     let cancel = within(Ask::Command(Box::new(Command::TaskCancel(Close::default()))));
     assert_eq!(Request::read(&cancel.write().unwrap()).unwrap(), cancel);
+}
+
+#[test]
+fn views_are_asked_for_of_some_tasks() {
+    let input = ViewsInput {
+        statuses: Some(vec![TaskStatus::Completed]),
+        user_facing: true,
+        ..ViewsInput::default()
+    };
+    let page = Views::page(input.clone(), Some("t".parse().unwrap()));
+    assert_eq!(page.clone().into_input(), (input, page.after.clone()));
+    let request =
+        Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), Ask::Views(page));
+    let golden = include_bytes!("golden/bus-v1/request-views-shown.msgpack");
+    assert_eq!(request.write().unwrap(), golden);
+    assert_eq!(Request::read(golden).unwrap(), request);
 }
 
 /// A request as any program writes it.

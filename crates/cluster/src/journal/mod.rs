@@ -404,6 +404,11 @@ impl Journal for JetStreamJournal {
         self.read_chain(key, first.saturating_sub(1), Some(last), each).await
     }
 
+    fn wal_path(&self, key: &TaskKey, _: &WalName) -> Option<String> {
+        let partition = key.partition(self.settings.partitions);
+        Some(format!("{}/{partition}", self.settings.stream(partition)))
+    }
+
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
         Ok(self.known(key, &partition).await?.row.map(|row| row.entry(key)))

@@ -40,6 +40,16 @@ pub struct ListInput {
     pub user_facing: bool,
 }
 
+/// More statuses than there are, each of which is looked at for each Task, are refused.
+pub(super) fn check_statuses(given: Option<&[TaskStatus]>) -> Result<(), Rejection> {
+    let (given, most) = (given.map_or(0, <[_]>::len), TaskStatus::ALL.len());
+    if given > most {
+        let message = alloc::format!("{given} statuses are given, and there are {most}");
+        return Err(Rejection::invalid("statuses", message).with("limit", most));
+    }
+    Ok(())
+}
+
 /// A page of Tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskPage<T = TaskSummary> {
@@ -105,11 +115,7 @@ impl ListInput {
     /// `validation_error` for a limit of 0 or above the largest page, or more statuses than there are,
     /// each of which is looked at for each Task.
     pub fn limit(&self, limits: &Limits) -> Result<usize, Rejection> {
-        let (given, most) = (self.statuses.as_ref().map_or(0, Vec::len), TaskStatus::ALL.len());
-        if given > most {
-            let message = alloc::format!("{given} statuses are given, and there are {most}");
-            return Err(Rejection::invalid("statuses", message).with("limit", most));
-        }
+        check_statuses(self.statuses.as_deref())?;
         let default = if self.include_terminal { PAGE_DEFAULT } else { LIVE_DEFAULT };
         page_limit(self.limit, default, limits)
     }

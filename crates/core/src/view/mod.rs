@@ -54,6 +54,7 @@ pub mod step;
 pub mod summary;
 pub mod task;
 pub mod timeline;
+pub mod views;
 pub mod write;
 
 pub use board::{Board, BoardInput, TaskLines};
@@ -70,11 +71,12 @@ pub use read::{StepRef, View};
 pub use run::{AttemptView, RunEnd, RunOffer, RunView};
 pub use runtime::{RuntimeEvent, RuntimeName};
 pub use scope::Scope;
-pub use snapshot::{Snapshot, ViewName};
+pub use snapshot::Snapshot;
 pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};
 pub use task::{TaskRead, TaskView, WorkerTask, get_task};
 pub use timeline::{Entry, InspectInput, Inspection, ReplayInput, inspect, timeline};
+pub use views::{ViewName, ViewsInput};
 pub use write::{WriteSummary, write_summary};
 
 use crate::id::{AttemptId, Millis};

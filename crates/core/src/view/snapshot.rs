@@ -1,6 +1,8 @@
 //! `task_views`: the snapshot of many Tasks (VIEW-01 to VIEW-06).
 //!
-//! Built Task by Task, and mergeable, so that partitions can be asked apart and gathered.
+//! Built Task by Task, and mergeable, so that partitions can be asked apart and gathered. Live Tasks are
+//! in it, and the newest ended ones, [`RECENT_MAX`] of an index: what came of them may still be on its way
+//! to whoever waits for it (TERM-21).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,28 +17,12 @@ use super::run::AttemptView;
 use super::summary::{TaskSummary, current_run_id, progress};
 use crate::id::{AgentId, ArtifactId, Millis, Ref, RunId, StepId, TaskId};
 use crate::record::{Edge, Object, Progress, Reason};
-use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind, names};
+use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind};
+
+pub use super::views::{ViewName, ViewsInput};
 
 /// Ended Tasks and Attempts that are shown as recent.
 pub const RECENT_MAX: usize = 50;
-
-names! {
-    /// The views that can be asked for.
-    ViewName {
-        /// VIEW-01.
-        TaskSummary = "task_summary",
-        /// VIEW-02.
-        Tasks = "tasks",
-        /// VIEW-03.
-        TaskGraph = "task_graph",
-        /// VIEW-04.
-        Attempts = "attempts",
-        /// VIEW-05.
-        BlockedTasks = "blocked_tasks",
-        /// VIEW-06.
-        DeliveryState = "delivery_state",
-    }
-}
 
 /// The views asked for; others are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -166,6 +152,8 @@ pub struct BlockedTask {
     pub task_id: TaskId,
     /// Normalized status.
     pub status: Normal,
+    /// Native status.
+    pub native_status: TaskStatus,
     /// Attribution: whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
@@ -216,8 +204,8 @@ impl Snapshot {
         }
     }
 
-    /// Whether ended Tasks are counted, and the newest of them shown: by VIEW-01 alone.
-    pub const fn shows_ended(&self) -> bool {
+    /// Whether ended Tasks are counted: by VIEW-01 alone.
+    pub const fn counts_ended(&self) -> bool {
         self.task_summary.is_some()
     }
 
@@ -236,22 +224,22 @@ impl Snapshot {
         self.unreadable.push(task.clone());
     }
 
-    /// Shows a Task that was counted as ended, if it is among the newest.
-    pub fn show_ended(&mut self, view: &View<'_>, known: &Known<'_>) {
+    /// Takes a Task in.
+    pub fn add(&mut self, view: &View<'_>, known: &Known<'_>) {
+        self.count(view, known);
+        self.show(view, known);
+    }
+
+    pub(super) fn count(&mut self, view: &View<'_>, known: &Known<'_>) {
         if let Some(totals) = &mut self.task_summary {
-            totals.show(view, known);
+            totals.count(&Facts::of(view, known), 1);
         }
     }
 
-    /// Takes a Task in.
-    pub fn add(&mut self, view: &View<'_>, known: &Known<'_>) {
-        let facts = Facts::of(view, known);
-        let status = facts.status();
-        if let Some(totals) = &mut self.task_summary {
-            totals.count(&facts, 1);
-            if facts.native.is_terminal() {
-                totals.show(view, known);
-            }
+    pub(super) fn show(&mut self, view: &View<'_>, known: &Known<'_>) {
+        let status = Facts::of(view, known).status();
+        if let Some(totals) = self.task_summary.as_mut().filter(|_| view.status().is_terminal()) {
+            totals.show(view, known);
         }
         if let Some(tasks) = &mut self.tasks {
             tasks.push(TaskRecord::of(view, status));
@@ -467,6 +455,7 @@ impl BlockedTask {
         Some(Self {
             task_id: view.task_id().clone(),
             status,
+            native_status: view.status(),
             owner: view.head().spec.owner.clone(),
             requested_by: view.head().spec.requested_by.clone(),
             reason: view.head().status_reason.as_deref().cloned(),

@@ -38,6 +38,7 @@ mod rules_retry;
 mod rules_run;
 mod rules_run_tables;
 mod rules_runtime;
+mod rules_snapshot;
 mod rules_step;
 mod rules_step_tables;
 mod rules_task;

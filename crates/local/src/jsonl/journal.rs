@@ -172,6 +172,10 @@ impl<D: Disk> Journal for JsonlJournal<D> {
         answer.await.unwrap_or_else(|_| Err(ReadError::Failed("the read broke off".into())))
     }
 
+    fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
+        Some(self.shared.logs.layout.wal(&key.session_id, wal_name).display().to_string())
+    }
+
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         Ok(self.shared.logs.catalog.get(key).and_then(|slot| slot.entry()))
     }

@@ -260,10 +260,10 @@ impl Call<'_> {
         let overview =
             self.gate.fence.journal.overview_in(self.asked.partition, self.link.session());
         let overview = overview.map_err(|error| tenure_scheduler::unreadable(&error))?;
+        let (asked, after) = which.into_input();
         let mut most = FOLDED_MAX;
         loop {
-            let after = which.after.as_ref();
-            let page = self.link.views_page(&which.views, &overview, after, most).await;
+            let page = self.link.views_page(&asked, &overview, after.as_ref(), most).await;
             let (snapshot, next) = page?;
             let page = ViewPage { snapshot, next };
             if most == 1 || !is_long(&page) {

@@ -9,7 +9,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
     WriteSummary,
 };
 use tenure_core::{Command, Rejection};
@@ -150,8 +150,8 @@ impl<C: ClientPort> ClientPort for Client<C> {
         }
     }
 
-    async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        self.0.views(views).await
+    async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        self.0.views(input).await
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {

@@ -253,7 +253,8 @@ impl<J: Journal, L: Leases> State<J, L> {
             let summary = summary_for.map(|caller| {
                 let now = self.node.clock.now();
                 let known = |attempt| self.node.lease(attempt, now);
-                let known = Known::new(now, &known);
+                let wal = self.node.wal_path(task);
+                let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
                 Box::new(write_summary(&task.durable(), caller, &answer.reply, &known))
             });
             let (status, cancel_requested) = (task.head().status, task.is_closing());

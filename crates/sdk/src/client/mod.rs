@@ -40,12 +40,13 @@ pub use self::watch::Ended;
 #[derive(Debug, Clone)]
 pub struct Client<P> {
     port: P,
+    expected_version: Option<u64>,
 }
 
 impl<P: ClientPort> Client<P> {
     /// On a connection to a scheduler.
     pub const fn new(port: P) -> Self {
-        Self { port }
+        Self { port, expected_version: None }
     }
 
     /// The connection, for what is not here.
@@ -59,7 +60,20 @@ impl<P: ClientPort> Client<P> {
     /// answers.
     #[must_use]
     pub fn within(&self, max_bytes: usize) -> Self {
-        Self { port: self.port.within(max_bytes) }
+        Self { port: self.port.within(max_bytes), ..*self }
+    }
+
+    /// The same caller, whose commands are judged at this version of their Task only (OCC-02): if it has
+    /// changed meanwhile, they are refused with `version_conflict`.
+    #[must_use]
+    pub fn expecting(&self, version: u64) -> Self {
+        Self { port: self.port.clone(), expected_version: Some(version) }
+    }
+
+    /// What goes with a command that has an id of its own.
+    fn around(&self) -> Result<Around, Rejection> {
+        let around = Around::new(CommandId::new(Uuid::now_v7().to_string())?);
+        Ok(Around { expected_version: self.expected_version, ..around })
     }
 
     /// Creates a Task, and answers with its id when it is durable.
@@ -69,7 +83,7 @@ impl<P: ClientPort> Client<P> {
     pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
         let input = task.build(self.port.session())?;
         let task_id = input.task_id()?.clone();
-        self.port.create(around()?, input).await?;
+        self.port.create(self.around()?, input).await?;
         Ok(task_id)
     }
 
@@ -190,7 +204,7 @@ impl<P: ClientPort> Client<P> {
         task: &TaskId,
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.command(task, around()?, command).await
+        self.port.command(task, self.around()?, command).await
     }
 
     /// Any command, with the id, expected version and trace that the caller gives.
@@ -205,11 +219,6 @@ impl<P: ClientPort> Client<P> {
     ) -> Result<WriteSummary, Rejection> {
         self.port.command(task, around, command).await
     }
-}
-
-/// A command with an id of its own.
-fn around() -> Result<Around, Rejection> {
-    Ok(Around::new(CommandId::new(Uuid::now_v7().to_string())?))
 }
 
 fn close(why: &str) -> Close {

@@ -3,15 +3,14 @@
 use tenure_core::command::{
     AppendProgress, Dispatch, Link, RetryEnded, RetrySteps, RunAndWhy, StepReport, Unlink, Why,
 };
-use tenure_core::id::{CommandId, EdgeId, Ref, RunId, StepId, TaskId};
+use tenure_core::id::{EdgeId, Ref, RunId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::status::EdgeKind;
 use tenure_core::view::board::{compose, template};
-use tenure_core::view::{Board, BoardInput, Snapshot, ViewName, WriteSummary};
+use tenure_core::view::{Board, BoardInput, Snapshot, ViewName, ViewsInput, WriteSummary};
 use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Around;
-use uuid::Uuid;
 
 use super::Client;
 use crate::answer;
@@ -86,8 +85,7 @@ impl<P: ClientPort> Client<P> {
         new: TaskId,
         why: &str,
     ) -> Result<WriteSummary, Rejection> {
-        let around = Around::new(CommandId::new(Uuid::now_v7().to_string())?);
-        self.retry_ended_as(old, new, around, reason(why)).await
+        self.retry_ended_as(old, new, self.around()?, reason(why)).await
     }
 
     /// The same under an id of the command's own, for a reason that may have a code and details: all of it
@@ -116,7 +114,15 @@ impl<P: ClientPort> Client<P> {
         kind: EdgeKind,
         to: Ref,
     ) -> Result<WriteSummary, Rejection> {
-        self.command(task, Command::LinkTasks(Link { kind, reason: None, to })).await
+        self.link_as(task, Link { kind, reason: None, to }).await
+    }
+
+    /// The same with a reason.
+    ///
+    /// # Errors
+    /// As [`link`](Self::link).
+    pub async fn link_as(&self, task: &TaskId, link: Link) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::LinkTasks(link)).await
     }
 
     /// Takes a relation back.
@@ -124,7 +130,19 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// Why not.
     pub async fn unlink(&self, task: &TaskId, edge_id: EdgeId) -> Result<WriteSummary, Rejection> {
-        self.command(task, Command::UnlinkTasks(Unlink { edge_id, reason: None })).await
+        self.unlink_as(task, Unlink { edge_id, reason: None }).await
+    }
+
+    /// The same with a reason.
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink).
+    pub async fn unlink_as(
+        &self,
+        task: &TaskId,
+        unlink: Unlink,
+    ) -> Result<WriteSummary, Rejection> {
+        self.command(task, Command::UnlinkTasks(unlink)).await
     }
 
     /// Dispatches a Run: a licence for one worker of a pool to claim one Step, of those in
@@ -223,13 +241,22 @@ impl<P: ClientPort> Client<P> {
         self.command(task, Command::AppendTaskProgress(facts)).await
     }
 
-    /// Views of all live Tasks of the session; none named: all views. `task_summary` counts ended ones
-    /// too, and has the newest. Partitions that did not answer come with them.
+    /// Views of all live Tasks of the session and of the newest ended ones; none named: all views.
+    /// Partitions that did not answer come with them.
     ///
     /// # Errors
     /// Not for this caller.
     pub async fn views(&self, views: &[ViewName]) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        self.port.views(views.to_vec()).await
+        self.views_of(ViewsInput::of(views)).await
+    }
+
+    /// The same of some Tasks: of those in some statuses, or for the eyes of a user (VIEW-10). What
+    /// `task_summary` counts does not depend on it.
+    ///
+    /// # Errors
+    /// As [`views`](Self::views).
+    pub async fn views_of(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        self.port.views(input).await
     }
 
     /// These Tasks in few words, for the context of a model (PROMPT): within the budget of the

@@ -13,7 +13,7 @@ use tenure_core::status::TaskStatus;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, Normal, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
     WriteSummary,
 };
 use tenure_core::{Code, Commit, Event, Rejection};
@@ -175,7 +175,7 @@ impl ClientPort for Fake {
         no_such()
     }
 
-    async fn views(&self, _: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
+    async fn views(&self, _: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
         no_such()
     }
 

@@ -10,6 +10,7 @@ use tenure_core::patch::{Operation, TaskFields};
 use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_core::view::{
     BoardInput, ExplainInput, InspectInput, ListInput, QueryInput, ReplayInput, Snapshot, ViewName,
+    ViewsInput,
 };
 use tenure_core::{Command, Rejection};
 
@@ -195,7 +196,7 @@ pub struct List {
     pub oldest: Option<usize>,
 }
 
-/// Which views of the live Tasks of a partition.
+/// Which views of the Tasks of a partition: live ones, and the newest ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Views {
@@ -205,6 +206,26 @@ pub struct Views {
     /// Names of views; none: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ViewName>,
+    /// Native statuses of the Tasks that are shown; none: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statuses: Option<Vec<TaskStatus>>,
+    /// Without internal and hidden Tasks (VIEW-10).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub user_facing: bool,
+}
+
+impl Views {
+    /// A page of what is asked for.
+    pub fn page(input: ViewsInput, after: Option<TaskId>) -> Self {
+        let ViewsInput { views, statuses, user_facing } = input;
+        Self { after, views, statuses, user_facing }
+    }
+
+    /// What is asked for, and the Task behind which the page begins.
+    pub fn into_input(self) -> (ViewsInput, Option<TaskId>) {
+        let Self { after, views, statuses, user_facing } = self;
+        (ViewsInput { views, statuses, user_facing }, after)
+    }
 }
 
 /// Views of some Tasks of a session in one partition.

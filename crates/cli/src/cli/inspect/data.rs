@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
-use tenure_core::view::{Known, LeaseFact, Snapshot, View, ViewName};
+use tenure_core::view::{Known, LeaseFact, Snapshot, View, ViewsInput};
 use tenure_core::{Code, Rejection, Task};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
@@ -184,26 +184,25 @@ impl Data {
         Ok(entry.map(|entry| self.log(&entry)))
     }
 
-    /// These views of a session, and the partitions that did not answer.
+    /// Views of a session, and the partitions that did not answer.
     pub(super) fn snapshot(
         &self,
         session: &SessionId,
-        views: &[ViewName],
+        asked: ViewsInput,
     ) -> Result<(Snapshot, Vec<u32>), Failure> {
         if let Some(cluster) = &self.cluster {
             return self
                 .runtime
-                .block_on(async { Ok(cluster.client(session).await?.views(views).await?) });
+                .block_on(async { Ok(cluster.client(session).await?.views_of(asked).await?) });
         }
         let overview = Overview::of(self.entries(Some(session))?);
-        let mut all = overview.begin(views);
-        for entry in overview.to_read(all.shows_ended()) {
-            match (self.fold(self.log(entry)), entry.ended) {
-                (Ok(ended), Some(_)) => {
-                    self.look(&ended, |view, known| all.show_ended(view, known))
-                }
-                (Ok(live), None) => self.look(&live, |view, known| all.add(view, known)),
-                (Err(_), _) => all.note_unreadable(&entry.key.task_id),
+        let mut all = overview.begin(&asked);
+        for entry in overview.to_read(asked.shows_ended()) {
+            match self.fold(self.log(entry)) {
+                Ok(task) => self.look(&task, |view, known| {
+                    all.merge(asked.of_task(view, known, entry.ended.is_some()));
+                }),
+                Err(_) => all.note_unreadable(&entry.key.task_id),
             }
         }
         Ok((all.finish(), Vec::new()))

@@ -5,8 +5,8 @@ use serde::Serialize;
 use tenure_core::id::{AgentId, SessionId, StepId, TaskId};
 use tenure_core::record::Reason;
 use tenure_core::status::WaitKind;
-use tenure_core::view::ViewName;
 use tenure_core::view::snapshot::BlockedTask;
+use tenure_core::view::{ViewName, ViewsInput};
 
 use super::args::{Format, Place, Shape};
 use super::data::Data;
@@ -81,7 +81,7 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let place = &args.place;
     let data = Data::open(place)?;
     let (snapshot, missing_partitions) =
-        data.snapshot(&place.session, &[ViewName::BlockedTasks])?;
+        data.snapshot(&place.session, ViewsInput::of(&[ViewName::BlockedTasks]))?;
     warn_of_missing(&missing_partitions);
     let blocked = snapshot.blocked_tasks.unwrap_or_default();
     let all = blocked.into_iter().flat_map(|task| waiting(task, place));

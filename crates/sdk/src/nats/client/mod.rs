@@ -26,7 +26,7 @@ use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewName,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
     WriteSummary,
 };
 use tenure_core::{Command, Rejection};
@@ -278,11 +278,10 @@ impl Shared {
         Ok(Listing { entries: entries.concat(), missing_partitions })
     }
 
-    async fn views_of(&self, partition: u32, views: &[ViewName]) -> Result<Snapshot, Rejection> {
-        let (mut all, mut after) = (Snapshot::asking(views), None);
+    async fn views_of(&self, partition: u32, input: &ViewsInput) -> Result<Snapshot, Rejection> {
+        let (mut all, mut after) = (input.begin(), None);
         loop {
-            let request =
-                Request::new(None, None, Ask::Views(Views { after, views: views.to_vec() }));
+            let request = Request::new(None, None, Ask::Views(Views::page(input.clone(), after)));
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: ViewPage = self.ask(verb, body, self.connection.request_timeout()).await?;
             all.merge(page.snapshot);
@@ -368,10 +367,10 @@ impl ClientPort for NatsClient {
         self.0.ask_on(task, Ask::Board(input)).await
     }
 
-    async fn views(&self, views: Vec<ViewName>) -> Result<(Snapshot, Vec<u32>), Rejection> {
-        let ask = |partition| self.0.views_of(partition, &views);
+    async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
+        let ask = |partition| self.0.views_of(partition, &input);
         let (parts, missing) = self.0.everywhere(ask).await?;
-        let mut all = Snapshot::asking(&views);
+        let mut all = input.begin();
         parts.into_iter().for_each(|part| all.merge(part));
         Ok((all.finish(), missing))
     }

@@ -2,9 +2,10 @@
 
 use clap::Args;
 use serde::Serialize;
-use tenure_core::view::{Snapshot, ViewName};
+use tenure_core::status::TaskStatus;
+use tenure_core::view::{Snapshot, ViewName, ViewsInput};
 
-use super::super::args::{Place, Shape, one_of};
+use super::super::args::{Place, Shape, one_of, task_status};
 use super::super::data::Data;
 use super::super::human;
 use super::super::sheet::{Sheet, number, text, toned};
@@ -13,12 +14,20 @@ use super::super::worker::warn_of_missing;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
 
-/// Show all live tasks of a session, and count those that have ended.
+/// Show all live tasks of a session and the newest ended ones, and count the others.
 #[derive(Debug, Args)]
 pub(crate) struct ViewsArgs {
     /// Which views: all of them, if none is named
     #[arg(value_name = "VIEW", value_parser = view_name)]
     views: Vec<ViewName>,
+
+    /// Only tasks in this status (repeatable)
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
+    status: Vec<TaskStatus>,
+
+    /// No internal or hidden tasks
+    #[arg(long)]
+    user_facing: bool,
 
     #[command(flatten)]
     place: Place,
@@ -38,7 +47,12 @@ fn view_name(text: &str) -> Result<ViewName, String> {
 
 pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.place)?;
-    let (snapshot, missing_partitions) = data.snapshot(&args.place.session, &args.views)?;
+    let asked = ViewsInput {
+        views: args.views.clone(),
+        statuses: (!args.status.is_empty()).then(|| args.status.clone()),
+        user_facing: args.user_facing,
+    };
+    let (snapshot, missing_partitions) = data.snapshot(&args.place.session, asked)?;
     warn_of_missing(&missing_partitions);
     for task in &snapshot.unreadable {
         output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));

@@ -1,0 +1,91 @@
+//! What is asked of `task_views`.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::Known;
+use super::read::View;
+use super::snapshot::Snapshot;
+use crate::reject::Rejection;
+use crate::status::{TaskStatus, names};
+
+names! {
+    /// The views that can be asked for.
+    ViewName {
+        /// VIEW-01.
+        TaskSummary = "task_summary",
+        /// VIEW-02.
+        Tasks = "tasks",
+        /// VIEW-03.
+        TaskGraph = "task_graph",
+        /// VIEW-04.
+        Attempts = "attempts",
+        /// VIEW-05.
+        BlockedTasks = "blocked_tasks",
+        /// VIEW-06.
+        DeliveryState = "delivery_state",
+    }
+}
+
+/// Which views, and of which Tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ViewsInput {
+    /// Names of views; none: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewName>,
+    /// Native statuses of the Tasks that are shown; none: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statuses: Option<Vec<TaskStatus>>,
+    /// For the eyes of a user: without internal and hidden Tasks (VIEW-10).
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub user_facing: bool,
+}
+
+impl ViewsInput {
+    /// These views of all Tasks.
+    pub fn of(views: &[ViewName]) -> Self {
+        Self { views: views.to_vec(), ..Self::default() }
+    }
+
+    /// Whether it can be answered.
+    ///
+    /// # Errors
+    /// `validation_error` for more statuses than there are, each of which is looked at for each Task.
+    pub fn check(&self) -> Result<(), Rejection> {
+        super::list::check_statuses(self.statuses.as_deref())
+    }
+
+    /// An empty snapshot.
+    pub fn begin(&self) -> Snapshot {
+        Snapshot::asking(&self.views)
+    }
+
+    /// Whether the newest ended Tasks are looked at: all views but VIEW-05 show them.
+    pub fn shows_ended(&self) -> bool {
+        let may_be_ended = |it: &Vec<TaskStatus>| it.iter().any(|status| status.is_terminal());
+        let only_blocked =
+            !self.views.is_empty() && self.views.iter().all(|view| *view == ViewName::BlockedTasks);
+        !only_blocked && self.statuses.as_ref().is_none_or(may_be_ended)
+    }
+
+    /// The part of a snapshot that is of one Task. One that the index has counted is not counted again.
+    pub fn of_task(&self, view: &View<'_>, known: &Known<'_>, is_counted: bool) -> Snapshot {
+        let mut part = self.begin();
+        if !is_counted {
+            part.count(view, known);
+        }
+        if self.shows(view) {
+            part.show(view, known);
+        }
+        part
+    }
+
+    /// Whether a Task is shown. What `task_summary` counts does not depend on it.
+    fn shows(&self, view: &View<'_>) -> bool {
+        let is_asked_for = |it: &Vec<TaskStatus>| it.contains(&view.status());
+        let is_for_users = view.head().spec.visibility.is_for_users();
+        self.statuses.as_ref().is_none_or(is_asked_for) && (is_for_users || !self.user_facing)
+    }
+}
