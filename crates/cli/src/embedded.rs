@@ -28,6 +28,7 @@ use tenure_core::{Caller, Rejection};
 use tenure_local::{JsonlJournal, MemoryLeases, OpenError, OpenReport, Options};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
+use tenure_sdk::client::Client;
 use tenure_sdk::worker::{Handlers, Options as WorkerOptions, WorkerPool};
 use uuid::Uuid;
 
@@ -116,6 +117,15 @@ impl Embedded {
     /// What opening found: torn tails cut off, damaged logs.
     pub fn report(&self) -> &OpenReport {
         &self.report
+    }
+
+    /// The local user as an orchestrator of a session: all that a client in a cluster can do.
+    ///
+    /// # Errors
+    /// The session's name has another form.
+    pub fn client(&self, session: &str) -> Result<Client<LocalClient>, Error> {
+        let caller = orchestrator(SessionId::new(session)?)?;
+        Ok(Client::new(self.scheduler.client(caller.role, caller.agent, caller.session_id)))
     }
 
     /// Starts workers of the default pool.

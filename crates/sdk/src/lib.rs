@@ -3,9 +3,14 @@
 //! [`worker`] runs Steps: register handlers by name, start a [`WorkerPool`](worker::WorkerPool) on
 //! a connection to a scheduler. The connection is a [`WorkerPort`](tenure_ports::bus::WorkerPort).
 //!
-//! [`client`] creates Tasks and follows them, over a [`ClientPort`](tenure_ports::ClientPort).
+//! [`client`] creates Tasks and follows them, over a [`ClientPort`].
 //!
 //! [`nats`] has both ports over a network; the scheduler itself has them in process.
+//! [`Client::connect`](client::Client::connect) and [`WorkerPool::connect`](worker::WorkerPool::connect) are
+//! all that a program needs to join a cluster.
+//!
+//! What is said and answered is written in types of the core, which are here too: ids, records, states,
+//! inputs of commands and operations of patches, views.
 
 mod answer;
 pub mod client;
@@ -15,3 +20,7 @@ pub mod nats;
 mod pauses;
 mod supervise;
 pub mod worker;
+
+pub use tenure_core::{Code, Command, Rejection, command, event, id, patch, record, status, view};
+pub use tenure_ports::ClientPort;
+pub use tenure_wire::bus::event::TaskEvent;

@@ -182,6 +182,12 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
+    /// Of any Step of a pool, answered at once.
+    pub const fn to(worker_pool_id: PoolId) -> Self {
+        let (allowed_step_ids, bindings, instructions, wait) = (None, None, None, None);
+        Self { allowed_step_ids, bindings, instructions, wait, worker_pool_id }
+    }
+
     pub(super) fn waits(&self, run: Pos) -> Option<Wait> {
         self.wait.unwrap_or(false).then_some(Wait::RunEnd(run))
     }

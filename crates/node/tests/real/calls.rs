@@ -7,7 +7,8 @@ use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
 use tenure_core::command::Command;
-use tenure_core::status::TaskStatus;
+use tenure_core::status::{Policy, TaskStatus};
+use tenure_core::view::write::Header;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{
@@ -41,6 +42,9 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
 
     let made = bob.create("t1", &["a", "b"]).await;
     assert_eq!(made.version, made.event_ids.len() as u64);
+    let Header::Summary(task) = &made.task else { panic!("{made:?}") };
+    let partition = bob.key("t1").partition(PARTITIONS); // 2.1: stream and partition.
+    assert_eq!(task.wal_path, Some(format!("TENURE_WAL_{partition}/{partition}")));
     let again = bob.create("t1", &["a", "b"]).await;
     assert_eq!(again.event_ids, made.event_ids, "the same command again is answered as before");
     let conflict = bob.try_create("t1", "other", &["a"]).await.unwrap_err();
@@ -231,11 +235,77 @@ async fn the_log_of_a_cluster_is_that_of_one_process() {
     assert_eq!(scripted(&cluster).await, scripted(&alone).await);
 }
 
+/// CTRL-01, 5.2, 5.3, POL-01: what agents and the control plane call an operation is what it is called. An
+/// agent that says nothing of policies makes a Task that does nothing by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_are_asked_for_by_all_their_names() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let ask = async |task: &str, operation: &str, input: serde_json::Value| {
+        let id = format!("{task} {operation}");
+        let request = json!({"v": 1, "operation": operation, "task_id": task, "command_id": id,
+            "input": input});
+        let partition = bob.key(task).partition(PARTITIONS);
+        bob.raw::<serde_json::Value>(partition, encode(&request).unwrap()).await.unwrap()
+    };
+    let policies = async |task: &str| {
+        let view: TaskView = bob.ask(task, "x", Ask::Get).await.unwrap();
+        (view.task.dispatch, view.task.completion)
+    };
+    let task = |name: &str| serde_json::to_value(input(name, &["a"])).unwrap();
+    ask("by-agent", "agent.task_create", task("by-agent")).await;
+    assert_eq!(policies("by-agent").await, (Policy::Manual, Policy::Manual));
+    ask("by-client", "create_task", task("by-client")).await;
+    assert_eq!(policies("by-client").await, (Policy::Auto, Policy::Auto));
+
+    for name in ["agent.task_get", "get_task"] {
+        assert_eq!(ask("by-agent", name, json!({})).await["task_id"], "by-agent", "{name}");
+    }
+    for name in ["agent.task_list", "list_tasks"] {
+        let page = ask("by-agent", name, json!({})).await;
+        assert!(page["tasks"].as_array().unwrap().iter().any(|it| it["task_id"] == "by-agent"));
+    }
+    let steps = ask("by-agent", "agent.task_query_steps", json!({})).await;
+    assert_eq!(steps["steps"][0]["step_id"], "a");
+    assert!(ask("by-agent", "agent.task_template", json!({})).await["text"].is_string());
+    ask("by-agent", "update_task", json!({"title": "new", "reason": {"message": "better"}})).await;
+    let patch = json!({"operations": [{"op": "update_task", "summary": "newer"}]});
+    ask("by-agent", "agent.task_update", patch).await;
+    let view: TaskView = bob.ask("by-agent", "x", Ask::Get).await.unwrap();
+    assert_eq!((&*view.task.title, &*view.summary), ("new", "newer"));
+    for name in ["agent.dispatch_worker", "start_task"] {
+        let made = ask("by-agent", name, json!({"worker_pool_id": "elsewhere"})).await;
+        assert!(made["run_id"].is_string() || made["run_id"].is_array(), "{made}");
+    }
+    let done = json!({"step_id": "a", "status": "completed"});
+    ask("by-agent", "agent.task_update_step", done.clone()).await;
+    ask("by-agent", "complete_task", json!({})).await;
+    ask("by-client", "cancel_task", json!({})).await;
+    for (task, create, end, status) in [
+        ("a1", "agent.task_create", "agent.task_cancel", TaskStatus::Cancelled),
+        ("a2", "agent.task_create", "agent.task_fail", TaskStatus::Failed),
+        ("a3", "create_task", "fail_task", TaskStatus::Failed),
+    ] {
+        ask(task, create, serde_json::to_value(input(task, &["a"])).unwrap()).await;
+        ask(task, end, json!({})).await;
+        assert_eq!(bob.log(task).await.unwrap().status, status, "{end}");
+    }
+    ask("a4", "agent.task_create", serde_json::to_value(input("a4", &["a"])).unwrap()).await;
+    ask("a4", "agent.task_update_step", done).await;
+    assert_eq!(bob.log("a4").await.unwrap().status, TaskStatus::Running, "nobody has ended it");
+    ask("a4", "agent.task_complete", json!({})).await;
+    for task in ["by-agent", "a4"] {
+        assert_eq!(bob.log(task).await.unwrap().status, TaskStatus::Completed);
+    }
+    node.stop().await;
+}
+
 /// Steers a Task by hand, and answers its log without what no two logs share.
 async fn scripted(port: &impl tenure_ports::ClientPort) -> Vec<serde_json::Value> {
     let mut create = input("t1", &["a", "b"]);
-    create.dispatch = Some(tenure_core::status::Policy::Manual);
-    create.completion = Some(tenure_core::status::Policy::Manual);
+    create.dispatch = Some(Policy::Manual);
+    create.completion = Some(Policy::Manual);
     let around = |id: &str| tenure_ports::client::Around::new(id.parse().unwrap());
     port.create(around("c1"), create).await.unwrap();
     let id = "t1".parse().unwrap();

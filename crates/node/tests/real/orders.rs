@@ -2,9 +2,9 @@
 
 use futures::StreamExt as _;
 use serde_json::json;
-use tenure_core::command::{AppendProgress, Dispatch};
+use tenure_core::command::{AppendProgress, Dispatch, Link};
 use tenure_core::id::{Ref, RunId, TaskId};
-use tenure_core::record::Progress;
+use tenure_core::record::{EdgeReason, Progress};
 use tenure_core::status::{
     DeliveryState, EdgeKind, EdgeStatus, EndReason, Policy, StepStatus, TaskStatus,
 };
@@ -32,13 +32,19 @@ async fn relates<P: ClientPort>(client: &Client<P>) {
     let one = client.create(draft("rel-1")).await.unwrap();
     let two = client.create(draft("rel-2")).await.unwrap();
     let to = |task: &str| Ref::new(task).unwrap();
-    client.link(&one, EdgeKind::Blocks, to("rel-2")).await.unwrap();
+    let version = client.get(&one).await.unwrap().task.version;
+    let late = client.expecting(version + 1).link(&one, EdgeKind::Blocks, to("rel-2")).await;
+    assert_eq!(late.unwrap_err().code, Code::VersionConflict, "OCC-02");
+    let why = Some("it needs the same machine".to_owned());
+    let link = Link { kind: EdgeKind::Blocks, reason: why.clone(), to: to("rel-2") };
+    client.expecting(version).link_as(&one, link).await.unwrap();
     let edge = async || {
         let view = client.get(&one).await.unwrap();
         view.relationships.into_iter().find(|edge| edge.kind == EdgeKind::Blocks).unwrap()
     };
     let made = edge().await;
     assert_eq!((made.to.as_str(), made.status), ("rel-2", EdgeStatus::Active));
+    assert_eq!(made.reason, why.map(EdgeReason::Text));
     let code = async |task: &TaskId, kind, other: &str| {
         client.link(task, kind, to(other)).await.unwrap_err().code
     };

@@ -4,13 +4,18 @@
 use std::cmp::Reverse;
 
 use serde_json::json;
+use tenure_core::command::{AppendProgress, Complete};
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::TaskId;
 use tenure_core::patch::Operation;
-use tenure_core::status::{StepStatus, TaskStatus, Visibility};
+use tenure_core::record::RetryPolicy;
+use tenure_core::status::{
+    DeliveryState, EdgeKind, Outcome, Policy, StepStatus, TaskStatus, Visibility,
+};
+use tenure_core::view::snapshot::GraphEdge;
 use tenure_core::view::write::Header;
 use tenure_core::view::{
-    BoardInput, InspectInput, ListInput, Normal, QueryInput, TaskPage, ViewName,
+    BoardInput, InspectInput, ListInput, Normal, QueryInput, TaskPage, ViewName, ViewsInput,
 };
 use tenure_core::{Code, Command};
 use tenure_ports::ClientPort;
@@ -18,7 +23,7 @@ use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_wire::bus::answer_bytes;
 
-use crate::verbs::{id, until_step};
+use crate::verbs::{facts, id, once, until_step};
 
 /// What nodes of the suite are configured with: more than if nothing were set.
 pub(crate) const BOARD_TOKENS: usize = 5_000;
@@ -242,9 +247,94 @@ pub(crate) async fn counts<P: ClientPort>(client: &Client<P>) {
     };
     assert_eq!(["lost", "late", "failed"].map(of), ["lost", "timed_out", "failed"]);
     assert_eq!(["words", "stops", "live"].map(of), ["completed", "archived", "cancelled"]);
+    assert_eq!(views.tasks.unwrap().len(), 14, "the live one, and the newest ended ones");
+    let live = ViewsInput {
+        views: vec![ViewName::Tasks],
+        statuses: Some(vec![TaskStatus::Running]),
+        user_facing: false,
+    };
+    let (views, _) = client.views_of(live).await.unwrap();
     let live: Vec<TaskId> = views.tasks.unwrap().into_iter().map(|it| it.task_id).collect();
-    assert_eq!(live, std::slice::from_ref(&waits), "the other views are of live ones");
-    let (views, _) = client.views(&[ViewName::Tasks]).await.unwrap();
-    assert!(views.task_summary.is_none() && views.tasks.unwrap().len() == 1);
+    assert_eq!((live.as_slice(), views.task_summary), (std::slice::from_ref(&waits), None));
     client.cancel(&waits, "enough").await.unwrap();
+    client.wait_for_end(&waits).await.unwrap();
+}
+
+/// VIEW-02, VIEW-03, VIEW-04, VIEW-06, VIEW-10: a Task, its child, and what came of them, while they run
+/// and when they have ended.
+pub(crate) async fn shows<P: ClientPort>(client: &Client<P>) {
+    let mother = Task::new("mother").id("mother").draft().step(Step::new("a").handler("complete"));
+    let mother = client.create(mother).await.unwrap();
+    let child = Task::new("child").id("child").parent(&mother).with(|input| {
+        input.owner = Some("ann".parse().unwrap());
+        input.visibility = Some(Visibility::Foreground);
+        input.scope = serde_json::from_value(json!({"project": "p"})).unwrap();
+        input.completion = Some(Policy::Manual);
+    });
+    let twice = RetryPolicy { max_attempts: Some(2), ..once() };
+    let keeps = Step::new("a").handler("keeps").retry(twice);
+    let child = client.create(child.step(keeps)).await.unwrap();
+    until_step(client, &child, "a", StepStatus::Completed).await;
+    let seen = async |user_facing| {
+        let asked = ViewsInput { user_facing, ..ViewsInput::default() };
+        let (views, missing) = client.views_of(asked).await.unwrap();
+        assert!(missing.is_empty());
+        views
+    };
+    for (status, delivery) in [
+        (TaskStatus::Running, DeliveryState::Pending),
+        (TaskStatus::Completed, DeliveryState::Pending),
+        (TaskStatus::Completed, DeliveryState::Delivered),
+    ] {
+        let views = seen(true).await;
+        let tasks = views.tasks.unwrap();
+        let record = tasks.iter().find(|it| it.task_id == child).unwrap();
+        assert_eq!(
+            (record.native_status, record.owner.as_ref().map(|it| it.as_str())),
+            (status, Some("ann"))
+        );
+        assert_eq!(
+            (&record.scope.as_ref().unwrap()["project"], record.current_run_id),
+            (&json!("p"), None)
+        );
+        assert_eq!(record.progress.counters["steps"].done, 1);
+        assert_eq!(record.relationships[0].kind, EdgeKind::Parent);
+        assert!(tasks.iter().all(|it| it.task_id != mother), "it is internal");
+        let recent = views.attempts.unwrap().recent;
+        let tries: Vec<_> = recent.iter().filter(|it| it.task_id == child).collect();
+        let [last, first] = tries[..] else { panic!("{tries:?}") };
+        assert_eq!(
+            (first.outcome, last.outcome),
+            (Some(Outcome::Failed), Some(Outcome::Completed))
+        );
+        assert_eq!(first.output_refs[0].as_str(), "mem:out");
+        assert_eq!(first.checkpoint_refs[0].as_str(), "mem:half");
+        assert_eq!(last.input_refs.iter().map(|it| it.as_str()).collect::<Vec<_>>(), ["mem:half"]);
+        let output = facts(&client.get(&child).await.unwrap(), "a").output.unwrap();
+        assert_eq!(output.data(), Some(&b"[\"mem:half\"]"[..]), "ATT-09");
+        assert_eq!(views.delivery_state.unwrap()[&child], delivery);
+
+        let graph = seen(false).await.task_graph.unwrap();
+        let joins = |kind, from: &TaskId, to: &TaskId| {
+            let is_it = |it: &GraphEdge| {
+                let ends = (it.edge.from.as_str(), it.edge.to.as_str());
+                it.edge.kind == kind && ends == (from.as_str(), to.as_str())
+            };
+            graph.iter().filter(|it| is_it(it)).count()
+        };
+        assert_eq!(joins(EdgeKind::Parent, &child, &mother), 1);
+        assert_eq!(joins(EdgeKind::Child, &mother, &child), 1);
+        match status {
+            TaskStatus::Running => {
+                drop(client.complete(&child, Complete::default()).await.unwrap())
+            }
+            _ => {
+                let delivery_state = Some(DeliveryState::Delivered);
+                let told = AppendProgress { delivery_state, ..AppendProgress::default() };
+                client.note(&child, told).await.unwrap(); // TERM-21: it has ended.
+            }
+        }
+    }
+    client.cancel(&mother, "enough").await.unwrap();
+    client.wait_for_end(&mother).await.unwrap();
 }

@@ -11,101 +11,23 @@ use tenure_core::Code;
 use tenure_core::command::{Complete, Dispatch, StepReport};
 use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
-use tenure_core::record::{Backoff, EdgeReason, Progress, Reason, RetryPolicy, Value};
+use tenure_core::record::{Backoff, EdgeReason, Reason, RetryPolicy, Value};
 use tenure_core::status::{
-    EdgeKind, EndReason, Policy, ReplyKind, Role, RunState, StepStatus, TaskStatus, WaitKind,
+    EdgeKind, EndReason, Outcome, ReplyKind, Role, RunState, StepStatus, WaitKind,
 };
 use tenure_core::task::StepFacts;
-use tenure_core::view::{BoardInput, QueryInput, RunEnd, StepView, TaskView, ViewName};
+use tenure_core::view::{BoardInput, RunEnd, StepView, TaskView, ViewName};
 use tenure_ports::ClientPort;
 use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker};
-use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
+use tenure_sdk::nats::Member;
+use tenure_sdk::worker::{Options, WorkerPool};
 use tenure_wire::bus::event::TaskEvent;
-use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
-use tokio::sync::Notify;
 
 use crate::common::{Servers, until};
+use crate::handlers::{Stage, handlers};
 use crate::orders::orders;
-use crate::reads::{BOARD_TOKENS, counts, reads};
-
-/// Every word that a handler may end with or say on its way.
-fn handlers(go: &Arc<Notify>) -> Handlers {
-    let go = Arc::clone(go);
-    let says = |name: &'static str, say: fn(&StepContext)| {
-        (name, move |ctx: StepContext| {
-            say(&ctx);
-            std::future::ready(Ok(()))
-        })
-    };
-    let mut all = Handlers::new();
-    for (name, handler) in [
-        says("complete", |ctx| ctx.complete_json(&42).unwrap()),
-        says("respond", |ctx| ctx.respond(None, "here you are").unwrap()),
-        says("direct", |ctx| ctx.reply_directly("hello").unwrap()),
-        says("fail", |ctx| ctx.fail("no_luck", "it rained", None).unwrap()),
-        says("reject", |ctx| ctx.reject("not my kind of work").unwrap()),
-        says("panic", |_| panic!("oh no")),
-        says("silent", |_| {}),
-        says("reporting", |ctx| {
-            ctx.complete(None).unwrap();
-            ctx.set_run_result("it took two tries").unwrap();
-        }),
-        says("auth", |ctx| {
-            let details = [("scope".to_owned(), json!("repo"))].into_iter().collect();
-            ctx.request_auth("may I?", details).unwrap();
-        }),
-        says("ask", |ctx| match &ctx.answers()[..] {
-            [] => ctx.request_input("which colour?").unwrap(),
-            [answer, ..] => ctx.complete_json(answer).unwrap(),
-        }),
-        says("twice", |ctx| {
-            ctx.complete_json(&1).unwrap();
-            assert_eq!(ctx.fail("late", "", None).unwrap_err().code, Code::StaleAttempt);
-            assert_eq!(ctx.complete_json(&2).unwrap_err().code, Code::StaleAttempt);
-        }),
-    ] {
-        all = all.on(name, handler).unwrap();
-    }
-    let told = move |ctx: StepContext| {
-        let go = Arc::clone(&go);
-        async move {
-            let progress = Progress { percent: Some(50.0), ..Progress::default() };
-            ctx.send_status(progress).await?;
-            ctx.emit_text_artifact("notes", "half done").await?;
-            ctx.emit_data_artifact("facts", &json!({"n": 1})).await?;
-            go.notified().await;
-            ctx.complete(None)?;
-            Ok(())
-        }
-    };
-    // PROMPT-06, GET-04: what a worker is told of the Task that its Step is of.
-    let board = |ctx: StepContext| async move {
-        let board = ctx.board(Some(200)).await?;
-        assert!(ctx.board(Some(1)).await.unwrap_err().code == Code::ValidationError);
-        let task = ctx.task().await?;
-        assert_eq!(
-            (task.task_id.as_str(), task.native_status),
-            (ctx.task_id(), TaskStatus::Running)
-        );
-        let mine = Some(vec![StepStatus::Claimed, StepStatus::Running]);
-        let page = ctx.query_steps(QueryInput { statuses: mine, ..QueryInput::default() }).await?;
-        assert!(page.steps.iter().any(|step| step.spec.step_id == *ctx.step_id()));
-        Ok(ctx.complete_json(&board.text)?)
-    };
-    let all = all.on("board", board).unwrap();
-    let until_told = |ctx: StepContext| async move {
-        assert!(!ctx.is_cancelled());
-        ctx.cancellation().cancelled().await;
-        assert!(ctx.is_cancelled());
-        ctx.fail("stopped", "as I was told", None)?;
-        Ok(())
-    };
-    let deaf = |_| std::future::pending();
-    let all = all.on("told", told).unwrap().on("until_told", until_told).unwrap();
-    all.on("deaf", deaf).unwrap()
-}
+use crate::reads::{BOARD_TOKENS, counts, reads, shows};
 
 fn step_of<'v>(view: &'v TaskView, step: &str) -> &'v StepView {
     view.steps.iter().find(|it| it.spec.step_id.as_str() == step).unwrap()
@@ -139,7 +61,7 @@ pub(crate) fn id(step: &str) -> StepId {
     step.parse().unwrap()
 }
 
-async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
+async fn words<P: ClientPort>(client: &Client<P>, stage: &Stage) {
     let all = ["complete", "respond", "direct", "fail", "reject", "panic", "silent", "auth", "ask"];
     let mut task = Task::new("words").id("words").retry(once());
     for name in all.into_iter().chain(["twice", "told"]) {
@@ -177,6 +99,7 @@ async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
     let output = |name| facts(&view, name).output.unwrap().data().unwrap().to_vec();
     assert_eq!(output("complete"), b"42");
     assert_eq!(output("twice"), b"1");
+    assert_eq!(stage.seen("words/twice"), ["stale_attempt"; 13]);
     assert_eq!(facts(&view, "respond").reply, Some(ReplyKind::Message));
     assert_eq!(facts(&view, "direct").reply, Some(ReplyKind::Direct));
     let why = |name| facts(&view, name).status_reason.unwrap();
@@ -209,11 +132,12 @@ async fn words<P: ClientPort>(client: &Client<P>, go: &Notify) {
     let (reason, step_id, input_refs) = (None, id("auth"), Vec::new());
     let reopen = Operation::ReopenStep { reason: None, step_id: step_id.clone(), input_refs };
     client.update(&task, vec![reopen, Operation::CancelStep { reason, step_id }]).await.unwrap();
-    go.notify_one();
+    stage.go.notify_one();
     assert_eq!(client.wait_for_end(&task).await.unwrap().status.as_str(), "completed");
 }
 
-async fn stops<P: ClientPort>(client: &Client<P>) {
+/// CTX-09: a handler that stops by itself ends as it says; one that does not is ended at the wait limit.
+async fn stops<P: ClientPort>(client: &Client<P>, stage: &Stage) {
     let steps = ["until_told", "deaf"].map(|name| Step::new(name).handler(name));
     let task = client.create(Task::new("stops").id("stops").steps(steps)).await.unwrap();
     for name in ["until_told", "deaf"] {
@@ -222,14 +146,22 @@ async fn stops<P: ClientPort>(client: &Client<P>) {
     client.cancel(&task, "enough").await.unwrap();
     let ended = client.wait_for_end(&task).await.unwrap();
     assert_eq!(ended.status.as_str(), "cancelled");
+    assert_eq!(stage.seen("stops/until_told"), ["false", "true"]);
+    let view = client.get(&task).await.unwrap();
+    let of = |name| {
+        let attempt = view.attempts.iter().find(|one| one.step_id == id(name)).unwrap();
+        let why = facts(&view, name).status_reason.unwrap().code;
+        (step_of(&view, name).status, why.to_string(), attempt.outcome.unwrap())
+    };
+    assert_eq!(of("until_told"), (StepStatus::Failed, "stopped".into(), Outcome::Failed));
+    assert_eq!(of("deaf"), (StepStatus::Cancelled, "task_cancelled".into(), Outcome::Cancelled));
     client.archive(&task).await.unwrap();
 }
 
-/// An orchestrator that gives out Steps one by one, and changes what is left.
+/// An orchestrator that gives out Steps one by one, and changes what is left. POL-01: as an agent, which
+/// says nothing of policies, and nothing runs by itself.
 async fn steers<P: ClientPort>(client: &Client<P>) {
-    let task = Task::new("steers").id("steers").with(|input| {
-        (input.dispatch, input.completion) = (Some(Policy::Manual), Some(Policy::Manual));
-    });
+    let task = Task::new("steers").id("steers").by_agent();
     let steps = ["a", "b"].map(|name| Step::new(name).handler("complete"));
     let task = client.create(task.steps(steps)).await.unwrap();
     let dispatch = |steps: &[&str], wait| Dispatch {
@@ -418,16 +350,17 @@ fn options() -> Options {
     options
 }
 
-async fn suite<P: ClientPort>(client: Client<P>, observer: Client<P>, go: Arc<Notify>) {
+async fn suite<P: ClientPort>(client: Client<P>, observer: Client<P>, stage: Stage) {
     tokio::time::timeout(Duration::from_secs(120), async {
-        words(&client, &go).await;
-        stops(&client).await;
+        words(&client, &stage).await;
+        stops(&client, &stage).await;
         repeats(&client).await;
         keys(&client).await;
         steers(&client).await;
         follows(&client).await;
         settles(&client).await;
         counts(&client).await;
+        shows(&client).await;
         reads(&client, &observer).await;
         orders(&client).await;
     })
@@ -435,9 +368,9 @@ async fn suite<P: ClientPort>(client: Client<P>, observer: Client<P>, go: Arc<No
     .expect("in time");
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
-/// to LIST-09, PROG-05, PROMPT-03, REL-03, RETRY-11, RETRY-12, RUN-05, VIEW-01, VIEW-12: in one
-/// process.
+/// ATT-09, CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
+/// to LIST-09, POL-01, PROG-05, PROMPT-03, REL-03, RETRY-11, RETRY-12, RUN-05, VIEW-01 to VIEW-06, VIEW-12:
+/// in one process.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let mut config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -445,41 +378,30 @@ async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let journal = Arc::new(tenure_ports::MemoryJournal::default());
     let leases = Arc::new(tenure_local::MemoryLeases::default());
     let node = tenure_scheduler::Scheduler::start(journal, leases, config).await.unwrap();
-    let go = Arc::new(Notify::new());
+    let stage = Stage::default();
     let pool = "default".parse().unwrap();
     let (link, deliveries) = node.join("ant".parse().unwrap(), pool, None).unwrap();
     let options = options();
-    let _workers = WorkerPool::start(link, deliveries, handlers(&go), options);
+    let _workers = WorkerPool::start(link, deliveries, handlers(&stage), options);
     let client = |role, name: &str| {
         Client::new(node.client(role, name.parse().unwrap(), "s1".parse().unwrap()))
     };
-    suite(client(Role::Orchestrator, "boss"), client(Role::Observer, "eve"), go).await;
+    suite(client(Role::Orchestrator, "boss"), client(Role::Observer, "eve"), stage).await;
 }
 
-/// CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
-/// to LIST-09, PROG-05, PROMPT-03, REL-03, RETRY-11, RETRY-12, RUN-05, VIEW-01, VIEW-12: over NATS,
-/// with the same answers.
+/// ATT-09, CTX-01 to CTX-10, CTX-12, CTRL-01, CTRL-08, DISP-12, DISP-13, EVENT-01 to EVENT-06, IDEM-03, LIST-01
+/// to LIST-09, POL-01, PROG-05, PROMPT-03, REL-03, RETRY-11, RETRY-12, RUN-05, VIEW-01 to VIEW-06, VIEW-12:
+/// over NATS, with the same answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_and_orchestrators_say_everything_over_nats() {
     let servers = Servers::start();
     let mut settings = servers.settings("n1");
     settings.scheduler.limits.board_tokens = BOARD_TOKENS;
     let _node = servers.node_of(settings).await;
-    let settings = tenure_sdk::nats::Settings::new(servers.url());
-    let token = |text| Token::new(text).unwrap();
-    let name =
-        WorkerName { pool: "default".parse().unwrap(), principal: token("ant"), boot: token("b1") };
-    let connection = Connection::open(&settings, name.inbox()).await.unwrap();
-    let (worker, deliveries) = NatsWorker::join(connection, &name, None).await.unwrap();
-    let options = options();
-    let go = Arc::new(Notify::new());
-    let _workers = WorkerPool::start(worker, deliveries, handlers(&go), options);
-    let client = async |role, principal| {
-        let client = ClientName { role, session: "s1".parse().unwrap(), principal };
-        let at = inbox(role, &client.principal, &token("b2"));
-        let connection = Connection::open(&settings, at).await.unwrap();
-        Client::new(NatsClient::join(connection, &client).await.unwrap())
-    };
-    let orchestrator = client(Role::Orchestrator, token("boss")).await;
-    suite(orchestrator, client(Role::Observer, token("eve")).await, go).await;
+    let stage = Stage::default();
+    let (url, member) = (servers.url(), Member { pool: "default", name: "ant" });
+    let pool = WorkerPool::connect(url.clone(), member, handlers(&stage), options()).await.unwrap();
+    let orchestrator = Client::connect(url.clone(), "s1", "boss").await.unwrap();
+    suite(orchestrator, Client::observe(url, "s1", "eve").await.unwrap(), stage).await;
+    pool.leave().await.unwrap();
 }

@@ -5,12 +5,14 @@
 //! | [`connect`] | a connection with a reply multiplexer of its own |
 //! | [`worker`] | [`NatsWorker`], a [`WorkerPort`](tenure_ports::bus::WorkerPort) |
 //! | [`client`] | [`NatsClient`], a [`ClientPort`](tenure_ports::client::ClientPort) |
+//! | `join` | `Client::connect`, `WorkerPool::connect`: both in one call |
 //!
 //! The messages and subjects are those of [`tenure_wire::bus`]. Nothing here waits without a limit:
 //! a call to the client library can block for ever while there is no connection.
 
 pub mod client;
 pub mod connect;
+mod join;
 mod mux;
 mod news;
 mod patience;
@@ -18,4 +20,5 @@ pub mod worker;
 
 pub use client::NatsClient;
 pub use connect::{ConnectError, Connection, Settings, without_secrets};
+pub use join::{JoinError, Member};
 pub use worker::NatsWorker;

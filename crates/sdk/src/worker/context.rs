@@ -137,7 +137,7 @@ impl StepContext {
         &self.shared.claim.input_refs
     }
 
-    /// Where an earlier Attempt has left off.
+    /// Where earlier Attempts have left off ([`checkpoint`](Self::checkpoint)).
     pub fn checkpoint_refs(&self) -> &[Ref] {
         &self.shared.claim.checkpoint_refs
     }
@@ -339,6 +339,27 @@ impl StepContext {
         let text = serde_json::to_string(data)
             .map_err(|error| Rejection::invalid("artifacts", error.to_string()))?;
         self.emit(inline(name, ArtifactKind::Data, "application/json", &text)?).await
+    }
+
+    /// ATT-09: adds a place from where a later Attempt may go on, at once: its
+    /// [`checkpoint_refs`](Self::checkpoint_refs) have it.
+    ///
+    /// # Errors
+    /// `validation_error` for what is no reference; else as [`send_status`](Self::send_status).
+    pub async fn checkpoint(&self, at: &str) -> Result<(), Refused> {
+        let mut report = self.report();
+        report.checkpoint_refs.push(Ref::new(at)?);
+        self.send(report).await
+    }
+
+    /// ATT-09: adds a reference to what this Attempt has made, at once.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub async fn emit_output_ref(&self, to: &str) -> Result<(), Refused> {
+        let mut report = self.report();
+        report.output_refs.push(Ref::new(to)?);
+        self.send(report).await
     }
 
     /// `agent.task_get`: the Task as far as this Run shows it (GET-04).

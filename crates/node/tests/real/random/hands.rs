@@ -1,5 +1,5 @@
-//! Workers that do what comes to their mind: claim what they see or what they do not, report well or
-//! badly, twice or never.
+//! Workers that do what comes to their mind: claim what they see or what they do not, look around, report
+//! well or badly, twice or never, and meddle with what others hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,15 @@ use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use serde_json::json;
 use tenure_core::command::{RunOutcome, StepReport};
-use tenure_core::id::{CommandId, TaskId};
+use tenure_core::id::{AttemptId, CommandId, RunId, SessionId, StepId, TaskId};
 use tenure_core::status::StepStatus;
-use tenure_core::view::{ClaimResult, QueryInput, RunOffer};
+use tenure_core::view::{
+    BoardInput, ClaimResult, ListInput, Look as Asked, Looked, QueryInput, RunOffer,
+};
 use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
+use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use uuid::Uuid;
 
@@ -40,6 +43,8 @@ pub(super) struct Hand<W, C> {
     pub(super) dice: Dice,
     pub(super) seen: u64,
     pub(super) said: u64,
+    /// Attempts that it has had.
+    pub(super) mine: Vec<AttemptId>,
 }
 
 impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
@@ -134,6 +139,9 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
                 return self.holds_under(offer, &claim).await;
             }
         }
+        if self.dice.one_in(4) {
+            self.looks((&offer.session_id, &offer.task_id), offer.run_id).await;
+        }
         let Some(step) = self.dice.any(&shown) else { return self.leaves(offer, false).await };
         if let Some(claim) = self.claims(offer, &step).await {
             self.holds_under(offer, &claim).await;
@@ -189,6 +197,8 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
         let run = Some(claim.run_id.to_string());
         self.notes(&claim.task_id).look(run, claim.fencing_token, claim);
         let held = Holding::of(claim);
+        self.mine.push(held.attempt_id);
+        self.notes(&claim.task_id).held.lock().push((held.clone(), claim.step.step_id.clone()));
         let pause = Duration::from_millis(self.dice.below(40) as u64);
         tokio::time::sleep(pause).await;
         if self.dice.one_in(2) {
@@ -196,6 +206,12 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
         }
         if self.dice.one_in(3) {
             let _ = self.reports(claim, &held, (None, false)).await;
+        }
+        if self.dice.one_in(4) {
+            self.looks((&claim.session_id, &claim.task_id), claim.run_id).await;
+        }
+        if self.dice.one_in(4) {
+            self.meddles(&claim.task_id).await;
         }
         let last = match self.dice.below(16) {
             0 => return, // Not a word more.
@@ -216,6 +232,58 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
         if self.dice.one_in(3) {
             let _ = self.reports(claim, &held, (Some(StepStatus::Running), false)).await;
         }
+    }
+
+    /// GET-04, LIST-08, PROMPT-06: what is said under a Run is noted, to be held against the log.
+    async fn looks(&mut self, (session, task): (&SessionId, &TaskId), run: RunId) {
+        let key = TaskKey { session_id: session.clone(), task_id: task.clone() };
+        let look = match self.dice.below(3) {
+            0 => Asked::TaskGet,
+            1 => Asked::TaskList(ListInput { include_terminal: true, ..ListInput::default() }),
+            _ => Asked::TaskBoardSummary(BoardInput::default()),
+        };
+        let looked = match self.port.look(&key, run, look).await {
+            Ok(looked) => looked,
+            Err(refused) => return says_nothing_of_others(&refused, &[]),
+        };
+        let version = match &looked {
+            Looked::Task(task) => Some(task.version),
+            Looked::List(page) => page.tasks.first().map(|task| task.version),
+            Looked::Steps(page) => Some(page.version),
+            Looked::Board(lines) => Some(lines.version),
+        };
+        if let Some(version) = version {
+            self.notes(task).look(Some(run.to_string()), version, &looked);
+        }
+    }
+
+    /// PERM-13, REPORT-03: nobody has a say in what another holds or held, ended Tasks included. Whatever
+    /// happens meanwhile, the answer is the same: what may be said instead is only that nobody knows.
+    async fn meddles(&mut self, task: &TaskId) {
+        let others: Vec<(Holding, StepId)> = {
+            let notes = self.notes(task);
+            let held = notes.held.lock();
+            let is_others = |(held, _): &&(Holding, StepId)| !self.mine.contains(&held.attempt_id);
+            held.iter().filter(is_others).cloned().collect()
+        };
+        let Some((held, step)) = self.dice.any(&others) else { return };
+        let answer = match self.dice.below(3) {
+            0 => {
+                let report = StepReport {
+                    attempt_id: Some(held.attempt_id),
+                    fencing_token: Some(held.fencing_token),
+                    status: Some(StepStatus::Completed),
+                    ..StepReport::on(step.clone())
+                };
+                self.port.report(&held, report, None).await
+            }
+            1 => self.port.release(&held, None).await,
+            _ => self.port.end_run(&held, RunOutcome::Finished, None, None).await,
+        };
+        let refused = answer.expect_err("it is another's");
+        let is_named = refused.code == Code::PermissionDenied || refused.code.is_retryable();
+        assert!(is_named, "{refused:?}");
+        says_nothing_of_others(&refused, &[step.as_str()]);
     }
 
     async fn reports(

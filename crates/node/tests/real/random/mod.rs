@@ -58,7 +58,8 @@ async fn hire<P: Place>(place: &P, books: &Books, who: &str, dice: u64) -> JoinH
     let pool = if who.starts_with("cat") { "gpu" } else { "default" };
     let (port, inbox) = place.join(who, pool).await;
     let (client, books) = (place.client().await, Arc::clone(books));
-    let hand = Hand { port, client, books, dice: Dice::new(dice), seen: 0, said: 0 };
+    let hand =
+        Hand { port, client, books, dice: Dice::new(dice), seen: 0, said: 0, mine: Vec::new() };
     tokio::spawn(hand.work(inbox))
 }
 
@@ -112,8 +113,9 @@ impl Place for Here {
 }
 
 /// CTRL-01 to CTRL-04, OCC-01 to OCC-03, IDEM-01, IDEM-04, WAL-08, WAL-11, READY-02, READY-03, TASK-04,
-/// CLAIM-03 to CLAIM-08, CLAIM-15, QUERY-04, QUERY-12, PERM-16, REPORT-14, REPORT-16, TERM-19, DISP-10
-/// and the tables of section 3, in one process: random programs with random workers, one of which dies,
+/// CLAIM-03 to CLAIM-08, CLAIM-15, GET-04, LIST-08, QUERY-04, QUERY-12, PERM-13, PERM-16, PROMPT-06,
+/// REPORT-03, REPORT-14, REPORT-16, TERM-19, DISP-10 and the tables of section 3, in one process: random
+/// programs with random workers, one of which dies,
 /// and, every other time, appends that fail or whose fate nobody knows.
 #[test]
 fn whatever_orchestrators_and_workers_do_in_one_process_is_answered_lawfully() {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::Value as Json;
+use tenure_core::id::StepId;
 use tenure_core::{Code, Rejection};
+use tenure_ports::bus::Holding;
 
 use super::judge::{Ask, Verdict};
 use super::model::{Commit, Model, text};
@@ -49,6 +51,8 @@ pub(super) struct Look {
 pub(super) struct Notes {
     pub(super) calls: Mutex<Vec<Call>>,
     pub(super) looks: Mutex<Vec<Look>>,
+    /// What workers have got to hold so far, and of which Step.
+    pub(super) held: Mutex<Vec<(Holding, StepId)>>,
     seen: AtomicU64,
 }
 

@@ -1,0 +1,122 @@
+//! One call from an address to a client or a pool of workers.
+
+use tenure_core::Rejection;
+use tenure_core::status::Role;
+use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
+use uuid::Uuid;
+
+use super::{ConnectError, Connection, NatsClient, NatsWorker, Settings};
+use crate::client::Client;
+use crate::worker::{Handlers, Options, WorkerPool};
+
+/// Why nobody could join a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// There is no connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A name has another form, or no node answers.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+}
+
+impl From<&str> for Settings {
+    fn from(url: &str) -> Self {
+        Self::new(url)
+    }
+}
+
+impl From<String> for Settings {
+    fn from(url: String) -> Self {
+        Self::new(url)
+    }
+}
+
+impl Client<NatsClient> {
+    /// Connects to a cluster, at an address or with [`Settings`], as an orchestrator of a session. The name
+    /// is what the server lets this in as.
+    ///
+    /// # Errors
+    /// Nobody answers there, or a name has another form.
+    pub async fn connect(
+        to: impl Into<Settings>,
+        session: &str,
+        name: &str,
+    ) -> Result<Self, JoinError> {
+        join(to.into(), Role::Orchestrator, session, name).await
+    }
+
+    /// The same as an observer, who may only look.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn observe(
+        to: impl Into<Settings>,
+        session: &str,
+        name: &str,
+    ) -> Result<Self, JoinError> {
+        join(to.into(), Role::Observer, session, name).await
+    }
+}
+
+async fn join(
+    settings: Settings,
+    role: Role,
+    session: &str,
+    name: &str,
+) -> Result<Client<NatsClient>, JoinError> {
+    let session = session.parse().map_err(Rejection::from)?;
+    let name = ClientName { role, session, principal: token(name)? };
+    let inbox = inbox(role, &name.principal, &boot()?);
+    let connection = Connection::open(&settings, inbox).await?;
+    Ok(Client::new(NatsClient::join(connection, &name).await?))
+}
+
+/// Where a worker belongs.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    /// Its pool.
+    pub pool: &'a str,
+    /// Its name: what the server lets it in as.
+    pub name: &'a str,
+}
+
+impl WorkerPool<NatsWorker> {
+    /// Connects to a cluster, at an address or with [`Settings`](super::Settings), and starts to work. The
+    /// Steps that come are those that the handlers are for.
+    ///
+    /// # Errors
+    /// Nobody answers there, or a name has another form.
+    pub async fn connect(
+        to: impl Into<Settings>,
+        member: Member<'_>,
+        handlers: Handlers,
+        options: Options,
+    ) -> Result<Self, JoinError> {
+        let pool = member.pool.parse().map_err(Rejection::from)?;
+        let name = WorkerName { pool, principal: token(member.name)?, boot: boot()? };
+        let connection = Connection::open(&to.into(), name.inbox()).await?;
+        let known = handlers.names().cloned().collect();
+        let (port, deliveries) = NatsWorker::join(connection, &name, Some(known)).await?;
+        Ok(Self::start(port, deliveries, handlers, options))
+    }
+
+    /// Takes no more work, finishes what has begun, and leaves the cluster.
+    ///
+    /// # Errors
+    /// `unavailable`: nodes notice by themselves then, after some seconds.
+    pub async fn leave(self) -> Result<(), Rejection> {
+        self.drain().await;
+        self.port().leave_pool().await
+    }
+}
+
+fn token(name: &str) -> Result<Token, Rejection> {
+    Ok(Token::new(name)?)
+}
+
+/// Tells this process from others of the same name.
+fn boot() -> Result<Token, Rejection> {
+    let id = Uuid::now_v7().simple().to_string();
+    token(id.get(20..).unwrap_or(&id)) // What is random of it.
+}
