@@ -28,6 +28,9 @@ static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lea
 static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
 static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("list.lua")));
 
+/// How the scripts begin what they say to whoever owns a partition no more.
+const FENCED: &str = "FENCED";
+
 /// How long Redis may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -210,11 +213,18 @@ impl RedisLeases {
     async fn scan(&self, partition: u32, epoch: u64) -> Result<Found, LeaseError> {
         let Some(keys) = self.keys.get(partition as usize) else { return Ok(Found::default()) };
         let mut call = SCAN.prepare_invoke();
-        call.key(&keys.ends).key(&keys.scanned).arg(SCAN_MAX).arg(epoch);
+        call.key(&keys.ends).key(&keys.epoch).key(&keys.scanned).arg(epoch).arg(SCAN_MAX);
         let mut redis = self.redis.clone();
         let asked = Instant::now();
-        let (forgot, now, rows): (u8, f64, Vec<String>) =
-            answered(call.invoke_async(&mut redis)).await?;
+        let call = async {
+            match call.invoke_async(&mut redis).await {
+                Err(error) if error.code() == Some(FENCED) => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        let found: Option<(u8, f64, Vec<String>)> = answered(call).await?;
+        // Its leases are another's to judge, which says nothing of the other partitions.
+        let Some((forgot, now, rows)) = found else { return Ok(Found::default()) };
         let has_jumped = self.clocks.lock().entry(partition).or_default().note(asked, now);
         let mut places = self.places.lock();
         let row = |row: &[String]| {

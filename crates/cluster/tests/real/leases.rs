@@ -11,7 +11,7 @@ use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
 use tenure_ports::conformance::leases_suite;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::Lease;
+use tenure_ports::leases::{Lease, Scan};
 use uuid::Uuid;
 
 use crate::servers::{Server, redis};
@@ -56,7 +56,8 @@ async fn redis_keeps_leases() {
     .await;
 }
 
-/// Mechanisms 6: an owner of an older epoch changes nothing any more.
+/// Mechanisms 6: an owner of an older epoch changes nothing any more, is told of no lease that has ended,
+/// and gives the newer owner no reason to doubt.
 #[tokio::test]
 async fn an_older_epoch_is_refused() {
     let server = redis(&[]);
@@ -67,6 +68,15 @@ async fn an_older_epoch_is_refused() {
     assert!(refused.0.contains("behind 6"), "{refused}");
     assert!(old.release(vec![lease(1, 0).attempt_id]).await.is_err());
     assert!(new.left_ms(lease(1, 0).attempt_id).unwrap() > 50_000);
+    assert!(new.expired().await.unwrap().doubtful, "its first scan");
+    new.acquire(vec![lease(3, 0)]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(old.expired().await.unwrap(), Scan::default());
+    let found = new.expired().await.unwrap();
+    assert_eq!((found.doubtful, found.ended.len()), (false, 1));
+    let next = leases(&server, 7).await;
+    next.expired().await.unwrap();
+    assert!(new.renew(vec![lease(1, 1)]).await.is_err(), "a scan fences as well");
     let nothing = Arc::new(Owned::none(PARTITIONS));
     let nobody = RedisLeases::open(&url(&server), "tenure", nothing).await.unwrap();
     let refused = nobody.acquire(vec![lease(2, 1)]).await.unwrap_err();
