@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use redis::Script;
 use tenure_core::id::Millis;
 use tenure_ports::observer::{Called, LeaseCall};
@@ -17,6 +18,7 @@ use super::{Options, Shared};
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::{Client, Connection};
+use crate::supervise::guard;
 
 /// Polls in which a lease must be seen to have ended before the first in order takes it.
 const ENDED_POLLS: usize = 2;
@@ -334,7 +336,7 @@ impl Keeping {
         self.leaving.insert(partition, to);
         self.mine.insert(partition);
         let journal = Arc::clone(&self.journal);
-        self.settling.spawn(async move {
+        let settle = async move {
             // The next owner reads what lies behind it: it is owned while it is written.
             match timeout(SETTLE, journal.checkpoint(partition)).await {
                 Ok(Ok(())) => {}
@@ -343,8 +345,8 @@ impl Keeping {
             if !journal.leave(partition).settled(SETTLE).await {
                 tracing::warn!(partition, "left with appends in flight");
             }
-            partition
-        });
+        };
+        self.settling.spawn(guard("a hand-over", settle).map(move |()| partition));
     }
 
     /// The appends of a partition have returned: it goes to whom it was meant for.
