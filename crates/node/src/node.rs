@@ -12,7 +12,7 @@ use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisLeases, supervise};
 use tenure_core::Rejection;
 use tenure_ports::observer::Sample;
-use tenure_scheduler::{Config, Scheduler};
+use tenure_scheduler::Scheduler;
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
 use tokio::sync::Semaphore;
@@ -108,7 +108,7 @@ impl Node {
         let journal = Arc::new(JetStreamJournal::open(log, journal).await?);
         let (redis, name) = (&settings.redis, settings.name.to_lowercase());
         let leases = RedisLeases::open(redis, &name, Arc::clone(journal.owned())).await?;
-        let config = Config { partitions: settings.partitions, ..settings.scheduler };
+        let config = settings.config();
         let scheduler: ClusterScheduler =
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
         let mut keeping = Options::new(settings.redis, node.as_str());

@@ -124,11 +124,39 @@ impl Settings {
             scheduler,
         }
     }
+
+    /// The scheduler's own, as the cluster has it.
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config { partitions: self.partitions, ..self.scheduler.clone() };
+        if self.replicas > 1 {
+            config.limits = config.limits.on_replicated_log();
+        }
+        let (asked_for, lease_ms) = (self.scheduler.limits.lease_ms, config.limits.lease_ms);
+        if lease_ms != asked_for {
+            tracing::warn!(asked_for, lease_ms, "leases are longer: the log has replicas");
+        }
+        config
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// P30: an election among the servers of the log costs no worker its lease.
+    #[test]
+    fn leases_on_a_replicated_log_are_no_shorter_than_an_election() {
+        let (node, pool) = (Token::new("n1").unwrap(), "default".parse().unwrap());
+        let mut settings =
+            Settings::new(Nats::at("nats://host"), "redis://host".to_owned(), node, pool);
+        for (lease_ms, replicas, lasts) in
+            [(1_000, 1, 1_000), (1_000, 3, 15_000), (15_000, 3, 15_000), (20_000, 3, 20_000)]
+        {
+            (settings.scheduler.limits.lease_ms, settings.replicas) = (lease_ms, replicas);
+            assert_eq!(settings.config().limits.lease_ms, lasts, "{lease_ms} on {replicas}");
+        }
+        assert_eq!(settings.config().partitions, settings.partitions);
+    }
 
     #[test]
     fn secrets_of_an_address_are_not_shown() {

@@ -95,8 +95,7 @@ impl Tx<'_, '_> {
     fn open(&mut self, pos: Pos, under: Under) -> Result<Did, Rejection> {
         let step = &self.task.steps[pos];
         let policy = self.task.policy_of(&step.spec).cloned();
-        let lease_ms =
-            policy.as_ref().and_then(|p| p.heartbeat_ms).unwrap_or(self.cx.limits.lease_ms);
+        let lease_ms = self.cx.limits.lease_ms_under(policy.as_deref());
         let event = StepClaimed {
             attempt_id: self.cx.stamp.attempt_id,
             ordinal: step.state.ordinal + 1,

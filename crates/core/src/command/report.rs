@@ -175,9 +175,8 @@ impl Tx<'_, '_> {
     /// LEASE-04: a report renews the lease.
     fn new_expiry(&self, pos: Pos) -> Millis {
         let attempt = self.task.steps[pos].state.current.map(|at| &self.task.attempts[at]);
-        let policy = attempt.and_then(|a| a.retry_policy.as_ref());
-        let lease_ms = policy.and_then(|p| p.heartbeat_ms).unwrap_or(self.cx.limits.lease_ms);
-        after(self.now(), lease_ms)
+        let policy = attempt.and_then(|a| a.retry_policy.as_deref());
+        after(self.now(), self.cx.limits.lease_ms_under(policy))
     }
 
     /// The fields that every report may carry.

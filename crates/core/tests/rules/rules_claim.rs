@@ -428,3 +428,22 @@ fn a_policys_heartbeat_is_the_lease_instead() {
     assert_eq!(t.attempt_of(&b).lease_expires_at, t.now + 700);
     assert_eq!(t.task_status(), TaskStatus::Running);
 }
+
+/// LEASE-02, P30: on a log with replicas a shorter lease acts as one of 15 s, whoever asks for it.
+#[test]
+fn no_lease_is_shorter_than_an_election() {
+    let limits = Limits { lease_ms: 5_000, ..Limits::default() }.on_replicated_log();
+    let mut steps = dag("a b c");
+    for (at, heartbeat_ms) in [(1, 700), (2, 20_000)] {
+        let policy = RetryPolicy { heartbeat_ms: Some(heartbeat_ms), ..RetryPolicy::default() };
+        steps[at] = StepInput { retry_policy: Some(Arc::new(policy)), ..steps[at].clone() };
+    }
+    let given = CreateTask { steps, ..create_input("a") };
+    let mut t = Fixture::try_create(given, Policy::Manual, limits).unwrap();
+    for (step, lasts) in [("a", 15_000), ("b", 15_000), ("c", 20_000)] {
+        let held = t.claim(step);
+        assert_eq!(t.attempt_of(&held).lease_expires_at, t.now + lasts);
+        t.start(&held);
+        assert_eq!(t.attempt_of(&held).lease_expires_at, t.now + lasts, "a report renews it");
+    }
+}
