@@ -102,6 +102,20 @@ mod tests {
         room
     }
 
+    /// Mechanisms 8: workers with short handlers ask for more than they have slots, the more the shorter;
+    /// with long ones for no more than that.
+    #[test]
+    fn short_handlers_ask_for_more_than_their_slots() {
+        let asked_for = [(0, 2), (1, 8), (4, 8), (5, 3), (49, 3), (50, 2), (1_000, 2)];
+        for (took_ms, free) in asked_for {
+            assert_eq!(room(0, took_ms).credit().free, free, "two slots, at {took_ms} ms");
+        }
+        assert_eq!(room(3, 1).credit().free, 5, "what is in hand takes room");
+        let mut leaving = room(0, 1);
+        leaving.accepting = false;
+        assert_eq!(leaving.credit().free, 0);
+    }
+
     #[test]
     fn what_does_not_begin_soon_is_surplus() {
         assert_eq!(room(2, 0).surplus(), 0);
