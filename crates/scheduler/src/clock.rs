@@ -25,10 +25,15 @@ impl Clock {
         Self { started: Instant::now(), started_at: AtomicI64::new(system_time()) }
     }
 
+    /// Whether a time is well ahead.
+    pub(crate) fn is_behind(&self, at: Millis) -> bool {
+        at.saturating_sub(self.now()) > BEHIND
+    }
+
     /// Goes forward to a time that is well ahead. Whether it did: what is to happen at a time is to happen
     /// sooner then.
     pub(crate) fn go_forward_to(&self, at: Millis) -> bool {
-        let is_behind = at.saturating_sub(self.now()) > BEHIND;
+        let is_behind = self.is_behind(at);
         if is_behind {
             let started_at = at.saturating_sub_unsigned(self.passed_ms());
             self.started_at.fetch_max(started_at, Ordering::Relaxed);

@@ -17,6 +17,7 @@ mod directory;
 mod edge;
 mod follow;
 mod handle;
+mod heard;
 mod keep;
 mod node;
 mod partition;

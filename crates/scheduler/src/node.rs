@@ -1,9 +1,11 @@
 //! What all actors of a node share: ports, pools, the directory, settings.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
@@ -16,11 +18,13 @@ use tenure_ports::observer::{LeaseCall, PoolSample};
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
+use crate::heard::Heard;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
 use crate::rounds::Rounds;
@@ -35,6 +39,25 @@ pub struct Appended {
     pub task: TaskKey,
     /// The commit.
     pub commit: Arc<Commit>,
+}
+
+/// The workers of a node.
+#[derive(Debug, Default)]
+struct Workers {
+    /// Each with the link that it has now.
+    joined: HashMap<AgentId, Arc<Worker>>,
+    /// What those that have none are told on their next one, each until then.
+    signals: HashMap<AgentId, Vec<(Instant, Delivery)>>,
+}
+
+impl Workers {
+    /// Tells a worker, and gives back what it cannot be told now.
+    fn tell(&self, id: &AgentId, what: Delivery) -> Result<(), Delivery> {
+        match self.joined.get(id) {
+            Some(worker) => worker.inbox.unbounded_send(what).map_err(TrySendError::into_inner),
+            None => Err(what),
+        }
+    }
 }
 
 /// The partitions of a node.
@@ -73,9 +96,10 @@ pub(crate) struct Node<J, L> {
     pub(crate) totals: Totals,
     pub(crate) waits: Arc<WaitTotals>,
     pub(crate) rounds: Rounds,
+    pub(crate) heard: Heard,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
-    workers: RwLock<HashMap<AgentId, Arc<Worker>>>,
+    workers: RwLock<Workers>,
     partitions: Mutex<Partitions>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
@@ -85,10 +109,6 @@ pub(crate) struct Node<J, L> {
     trouble: watch::Sender<Option<Arc<str>>>,
     /// Where it was started: actors run there, whoever has them started.
     runtime: Handle,
-    /// The store of leases answered when it was last asked.
-    keeps_leases: AtomicBool,
-    /// Leases of open Attempts could not be made sure of: it is tried again.
-    leases_lost: AtomicBool,
     /// Until when, since the clock's start, appends go without claims, whose leases would hold them up.
     leases_slow_until_ms: AtomicU64,
 }
@@ -104,6 +124,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             totals: Totals::default(),
             waits: Arc::default(),
             rounds: Rounds::default(),
+            heard: Heard::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),
@@ -114,8 +135,6 @@ impl<J: Journal, L: Leases> Node<J, L> {
             peers: OnceLock::new(),
             trouble: watch::Sender::new(None),
             runtime: Handle::current(),
-            keeps_leases: AtomicBool::new(true),
-            leases_lost: AtomicBool::new(false),
             leases_slow_until_ms: AtomicU64::default(),
         }
     }
@@ -233,7 +252,13 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     pub(crate) fn join(&self, worker: Arc<Worker>) -> Result<(), Rejection> {
         let pool = self.pool(&worker.pool)?;
-        self.workers.write().insert(worker.id.clone(), Arc::clone(&worker));
+        {
+            let mut workers = self.workers.write();
+            workers.joined.insert(worker.id.clone(), Arc::clone(&worker));
+            for (_, what) in workers.signals.remove(&worker.id).into_iter().flatten() {
+                let _ = worker.inbox.unbounded_send(what); // It may be gone again.
+            }
+        }
         pool.join(worker);
         Ok(())
     }
@@ -242,8 +267,8 @@ impl<J: Journal, L: Leases> Node<J, L> {
         {
             let mut workers = self.workers.write();
             // It may have joined anew, under the same name.
-            if workers.get(&worker.id).is_some_and(|it| std::ptr::eq(&**it, worker)) {
-                workers.remove(&worker.id);
+            if workers.joined.get(&worker.id).is_some_and(|it| std::ptr::eq(&**it, worker)) {
+                workers.joined.remove(&worker.id);
             }
         }
         if let Some(pool) = self.pool_if_open(&worker.pool) {
@@ -252,19 +277,35 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     pub(crate) fn worker(&self, id: &AgentId) -> Option<Arc<Worker>> {
-        self.workers.read().get(id).cloned()
+        self.workers.read().joined.get(id).cloned()
     }
 
     /// Tells a worker what it must know of an Attempt, on the link that it has now: it may have another
-    /// than when it got the Attempt.
+    /// than when it got the Attempt. One that has none is told on its next (CANCEL-07).
     pub(crate) fn signal(&self, worker: &AgentId, what: Delivery) {
-        if let Some(worker) = self.worker(worker) {
-            let _ = worker.inbox.unbounded_send(what); // It may have left.
+        let told = self.workers.read().tell(worker, what);
+        let Err(what) = told else { return };
+        let mut workers = self.workers.write();
+        let told = workers.tell(worker, what); // It may have come just now.
+        let Err(what) = told else { return };
+        let until = Instant::now() + Duration::from_millis(self.config.limits.lease_ms);
+        workers.signals.entry(worker.clone()).or_default().push((until, what));
+    }
+
+    /// Forgets what workers were to be told that have not come again in the time of a lease.
+    pub(crate) fn forget_signals(&self) {
+        if self.workers.read().signals.is_empty() {
+            return;
         }
+        let now = Instant::now();
+        self.workers.write().signals.retain(|_, signals| {
+            signals.retain(|(until, _)| *until > now);
+            !signals.is_empty()
+        });
     }
 
     pub(crate) fn knows(&self, worker: &AgentId) -> bool {
-        self.workers.read().contains_key(worker)
+        self.workers.read().joined.contains_key(worker)
     }
 
     /// Tells a pool, which is opened if need be.
@@ -359,15 +400,6 @@ impl<J: Journal, L: Leases> Node<J, L> {
         });
     }
 
-    pub(crate) fn note_leases(&self, answered: bool) {
-        self.keeps_leases.store(answered, Ordering::Release);
-    }
-
-    /// Whether claims can have their leases.
-    pub(crate) fn keeps_leases(&self) -> bool {
-        self.keeps_leases.load(Ordering::Acquire)
-    }
-
     pub(crate) fn set_peers(&self, peers: Box<dyn Peers>) {
         let _ = self.peers.set(peers); // They are named once.
     }
@@ -379,15 +411,6 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Whether another node has the Task.
     pub(crate) fn is_elsewhere(&self, key: &TaskKey) -> Option<&dyn Peers> {
         self.peers().filter(|_| self.journal.epoch(key).is_none())
-    }
-
-    pub(crate) fn note_leases_lost(&self) {
-        self.leases_lost.store(true, Ordering::Release);
-    }
-
-    /// Whether leases are to be made sure of, told once.
-    pub(crate) fn take_leases_lost(&self) -> bool {
-        self.leases_lost.swap(false, Ordering::AcqRel)
     }
 
     /// Leases have held up an append: for a while none waits for any.

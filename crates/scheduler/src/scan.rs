@@ -15,39 +15,36 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::node::Node;
 use crate::task::{Msg, State};
 
-/// How late a tick may be before leases are not judged by it.
-const SLACK: Duration = Duration::from_secs(2);
-
 /// Looks for ended leases on every tick and tells their Tasks.
 ///
 /// Nothing is judged before every worker had the time to be heard since the last gap: this process
-/// stood still, the store of leases did not answer, it has lost what it was told, or its clock was
-/// set (mechanisms 6). What it lost in silence is made good once in the time of a lease.
+/// stood still, the store of leases or the log did not answer, the store has lost what it was told, or
+/// its clock was set (mechanisms 6). What it lost in silence is made good once in the time of a lease.
 pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> JoinHandle<()> {
     let (node, tick) = (Arc::downgrade(node), node.config.tick);
     tokio::spawn(async move {
         let mut ticks = interval(tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut last, mut judge_from) = (Instant::now(), Instant::now());
-        let mut ensured = Instant::now();
+        let (mut judge_from, mut ensured) = (Instant::now(), Instant::now());
         loop {
             ticks.tick().await;
             let Some(node) = node.upgrade() else { return };
-            let heard = Duration::from_millis(node.config.limits.lease_ms / 3) + SLACK;
+            let heard = node.heard_after();
             let now = Instant::now();
-            if now - last > tick + SLACK {
+            if node.note_tick() {
                 judge_from = now + heard; // The workers of this process stood still with it.
             }
-            last = now;
             if now - ensured >= Duration::from_millis(node.config.limits.lease_ms) {
                 ensured = now;
                 ensure_all(&node);
             }
+            node.forget_signals();
             let scan = node.watch_leases(LeaseCall::Scan, 0, node.leases.expired()).await;
             node.note_leases(scan.is_ok());
             match scan {
                 Ok(scan) if scan.doubtful || node.take_leases_lost() => {
                     judge_from = Instant::now() + heard;
+                    node.spare_steps(node.clock.now());
                     raise_all(&node);
                 }
                 Ok(scan) if Instant::now() >= judge_from => tell_tasks(&node, scan.ended),

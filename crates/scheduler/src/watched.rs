@@ -59,6 +59,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         items: usize,
         answer: impl Future<Output = Result<(), AppendError>>,
     ) -> Result<(), AppendError> {
+        let answer = self.unless_held_up(answer);
         let Some(observer) = &self.config.observer else { return answer.await };
         let begun = Instant::now();
         let answered = answer.await;

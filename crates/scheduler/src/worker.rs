@@ -117,6 +117,11 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.scheduler.release_undelivered(task, attempt);
     }
 
+    /// A signal did not reach its worker: it goes on the link that it has now, or has next (CANCEL-07).
+    pub fn unheard(&self, signal: Delivery) {
+        self.scheduler.node.signal(&self.worker.id, signal);
+    }
+
     fn caller(&self, session: &SessionId, run_id: RunId) -> Caller {
         Caller {
             agent: self.worker.id.clone(),

@@ -7,16 +7,21 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, POOL, cancel, completing, create, dag, events, key, node_on};
+use common::{
+    Node, POOL, cancel, completes, completing, create, dag, envelope, events, key, node_on, step_id,
+};
 use futures::StreamExt as _;
-use tenure_core::Code;
-use tenure_core::command::StepReport;
-use tenure_core::id::{AgentId, PoolId};
-use tenure_core::status::{End, StepStatus, TaskStatus};
+use futures::channel::mpsc::UnboundedReceiver;
+use tenure_core::command::{Dispatch, RunAndWhy};
+use tenure_core::id::{AgentId, CommandId, PoolId};
+use tenure_core::status::{End, EndReason, Policy, TaskStatus};
+use tenure_core::{Code, Command};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::{Faulty, MemoryJournal};
-use tenure_scheduler::{Config, Scheduler};
+use tenure_scheduler::{Config, Scheduler, WorkerLink};
+
+type Link = WorkerLink<Faulty<MemoryJournal>, MemoryLeases>;
 
 /// OWN-03: what another node owns is neither read nor changed here.
 #[tokio::test(start_paused = true)]
@@ -69,11 +74,8 @@ async fn a_new_owner_sends_grants_again() {
     config.embedded = false;
     let start = || Scheduler::start(Arc::clone(&journal), Arc::clone(&leases), config.clone());
     let (old, new) = (start().await.unwrap(), start().await.unwrap());
-    let join = |node: &Node| {
-        node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap()
-    };
-    let (link, mut inbox) = join(&old);
-    let (next_link, mut next_inbox) = join(&new);
+    let (link, mut inbox) = join(&old, "w");
+    let (next_link, mut next_inbox) = join(&new, "w");
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&old, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(first)) = inbox.next().await else { panic!("a grant comes") };
@@ -86,16 +88,88 @@ async fn a_new_owner_sends_grants_again() {
     assert_eq!(new.resume(partition).await.unwrap(), 1);
     let Some(Delivery::Grant(again)) = next_inbox.next().await else { panic!("it comes again") };
     assert_eq!(again, first);
-    let report = StepReport {
-        attempt_id: Some(again.attempt_id),
-        fencing_token: Some(again.fencing_token),
-        status: Some(StepStatus::Completed),
-        ..StepReport::on(again.step.step_id.clone())
-    };
-    next_link.report(&Holding::of(&again), report, None).await.unwrap();
+    next_link.report(&Holding::of(&again), completes(&again), None).await.unwrap();
     new.wait_for_end(&key).await.unwrap();
     let claims = events(&new, &key).await;
     assert_eq!(claims.iter().filter(|name| **name == "task_step_claimed").count(), 1);
+}
+
+/// DISP-16: a dispatched Run that nobody has used survives a restart and a change of owners, who took it
+/// does not: it is offered again, and who claims under it then has it.
+#[tokio::test(start_paused = true)]
+async fn an_unused_run_is_offered_again_by_the_next_owner() {
+    for is_restarted in [true, false] {
+        let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+        let old = node_on(Arc::clone(&journal)).await;
+        let (ant, mut to_ant) = join(&old, "ant");
+        ant.credit(Credit { free: 1, seen: 0, number: 1 });
+        old.create(envelope(), dag("t", "a"), Policy::Manual).await.unwrap();
+        let dispatch = Command::DispatchWorker(Dispatch {
+            allowed_step_ids: Some(vec![step_id("a")]),
+            bindings: None,
+            instructions: Some("with care".into()),
+            wait: Some(false),
+            worker_pool_id: PoolId::new(POOL).unwrap(),
+        });
+        let key = key("t");
+        old.command(&key, envelope(), dispatch).await.unwrap();
+        let Some(Delivery::Run(first)) = to_ant.next().await else { panic!("an offer comes") };
+
+        let new = node_on(Arc::clone(&journal)).await;
+        if is_restarted {
+            old.stop().await;
+            new.resume_all().await.unwrap();
+        } else {
+            let partition = key.partition(8);
+            journal.set_epoch(None);
+            old.leave(partition, Some(0)).await;
+            journal.set_epoch(Some(7));
+            assert_eq!(new.resume(partition).await.unwrap(), 1);
+        }
+        let (bee, mut to_bee) = join(&new, "bee");
+        bee.credit(Credit { free: 1, seen: 0, number: 1 });
+        let Some(Delivery::Run(again)) = to_bee.next().await else { panic!("it comes again") };
+        assert_eq!(again, first, "its scope and its instructions too");
+        let id = CommandId::new("c").unwrap();
+        let claim = bee.claim(&again, &step_id("a"), &id).await.unwrap();
+        assert_eq!(claim.run_id, first.run_id);
+        let (ant, _to_ant) = join(&new, "ant");
+        let late = ant.claim(&first, &step_id("a"), &CommandId::new("late").unwrap()).await;
+        assert!(late.is_err(), "{late:?}");
+    }
+}
+
+/// CTRL-03: a `cancel_run` that waits for the end of its Run when the Task goes to another owner is answered
+/// that its fate is not known; the same again waits for that end there.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_of_a_run_is_asked_again_of_the_next_owner() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
+    config.embedded = false;
+    let leases = Arc::new(MemoryLeases::default());
+    let start = || Scheduler::start(Arc::clone(&journal), Arc::clone(&leases), config.clone());
+    let (old, new) = (start().await.unwrap(), start().await.unwrap());
+    let (link, mut inbox) = join(&old, "deaf");
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&old, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let stop = Command::CancelRun(RunAndWhy { reason: None, run_id: claim.run_id });
+    let around = envelope();
+    let asked = tokio::spawn({
+        let (old, key, around, stop) = (old.clone(), key.clone(), around.clone(), stop.clone());
+        async move { old.command(&key, around, stop).await }
+    });
+    assert!(matches!(inbox.next().await, Some(Delivery::CancelRequested(_))));
+    let partition = key.partition(8);
+    journal.set_epoch(None);
+    old.leave(partition, Some(0)).await;
+    let refused = asked.await.unwrap().unwrap_err();
+    assert_eq!((refused.code, &refused.details["kind"]), (Code::Unavailable, &"ambiguous".into()));
+    journal.set_epoch(Some(7));
+    new.resume(partition).await.unwrap();
+    new.command(&key, around, stop).await.unwrap();
+    let ended = move |task: &tenure_core::Task| task.run(claim.run_id).unwrap().end_reason;
+    assert_eq!(new.read(&key, ended).await.unwrap(), Some(EndReason::Cancelled));
 }
 
 /// A word to leave an epoch that is over does not end what was read in a newer one.
@@ -108,6 +182,10 @@ async fn a_late_word_to_leave_ends_nothing_newer() {
     node.leave(key("t").partition(8), Some(2)).await;
     let _workers = completing(&node, 1);
     wait(async || journal_status(&journal).await == Some(TaskStatus::Completed)).await;
+}
+
+fn join(node: &Node, who: &str) -> (Link, UnboundedReceiver<Delivery>) {
+    node.join(AgentId::new(who).unwrap(), PoolId::new(POOL).unwrap(), None).unwrap()
 }
 
 /// How a Task ended, as the log has it: the node is not asked, which would have it read the Task.

@@ -6,14 +6,19 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, POOL, cancel, create, dag, envelope, key, node, node_on, replayed};
+use common::{
+    Mood, Moody, Node, POOL, cancel, create, dag, envelope, key, node, node_on, replayed,
+};
 use futures::StreamExt as _;
 use tenure_core::command::{StepReport, Why};
 use tenure_core::id::{AgentId, AttemptId, PoolId};
-use tenure_core::status::{Policy, StepStatus, TaskStatus};
+use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
+use tenure_core::view::query::QueryInput;
+use tenure_core::view::{ExplainInput, Look};
 use tenure_core::{Code, Command, Rejection};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tenure_ports::{Faulty, Leases, MemoryJournal};
@@ -216,4 +221,34 @@ async fn a_report_does_not_wait_for_slow_leases() {
         assert!(begun.elapsed() < SLOWLY / 4, "{step}: {:?}", begun.elapsed());
     }
     node.wait_for_end(&key("t")).await.unwrap();
+}
+
+/// LEASE-06: a read never waits for the store of leases, nor for an append in flight: it has the last
+/// durable state.
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_for_no_lease() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let leases = Arc::new(Moody::default());
+    let config = Config::embedded(PoolId::new(POOL).unwrap());
+    let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    node.create(envelope(), dag("t", "a b"), Policy::Auto).await.unwrap();
+    let Some(Delivery::Grant(held)) = inbox.next().await else { panic!("a grant comes") };
+    leases.set(Mood::Hangs);
+    link.credit(Credit { free: 1, seen: 1, number: 2 });
+    tokio::time::sleep(Duration::from_secs(5)).await; // The claim of `b` is under way.
+    let begun = Instant::now();
+    let client = node.client(Role::Orchestrator, AgentId::new("o").unwrap(), common::session());
+    let task = key("t").task_id;
+    assert_eq!(client.get(&task).await.unwrap().steps.len(), 2);
+    let ready = QueryInput { statuses: Some(vec![StepStatus::Ready]), ..QueryInput::default() };
+    assert_eq!(client.query(&task, ready).await.unwrap().steps.len(), 1);
+    let why = ExplainInput { run_id: None, step_id: common::step_id("b"), worker_id: None };
+    client.explain(&task, why).await.unwrap();
+    assert_eq!(client.log(&task, 0).await.unwrap().leases.len(), 1);
+    link.look(&key("t"), held.run_id, Look::TaskGet).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert!(inbox.try_recv().is_err(), "nothing is given without its lease");
 }

@@ -359,6 +359,47 @@ async fn a_signal_goes_to_the_link_that_its_worker_has_now() {
     assert!(matches!(told().await, Delivery::Lost(id) if id == claim.attempt_id));
 }
 
+/// CANCEL-07: a worker whose link ended before it heard of a signal, or before there was one, is told on
+/// its next link, and once.
+#[tokio::test(start_paused = true)]
+async fn a_signal_waits_for_the_next_link_of_its_worker() {
+    let node = node().await;
+    let join = || node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    let (link, mut inbox) = join();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    drop((link, inbox));
+    let close = Close { wait: Some(false), ..Close::default() };
+    node.command(&key, envelope(), Command::TaskCancel(close)).await.unwrap();
+    let is_it =
+        |told: &Delivery| matches!(told, Delivery::CancelRequested(id) if *id == claim.attempt_id);
+    let (link, mut inbox) = join();
+    let told = inbox.try_recv().unwrap();
+    assert!(is_it(&told));
+    let (_next, mut next_inbox) = join();
+    link.unheard(told);
+    assert!(is_it(&next_inbox.try_recv().unwrap()));
+    assert!(inbox.try_recv().is_err());
+    drop(link);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(matches!(next_inbox.try_recv().unwrap(), Delivery::Lost(id) if id == claim.attempt_id));
+    assert!(next_inbox.try_recv().is_err());
+}
+
+/// What a worker was to be told that does not come again is forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_signal_waits_no_longer_than_a_lease() {
+    let node = node().await;
+    let join = || node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    let (link, inbox) = join();
+    drop(inbox);
+    link.unheard(Delivery::Lost(AttemptId(uuid::Uuid::nil())));
+    drop(link);
+    tokio::time::sleep(Duration::from_secs(32)).await;
+    assert!(join().1.try_recv().is_err());
+}
+
 /// RUN-02, RUN-05, CANCEL-08: cancelling one run fails its Step with `worker_cancelled`, which the
 /// orchestrator can reopen, and leaves the Task alone.
 #[tokio::test(start_paused = true)]

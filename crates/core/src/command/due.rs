@@ -39,6 +39,12 @@ impl Task {
         self.dues().into_iter().flatten().map(|(at, _)| at).min()
     }
 
+    /// Until then no Step fails by a time limit of its own: what its worker did in time may not have been
+    /// heard, or no worker may have been given it (mechanisms 6).
+    pub fn spare_steps_until(&mut self, at: Millis) {
+        self.volatile.steps_spared_until = at;
+    }
+
     /// The first thing that is due at `now`, in the order of RECOVER-09.
     fn first_due(&self, now: Millis) -> Option<Due> {
         let passed = self.dues().into_iter().flatten().find(|(at, _)| *at <= now);
@@ -55,11 +61,15 @@ impl Task {
         let gives_out = closing.is_none() && self.head.status.is_dispatchable();
         let backoff = timers.not_before.first().filter(|_| closing.is_none());
         let start = timers.schedule_to_start.first().filter(|_| gives_out);
+        let spared_until = self.volatile.steps_spared_until;
+        let spared = |(at, pos): (Millis, Pos)| (at.max(spared_until), pos);
+        let start_to_close = self.start_to_close().map(spared);
+        let start = start.copied().map(spared);
         let stopping = self.volatile.stopping.iter().map(|(&run, s)| (s.deadline_at, run)).min();
         [
             backoff.map(|&(at, _)| (at, Due::NotBefore)),
-            start.map(|&(at, pos)| (at, Due::ScheduleToStart(pos))),
-            self.start_to_close().map(|(at, pos)| (at, Due::StartToClose(pos))),
+            start.map(|(at, pos)| (at, Due::ScheduleToStart(pos))),
+            start_to_close.map(|(at, pos)| (at, Due::StartToClose(pos))),
             self.deadline().map(|at| (at, Due::Deadline)),
             self.volatile.run_expiry.first().map(|&(at, pos)| (at, Due::RunExpiry(pos))),
             stopping.map(|(at, run)| (at, Due::Stopping(run))),

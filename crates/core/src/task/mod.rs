@@ -80,6 +80,8 @@ pub struct Volatile {
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
     /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
     pub run_expiry: BTreeSet<(Millis, Pos)>,
+    /// Until when no Step fails by a time limit of its own.
+    pub steps_spared_until: Millis,
 }
 
 /// Results of Runs that are remembered, those of the newest Runs: some 2 MiB of a Task at most.

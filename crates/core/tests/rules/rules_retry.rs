@@ -283,6 +283,34 @@ fn a_step_that_takes_too_long_times_out() {
     assert_eq!(t.task_status(), TaskStatus::Paused);
 }
 
+/// S14, S15, mechanisms 6: the limits of Steps wait until their workers could be heard; others do not.
+#[test]
+fn limits_of_steps_wait_while_they_are_spared() {
+    let policy = json!({"schedule_to_start_ms": 100, "start_to_close_ms": 100});
+    let mut t = with_policy("a b", policy, Policy::Manual);
+    t.claim("a");
+    let (due, spared_until) = (t.now + 100, t.now + 5_000);
+    t.task.spare_steps_until(spared_until);
+    assert_eq!(t.task.next_due(), Some(spared_until));
+    assert!(t.due_at(due).commit.is_none());
+    assert!(t.due_at(spared_until - 1).commit.is_none());
+    t.task.spare_steps_until(due);
+    assert_eq!(t.task.next_due(), Some(due), "it is a matter of the moment");
+    t.task.spare_steps_until(spared_until);
+    t.due_at(spared_until);
+    assert_eq!((t.status("b"), t.code_of("b")), (Failed, "schedule_to_start_timeout"));
+    t.due_at(spared_until);
+    assert_eq!((t.status("a"), t.code_of("a")), (Failed, "worker_timeout"));
+    assert_eq!(t.task.next_due(), None);
+
+    let mut t = with_policy("a", json!({"start_to_close_ms": 100}), Policy::Manual);
+    t.claim("a");
+    t.ok(cancel_task());
+    let closing = t.now + 10_000;
+    t.task.spare_steps_until(closing + 1);
+    assert_eq!(t.task.next_due(), Some(closing), "closing takes no longer");
+}
+
 fn retry(step_ids: Option<&[&str]>) -> Command {
     let step_ids = step_ids.map(|ids| ids.iter().map(|i| id(i)).collect());
     Command::RetryTask(RetrySteps { reason: reason("again", "it was the net"), step_ids })

@@ -77,7 +77,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F
 /// An orchestrator that speaks for itself.
 pub(crate) struct Caller {
     pub(crate) name: ClientName,
-    client: async_nats::Client,
+    pub(crate) client: async_nats::Client,
 }
 
 impl Caller {
@@ -127,6 +127,17 @@ impl Caller {
         let (id, command_id) = (task.parse().unwrap(), command_id.parse().unwrap());
         let request = Request::new(Some(id), Some(command_id), ask);
         self.raw(self.key(task).partition(PARTITIONS), request.write().unwrap()).await
+    }
+
+    /// A word to all nodes, which the first of them answers.
+    pub(crate) async fn say<T: DeserializeOwned>(
+        &self,
+        verb: &str,
+        message: &impl Serialize,
+    ) -> Result<T, Rejection> {
+        let subject = format!("{}.{verb}", self.name.root());
+        let answer = self.client.request(subject, encode(message).unwrap().into()).await.unwrap();
+        decode::<Answer<T>>(&answer.payload).unwrap().into_result()
     }
 
     /// A Task of these Steps, none after another.

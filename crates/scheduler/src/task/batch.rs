@@ -110,6 +110,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 command.map(|command| self.decide_alone(flight, &command));
             }
             Waiting::Due => {
+                self.spare_steps(self.node.look_at_gaps());
                 while self.decide_alone(flight, &Command::Due) {
                     if flight.commits.len() >= BATCH_MAX {
                         self.waiting.push_front(Waiting::Due);

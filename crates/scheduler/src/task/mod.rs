@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
-use tenure_core::id::{AttemptId, PoolId, RunId, TaskId};
+use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
 use tenure_core::view::RuntimeEvent;
 use tenure_core::{Caller, Commit, Rejection, Task};
@@ -204,6 +204,8 @@ pub(crate) struct State<J, L> {
     listens: bool,
     /// How often the log could not be read.
     failed_reads: u32,
+    /// Until when no Step fails by a time limit of its own, since the Task was read.
+    spared_until: Millis,
     /// Left to another node.
     is_left: bool,
 }
@@ -263,6 +265,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             pauses: false,
             listens: false,
             failed_reads: 0,
+            spared_until: 0,
             is_left: false,
         }
     }
@@ -321,6 +324,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Sets the one timer to the next moment at which something is due.
     pub(crate) fn set_timer(&mut self, myself: &Address) {
+        self.spare_steps(self.node.steps_spared_until());
         let Life::Known(task) = &self.life else { return };
         let due = task.next_due().filter(|_| !self.pauses);
         let due = due.map(|at| self.node.clock.instant_of(at)); // Another, if the clock went forward.
@@ -338,6 +342,13 @@ impl<J: Journal, L: Leases> State<J, L> {
             let _ = actor.cast(Msg::Timer(generation)); // The Task may have gone.
         });
         self.timer = Some((at, sleeper));
+    }
+
+    /// No Step fails by a time limit of its own until then, nor soon after the Task was read.
+    fn spare_steps(&mut self, until: Millis) {
+        if let Life::Known(task) = &mut self.life {
+            task.spare_steps_until(until.max(self.spared_until));
+        }
     }
 
     /// Whether nothing happens with the Task that needs an actor: a message will tell of the next.

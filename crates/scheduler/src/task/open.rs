@@ -25,7 +25,8 @@ const UNREAD_MAX: u32 = 5;
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
-    /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09).
+    /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09). In a cluster time
+    /// limits of Steps are judged as late as leases are: workers may have much to say (mechanisms 6).
     pub(super) async fn open(&mut self, myself: &Address) {
         // One that panics would be read again at once, and again.
         let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
@@ -57,6 +58,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             .collect();
         self.grant_again();
         self.raise_leases();
+        if !self.node.config.embedded {
+            self.spared_until = self.node.after_grace(self.node.clock.now());
+        }
         if !orphans.is_empty() {
             tracing::info!(task = %self.key, count = orphans.len(), "attempts of an earlier boot end");
             self.waiting.push_front(Waiting::Expired(orphans, LeaseEnd::HostRestarted));

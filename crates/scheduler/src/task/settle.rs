@@ -209,7 +209,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.node.drop_leases(flight.ended.clone());
     }
 
-    /// Tells holders that they are asked to stop, once each (in process nothing gets lost).
+    /// Tells holders that they are asked to stop, once each: whoever carries it repeats it until it is
+    /// heard.
     pub(super) fn signal(&mut self) {
         let Life::Known(task) = &self.life else { return };
         if !task.is_closing() && !task.has_stopping_runs() {

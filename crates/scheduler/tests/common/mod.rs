@@ -2,19 +2,23 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub, missing_docs)]
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::command::create::CreateTask;
-use tenure_core::command::{Close, RunOutcome};
-use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, SessionId, StepId, TaskId};
+use tenure_core::command::{Close, RunOutcome, StepReport};
+use tenure_core::id::{
+    AgentId, AttemptId, CommandId, HandlerName, PoolId, SessionId, StepId, TaskId,
+};
 use tenure_core::patch::StepInput;
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
+use tenure_core::view::ClaimResult;
 use tenure_core::{Caller, Command, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal, wired};
+use tenure_ports::leases::{Lease, LeaseError, Scan};
+use tenure_ports::{Faulty, Journal, Leases, MemoryJournal, wired};
 use tenure_scheduler::{Answer, Config, Envelope, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 
@@ -30,6 +34,79 @@ pub async fn node() -> Node {
 pub async fn node_on(journal: Arc<Faulty<MemoryJournal>>) -> Node {
     let config = Config::embedded(PoolId::new(POOL).unwrap());
     Scheduler::start(journal, Arc::new(MemoryLeases::default()), config).await.unwrap()
+}
+
+/// A store of leases that answers, fails or hangs, as it is told.
+#[derive(Default)]
+pub struct Moody {
+    pub inner: MemoryLeases,
+    mood: Mutex<Mood>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub enum Mood {
+    #[default]
+    Answers,
+    Fails,
+    Hangs,
+}
+
+impl Moody {
+    pub fn set(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    async fn answer<T>(
+        &self,
+        answer: impl Future<Output = Result<T, LeaseError>>,
+    ) -> Result<T, LeaseError> {
+        let mood = *self.mood.lock().unwrap();
+        match mood {
+            Mood::Answers => answer.await,
+            Mood::Fails => Err(LeaseError("it is away".into())),
+            Mood::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+impl Leases for Moody {
+    async fn acquire(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.answer(self.inner.acquire(leases)).await
+    }
+
+    async fn renew(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.answer(self.inner.renew(leases)).await
+    }
+
+    async fn raise(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.answer(self.inner.raise(leases)).await
+    }
+
+    async fn ensure(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
+        self.answer(self.inner.ensure(leases)).await
+    }
+
+    async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
+        self.answer(self.inner.release(attempts)).await
+    }
+
+    async fn expired(&self) -> Result<Scan, LeaseError> {
+        self.answer(self.inner.expired()).await
+    }
+
+    fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
+        self.inner.left_ms(attempt)
+    }
+}
+
+/// What the holder of a claim says when it is done.
+pub fn completes(claim: &ClaimResult) -> StepReport {
+    StepReport {
+        attempt_id: Some(claim.attempt_id),
+        fencing_token: Some(claim.fencing_token),
+        status: Some(StepStatus::Completed),
+        ..StepReport::on(claim.step.step_id.clone())
+    }
 }
 
 pub fn orchestrator() -> Caller {
@@ -123,7 +200,11 @@ pub async fn status(node: &Node, key: &TaskKey) -> TaskStatus {
     node.read(key, |task| task.head().status).await.unwrap()
 }
 
-pub async fn step_status(node: &Node, key: &TaskKey, id: &str) -> StepStatus {
+pub async fn step_status<J: Journal, L: Leases>(
+    node: &Scheduler<J, L>,
+    key: &TaskKey,
+    id: &str,
+) -> StepStatus {
     let id = step_id(id);
     node.read(key, move |task| task.step(&id).unwrap().state.status).await.unwrap()
 }

@@ -1,0 +1,124 @@
+//! Whether workers, the store of leases and the log can be heard, and could without a gap: before that
+//! nobody is judged by silence (mechanisms 6, LEASE-14).
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure_core::id::Millis;
+use tenure_ports::{Journal, Leases};
+use tokio::time::timeout;
+
+use crate::node::Node;
+
+/// How late a tick may be, and how long an append may take, before there is a gap.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// What a node has heard.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    /// The store of leases answered when it was last asked.
+    keeps_leases: AtomicBool,
+    /// Leases of open Attempts could not be made sure of: it is tried again.
+    leases_lost: AtomicBool,
+    /// Until when no Step fails by a time limit of its own.
+    steps_spared_until: AtomicI64,
+    /// When leases were looked at last, since the clock's start.
+    ticked_ms: AtomicU64,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self {
+            keeps_leases: AtomicBool::new(true),
+            leases_lost: AtomicBool::new(false),
+            steps_spared_until: AtomicI64::new(0),
+            ticked_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<J: Journal, L: Leases> Node<J, L> {
+    /// The store of leases has answered, or has not.
+    pub(crate) fn note_leases(&self, answered: bool) {
+        if !answered || !self.keeps_leases() {
+            self.spare_steps(self.clock.now());
+        }
+        self.heard.keeps_leases.store(answered, Ordering::Release);
+    }
+
+    /// Whether claims can have their leases.
+    pub(crate) fn keeps_leases(&self) -> bool {
+        self.heard.keeps_leases.load(Ordering::Acquire)
+    }
+
+    /// There is a gap: leases are made sure of at the next look at them.
+    pub(crate) fn note_leases_lost(&self) {
+        self.spare_steps(self.clock.now());
+        self.heard.leases_lost.store(true, Ordering::Release);
+    }
+
+    /// Whether leases are to be made sure of, told once.
+    pub(crate) fn take_leases_lost(&self) -> bool {
+        self.heard.leases_lost.swap(false, Ordering::AcqRel)
+    }
+
+    /// Leases are looked at. Answers whether that is so late that this process must have stood still.
+    pub(crate) fn note_tick(&self) -> bool {
+        let is_late = self.is_tick_late();
+        if is_late {
+            self.spare_steps(self.clock.now());
+        }
+        self.heard.ticked_ms.store(self.clock.passed_ms(), Ordering::Release);
+        is_late
+    }
+
+    fn is_tick_late(&self) -> bool {
+        let since =
+            self.clock.passed_ms().saturating_sub(self.heard.ticked_ms.load(Ordering::Acquire));
+        Duration::from_millis(since) > self.config.tick + SLACK
+    }
+
+    /// Steps are not judged by their time limits before workers had the time to be heard, and to be
+    /// given Steps, from then on.
+    pub(crate) fn spare_steps(&self, from: Millis) {
+        self.heard.steps_spared_until.fetch_max(self.after_grace(from), Ordering::AcqRel);
+    }
+
+    /// When every worker has had the time to be heard since `from`. As leases: they are raised to one and
+    /// a half heartbeat intervals, and not judged for one and some more.
+    pub(crate) fn after_grace(&self, from: Millis) -> Millis {
+        let heard = u64::try_from(self.heard_after().as_millis()).unwrap_or(u64::MAX);
+        from.saturating_add_unsigned(heard.max(self.config.limits.lease_ms / 2))
+    }
+
+    /// How long after a gap no lease is judged: a heartbeat interval and a little.
+    pub(crate) fn heard_after(&self) -> Duration {
+        Duration::from_millis(self.config.limits.lease_ms / 3) + SLACK
+    }
+
+    /// Until when Steps are spared, as far as it is known.
+    pub(crate) fn steps_spared_until(&self) -> Millis {
+        self.heard.steps_spared_until.load(Ordering::Acquire)
+    }
+
+    /// The same, for whoever judges now: what makes a gap may not have been noted yet, or go on.
+    pub(crate) fn look_at_gaps(&self) -> Millis {
+        if !self.keeps_leases() || self.is_tick_late() {
+            self.spare_steps(self.clock.now());
+        }
+        self.steps_spared_until()
+    }
+
+    /// Waits for an append. While that takes too long the log cannot be written, and workers' words are
+    /// not taken: no lease is judged, least of all of the claims that are written with it.
+    pub(crate) async fn unless_held_up<T>(&self, append: impl Future<Output = T>) -> T {
+        let mut append = pin!(append);
+        loop {
+            match timeout(SLACK, append.as_mut()).await {
+                Ok(done) => return done,
+                Err(_) => self.note_leases_lost(),
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Silence that says nothing: after a change of owners, a gap, or while the store of leases or the log is
+//! away, nobody is judged by what was not heard (mechanisms 6).
+#![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{
+    Mood, Moody, POOL, completes, create, dag, envelope, key, node, status, step_status, until,
+    with_policy,
+};
+use futures::StreamExt as _;
+use tenure_core::command::create::CreateTask;
+use tenure_core::id::{AgentId, PoolId};
+use tenure_core::record::RetryPolicy;
+use tenure_core::status::{Policy, StepStatus, TaskStatus};
+use tenure_core::view::ClaimResult;
+use tenure_local::MemoryLeases;
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::{Faulty, Journal, Leases, MemoryJournal};
+use tenure_scheduler::{Config, Scheduler, WorkerLink};
+use tokio::time::{Instant, sleep};
+
+type Inbox = futures::channel::mpsc::UnboundedReceiver<Delivery>;
+
+/// A worker with room for so many Steps.
+fn join<J: Journal, L: Leases>(node: &Scheduler<J, L>, free: u64) -> (WorkerLink<J, L>, Inbox) {
+    let (link, inbox) =
+        node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free, seen: 0, number: 1 });
+    (link, inbox)
+}
+
+async fn grant(inbox: &mut Inbox) -> ClaimResult {
+    let next = tokio::time::timeout(Duration::from_secs(300), inbox.next());
+    let Ok(Some(Delivery::Grant(claim))) = next.await else { panic!("a grant comes") };
+    *claim
+}
+
+/// A Task of these Steps, each of which may take 5 s, and may wait so long for a worker.
+fn short(steps: &str) -> CreateTask {
+    let limit = Some(5_000);
+    let policy = RetryPolicy {
+        max_attempts: Some(1),
+        start_to_close_ms: limit,
+        schedule_to_start_ms: limit,
+        ..RetryPolicy::default()
+    };
+    with_policy(dag("t", steps), policy)
+}
+
+/// Mechanisms 6, S14: a Step that ended while no node had its Task is not failed before its worker's
+/// report could come to the new owner. If none comes, it is.
+#[tokio::test(start_paused = true)]
+async fn after_a_change_of_owners_limits_of_steps_wait() {
+    for is_reported in [true, false] {
+        let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+        let leases = Arc::new(MemoryLeases::default());
+        let config = Config { embedded: false, ..Config::embedded(PoolId::new(POOL).unwrap()) };
+        let start = || Scheduler::start(Arc::clone(&journal), Arc::clone(&leases), config.clone());
+        let (old, new) = (start().await.unwrap(), start().await.unwrap());
+        let (_link, mut inbox) = join(&old, 1);
+        let (link, _inbox) = join(&new, 0);
+        let key = create(&old, short("a")).await.unwrap();
+        let claim = grant(&mut inbox).await;
+        let partition = key.partition(8);
+        journal.set_epoch(None);
+        old.leave(partition, Some(0)).await;
+        sleep(Duration::from_secs(10)).await;
+        journal.set_epoch(Some(7));
+        let taken = Instant::now();
+        new.resume(partition).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        if is_reported {
+            link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+            assert_eq!(status(&new, &key).await, TaskStatus::Completed);
+            continue;
+        }
+        until(&new, &key, |task| task.tally().of(StepStatus::Failed) == 1).await;
+        let took = taken.elapsed();
+        assert!(took >= Duration::from_secs(15) && took < Duration::from_secs(16), "{took:?}");
+    }
+}
+
+/// Mechanisms 6, S14: nor after this process stood still.
+#[tokio::test(start_paused = true)]
+async fn after_a_gap_limits_of_steps_wait() {
+    let node = node().await;
+    let (link, mut inbox) = join(&node, 1);
+    let key = create(&node, short("a")).await.unwrap();
+    let claim = grant(&mut inbox).await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    sleep(Duration::from_secs(10)).await;
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+}
+
+/// Mechanisms 6 and 17: nor after the machine was suspended.
+#[tokio::test(start_paused = true)]
+async fn after_the_clock_went_forward_limits_of_steps_wait() {
+    let node = node().await;
+    let (link, mut inbox) = join(&node, 1);
+    let key = create(&node, short("a")).await.unwrap();
+    let claim = grant(&mut inbox).await;
+    node.go_forward_to(node.now() + 60_000);
+    sleep(Duration::from_secs(10)).await;
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+}
+
+/// Mechanisms 6, S14, S15: nor while the store of leases is away, when nothing can be claimed, however
+/// long that takes and however short leases are.
+#[tokio::test(start_paused = true)]
+async fn while_nobody_keeps_leases_limits_of_steps_wait() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let leases = Arc::new(Moody::default());
+    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
+    config.limits.lease_ms = 1_000;
+    let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
+    let (link, mut inbox) = join(&node, 1);
+    let input = CreateTask { completion: Some(Policy::Manual), ..short("a b") };
+    node.create(envelope(), input, Policy::Auto).await.unwrap();
+    let key = key("t");
+    let claim = grant(&mut inbox).await;
+    leases.set(Mood::Fails);
+    let states = async || {
+        let states = |task: &tenure_core::Task| {
+            let of = |status| task.tally().of(status);
+            (of(StepStatus::Claimed), of(StepStatus::Ready))
+        };
+        node.read(&key, states).await.unwrap()
+    };
+    for _ in 0..120 {
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(states().await, (1, 1));
+    }
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    link.credit(Credit { free: 1, seen: 1, number: 2 });
+    leases.set(Mood::Answers);
+    let claim = grant(&mut inbox).await;
+    assert_eq!(claim.step.step_id.as_str(), "b");
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+}
+
+/// LEASE-14: a claim that was long under way, as where the log has no leader, is not over before it
+/// begins.
+#[tokio::test(start_paused = true)]
+async fn while_the_log_is_away_no_lease_is_judged() {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let held = node.journal().hold_next();
+    let (link, mut inbox) = join(&node, 1);
+    sleep(Duration::from_secs(120)).await;
+    held.open();
+    let claim = grant(&mut inbox).await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(step_status(&node, &key, "a").await, StepStatus::Claimed);
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    assert_eq!(status(&node, &key).await, TaskStatus::Completed);
+    assert!(!common::events(&node, &key).await.contains(&"task_step_lease_expired"));
+}
