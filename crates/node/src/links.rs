@@ -38,6 +38,9 @@ use crate::{ClusterScheduler, WorkerLink};
 /// How long a worker may be silent before it gets nothing more (mechanisms 8).
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
+/// How long it is remembered that a worker without a link is to leave.
+const LEAVING_KEPT: Duration = Duration::from_secs(60);
+
 /// Deliveries of a message.
 const BATCH_MAX: usize = 256;
 
@@ -63,6 +66,8 @@ pub(crate) struct Links {
 #[derive(Default)]
 struct All {
     links: HashMap<WorkerName, Arc<Link>>,
+    /// Workers that were told to leave and whose link ended since, and when: they may not have heard it.
+    leaving: HashMap<WorkerName, Instant>,
     /// Links there ever were.
     opened: u64,
 }
@@ -131,8 +136,9 @@ impl Links {
         said: Option<Option<Vec<HandlerName>>>,
     ) -> Result<Arc<Link>, Rejection> {
         let mut all = self.all.lock();
-        let All { links, opened } = &mut *all;
+        let All { links, leaving, opened } = &mut *all;
         let count = links.len();
+        let mut is_draining = leaving.contains_key(name);
         let place = match links.entry(name.clone()) {
             Entry::Occupied(there) if fits(there.get()) => {
                 let link = Arc::clone(there.get());
@@ -140,7 +146,9 @@ impl Links {
                 return Ok(link);
             }
             Entry::Occupied(there) => {
-                Self::end(&there.remove());
+                let before = there.remove();
+                is_draining |= before.state.lock().is_draining;
+                Self::end(&before);
                 links.entry(name.clone())
             }
             Entry::Vacant(_) if count >= self.most => return Err(tenure_scheduler::overloaded()),
@@ -149,16 +157,17 @@ impl Links {
         let (port, inbox) =
             self.scheduler.join(name.agent()?, name.pool.clone(), said.clone().flatten())?;
         *opened += 1;
+        leaving.remove(name);
+        let mut state = State { window: Window::new(), heard: Instant::now(), is_draining: false };
+        if is_draining {
+            state.drain();
+        }
         let link = Arc::new(Link {
             port,
             id: format_smolstr!("{}-{opened}", self.node),
             inbox: format!("{}.d.{}", name.inbox(), self.node),
             said,
-            state: Mutex::new(State {
-                window: Window::new(),
-                heard: Instant::now(),
-                is_draining: false,
-            }),
+            state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),
             over: Notify::new(),
         });
@@ -198,7 +207,16 @@ impl Links {
     /// The server says that nobody hears what is sent on a link: its worker has gone, or has lost its
     /// connection and will say hello (mechanisms 7).
     pub(crate) fn note_gone(&self, id: &str) {
-        let gone = self.all.lock().links.extract_if(|_, link| link.id == id).next();
+        let gone = {
+            let All { links, leaving, .. } = &mut *self.all.lock();
+            let gone = links.extract_if(|_, link| link.id == id).next();
+            if let Some((name, link)) = &gone
+                && link.state.lock().is_draining
+            {
+                leaving.insert(name.clone(), Instant::now()); // It may come again.
+            }
+            gone
+        };
         if let Some((name, link)) = gone {
             tracing::info!(worker = ?name, "a worker is not there");
             self.part(&link, Parting::Gone);
@@ -234,11 +252,7 @@ impl Links {
             wanted.map(|(name, link)| (name.clone(), Arc::clone(link))).collect()
         };
         for (_, link) in &told {
-            {
-                let mut state = link.state.lock();
-                state.is_draining = true;
-                state.window.push([Delivery { drain: true, ..Delivery::default() }]);
-            }
+            link.state.lock().drain();
             link.flush(self).await;
         }
         told.into_iter().map(|(name, _)| name).collect()
@@ -246,25 +260,7 @@ impl Links {
 
     /// Looks at every link: sends again what was not heard of, and ends those that are silent.
     pub(crate) async fn sweep(self: &Arc<Self>) {
-        let now = Instant::now();
-        let (mut again, mut over) = (Vec::new(), Vec::new());
-        // Judged and taken out in one: its worker may say hello just then, and has another link.
-        self.all.lock().links.retain(|name, link| {
-            let mut state = link.state.lock();
-            let why = match now - state.heard >= SILENCE_MAX {
-                true => Some(Parting::Silent),
-                false => match state.window.judge(now) {
-                    Silence::Bearable => None,
-                    Silence::SendAgain => {
-                        again.push(Arc::clone(link));
-                        None
-                    }
-                    Silence::GiveUp => Some(Parting::Unheard),
-                },
-            };
-            over.extend(why.map(|why| (name.clone(), Arc::clone(link), why)));
-            why.is_none()
-        });
+        let Judged { again, over } = self.judge(Instant::now());
         for (name, link, why) in over {
             tracing::warn!(worker = ?name, why = why.as_str(), "a worker gets nothing more");
             self.part(&link, why);
@@ -272,6 +268,48 @@ impl Links {
         for link in again {
             link.flush(self).await;
         }
+    }
+
+    fn judge(&self, now: Instant) -> Judged {
+        let mut judged = Judged::default();
+        let All { links, leaving, .. } = &mut *self.all.lock();
+        leaving.retain(|_, since| now - *since < LEAVING_KEPT);
+        // Judged and taken out in one: its worker may say hello just then, and has another link.
+        links.retain(|name, link| {
+            let mut state = link.state.lock();
+            let why = match now - state.heard >= SILENCE_MAX {
+                true => Parting::Silent,
+                false => match state.window.judge(now) {
+                    Silence::Bearable => return true,
+                    Silence::SendAgain => {
+                        judged.again.push(Arc::clone(link));
+                        return true;
+                    }
+                    Silence::GiveUp => Parting::Unheard,
+                },
+            };
+            if state.is_draining {
+                leaving.insert(name.clone(), now);
+            }
+            judged.over.push((name.clone(), Arc::clone(link), why));
+            false
+        });
+        judged
+    }
+}
+
+/// What becomes of links that were looked at.
+#[derive(Default)]
+struct Judged {
+    again: Vec<Arc<Link>>,
+    over: Vec<(WorkerName, Arc<Link>, Parting)>,
+}
+
+impl State {
+    /// The worker is to leave.
+    fn drain(&mut self) {
+        self.is_draining = true;
+        self.window.push([Sent::Drain.into()]);
     }
 }
 
@@ -382,10 +420,16 @@ impl Link {
         tokio::spawn(self.port.report(&Holding::of(claim), report, None));
     }
 
+    /// Gives back what was not heard of. A signal goes to the worker's next link; that it is to leave is
+    /// known there.
     fn give_back(&self, delivery: Delivery) {
-        if let Some(claim) = delivery.grant {
-            let (session_id, task_id) = (claim.session_id, claim.task_id);
-            self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
+        match Sent::of(delivery) {
+            Some(Sent::Grant(claim)) => {
+                let (session_id, task_id) = (claim.session_id, claim.task_id);
+                self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
+            }
+            Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => self.port.unheard(signal),
+            Some(Sent::Run(_) | Sent::Drain) | None => {}
         }
     }
 }
@@ -393,6 +437,7 @@ impl Link {
 /// Sends what the scheduler has for a worker, as much as there is at a time.
 async fn deliver(links: Arc<Links>, link: Arc<Link>, mut inbox: UnboundedReceiver<Sent>) {
     let mut batch = Vec::new();
+    Box::pin(link.flush(&links)).await; // It may have to leave.
     loop {
         tokio::select! {
             biased;

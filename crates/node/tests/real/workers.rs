@@ -2,15 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_core::Code;
-use tenure_core::command::StepReport;
+use futures::StreamExt as _;
+use tenure_core::command::{Close, StepReport};
 use tenure_core::status::{StepStatus, TaskStatus};
-use tenure_core::view::ClaimResult;
+use tenure_core::view::{ClaimResult, WriteSummary};
+use tenure_core::{Code, Command};
 use tenure_ports::journal::TaskKey;
-use tenure_wire::bus::V;
+use tenure_wire::bus::node::Hungry;
+use tenure_wire::bus::operate::{Drain, Drained};
+use tenure_wire::bus::request::Ask;
 use tenure_wire::bus::worker::{
-    Bye, Heartbeat, Holding, Pulses, Report, ReportResult, Reported, Reports, Word,
+    Bye, Delivery, Heartbeat, Hello, Holding, Pulses, Report, ReportResult, Reported, Reports, Word,
 };
+use tenure_wire::bus::{V, decode};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers};
 
@@ -247,4 +251,109 @@ async fn the_room_of_a_worker_that_falls_silent_is_dropped() {
     let mut alice = Hand::join(&servers, "alice").await;
     alice.room(1).await;
     assert_eq!(one_grant(&mut alice).await.ordinal, 1, "nobody was given it before");
+}
+
+async fn drain(bob: &Caller, hand: &Hand) {
+    let which = Drain {
+        v: V,
+        pool: None,
+        principal: Some(hand.name.principal.as_str().into()),
+        boot: None,
+    };
+    let drained: Drained = bob.say("drain", &which).await.unwrap();
+    assert_eq!(drained.workers.len(), 1);
+}
+
+/// The first deliveries on a link other than this one.
+async fn on_the_next_link(hand: &mut Hand, old: &str, count: usize) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let next = hand.next().await;
+        if next.link != old {
+            all.extend(next.deliveries);
+        }
+    }
+    all
+}
+
+/// CANCEL-07: what a worker has not said to have got when its link is replaced comes on the next: that it
+/// is asked to stop, and that it is to leave.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_go_on_with_the_next_link() {
+    let servers = Servers::start();
+    let mut settings = servers.settings("n1");
+    settings.scheduler.limits.cancel_wait_ms = 60_000;
+    let _node = servers.node_of(settings).await;
+    let bob = Caller::new(&servers).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(1).await;
+    bob.create("t1", &["a"]).await;
+    let claim = one_grant(&mut alice).await;
+    alice.room(0).await;
+    let close = Close { wait: Some(false), ..Close::default() };
+    let cancel = Ask::Command(Box::new(Command::TaskCancel(close)));
+    bob.ask::<WriteSummary>("t1", "cancel", cancel).await.unwrap();
+    assert_eq!(alice.next().await.deliveries[0].cancel_requested, Some(claim.attempt_id));
+    drain(&bob, &alice).await;
+    let handlers = Some(vec!["noop".parse().unwrap()]);
+    alice.say("hello", &Hello { v: V, handlers }).await;
+    let old = alice.link.clone();
+    let told = on_the_next_link(&mut alice, &old, 2).await;
+    assert!(told.iter().any(|it| it.cancel_requested == Some(claim.attempt_id)), "{told:?}");
+    assert!(told.iter().any(|it| it.drain), "{told:?}");
+}
+
+/// Nor is it forgotten that a worker is to leave where it could not be reached for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_comes_again_is_still_to_leave() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    drain(&bob, &alice).await;
+    let pool = "default".parse().unwrap();
+    crate::common::until(async || node.scheduler().pool_facts(&pool).workers == 0).await;
+    alice.say("hello", &Hello { v: V, handlers: None }).await;
+    let old = alice.link.clone();
+    assert!(on_the_next_link(&mut alice, &old, 1).await[0].drain);
+}
+
+/// Mechanisms 8: a node with work that waits and no room for it says so, for each pool, until there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_room_says_that_it_is_hungry() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let client = servers.client().await;
+    let mut heard = client.subscribe("tenure.v1.node.*.hungry").await.unwrap();
+    client.flush().await.unwrap();
+    let mut alice = Hand::join(&servers, "alice").await;
+    bob.create("t1", &["a", "b", "c"]).await;
+    let mut until_it_wants = async |wants: u64| {
+        let begun = Instant::now();
+        loop {
+            let message = tokio::time::timeout(Duration::from_secs(10), heard.next()).await;
+            let message = message.expect("it is said again").unwrap();
+            assert_eq!(message.subject.as_str(), "tenure.v1.node.n1.hungry");
+            let hungry: Hungry = decode(&message.payload).unwrap();
+            assert_eq!((hungry.node.as_str(), hungry.pool.as_str()), ("n1", "default"));
+            if hungry.wants == wants {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "{hungry:?}");
+        }
+    };
+    until_it_wants(3).await;
+    alice.room(1).await;
+    let claim = one_grant(&mut alice).await;
+    alice.room(0).await;
+    until_it_wants(2).await;
+    alice.room(5).await;
+    while alice.seen < 3 {
+        alice.take().await;
+    }
+    tell(&alice, vec![report(&claim, StepStatus::Completed)]).await;
+    let quiet =
+        async { while tokio::time::timeout(Duration::from_secs(1), heard.next()).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(10), quiet).await.expect("it has all it wants");
 }
