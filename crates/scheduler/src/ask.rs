@@ -10,6 +10,7 @@ use tenure_core::status::TaskStatus;
 use tenure_core::task::Made;
 use tenure_core::view::WriteSummary;
 use tenure_core::{Command, Rejection, Reply, Task};
+use tenure_ports::bus::Recorded;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
 
@@ -40,6 +41,9 @@ impl Envelope {
 pub struct Answer {
     /// Its events, the version after them, the Steps it changed.
     pub reply: Reply,
+    /// Whether they were written just now, which the log itself has fenced: a repeat, or what changes
+    /// nothing, is only looked up (mechanisms 4).
+    pub is_written: bool,
     /// The same as its caller may see it, with leases as they are when it is answered (CTRL-04); none
     /// for what workers report.
     pub summary: Option<Box<WriteSummary>>,
@@ -54,7 +58,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn of(task: &Task, reply: Reply) -> Self {
+    pub(crate) fn of(task: &Task, reply: Reply, is_written: bool) -> Self {
         let (run_id, attempt_id) = match reply.made {
             Made::Nothing => (None, None),
             Made::Run(pos) => (Some(task.run_at(pos).run_id), None),
@@ -65,6 +69,7 @@ impl Answer {
         };
         Self {
             reply,
+            is_written,
             summary: None,
             run_id,
             attempt_id,
@@ -72,6 +77,20 @@ impl Answer {
             cancel_requested: task.is_closing(),
         }
     }
+
+    /// What its worker is told of a report.
+    pub fn recorded(&self) -> Recorded {
+        Recorded { version: self.reply.version, cancel_requested: self.cancel_requested }
+    }
+}
+
+/// What a caller is answered that asks for a write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done {
+    /// As the caller may see it.
+    pub summary: WriteSummary,
+    /// As [`Answer::is_written`].
+    pub is_written: bool,
 }
 
 /// Where an answer goes.

@@ -29,7 +29,7 @@ use tenure_wire::bus::event::{EventPage, Published};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
-use crate::ask::Envelope;
+use crate::ask::{Done, Envelope};
 use crate::follow::{self, Follower};
 use crate::handle::Scheduler;
 use crate::task::open::unreadable;
@@ -171,8 +171,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     }
 
     async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
-        let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
-        self.answered(made)
+        Ok(self.write_new(around, input).await?.summary)
     }
 
     async fn retry_ended(
@@ -181,10 +180,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         around: Around,
         input: RetryEnded,
     ) -> Result<WriteSummary, Rejection> {
-        let (old, envelope) = (self.key(&input.retry_of), self.envelope(around));
-        let RetryEnded { reason, wal_name, .. } = input;
-        let made = self.scheduler.retry(envelope, &old, task, wal_name, reason).await?;
-        self.answered(made)
+        Ok(self.write_again(task, around, input).await?.summary)
     }
 
     async fn command(
@@ -193,9 +189,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         around: Around,
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
-        let key = self.key(task);
-        let done = self.scheduler.command(&key, self.envelope(around), command).await?;
-        self.answered(done)
+        Ok(self.write(task, around, command).await?.summary)
     }
 
     async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
@@ -363,6 +357,46 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
+    /// [`create`](ClientPort::create), and whether it wrote.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn write_new(&self, around: Around, input: CreateTask) -> Result<Done, Rejection> {
+        let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
+        self.answered(made)
+    }
+
+    /// [`retry_ended`](ClientPort::retry_ended), and whether it wrote.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn write_again(
+        &self,
+        task: TaskId,
+        around: Around,
+        input: RetryEnded,
+    ) -> Result<Done, Rejection> {
+        let (old, envelope) = (self.key(&input.retry_of), self.envelope(around));
+        let RetryEnded { reason, wal_name, .. } = input;
+        let made = self.scheduler.retry(envelope, &old, task, wal_name, reason).await?;
+        self.answered(made)
+    }
+
+    /// [`command`](ClientPort::command), and whether it wrote.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn write(
+        &self,
+        task: &TaskId,
+        around: Around,
+        command: Command,
+    ) -> Result<Done, Rejection> {
+        let key = self.key(task);
+        let done = self.scheduler.command(&key, self.envelope(around), command).await?;
+        self.answered(done)
+    }
+
     /// Public events of a Task behind event `after`, and the Task as it was read from its log for
     /// them, if they are all: whoever has it can tell what comes. Its log is not read for that alone
     /// if it `is_known` already.

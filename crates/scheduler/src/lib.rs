@@ -30,7 +30,7 @@ mod task;
 mod watched;
 mod worker;
 
-pub use ask::{Answer, Envelope};
+pub use ask::{Answer, Done, Envelope};
 pub use client::ClientLink;
 pub use clock::Clock;
 pub use config::Config;

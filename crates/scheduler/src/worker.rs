@@ -174,10 +174,20 @@ impl Future for Answering {
             },
             Err(refused) => Err(refused.take().unwrap_or_else(ambiguous)),
         };
-        Poll::Ready(answer.map(|answer| Recorded {
-            version: answer.reply.version,
-            cancel_requested: answer.cancel_requested,
-        }))
+        Poll::Ready(answer.map(|answer| answer.recorded()))
+    }
+}
+
+impl Answering {
+    /// All of the answer.
+    ///
+    /// # Errors
+    /// As the report itself.
+    pub async fn in_full(self) -> Result<Answer, Rejection> {
+        match self.0 {
+            Ok(answer) => answer.await.unwrap_or_else(|_| Err(ambiguous())),
+            Err(refused) => Err(refused.unwrap_or_else(ambiguous)),
+        }
     }
 }
 
@@ -243,22 +253,8 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         step_id: &StepId,
         command_id: &CommandId,
     ) -> impl Future<Output = Result<ClaimResult, Rejection>> + Send + 'static {
-        let (scheduler, task) = (self.scheduler.clone(), task_of(run));
-        let worker = Arc::clone(&self.worker);
-        let caller = self.caller(&run.session_id, run.run_id);
-        let command = Command::TaskClaimStep { run_id: run.run_id, step_id: step_id.clone() };
-        let (run_id, command_id) = (run.run_id, command_id.clone());
-        async move {
-            let permit = scheduler.permit(Lane::Reports)?;
-            scheduler.note_asked(&task, run_id, worker)?;
-            let envelope = Envelope::new(caller, Some(command_id));
-            let answer = scheduler.send(permit, &task, envelope, command)?;
-            let answer = answer.await.map_err(|_| ambiguous())??;
-            let attempt = answer.attempt_id.ok_or_else(ambiguous)?;
-            let node = Arc::clone(&scheduler.node);
-            let claim = move |task: &Task| node.claim(task, &task.durable(), attempt);
-            scheduler.read(&task, claim).await?.ok_or_else(ambiguous)
-        }
+        let claimed = self.claim_anew(run, step_id, command_id);
+        async move { Ok(claimed.await?.0) }
     }
 
     fn leave(
@@ -301,6 +297,32 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
+    /// [`claim`](WorkerPort::claim), and whether it was written just now: a repeat is not.
+    pub fn claim_anew(
+        &self,
+        run: &RunOffer,
+        step_id: &StepId,
+        command_id: &CommandId,
+    ) -> impl Future<Output = Result<(ClaimResult, bool), Rejection>> + Send + 'static {
+        let (scheduler, task) = (self.scheduler.clone(), task_of(run));
+        let worker = Arc::clone(&self.worker);
+        let caller = self.caller(&run.session_id, run.run_id);
+        let command = Command::TaskClaimStep { run_id: run.run_id, step_id: step_id.clone() };
+        let (run_id, command_id) = (run.run_id, command_id.clone());
+        async move {
+            let permit = scheduler.permit(Lane::Reports)?;
+            scheduler.note_asked(&task, run_id, worker)?;
+            let envelope = Envelope::new(caller, Some(command_id));
+            let answer = scheduler.send(permit, &task, envelope, command)?;
+            let answer = answer.await.map_err(|_| ambiguous())??;
+            let attempt = answer.attempt_id.ok_or_else(ambiguous)?;
+            let node = Arc::clone(&scheduler.node);
+            let claim = move |task: &Task| node.claim(task, &task.durable(), attempt);
+            let claim = scheduler.read(&task, claim).await?.ok_or_else(ambiguous)?;
+            Ok((claim, answer.is_written))
+        }
+    }
+
     /// Renews leases, and says for each how many milliseconds it lasts from now.
     ///
     /// While the store of leases does not answer nobody can find that a lease has ended: they are

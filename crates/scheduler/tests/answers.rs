@@ -3,16 +3,20 @@
 
 mod common;
 
-use common::{cancel, create, dag, envelope, key, node, orchestrator, session, step_id};
-use tenure_core::command::StepReport;
-use tenure_core::id::AgentId;
+use common::{
+    POOL, cancel, completes, create, dag, envelope, key, node, orchestrator, session, step_id,
+};
+use futures::StreamExt as _;
+use tenure_core::command::{Dispatch, RunAndWhy, StepReport};
+use tenure_core::id::{AgentId, CommandId};
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::snapshot::RECENT_MAX;
 use tenure_core::view::write::Header;
 use tenure_core::view::{Known, Snapshot, ViewsInput, write_summary};
 use tenure_core::{Command, Task};
 use tenure_ports::Journal as _;
-use tenure_ports::client::ClientPort as _;
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::client::{Around, ClientPort as _};
 use tenure_ports::journal::Overview;
 
 /// CTRL-04: a write answers with the Task in short, the Steps it changed, its events and the
@@ -38,6 +42,55 @@ async fn a_write_answers_with_a_summary() {
     }
     let answer = node.command(&key, first, command).await.unwrap();
     assert_eq!(answer.reply.written.unwrap().count, 2);
+}
+
+/// Mechanisms 4: an answer says whether its command wrote anything just now, which fences it; a repeat
+/// does not, nor what changes nothing.
+#[tokio::test]
+async fn an_answer_says_whether_its_command_wrote() {
+    let node = node().await;
+    let client = node.client(Role::Orchestrator, AgentId::new("o").unwrap(), session());
+    let around = |id: &str| Around::new(CommandId::new(id).unwrap());
+    let wrote = async |id: &str, command: &Command| {
+        client.write(&key("t").task_id, around(id), command.clone()).await.unwrap().is_written
+    };
+    let mut input = dag("t", "a");
+    (input.dispatch, input.completion) = (Some(Policy::Manual), Some(Policy::Manual));
+    assert!(client.write_new(around("1"), input.clone()).await.unwrap().is_written);
+    assert!(!client.write_new(around("1"), input).await.unwrap().is_written);
+    let dispatch = Command::DispatchWorker(Dispatch {
+        allowed_step_ids: None,
+        bindings: None,
+        instructions: None,
+        wait: Some(false),
+        worker_pool_id: POOL.parse().unwrap(),
+    });
+    assert!(wrote("2", &dispatch).await);
+    assert!(!wrote("2", &dispatch).await);
+    assert!(wrote("3", &dispatch).await);
+
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, POOL.parse().unwrap(), None).unwrap();
+    link.credit(Credit { free: 2, seen: 0, number: 1 });
+    let Some(Delivery::Run(used)) = inbox.next().await else { panic!("an offer comes") };
+    let Some(Delivery::Run(unused)) = inbox.next().await else { panic!("an offer comes") };
+    let claim = async || {
+        link.claim_anew(&used, &step_id("a"), &CommandId::new("c").unwrap()).await.unwrap()
+    };
+    let (claimed, is_written) = claim().await;
+    assert!(is_written);
+    assert_eq!(claim().await, (claimed.clone(), false));
+    let report = async || {
+        let report = link.report(&Holding::of(&claimed), completes(&claimed), None);
+        report.in_full().await.unwrap()
+    };
+    let first = report().await;
+    let again = report().await;
+    assert_eq!((first.is_written, again.is_written), (true, false));
+    assert_eq!(first.recorded(), again.recorded());
+    let stop = Command::CancelRun(RunAndWhy { reason: None, run_id: unused.run_id });
+    assert!(wrote("4", &stop).await);
+    assert!(!wrote("5", &stop).await, "it has ended");
 }
 
 /// CTRL-04: who may not see the Task is told where it is, and no more.

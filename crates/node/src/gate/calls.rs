@@ -13,7 +13,7 @@ use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView, WriteSu
 use tenure_core::{Rejection, TraceParent};
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::ClientLink;
+use tenure_scheduler::{ClientLink, Done};
 use tenure_wire::bus::event::EventPage;
 use tenure_wire::bus::request::{
     Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, ViewPage, Views, Welcome,
@@ -106,7 +106,7 @@ impl Call<'_> {
                 let task = input.task_id().cloned();
                 let asked = task.and_then(|task| self.placed(&task)).and_then(|()| around(head));
                 let made = match asked {
-                    Ok(around) => in_time(Box::pin(self.link.create(around, *input))).await,
+                    Ok(around) => in_time(Box::pin(self.link.write_new(around, *input))).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer_write(made).await;
@@ -115,7 +115,7 @@ impl Call<'_> {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
                 let made = match asked {
                     Ok((task, around)) => {
-                        in_time(Box::pin(self.link.retry_ended(task, around, *input))).await
+                        in_time(Box::pin(self.link.write_again(task, around, *input))).await
                     }
                     Err(refused) => Err(refused),
                 };
@@ -125,7 +125,7 @@ impl Call<'_> {
                 let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
                 let done = match asked {
                     Ok((task, around)) => {
-                        let done = Box::pin(self.link.command(&task, around, *command));
+                        let done = Box::pin(self.link.write(&task, around, *command));
                         if self.asked.may_wait { done.await } else { in_time(done).await }
                     }
                     Err(refused) => Err(refused),
@@ -240,9 +240,9 @@ impl Call<'_> {
         self.gate.answer(&self.asked, is_written, result).await;
     }
 
-    async fn answer_write(&self, result: Result<WriteSummary, Rejection>) {
-        let is_written = result.is_ok();
-        let shorten = WriteSummary::shorten;
+    async fn answer_write(&self, result: Result<Done, Rejection>) {
+        let is_written = result.as_ref().is_ok_and(|done| done.is_written);
+        let (result, shorten) = (result.map(|done| done.summary), WriteSummary::shorten);
         self.gate.answer_in_short(&self.asked, is_written, result, shorten).await;
     }
 

@@ -11,6 +11,7 @@ use tenure_core::id::{RunId, SessionId, TaskId};
 use tenure_core::view::RunOffer;
 use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
+use tenure_scheduler::Answer as Done;
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{
     Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
@@ -124,10 +125,10 @@ impl Gate {
         }
         let gate = Arc::clone(self);
         tokio::spawn(async move {
-            let results = answers.into_iter().map(async |sent| in_time(sent?).await);
+            let results = answers.into_iter().map(async |sent| in_time(sent?.in_full()).await);
             let results = join_all(results).await;
             let Some(reply) = reply else { return };
-            let is_written = results.iter().all(Result::is_ok);
+            let is_written = results.iter().all(|it| it.as_ref().is_ok_and(|it| it.is_written));
             // Who is told that its Attempt is over throws away what it did: a node that is behind must
             // not say so of one that the next owner made (mechanisms 4).
             let ends_one = |result: &Result<_, Rejection>| {
@@ -137,7 +138,8 @@ impl Gate {
                 return say_answer(&gate.control, &reply, &Answer::<()>::from(Err(not_sure())))
                     .await;
             }
-            let results = results.into_iter().map(Recorded::said).collect();
+            let said = |it: Result<Done, _>| Recorded::said(it.map(|it| it.recorded()));
+            let results = results.into_iter().map(said).collect();
             let reported = Ok(Reported { results });
             let asked = gate.of_worker("report", &reply, partition, since);
             gate.answer(&asked, is_written, reported).await;
@@ -220,10 +222,10 @@ impl Gate {
         };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
-            let claimed = link.port.claim(&offer, &step_id, &command_id).await;
-            let is_written = claimed.is_ok();
+            let claimed = link.port.claim_anew(&offer, &step_id, &command_id).await;
+            let is_written = claimed.as_ref().is_ok_and(|(_, is_written)| *is_written);
             let asked = gate.of_worker("claim", &reply, partition, since);
-            gate.answer(&asked, is_written, claimed).await;
+            gate.answer(&asked, is_written, claimed.map(|(claim, _)| claim)).await;
         });
     }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use futures::StreamExt as _;
+use nix::sys::signal::Signal;
 use serde_json::json;
+use tenure_cluster::JetStreamJournal;
 use tenure_core::Code;
 use tenure_core::command::Command;
 use tenure_core::status::{Policy, TaskStatus};
@@ -406,4 +408,39 @@ async fn a_command_is_below_the_span_that_its_headers_name() {
         assert_eq!(event["trace"].as_str(), expected.as_deref(), "{task}");
     }
     node.stop().await;
+}
+
+/// Mechanisms 4: a node that cannot be sure to own a partition, as without Redis, answers a repeat as it
+/// answers what is only read: by what the log says, and not where another has taken the partition.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_is_not_answered_by_an_owner_of_the_past() {
+    let servers = Servers::start();
+    let settings = servers.settings("n1");
+    let (name, ownership) = (settings.name.clone(), settings.ownership);
+    let _node = servers.node_of(settings).await;
+    let bob = Caller::new(&servers).await;
+    let made = bob.try_create("t", "c", &["a"]).await.unwrap();
+    servers.redis.signal(Signal::SIGSTOP);
+    tokio::time::sleep(2 * ownership).await; // Nothing says that its leases hold.
+    let again = bob.try_create("t", "c", &["a"]).await.unwrap();
+    assert_eq!(again.version, made.version, "the log says that it is the owner");
+
+    let settings = tenure_cluster::Settings {
+        name,
+        partitions: PARTITIONS,
+        node: "two".into(),
+        ..tenure_cluster::Settings::default()
+    };
+    let other = JetStreamJournal::open(servers.client().await, settings).await.unwrap();
+    let partition = bob.key("t").partition(PARTITIONS);
+    let (id, create) = ("t".parse().unwrap(), Ask::Create(Box::new(input("t", &["a"]))));
+    let request = Request::new(Some(id), Some("c".parse().unwrap()), create).write().unwrap();
+    other.take(partition).await.unwrap();
+    let subject = format!("{}.cmd.{partition}", bob.name.root());
+    // It may have learned of the other by itself, and listen no more.
+    if let Ok(answer) = bob.client.request(subject, request.into()).await {
+        let answer = decode::<Answer<WriteSummary>>(&answer.payload).unwrap();
+        assert_eq!(answer.into_result().unwrap_err().code, Code::NotOwner);
+    }
+    servers.redis.signal(Signal::SIGCONT);
 }

@@ -7,7 +7,7 @@ use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::answer_bytes;
 
 use super::ClientLink;
-use crate::ask::Answer;
+use crate::ask::{Answer, Done};
 use crate::handle::ambiguous;
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
@@ -21,8 +21,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     }
 
     /// What a write is answered with.
-    pub(super) fn answered(&self, done: Answer) -> Result<WriteSummary, Rejection> {
-        let summary = done.summary.ok_or_else(ambiguous)?;
-        Ok(self.fit(*summary, WriteSummary::shorten))
+    pub(super) fn answered(&self, answer: Answer) -> Result<Done, Rejection> {
+        let summary = answer.summary.ok_or_else(ambiguous)?;
+        let summary = self.fit(*summary, WriteSummary::shorten);
+        Ok(Done { summary, is_written: answer.is_written })
     }
 }

@@ -199,7 +199,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Takes a decision into the batch.
     fn keep(&self, flight: &mut Flight, outcome: Outcome) -> Answer {
         let Life::Known(task) = &self.life else { unreachable!("a decision was made on a task") };
-        let answer = Answer::of(task, outcome.reply);
+        let answer = Answer::of(task, outcome.reply, outcome.commit.is_some());
         flight.told.extend(outcome.told);
         if let Some(commit) = outcome.commit {
             flight.ended.extend(commit.events.iter().filter_map(|event| ended(&event.body)));
