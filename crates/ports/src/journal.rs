@@ -53,8 +53,9 @@ impl std::fmt::Display for TaskKey {
 /// [`AppendError::Failed`] none of them is in the log, nor ever will be. After
 /// [`AppendError::Unknown`] the caller does not know, and must read the log again before it uses the
 /// Task (embedded), the adapter having made sure that the answer no longer changes: until that is
-/// so, reads fail. After [`AppendError::Unsettled`] the Task is another's to read. All commits of one call have one fate, except that a crash may keep the first
-/// few of them; each commit is kept whole or not at all (WAL-08).
+/// so, reads fail. After [`AppendError::Unsettled`] the Task is another's to read. All commits of one
+/// call have one fate, except that a crash may keep the first few of them; each commit is kept whole or
+/// not at all (WAL-08).
 ///
 /// A write that has begun goes through even if its future is dropped.
 ///
