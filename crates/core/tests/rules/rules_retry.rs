@@ -286,7 +286,7 @@ fn a_step_that_takes_too_long_times_out() {
 /// S14, S15, mechanisms 6: the limits of Steps wait until their workers could be heard; others do not.
 #[test]
 fn limits_of_steps_wait_while_they_are_spared() {
-    let policy = json!({"schedule_to_start_ms": 100, "start_to_close_ms": 100});
+    let policy = json!({"schedule_to_start_ms": 100, "start_to_close_ms": 100, "max_attempts": 1});
     let mut t = with_policy("a b", policy, Policy::Manual);
     t.claim("a");
     let (due, spared_until) = (t.now + 100, t.now + 5_000);
