@@ -13,10 +13,9 @@ use rmpv::Value as Msg;
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
-use tenure_core::command::create::Parent;
 use tenure_core::command::{Command, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, RunId};
-use tenure_core::status::{Intent, Role, StepStatus, TaskStatus};
+use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
     BoardInput, ClaimResult, ExplainInput, InspectInput, ListInput, Look, Normal, QueryInput,
@@ -26,9 +25,7 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::operate::ListLeases;
-use tenure_wire::bus::request::{
-    Ask, Committed, List, ReadLog, ReadParent, Request, Views, Welcome,
-};
+use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
@@ -168,19 +165,6 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     for (name, request) in operators::messages() {
         golden_bytes(name, &request);
     }
-    let parent = Parent {
-        root_task_id: "r".parse().unwrap(),
-        status: TaskStatus::Running,
-        closing: true,
-        closes_children: Some(Intent::Fail),
-        adopts: false,
-    };
-    golden("parent", &Answer::from(Ok(parent.clone())));
-    let (closing, closes_children, adopts) = (false, None, true);
-    golden(
-        "parent-adopts",
-        &Answer::from(Ok(Parent { closing, closes_children, adopts, ..parent })),
-    );
     golden("committed", &Committed { v: V, version: 9, ended: None });
     golden("events", &Answer::from(Ok(event_page())));
     golden("published", &Published { v: V, after: 8, page: event_page() });
@@ -255,7 +239,6 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-template", on(Ask::Template)),
         ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
-        ("request-read-parent", on(Ask::ReadParent(ReadParent { child: "c".parse().unwrap() }))),
         ("request-read-events", on(Ask::ReadEvents(ReadEvents { after: 7 }))),
         ("request-list-leases", on(Ask::Leases(behind))),
         ("request-oldest-leases", on(Ask::Leases(oldest))),

@@ -2,17 +2,69 @@
 //! (CANCEL-03, CANCEL-04, REL-05). Each is decided on the Task it changes; the shell carries the
 //! word from one to the other.
 
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use super::{Close, Command, Link};
 use crate::id::{Ref, TaskId};
 use crate::patch::ReasonInput;
+use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Intent, TaskStatus};
 use crate::task::Task;
 use crate::view::View;
+
+/// What a Task, or one that is to be made, needs to know of its parent, wherever that lives (REL-05,
+/// CANCEL-03, CANCEL-04).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// Its root.
+    pub root_task_id: TaskId,
+    /// Its status.
+    pub status: TaskStatus,
+    /// Whether it is being closed.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub closing: bool,
+    /// What it does to its live children.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closes_children: Option<Intent>,
+    /// Whether it has not recorded this child yet, and would.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub adopts: bool,
+}
+
+impl Parent {
+    /// The facts a child needs of its parent.
+    pub fn of(task: &Task, child: &TaskId) -> Self {
+        let task = task.durable();
+        Self {
+            root_task_id: task.head().spec.root_task_id.clone(),
+            status: task.status(),
+            closing: task.is_closing(),
+            closes_children: task.closes_children(),
+            adopts: task.adopts(child).is_some(),
+        }
+    }
+
+    /// The same of one that has ended, without a look at its log: nobody is made below it, so that its
+    /// root does not matter.
+    pub fn ended(task: TaskId, status: TaskStatus) -> Self {
+        let closes_children = status.closes_children();
+        Self { root_task_id: task, status, closing: false, closes_children, adopts: false }
+    }
+
+    pub(super) fn check(&self, id: &TaskId) -> Result<(), Rejection> {
+        let (code, what) = match (self.status.is_terminal(), self.closing) {
+            (true, _) => (Code::TaskTerminal, "has ended"),
+            (false, true) => (Code::TaskCancelling, "is being closed"),
+            (false, false) => return Ok(()),
+        };
+        Err(Rejection::new(code, format!("the parent {id} {what}")).with("task_id", id.as_str()))
+    }
+}
 
 impl View<'_> {
     /// What this Task does to its live children: nothing while it goes on, and nothing once it has

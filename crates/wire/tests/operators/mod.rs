@@ -1,4 +1,4 @@
-//! Messages of operators.
+//! Messages of operators, and of nodes to each other.
 
 #![allow(unreachable_pub)] // It is a part of a test.
 
@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::Counts;
+use tenure_core::command::create::Parent;
+use tenure_core::status::{Intent, TaskStatus};
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
     PoolFacts, WaitFacts, WorkerFacts,
 };
-use tenure_wire::bus::request::Lines;
+use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request};
 use tenure_wire::bus::worker::Delivery;
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -19,14 +21,6 @@ use super::attempt;
 
 /// What operators ask, and what they are answered, as bytes.
 pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
-    fn bytes<T>(message: &T) -> Vec<u8>
-    where
-        T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
-    {
-        let bytes = encode(message).unwrap();
-        assert_eq!(decode::<T>(&bytes).unwrap(), *message);
-        bytes
-    }
     let pool = || "default".parse().unwrap();
     let worker = WorkerFacts {
         pool: pool(),
@@ -90,7 +84,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     };
     let lines = Lines(b"{}\n".to_vec());
     let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
-    vec![
+    let mut all = vec![
         ("nodes", bytes(&Nodes { v: V })),
         ("node-facts", bytes(&Answer::from(Ok(facts)))),
         ("node-facts-counted", bytes(&Answer::from(Ok(counted)))),
@@ -101,7 +95,9 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("import", bytes(&import)),
         ("imported", bytes(&Answer::from(Ok(Imported { received: 3, version: Some(9) })))),
         ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
-    ]
+    ];
+    all.extend(of_nodes());
+    all
 }
 
 /// A pool of a node that says no more of it.
@@ -116,4 +112,35 @@ fn no_pool() -> PoolFacts {
         ended: None,
         longest: None,
     }
+}
+
+fn bytes<T>(message: &T) -> Vec<u8>
+where
+    T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+{
+    let bytes = encode(message).unwrap();
+    assert_eq!(decode::<T>(&bytes).unwrap(), *message);
+    bytes
+}
+
+/// What nodes ask each other of parents, and what they are answered.
+fn of_nodes() -> [(&'static str, Vec<u8>); 3] {
+    let ask = Ask::ReadParent(ReadParent { child: "c".parse().unwrap() });
+    let request = Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
+    let written = request.write().unwrap();
+    assert_eq!(Request::read(&written).unwrap(), request);
+    let closing = Parent {
+        root_task_id: "r".parse().unwrap(),
+        status: TaskStatus::Running,
+        closing: true,
+        closes_children: Some(Intent::Fail),
+        adopts: false,
+    };
+    let adopting =
+        Parent { closing: false, closes_children: None, adopts: true, ..closing.clone() };
+    [
+        ("request-read-parent", written),
+        ("parent", bytes(&Answer::from(Ok(closing)))),
+        ("parent-adopts", bytes(&Answer::from(Ok(adopting)))),
+    ]
 }
