@@ -233,7 +233,16 @@ fn ended_tasks_are_counted_and_shown() {
     assert_eq!(["active", "terminal", "failed", "lost", "unknown"].map(count), [0, 2, 1, 0, 0]);
     let recent: Vec<_> = totals["recent_terminal"].as_array().unwrap().iter().collect();
     assert_eq!((&recent[0]["task_id"], &recent[1]["task_id"]), (&"bad".into(), &"good".into()));
-    assert_eq!(all["tasks"].as_array().unwrap().len(), 0, "of live ones");
+    assert_eq!(all["tasks"].as_array().unwrap().len(), 2, "the newest ended ones");
+    assert_eq!(all["delivery_state"]["bad"], "not_applicable");
+    let some = |more: &[&str]| {
+        let asked = [&["task", "views", "tasks", "-o", "json"], more].concat();
+        let shown = place.tenure(&asked).with(0).json();
+        shown["tasks"].as_array().unwrap().len()
+    };
+    assert_eq!(some(&["--status", "failed"]), 1);
+    assert_eq!(some(&["--status", "running,completed"]), 1);
+    assert_eq!(some(&["--user-facing"]), 0);
     let shown = place.tenure(&["task", "views"]).with(0).stdout;
     assert!(shown.contains("recent_terminal") && shown.contains("ago"), "{shown}");
 
