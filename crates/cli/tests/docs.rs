@@ -142,7 +142,7 @@ fn protocol_md_names_every_word_event_and_view() {
 }
 
 /// The text in backticks of the rows below a table's head, cell by cell.
-fn table<'a>(text: &'a str, intro: &str) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
+fn marked_table<'a>(text: &'a str, intro: &str) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
     let marked = |cell: &'a str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
     let (_, rest) = text.split_once(intro).unwrap_or_else(|| panic!("{intro:?} is not there"));
     let rows = rest.lines().skip_while(|line| !line.starts_with("|---"));
@@ -170,7 +170,7 @@ fn named(rows: &[(Vec<&str>, Vec<&str>)]) -> BTreeSet<String> {
 #[test]
 fn protocol_md_has_every_field_of_progress_and_artifacts() {
     let text = read("docs/protocol.md");
-    let progress = table(&text, "Fields of `progress`");
+    let progress = marked_table(&text, "Fields of `progress`");
     let counters = [("c".into(), Counter { done: 1, total: Some(2) })].into();
     let all = Progress {
         percent: Some(1.0),
@@ -190,7 +190,7 @@ fn protocol_md_has_every_field_of_progress_and_artifacts() {
     let names: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
     assert_eq!(of(&progress, "delivery_state"), names);
 
-    let artifacts = table(&text, "Fields of an artifact.");
+    let artifacts = marked_table(&text, "Fields of an artifact.");
     let all = ArtifactInput {
         artifact_id: "a".parse().unwrap(),
         name: "n".into(),

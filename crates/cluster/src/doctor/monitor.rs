@@ -193,7 +193,7 @@ mod tests {
         let why = "2 of 3 servers looked at; http://c: it does not answer";
         assert!(found[0].found.ends_with(why), "{found:?}");
         let lone = said("a", r#""config":{"sync_always":true}"#);
-        assert_eq!(verdicts(&[lone.clone()], 1), [Verdict::Good]);
+        assert_eq!(verdicts(std::slice::from_ref(&lone), 1), [Verdict::Good]);
         assert_eq!(verdicts(&[lone, away.clone()], 1), [Verdict::Unknown], "it may be another");
         assert_eq!(verdicts(&[away], 1), [Verdict::Unknown]);
     }

@@ -174,7 +174,13 @@ fn everything_that_a_create_says_is_kept() {
     });
     let given: CreateTask = serde_json::from_value(said.clone()).unwrap();
     let root_task_id = "root".parse().unwrap();
-    let parent = Parent { root_task_id, status: TaskStatus::Running, closing: false };
+    let parent = Parent {
+        root_task_id,
+        status: TaskStatus::Running,
+        closing: false,
+        closes_children: None,
+        adopts: false,
+    };
     let limits = Limits::default();
     let t = Fixture::try_create_under(given, Policy::Auto, limits, Some(&parent)).unwrap();
 

@@ -67,7 +67,8 @@ impl Failures {
 
     /// Says at once what is wrong, and notes it.
     fn add(&mut self, key: &TaskKey, failure: Failure) {
-        let told = Failure { message: format!("{key}: {}", failure.message), ..failure.clone() };
+        let mut told = failure.clone();
+        told.message = format!("{key}: {}", failure.message);
         output::failure(&told);
         let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
         let (exit_code, message) = (failure.exit as u8, failure.message);
