@@ -1,22 +1,27 @@
-//! What a node counts of its own work, with nobody who watches.
+//! What a node counts of its own work with nobody who watches, and what it tells an observer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{POOL, completing, create, dag, envelope, key, node, until};
 use futures::StreamExt as _;
-use tenure_core::Counts;
+use serde_json::json;
+use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{AgentId, PoolId};
+use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::status::Policy;
+use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
+use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::PoolSample;
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_ports::observer::{Called, LeaseCall, Parting, PoolSample};
+use tenure_ports::{Faulty, MemoryJournal, Observer};
 use tenure_scheduler::{Config, Scheduler};
 
 #[tokio::test(start_paused = true)]
@@ -187,4 +192,88 @@ async fn until_running(node: &common::Node, running: u64) {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("it does not come to pass: {:?}", node.sample());
+}
+
+/// Counts what it is told of expiries, and notes how appends went.
+#[derive(Debug, Default)]
+struct Expiries(AtomicUsize, Mutex<Vec<bool>>);
+
+impl Observer for Expiries {
+    fn appended(&self, _: &Task, _: &[Arc<Commit>]) {}
+    fn refused(&self, _: &Rejection) {}
+    fn wrote(&self, called: Called) {
+        self.1.lock().unwrap().push(called.is_ok);
+    }
+    fn leased(&self, _: LeaseCall, _: Called) {}
+    fn framed(&self, _: Called) {}
+    fn took_over(&self, _: Duration) {}
+    fn answered(&self, _: &'static str, _: Duration, _: Option<Code>) {}
+    fn parted(&self, _: Parting) {}
+    fn opened(&self, _: &Task) {}
+
+    fn ended_before(&self, _: &Task) {}
+    fn taken(&self) -> Option<tokio::sync::oneshot::Receiver<u64>> {
+        None
+    }
+    fn trace_of(&self, _: &Task, _: AttemptId) -> Option<SmolStr> {
+        None
+    }
+
+    fn expired(&self, _: Duration) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// However often its lease is found to be over before its end is in the log.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_lost_is_noted_once() {
+    let seen = Arc::new(Expiries::default());
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
+    config.observer = Some(seen.clone());
+    let leases = Arc::new(MemoryLeases::default());
+    let node = Scheduler::start(journal.clone(), leases, config).await.unwrap();
+    let id = AgentId::new("silent").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
+    until(&node, &key, |task| task.tally().held() == 1).await;
+    let held = journal.hold_next();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(seen.0.load(Ordering::Relaxed), 0, "nothing of it is in the log");
+    held.open();
+    until(&node, &key, |task| task.tally().held() == 0).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(seen.0.load(Ordering::Relaxed), 1);
+}
+
+/// An append that comes too late, as another node owns the Task by then, is no failure of the log.
+#[tokio::test(start_paused = true)]
+async fn what_is_another_nodes_is_no_failure_of_the_log() {
+    let seen = Arc::new(Expiries::default());
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
+    config.observer = Some(seen.clone());
+    let leases = Arc::new(MemoryLeases::default());
+    let node = Scheduler::start(journal.clone(), leases, config).await.unwrap();
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let pause = || serde_json::from_value(json!({"operation": "pause_task", "input": {}}));
+    journal.next(Fault::Fail);
+    let refused = node.command(&key, envelope(), pause().unwrap()).await.unwrap_err();
+    assert_eq!(refused.code, Code::StorageError);
+    assert_eq!(*seen.1.lock().unwrap(), [true, false], "it was created, and the log failed");
+
+    let (held, before) = (journal.hold_next(), journal.writes());
+    let pausing = {
+        let (node, key) = (node.clone(), key.clone());
+        tokio::spawn(async move { node.command(&key, envelope(), pause().unwrap()).await })
+    };
+    while journal.writes() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    journal.set_epoch(Some(9));
+    held.open();
+    assert_eq!(pausing.await.unwrap().unwrap_err().code, Code::NotOwner);
+    assert_eq!(*seen.1.lock().unwrap(), [true, false], "as before");
 }

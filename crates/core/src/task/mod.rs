@@ -557,11 +557,6 @@ impl PartialEq for Task {
 }
 
 impl Task {
-    /// Whether all is as it was, what only memory holds included: so a refusal leaves it (WAL-11).
-    pub fn is_untouched_since(&self, before: &Self) -> bool {
-        self == before && self.volatile == before.volatile
-    }
-
     /// The Task's id.
     pub fn task_id(&self) -> &TaskId {
         &self.head.spec.task_id

@@ -66,6 +66,11 @@ pub struct Savepoint(usize);
 const NOTES_KEPT: usize = 64;
 
 impl Task {
+    /// Whether all is as it was, what only memory holds included: so a refusal leaves it (WAL-11).
+    pub fn is_untouched_since(&self, before: &Self) -> bool {
+        self == before && self.volatile == before.volatile
+    }
+
     /// Starts noting changes, and answers where it started.
     pub(crate) fn savepoint(&mut self) -> Savepoint {
         self.undo.recording = true;
