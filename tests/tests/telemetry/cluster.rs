@@ -176,7 +176,7 @@ fn what_a_worker_logs_of_a_task_is_in_the_trace_of_whoever_made_the_task() -> Re
     let plan = Plan { schedulers: 1, workers: 2, lease_ms: 2_000, environment, ..Plan::default() };
     on_cluster(plan, |cluster| {
         let client = cluster.client("c")?;
-        create_below(cluster, &client, &task("held", &[exec("a", &[], "sleep 2")]))?;
+        create_below(cluster, &client, &task("held", &[exec("a", &[], "sleep 8")]))?;
         let claims = || Ok::<_, anyhow::Error>(client.log("held", PATIENCE)?.claims("a").len());
         until("it runs", PATIENCE, || Ok(claims()? == 1))?;
         let holder = usize::from(!client.log("held", PATIENCE)?.held_by("w1").is_empty());

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use tenure_core::{Code, Rejection};
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
-use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
@@ -192,13 +192,14 @@ pub(crate) fn boot() -> String {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        let (exit, help) = match &error {
-            ConnectError::Address { .. } => (Exit::Usage, NAMES_SERVER),
-            ConnectError::Credentials { .. } | ConnectError::Unreachable { .. } => {
-                (Exit::Unavailable, NAMES_SERVER)
+        let refused = |code| Self::refused(code, &error);
+        match &error {
+            ConnectError::Address { .. } => Self::caused(Exit::Usage, &error).help(NAMES_SERVER),
+            ConnectError::Credentials { .. } => {
+                Self::caused(Exit::Unavailable, &error).help(NAMES_SERVER)
             }
-            ConnectError::Denied { .. } => (Exit::NotAllowed, LOGIN),
-        };
-        Self::caused(exit, &error).help(help)
+            ConnectError::Unreachable { .. } => refused(Code::Unavailable).help(NAMES_SERVER),
+            ConnectError::Denied { .. } => refused(Code::Unauthenticated).help(LOGIN),
+        }
     }
 }

@@ -113,6 +113,11 @@ impl Failure {
         Self::new(exit, chain(error))
     }
 
+    /// An error that is known by the code of a refusal, with all its causes in one line.
+    pub(crate) fn refused(code: Code, error: &dyn StdError) -> Self {
+        Self::absent(Rejection::new(code, chain(error)))
+    }
+
     /// The refusal that it is, if it is one.
     pub(crate) fn refusal(&self) -> Option<&Rejection> {
         self.refusal.as_deref()

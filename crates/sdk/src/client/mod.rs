@@ -64,7 +64,7 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// The same caller, whose commands are judged at this version of their Task only (OCC-02): if it has
-    /// changed meanwhile, they are refused with `version_conflict`.
+    /// changed meanwhile, they are refused with `version_conflict`. What makes a new Task is not judged.
     #[must_use]
     pub fn expecting(&self, version: u64) -> Self {
         Self { port: self.port.clone(), expected_version: Some(version) }

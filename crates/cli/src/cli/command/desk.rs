@@ -87,8 +87,9 @@ impl Desk {
         around: Around,
         command: Command,
     ) -> Result<WriteSummary, Failure> {
-        let task = &self.key.task_id;
-        Ok(ask!(self, client => client.command_as(task, around, command))?)
+        let (task, id) = (&self.key.task_id, around.command_id.clone());
+        let done = ask!(self, client => client.command_as(task, around, command));
+        done.map_err(|refused| in_doubt(refused, &id))
     }
 
     pub(super) async fn retry_ended(
@@ -97,8 +98,9 @@ impl Desk {
         around: Around,
         why: ReasonInput,
     ) -> Result<WriteSummary, Failure> {
-        let (old, new) = (&self.key.task_id, new.clone());
-        Ok(ask!(self, client => client.retry_ended_as(old, new, around, why))?)
+        let (old, new, id) = (&self.key.task_id, new.clone(), around.command_id.clone());
+        let done = ask!(self, client => client.retry_ended_as(old, new, around, why));
+        done.map_err(|refused| in_doubt(refused, &id))
     }
 
     /// The Task; one that is too long for an answer without its lists.
@@ -209,5 +211,15 @@ impl Desk {
         let known = self.steps(true).await.ok()?;
         let names = known.iter().map(|step| step.spec.step_id.as_str());
         did_you_mean(no.details.get("step_id")?.as_str()?, names)
+    }
+}
+
+/// A refusal; of a command that may have been heard, with the id under which it is repeated.
+fn in_doubt(refused: Rejection, id: &CommandId) -> Failure {
+    let is_in_doubt = refused.code == Code::Unavailable;
+    let failure = Failure::from(refused);
+    match is_in_doubt {
+        true => failure.help(format!("the same with `--command-id {id}` takes effect once")),
+        false => failure,
     }
 }

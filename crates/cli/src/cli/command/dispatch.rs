@@ -116,6 +116,12 @@ impl DispatchArgs {
             return Ok(pool.clone());
         }
         let is_any = self.steps.is_empty();
+        if is_any && self.on.command_id.is_some() {
+            // What has not settled changes, and the command with it.
+            let message =
+                "--command-id goes with --pool or --step: else another time it may be another pool";
+            return Err(Failure::new(Exit::Usage, message));
+        }
         let steps = desk.steps(!is_any).await?;
         let mut pools: BTreeMap<&PoolId, Vec<&str>> = BTreeMap::new();
         for step in steps.iter().map(|step| &step.spec) {
@@ -140,7 +146,11 @@ impl DispatchArgs {
     /// Says which Run it is as soon as that is known, and how it ended when it has.
     async fn wait_for_end(&self, desk: &Desk, command: Command) -> Result<Exit, Failure> {
         let mut stop = Stop::listen()?;
-        let (around, after) = (self.on.around()?, desk.version().await?);
+        let around = self.on.around()?;
+        let after = match self.on.command_id {
+            Some(_) => 0, // It may have been made before.
+            None => desk.version().await?,
+        };
         let command_id = around.command_id.clone();
         let run = Cell::new(None);
         let told = async {

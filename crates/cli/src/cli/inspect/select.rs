@@ -62,15 +62,24 @@ fn of_session<'a>(
     entries.iter().filter(|entry| entry.key.session_id == name.session_id)
 }
 
+/// Ids of Runs begin with the time: less than this may be that of many.
+const RUN_PREFIX_MIN: usize = 8;
+
 /// The Run of this id, or the only one whose id begins so.
 pub(crate) fn run(name: &str, known: impl Iterator<Item = RunId>) -> Option<RunId> {
     let mut begins = known.filter(|run| run.to_string().starts_with(name));
-    begins.next().filter(|_| begins.next().is_none())
+    let only = begins.next().filter(|_| begins.next().is_none());
+    only.filter(|_| name.len() >= RUN_PREFIX_MIN)
 }
 
 /// What is said of a Run that does not exist, or of more than one whose id begins so.
 pub(crate) fn no_run(name: &str, key: &TaskKey) -> Failure {
-    let message = format!("no run `{name}`, or more than one that begins so, in task {key}");
+    let message = match name.len() {
+        RUN_PREFIX_MIN.. => {
+            format!("no run `{name}`, or more than one that begins so, in task {key}")
+        }
+        _ => format!("`{name}` is no id of a run: {RUN_PREFIX_MIN} characters of one at least"),
+    };
     let refusal = Rejection::new(Code::RunNotFound, message).with("run_id", name);
     Failure::absent(refusal).help(format!("`tenure runs list {key} --all` shows its runs"))
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{Snapshot, ViewName, ViewsInput};
 
-use super::super::args::{Place, Shape, one_of, task_status};
+use super::super::args::{Place, Shape, one_of};
 use super::super::data::Data;
 use super::super::human;
 use super::super::sheet::{Sheet, number, text, toned};
@@ -21,8 +21,8 @@ pub(crate) struct ViewsArgs {
     #[arg(value_name = "VIEW", value_parser = view_name)]
     views: Vec<ViewName>,
 
-    /// Only tasks in this status (repeatable)
-    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
+    /// Only tasks in this status of the log (repeatable)
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = native_status)]
     status: Vec<TaskStatus>,
 
     /// No internal or hidden tasks
@@ -43,6 +43,10 @@ struct Views {
 
 fn view_name(text: &str) -> Result<ViewName, String> {
     ViewName::from_name(text).ok_or_else(|| one_of(ViewName::ALL.iter().map(|v| v.as_str())))
+}
+
+fn native_status(text: &str) -> Result<TaskStatus, String> {
+    TaskStatus::from_name(text).ok_or_else(|| one_of(TaskStatus::ALL.iter().map(|s| s.as_str())))
 }
 
 pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
