@@ -114,6 +114,11 @@ impl Rejection {
         self
     }
 
+    /// Whether the command may have taken effect all the same (WAL-09).
+    pub fn is_ambiguous(&self) -> bool {
+        self.details.get("kind").is_some_and(|kind| kind == "ambiguous")
+    }
+
     /// A `validation_error` on `field`.
     pub fn invalid(field: &str, message: impl Into<String>) -> Self {
         Self::new(Code::ValidationError, message).with("field", field)

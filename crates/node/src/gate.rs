@@ -164,7 +164,9 @@ impl Gate {
         result: Result<T, Rejection>,
         mut shorten: impl FnMut(&mut T) -> bool,
     ) {
-        let is_sure = is_written || self.fence.holds(asked.partition).await;
+        // That nobody knows what became of a command says nothing of the Task.
+        let is_in_doubt = result.as_ref().is_err_and(Rejection::is_ambiguous);
+        let is_sure = is_written || is_in_doubt || self.fence.holds(asked.partition).await;
         let mut answer = if is_sure { Answer::from(result) } else { Answer::from(Err(not_sure())) };
         let refused = answer.error.as_ref().map(|refused| refused.code);
         let mut bytes = encode(&answer);

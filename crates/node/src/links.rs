@@ -249,10 +249,11 @@ impl Links {
         let told: Vec<(WorkerName, Arc<Link>)> = {
             let all = self.all.lock();
             let wanted = all.links.iter().filter(|(name, _)| wanted(name));
-            wanted.map(|(name, link)| (name.clone(), Arc::clone(link))).collect()
+            // All at once: a link may be replaced while others are told, and hands this on.
+            let told = wanted.inspect(|(_, link)| link.state.lock().drain());
+            told.map(|(name, link)| (name.clone(), Arc::clone(link))).collect()
         };
         for (_, link) in &told {
-            link.state.lock().drain();
             link.flush(self).await;
         }
         told.into_iter().map(|(name, _)| name).collect()

@@ -111,13 +111,18 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     /// Waits for an append. While that takes too long the log cannot be written, and workers' words are
-    /// not taken: no lease is judged, least of all of the claims that are written with it.
+    /// not taken: no lease is judged, least of all of the claims that are written with it. Each note of it
+    /// has all leases raised, and holds for a while.
     pub(crate) async fn unless_held_up<T>(&self, append: impl Future<Output = T>) -> T {
         let mut append = pin!(append);
+        if let Ok(done) = timeout(SLACK, append.as_mut()).await {
+            return done;
+        }
         loop {
-            match timeout(SLACK, append.as_mut()).await {
-                Ok(done) => return done,
-                Err(_) => self.note_leases_lost(),
+            self.note_leases_lost();
+            if let Ok(done) = timeout(self.heard_after() / 2, append.as_mut()).await {
+                self.note_leases_lost();
+                return done;
             }
         }
     }

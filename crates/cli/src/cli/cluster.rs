@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tenure_core::{Code, Rejection};
 use tenure_core::id::SessionId;
 use tenure_core::status::Role;
+use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};

@@ -48,10 +48,11 @@ pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), S
     let script = script();
     for what in ["lives", "leaves"] {
         let mut call = script.prepare_invoke();
-        for key in ["nodes", "owners", "ends", "failures", "reads"] {
+        for key in ["nodes", "owners", "ends", "failures", "reads", "acknowledged"] {
             call.key(format!("{name}:{{doctor}}:{key}"));
         }
         call.arg("doctor").arg(1).arg(1).arg(what).arg(1);
+        call.arg(0); // How far its one partition was acknowledged.
         call.arg("t").arg(0).arg("-").arg(0);
         let ran = timeout(REHEARSAL, call.invoke_async::<Polled>(redis)).await;
         ran.map_err(|_| "no answer in time")?.map_err(|error| error.to_string())?;

@@ -18,6 +18,9 @@ const FAILED_SLOWLY: (u32, Duration) = (2, Duration::from_secs(10));
 /// For how long others come first, when a taking has failed for the first time and at most.
 const AVOID: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
+/// When a partition whose log has lost data is looked at again: it stands still until somebody helps.
+const AFTER_LOSS: Duration = Duration::from_secs(5);
+
 /// The takings of a node.
 #[derive(Debug)]
 pub(super) struct Takings {
@@ -33,6 +36,8 @@ struct Taking {
     failed: u32,
     /// When the first of those that failed was begun.
     since: Option<Instant>,
+    /// When it was found last that its log has lost data.
+    lost: Option<Instant>,
     /// How often it was let go since it was last taken.
     let_go: u32,
     /// Why the last one failed: what stays so is said once.
@@ -49,7 +54,8 @@ impl Takings {
     pub(super) fn begin(&self, partition: u32, lowest: u32) {
         let mut each = self.each.lock();
         let taking = each.entry(partition).or_default();
-        if std::mem::replace(&mut taking.is_running, true) {
+        let has_just_lost = taking.lost.is_some_and(|at| at.elapsed() < AFTER_LOSS);
+        if has_just_lost || std::mem::replace(&mut taking.is_running, true) {
             return;
         }
         taking.since.get_or_insert_with(Instant::now);
@@ -114,6 +120,7 @@ impl Taking {
     /// would do no better, and might not know of it (mechanisms 1).
     fn note_failure(&mut self, why: &str, has_lost: bool) -> bool {
         (self.is_running, self.failed) = (false, self.failed + 1);
+        self.lost = has_lost.then(Instant::now);
         if has_lost {
             (self.failed, self.since) = (0, None);
         }

@@ -222,7 +222,7 @@ impl Gate {
         };
         let gate = Arc::clone(self);
         tokio::spawn(async move {
-            let claimed = link.port.claim_anew(&offer, &step_id, &command_id).await;
+            let claimed = in_time(link.port.claim_anew(&offer, &step_id, &command_id)).await;
             let is_written = claimed.as_ref().is_ok_and(|(_, is_written)| *is_written);
             let asked = gate.of_worker("claim", &reply, partition, since);
             gate.answer(&asked, is_written, claimed.map(|(claim, _)| claim)).await;

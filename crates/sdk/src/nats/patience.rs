@@ -37,7 +37,7 @@ impl Patience {
         if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
             return false;
         }
-        self.lost_one |= is_ambiguous(refused);
+        self.lost_one |= refused.is_ambiguous();
         tokio::time::sleep(pause).await;
         true
     }
@@ -49,10 +49,6 @@ impl Patience {
             false => refused,
         })
     }
-}
-
-fn is_ambiguous(refused: &Rejection) -> bool {
-    refused.details.get("kind").is_some_and(|kind| kind == "ambiguous")
 }
 
 /// There is no answer now. The same may be asked again.
