@@ -50,7 +50,9 @@ fn a_run_is_for_the_pool_of_its_steps() {
     let run = run_of(&["--step", "draw"])["run_id"].as_str().unwrap().to_owned();
     cluster.tenure(&["runs", "cancel", "poster", &run[..run.len() - 2]]).with(0);
     assert_eq!(of(&["--status", "ended"]), 1);
-    cluster.tenure(&["runs", "cancel", "poster", "zzz"]).with(3).saying("no run `zzz`");
+    for (id, said) in [("", "`` is no id of a run"), ("zzzzzzzz", "no run `zzzzzzzz`")] {
+        cluster.tenure(&["runs", "cancel", "poster", id]).with(3).saying(said);
+    }
     cluster.tenure(&["step", "fail", "poster", "prin"]).with(3).saying("did you mean `print`");
     a_wait_for_a_run_ends(&cluster);
 }

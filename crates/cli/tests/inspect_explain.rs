@@ -217,9 +217,12 @@ runnable_now: 1 step
   step a can be claimed now
 ");
     let nobody = "00000000-0000-0000-0000-000000000000";
-    bench
-        .look(&["task", "explain", "task", "a", "--run", nobody])
-        .fails(3, "error: run_not_found: run <id> does not exist\n");
+    bench.look(&["task", "explain", "task", "a", "--run", nobody]).fails(
+        3,
+        "error: run_not_found: run <id> does not exist
+ = help: check the id: `tenure runs list TASK_ID --all` shows the Runs
+",
+    );
 }
 
 /// RETRY-06, READY-05: a backoff that has not passed; LEASE-13: a Step that is held.

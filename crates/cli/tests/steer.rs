@@ -333,7 +333,7 @@ fn lists_leave_out_what_is_of_other_workers() {
     assert_eq!(ids(&["runs", "list", "long", "--pool", "other"]), "");
     let short = run.trim().get(..20).unwrap();
     assert_eq!(ids(&["runs", "show", "long", short]), run);
-    place.tenure(&["runs", "get", "long", "zzz"]).with(3).saying("no run `zzz`");
+    place.tenure(&["runs", "get", "long", "zzz"]).with(3).saying("`zzz` is no id of a run");
     assert_eq!(ids(&["task", "show", "last"]), "long\n");
 }
 
