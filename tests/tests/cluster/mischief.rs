@@ -36,7 +36,7 @@ fn messages_that_come_twice_or_late_do_no_harm() -> Result<()> {
                 break done;
             }
             ensure!(begun.elapsed() < 3 * PATIENCE, "no mischief with {missing:?}: {done:#?}");
-            anew += by_hand(&client, &format!("hand-{number}"))?;
+            anew += by_hand(&client, number)?;
             number += 1;
         };
         load.finish()?;
@@ -83,12 +83,14 @@ fn missing(done: &Done) -> Vec<&'static str> {
 
 /// Steers a Task of two Steps and with a child to its end, each Step given out in a scope of its own. Answers
 /// how often one had to be given out anew.
-fn by_hand(client: &Client, id: &str) -> Result<usize> {
+fn by_hand(client: &Client, number: usize) -> Result<usize> {
+    // Ids that begin with a number are of all partitions: every other child is of another node.
+    let (id, child) = (&format!("{number}-hand"), format!("{number}-child"));
     let mut input = task(id, &[sleep("a", &[], 300), noop("b", &["a"])]);
     (input["dispatch"], input["completion"]) = (json!("manual"), json!("manual"));
     client.create(&input)?;
     // Nodes speak to each other of Tasks of one family.
-    let mut child = task(&format!("{id}-child"), &[noop("a", &[])]);
+    let mut child = task(&child, &[noop("a", &[])]);
     child["parent_task_id"] = json!(id);
     client.create(&child)?;
     let mut anew = 0;

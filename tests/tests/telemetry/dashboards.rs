@@ -242,7 +242,8 @@ fn every_panel_and_alert_asks_for_what_is_sent() -> Result<()> {
             let requests = got.newest("tenure.requests.duration");
             let is_refused = requests.iter().any(|it| it.attributes.contains_key("error.type"));
             let counted = some("tenure.refusals") && some("tenure.tasks.ended") && is_refused;
-            !got.spans.is_empty() && late && counted
+            let is_traced = got.records.iter().any(|it| !it.trace.is_empty());
+            !got.spans.is_empty() && late && counted && is_traced
         })?;
         check(&got)
     })

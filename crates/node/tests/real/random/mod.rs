@@ -243,7 +243,7 @@ async fn whatever_orchestrators_and_workers_do_in_a_cluster_is_answered_lawfully
         first.stop().await;
         second
     };
-    let all = async { join_all(programs.iter_mut().map(|program| program.run(30))).await };
+    let all = async { join_all(programs.iter_mut().map(|program| program.run(48))).await };
     let (_, second) = tokio::join!(all, faults);
     dismiss(hands).await;
     let judged = join_all(programs.iter().map(is_lawful)).await;
