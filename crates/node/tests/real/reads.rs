@@ -15,7 +15,8 @@ use tenure_core::status::{
 use tenure_core::view::snapshot::GraphEdge;
 use tenure_core::view::write::Header;
 use tenure_core::view::{
-    BoardInput, InspectInput, ListInput, Normal, QueryInput, TaskPage, ViewName, ViewsInput,
+    BoardInput, InspectInput, ListInput, Normal, QueryInput, TaskPage, TaskSummary, ViewName,
+    ViewsInput,
 };
 use tenure_core::{Code, Command};
 use tenure_ports::ClientPort;
@@ -238,9 +239,12 @@ pub(crate) async fn counts<P: ClientPort>(client: &Client<P>) {
     let totals = views.task_summary.unwrap();
     let counts = [totals.active, totals.waiting, totals.terminal, totals.failed, totals.lost];
     assert_eq!((counts, totals.unknown), ([1, 1, 13, 3, 1], 0));
-    let shown: Vec<&str> = totals.recent_terminal.iter().map(|it| it.task_id.as_str()).collect();
-    assert_eq!(shown[..3], ["failed", "late", "lost"], "newest first");
-    assert_eq!(shown.len(), 13);
+    // Newest first; Tasks that ended in the same millisecond by their ids.
+    let order = |it: &TaskSummary| (Reverse(it.updated_at), it.task_id.clone());
+    assert!(totals.recent_terminal.is_sorted_by_key(order), "{:?}", totals.recent_terminal);
+    let place = |name| totals.recent_terminal.iter().position(|it| it.task_id.as_str() == name);
+    assert!(place("failed").unwrap() < place("words").unwrap(), "{:?}", totals.recent_terminal);
+    assert_eq!(totals.recent_terminal.len(), 13);
     let of = |name: &str| {
         let found = totals.recent_terminal.iter().find(|it| it.task_id.as_str() == name);
         found.unwrap().status.as_str()
