@@ -114,6 +114,12 @@ impl Rejection {
         self
     }
 
+    /// The command may have taken effect or not; the same with the same id tells (WAL-09).
+    pub fn in_doubt(message: impl Into<String>) -> Self {
+        let refused = Self::new(Code::Unavailable, message);
+        refused.with("kind", "ambiguous").with("retry_after_ms", 200)
+    }
+
     /// Whether the command may have taken effect all the same (WAL-09).
     pub fn is_ambiguous(&self) -> bool {
         self.details.get("kind").is_some_and(|kind| kind == "ambiguous")

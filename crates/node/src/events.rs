@@ -3,8 +3,8 @@
 //!
 //! Either may get lost, and says where to read. The end of a Task is hinted at once; what happens
 //! before is gathered: a Task that changes often is told of ten times a second. Public events are sent
-//! once for all who follow: the first at once, and those that come on its heels together, some dozens of
-//! times a second. So is it that somebody has asked for them: the others need not ask then. Runtime
+//! once for all who follow: the first at once, and those that come on its heels together, twenty times a
+//! second. So is it that somebody has asked for them: the others need not ask then. Runtime
 //! events are sent as they happen, and are to be read nowhere.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ const GATHER: Duration = Duration::from_millis(100);
 
 /// How long public events of a Task are gathered that come on the heels of others: each message costs
 /// the node half of what a command costs, and the server as often as there are onlookers.
-const ON_HEELS: Duration = Duration::from_millis(25);
+const ON_HEELS: Duration = Duration::from_millis(50);
 
 /// Public events that are gathered: more are told at once, before a message holds no more.
 const GATHERED_MAX: usize = 500;

@@ -187,9 +187,7 @@ const SETTLES: Duration = Duration::from_secs(4);
 /// not answer (WAL-09).
 async fn in_time<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
     timeout(SETTLES, done).await.unwrap_or_else(|_| {
-        let message = "what becomes of it is not known yet; repeat it with the same id";
-        let unsettled = Rejection::new(tenure_core::Code::Unavailable, message);
-        Err(unsettled.with("kind", "ambiguous").with("retry_after_ms", 200))
+        Err(Rejection::in_doubt("what becomes of it is not known yet; repeat it with the same id"))
     })
 }
 

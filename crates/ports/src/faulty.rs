@@ -288,8 +288,8 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.keep(key, folded).await;
     }
 
-    async fn kept(&self, key: &TaskKey) -> Option<Folded> {
-        self.inner.kept(key).await
+    async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+        self.inner.kept(key, until).await
     }
 
     fn forget_kept(&self, key: &TaskKey) {

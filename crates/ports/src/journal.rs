@@ -158,8 +158,8 @@ pub trait Journal: Send + Sync + 'static {
     }
 
     /// The newest state that is kept of a live Task: whole, as it was given, and of an event that
-    /// its log has. None if there is none, or it cannot be had now.
-    fn kept(&self, _: &TaskKey) -> impl Future<Output = Option<Folded>> + Send {
+    /// its log has. None if there is none, it is of a later event than `until`, or it cannot be had now.
+    fn kept(&self, _: &TaskKey, _until: u64) -> impl Future<Output = Option<Folded>> + Send {
         async { None }
     }
 
@@ -271,8 +271,8 @@ impl<J: Journal> Journal for Arc<J> {
         J::keep(self, key, folded)
     }
 
-    fn kept(&self, key: &TaskKey) -> impl Future<Output = Option<Folded>> + Send {
-        J::kept(self, key)
+    fn kept(&self, key: &TaskKey, until: u64) -> impl Future<Output = Option<Folded>> + Send {
+        J::kept(self, key, until)
     }
 
     fn forget_kept(&self, key: &TaskKey) {

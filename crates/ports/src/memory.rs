@@ -156,8 +156,8 @@ impl Journal for MemoryJournal {
         }
     }
 
-    async fn kept(&self, key: &TaskKey) -> Option<Folded> {
-        self.logs.lock().logs.get(key)?.kept.clone()
+    async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+        self.logs.lock().logs.get(key)?.kept.clone().filter(|kept| kept.version <= until)
     }
 
     fn forget_kept(&self, key: &TaskKey) {

@@ -92,8 +92,7 @@ pub(crate) async fn read<J: Journal>(
     after: u64,
     version: u64,
 ) -> Result<(Vec<TaskEvent>, Follower), Rejection> {
-    let kept = kept(journal, key).await.filter(|task| task.version() <= after.min(version));
-    if let Some(task) = kept
+    if let Some(task) = kept(journal, key, after.min(version)).await
         && let Ok(read) = read_on(journal, key, Follower(Some(task)), after..version).await
     {
         return Ok(read);

@@ -456,9 +456,7 @@ fn end_with(what: &'static str, task: tokio::task::JoinHandle<()>) {
 
 /// The answer is lost, not the command: repeat it with the same id.
 pub(crate) fn ambiguous() -> Rejection {
-    Rejection::new(Code::Unavailable, "the answer was lost; repeat the command with the same id")
-        .with("kind", "ambiguous")
-        .with("retry_after_ms", 100)
+    Rejection::in_doubt("the answer was lost; repeat the command with the same id")
 }
 
 /// There is no room for a request now; the same again later is as good.

@@ -439,8 +439,8 @@ impl Journal for JetStreamJournal {
         }
     }
 
-    async fn kept(&self, key: &TaskKey) -> Option<Folded> {
-        self.of(key)?.checkpoints.kept(key).await
+    async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+        self.of(key)?.checkpoints.kept(key, until).await
     }
 
     fn forget_kept(&self, key: &TaskKey) {

@@ -111,9 +111,12 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The state of a Task, as far as it is whole.
-    pub(super) async fn kept(&self, key: &TaskKey) -> Option<Folded> {
+    /// The state of a Task, as far as it is whole, of an event up to this one.
+    pub(super) async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
         let stored: Arc<Stored> = self.index.read().state(key)?;
+        if stored.wal_seq > until {
+            return None;
+        }
         match self.store.state(&stored).await {
             Ok(bytes) => Some(Folded { version: stored.wal_seq, bytes }),
             Err(Unread::Unsound(why)) => {

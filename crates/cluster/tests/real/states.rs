@@ -80,7 +80,7 @@ async fn checkpoint(journal: &JetStreamJournal) {
 }
 
 async fn version(journal: &JetStreamJournal, history: &History) -> Option<u64> {
-    journal.kept(&history.key).await.map(|kept| kept.version)
+    journal.kept(&history.key, u64::MAX).await.map(|kept| kept.version)
 }
 
 async fn whole(journal: &JetStreamJournal, history: &History) -> Task {
@@ -165,13 +165,13 @@ async fn a_state_that_is_out_of_reach_is_not_forgotten() {
     serve(&first);
     let history = long(&first, "t").await;
     checkpoint(&first).await;
-    let good = first.kept(&history.key).await;
+    let good = first.kept(&history.key, u64::MAX).await;
     assert!(good.is_some());
     server.signal(Signal::SIGSTOP);
-    while first.kept(&history.key).await.is_some() {} // It may be answering still.
+    while first.kept(&history.key, u64::MAX).await.is_some() {} // It may be answering still.
     server.signal(Signal::SIGCONT);
     let begun = Instant::now();
-    while first.kept(&history.key).await != good {
+    while first.kept(&history.key, u64::MAX).await != good {
         assert!(begun.elapsed() < Duration::from_secs(30), "it is forgotten");
     }
 }
@@ -220,7 +220,7 @@ async fn without_a_sound_state_a_task_is_read_whole() {
     checkpoint(&first).await;
     let heir = owner(&server, one()).await;
     let task = whole(&heir, &history).await;
-    let good = heir.kept(&history.key).await.unwrap();
+    let good = heir.kept(&history.key, u64::MAX).await.unwrap();
     assert_eq!(load(&heir, &history.key).await.unwrap(), task);
     let context = context(connect(&server).await);
     let mut damaged = good.bytes.clone();
@@ -228,7 +228,7 @@ async fn without_a_sound_state_a_task_is_read_whole() {
     for bytes in [damaged, good.bytes[..50].to_vec(), Vec::new()] {
         let put = context.publish("tenure.index.0.state.0", bytes.into()).await.unwrap();
         put.await.unwrap();
-        assert_eq!(heir.kept(&history.key).await, None);
+        assert_eq!(heir.kept(&history.key, u64::MAX).await, None);
         assert_eq!(load(&heir, &history.key).await.unwrap(), task);
     }
     context.delete_stream("TENURE_INDEX").await.unwrap();
@@ -239,16 +239,19 @@ async fn without_a_sound_state_a_task_is_read_whole() {
     let last = owner(&server, one()).await;
     let ahead = Folded { version: history.last_seq() + 1, ..good.clone() };
     last.keep(&history.key, ahead).await;
-    assert_eq!(last.kept(&history.key).await, None);
+    assert_eq!(last.kept(&history.key, u64::MAX).await, None);
     let bytes = b"no state".repeat(100_000);
     last.keep(&history.key, Folded { version: history.last_seq(), bytes: bytes.clone() }).await;
-    assert!(last.kept(&history.key).await.is_some_and(|kept| kept.bytes == bytes), "in two parts");
+    assert!(
+        last.kept(&history.key, u64::MAX).await.is_some_and(|kept| kept.bytes == bytes),
+        "in two parts"
+    );
     assert_eq!(load(&last, &history.key).await.unwrap(), task);
-    assert_eq!(last.kept(&history.key).await, None, "what was of no use is forgotten");
+    assert_eq!(last.kept(&history.key, u64::MAX).await, None, "what was of no use is forgotten");
     last.keep(&history.key, good.clone()).await;
     let same = Folded { version: good.version, bytes };
     last.keep(&history.key, same).await;
-    let is_good = last.kept(&history.key).await.is_some_and(|kept| kept == good);
+    let is_good = last.kept(&history.key, u64::MAX).await.is_some_and(|kept| kept == good);
     assert!(is_good, "neither an older one takes its place nor one of the same place");
 }
 
@@ -290,7 +293,7 @@ async fn a_scheduler_has_the_states_of_its_tasks_kept() {
     }
     let begun = Instant::now();
     let kept = loop {
-        if let Some(kept) = journal.kept(&key).await {
+        if let Some(kept) = journal.kept(&key, u64::MAX).await {
             break kept;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "no state is kept");
@@ -299,7 +302,7 @@ async fn a_scheduler_has_the_states_of_its_tasks_kept() {
     node.stop().await;
     journal.checkpoint(0).await.unwrap();
     let next = owner(&nats, one()).await;
-    assert!(next.kept(&key).await.is_some_and(|found| found.version >= kept.version));
+    assert!(next.kept(&key, u64::MAX).await.is_some_and(|found| found.version >= kept.version));
     let task = load(&next, &key).await.unwrap();
     assert_eq!(task, load_until(&next, &key, u64::MAX).await.unwrap());
 }

@@ -134,7 +134,8 @@ impl Gate {
             let ends_one = |result: &Result<_, Rejection>| {
                 result.as_ref().is_err_and(|refused| refused.code.ends_attempt())
             };
-            if results.iter().any(ends_one) && !gate.fence.is_owner(partition).await {
+            let ends_any = results.iter().any(ends_one);
+            if ends_any && !gate.fence.is_owner(partition).await {
                 return say_answer(&gate.control, &reply, &Answer::<()>::from(Err(not_sure())))
                     .await;
             }
@@ -142,7 +143,7 @@ impl Gate {
             let results = results.into_iter().map(said).collect();
             let reported = Ok(Reported { results });
             let asked = gate.of_worker("report", &reply, partition, since);
-            gate.answer(&asked, is_written, reported).await;
+            gate.answer(&asked, is_written || ends_any, reported).await; // Or it was looked at.
         });
     }
 

@@ -289,7 +289,7 @@ async fn a_kept_state_is_read_as_it_was_given<J: Journal>(journal: &J) {
     let mut history = History::of("s", "t").on(journal);
     let folded = |version: u64| Folded { version, bytes: version.to_le_bytes().repeat(50_000) };
     journal.keep(&history.key, folded(1)).await; // There is no such Task.
-    assert_eq!(journal.kept(&history.key).await, None);
+    assert_eq!(journal.kept(&history.key, u64::MAX).await, None);
     create(journal, &mut history).await;
     let other = History::of("s", "other").on(journal);
     for _ in 0..5 {
@@ -297,9 +297,10 @@ async fn a_kept_state_is_read_as_it_was_given<J: Journal>(journal: &J) {
         let given = folded(history.last_seq());
         journal.keep(&history.key, given.clone()).await;
         work(journal, &mut history, 1).await;
-        let kept = journal.kept(&history.key).await;
+        let kept = journal.kept(&history.key, u64::MAX).await;
         assert!(kept.map_or(!wants, |kept| kept == given));
-        assert_eq!(journal.kept(&other.key).await, None);
+        assert_eq!(journal.kept(&history.key, given.version - 1).await, None, "it is later");
+        assert_eq!(journal.kept(&other.key, u64::MAX).await, None);
     }
     assert_holds(journal, &history).await;
 }

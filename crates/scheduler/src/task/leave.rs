@@ -87,7 +87,5 @@ impl<J: Journal, L: Leases> State<J, L> {
 
 /// The command stands; whoever waits for what it began asks again.
 fn moved() -> Rejection {
-    Rejection::new(Code::Unavailable, "the task has moved to another node; repeat the command")
-        .with("kind", "ambiguous")
-        .with("retry_after_ms", 100)
+    Rejection::in_doubt("the task has moved to another node; repeat the command with the same id")
 }

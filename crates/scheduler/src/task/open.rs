@@ -99,7 +99,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 /// # Errors
 /// The log does not exist, is damaged, or is not the history of a Task (RECOVER-05).
 pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadError> {
-    if let Some(task) = kept(journal, key).await {
+    if let Some(task) = kept(journal, key, u64::MAX).await {
         match fold(journal, key, Some(task), u64::MAX).await {
             Ok(task) => return Ok(task),
             // What is wrong may be the state: the log says.
@@ -124,9 +124,10 @@ pub async fn load_until<J: Journal>(
     fold(journal, key, None, seq).await
 }
 
-/// The Task as a state has it that was kept. None without one that is its own, and whole.
-pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey) -> Option<Task> {
-    let Folded { version, bytes } = journal.kept(key).await?;
+/// The Task as a state has it that was kept, of an event up to this one. None without one that is its own,
+/// and whole.
+pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> Option<Task> {
+    let Folded { version, bytes } = journal.kept(key, until).await?;
     let make =
         move || decode_state(&bytes).map(Task::of_records).map_err(|error| error.to_string());
     let made = spawn_blocking(make).await.unwrap_or_else(|error| Err(error.to_string()));

@@ -44,8 +44,12 @@ impl<J: Journal, L: Leases> State<J, L> {
                 }
                 self.settle(myself, flight, leased.is_ok());
             }
-            Err(AppendError::NotOwner) => {
-                self.refuse_all(flight, &not_owner(&self.key));
+            Err(error @ (AppendError::NotOwner | AppendError::Unsettled(_))) => {
+                let refused = match error {
+                    AppendError::Unsettled(why) => unsettled(&why),
+                    _ => not_owner(&self.key),
+                };
+                self.refuse_all(flight, &refused);
                 self.leave(myself);
                 return Ok(());
             }
@@ -65,10 +69,6 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.refuse_all(flight, &rejection);
                 // The state is no longer known: the supervisor replays the log.
                 return Err(format!("append of unknown fate: {error}").into());
-            }
-            Err(AppendError::Unsettled(error)) => {
-                self.refuse_all(flight, &unsettled(&error));
-                return Err(format!("append of unsettled fate: {error}").into());
             }
             Err(error) => {
                 tracing::error!(task = %self.key, %error, "append failed");
@@ -310,7 +310,6 @@ impl<J: Journal, L: Leases> State<J, L> {
             .with("field", "wal_name"),
             AppendError::NoRoom => overloaded(),
             AppendError::Unknown(error) => storage_error("ambiguous", &error),
-            AppendError::Unsettled(error) => unsettled(&error),
             other => storage_error("append_failed", &other.to_string()),
         };
         self.refuse_all(flight, &rejection);
@@ -352,8 +351,7 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
 
 /// WAL-09: whether it was written the next owner will find.
 fn unsettled(message: &str) -> Rejection {
-    let message = format!("what becomes of it is not known yet: {message}");
-    Rejection::new(Code::Unavailable, message).with("kind", "ambiguous").with("retry_after_ms", 200)
+    Rejection::in_doubt(format!("what becomes of it is not known yet: {message}"))
 }
 
 pub(crate) fn storage_error(kind: &str, message: &str) -> Rejection {
