@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_core::Rejection;
 use tenure_core::id::SessionId;
 use tenure_core::status::End;
 use tenure_core::view::{ListInput, TaskPage};
+use tenure_core::{Limits, Rejection};
 use tenure_ports::client::{ClientPort as _, OLDEST_MAX};
 use tenure_ports::journal::{Entry as Found, TaskKey};
 use tenure_wire::bus::request::{Entries, Entry, List};
@@ -129,17 +129,28 @@ impl Gate {
             true => Some(self.turn_to_read_log().await?),
             false => None,
         };
-        let found = match input.include_terminal {
+        let limits = Limits::default(); // The largest page is no setting.
+        let most = input.limit(&limits)?.saturating_add(input.offset).saturating_add(1);
+        let is_told = input.is_told_by_index(false) && most <= OLDEST_MAX;
+        let unreadable = |error| tenure_scheduler::unreadable(&error);
+        let (found, more) = match input.include_terminal {
             true => {
                 let found = self.with_ended(link.session(), partition, input.offset > 0).await?;
-                Arc::unwrap_or_clone(found)
+                (Arc::unwrap_or_clone(found), false)
+            }
+            false if is_told => {
+                let oldest = self.fence.journal.oldest_in(partition, link.session(), most);
+                oldest.map_err(unreadable)?
             }
             false => {
                 let known = self.fence.journal.overview_in(partition, link.session());
-                known.map_err(|error| tenure_scheduler::unreadable(&error))?.live
+                (known.map_err(unreadable)?.live, false)
             }
         };
         let mut page = link.tasks_page(found, &input, FOLDED_MAX).await?;
+        if more && !page.truncated {
+            page.cut(input.offset, page.tasks.len()); // Some of the oldest have ended since.
+        }
         while is_long(&page) && page.halve(input.offset) {}
         Ok(page)
     }

@@ -1,7 +1,7 @@
 //! Leaving a Task to another node, and making sure of leases after a change of owners.
 
+use tenure_core::Rejection;
 use tenure_core::task::Waits;
-use tenure_core::{Code, Rejection};
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};

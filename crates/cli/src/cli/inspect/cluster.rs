@@ -7,12 +7,11 @@ use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
-use futures::{StreamExt as _, stream};
 use tempfile::{NamedTempFile, TempDir};
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, Millis, SessionId, WalName};
 use tenure_core::status::TaskStatus;
-use tenure_core::view::LeaseFact;
+use tenure_core::view::{LeaseFact, ListInput, TaskPage};
 use tenure_core::{Code, Commit};
 use tenure_ports::ClientPort as _;
 use tenure_ports::client::Listing;
@@ -25,9 +24,6 @@ use super::wal::scan::{Log, SUFFIX};
 use crate::cli::cluster::Caller;
 use crate::cli::exit::{Exit, Failure};
 
-/// Logs that are fetched at a time.
-const FETCHED_AT_ONCE: usize = 16;
-
 /// A cluster as somebody sees it who only looks.
 pub(super) struct Cluster {
     caller: Caller,
@@ -35,7 +31,6 @@ pub(super) struct Cluster {
     dir: TempDir,
     clients: RefCell<HashMap<SessionId, Client<NatsClient>>>,
     stands: RefCell<HashMap<TaskKey, Stand>>,
-    logs: RefCell<HashMap<TaskKey, Log>>,
 }
 
 /// How a Task stood when its log was read.
@@ -68,8 +63,8 @@ impl Cluster {
     /// Of a session, unless another is named with a Task.
     pub(super) fn new(caller: Caller, session: SessionId) -> std::io::Result<Self> {
         let dir = TempDir::with_prefix("tenure-")?;
-        let (clients, stands, logs) = Default::default();
-        Ok(Self { caller, session, dir, clients, stands, logs })
+        let (clients, stands) = Default::default();
+        Ok(Self { caller, session, dir, clients, stands })
     }
 
     /// Where it is, without secrets.
@@ -107,32 +102,13 @@ impl Cluster {
         Ok(client.list(include_terminal).await?)
     }
 
-    /// The oldest live Tasks of a session, at most so many, with the logs of those behind
-    /// `offset` fetched at once.
-    pub(super) async fn oldest(
+    /// A page of the Tasks of a session as their owners know them: no log is fetched.
+    pub(super) async fn tasks(
         &self,
         session: &SessionId,
-        most: usize,
-        offset: usize,
-    ) -> Result<Listing, Failure> {
-        let listing = self.client(session).await?.oldest(most).await?;
-        let keys: Vec<TaskKey> = {
-            let sound = listing.entries.iter().skip(offset).filter(|entry| !entry.damaged);
-            sound.map(|entry| entry.key.clone()).collect()
-        };
-        let fetched = stream::iter(keys).map(async |key| self.log(&key).await);
-        let mut fetched = std::pin::pin!(fetched.buffer_unordered(FETCHED_AT_ONCE));
-        while let Some(log) = fetched.next().await {
-            if let Some(log) = log? {
-                self.logs.borrow_mut().insert(log.key.clone(), log);
-            }
-        }
-        Ok(listing)
-    }
-
-    /// A log that was fetched before it was asked for.
-    pub(super) fn take(&self, key: &TaskKey) -> Option<Log> {
-        self.logs.borrow_mut().remove(key)
+        input: ListInput,
+    ) -> Result<TaskPage, Failure> {
+        Ok(self.client(session).await?.tasks(input).await?)
     }
 
     /// Fetches the log of a Task; none if there is no such Task.

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
-use tenure_core::view::{Known, LeaseFact, Snapshot, View, ViewsInput};
+use tenure_core::view::{Known, LeaseFact, ListInput, Snapshot, TaskPage, View, ViewsInput};
 use tenure_core::{Code, Rejection, Task};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
@@ -137,18 +137,14 @@ impl Data {
         }
     }
 
-    /// The oldest live Tasks of a session, as many as a page needs that begins at `offset`: of a
-    /// directory all of them.
-    pub(super) fn oldest(
+    /// A page of the Tasks of a session as their owners know them, where there are owners.
+    pub(super) fn tasks(
         &self,
         session: &SessionId,
-        most: usize,
-        offset: usize,
-    ) -> Result<Listing, Failure> {
-        match &self.cluster {
-            Some(cluster) => self.runtime.block_on(cluster.oldest(session, most, offset)),
-            None => self.listing(Some(session), false),
-        }
+        input: ListInput,
+    ) -> Option<Result<TaskPage, Failure>> {
+        let cluster = self.cluster.as_ref()?;
+        Some(self.runtime.block_on(cluster.tasks(session, input)))
     }
 
     /// The log of a Task.
@@ -176,9 +172,7 @@ impl Data {
 
     fn find_exactly(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
         if let Some(cluster) = &self.cluster {
-            let fetched = cluster.take(key);
-            return fetched
-                .map_or_else(|| self.runtime.block_on(cluster.log(key)), |l| Ok(Some(l)));
+            return self.runtime.block_on(cluster.log(key));
         }
         let entry = self.runtime.block_on(self.reader.entry(key))?;
         Ok(entry.map(|entry| self.log(&entry)))

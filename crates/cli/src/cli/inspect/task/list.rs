@@ -4,9 +4,10 @@ use clap::Args;
 use serde::Serialize;
 use smol_str::ToSmolStr as _;
 use tenure_core::Limits;
+use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
-use tenure_ports::client::{Listing as Found, OLDEST_MAX};
+use tenure_ports::client::Listing as Found;
 use tenure_ports::journal::Entry;
 
 use super::super::args::{Asked, Cut, Format, Place, Shape, task_status};
@@ -54,12 +55,29 @@ struct Listing {
     unreadable: Vec<Unreadable>,
 }
 
+impl Listing {
+    /// What owners know of a session.
+    fn of(mut page: TaskPage, session: &SessionId) -> Self {
+        let unreadable = std::mem::take(&mut page.unreadable).into_iter().map(|task| Unreadable {
+            task_id: task.to_string(),
+            session_id: session.to_string(),
+            wal_name: None,
+            wal_path: None,
+            status: Normal::Unknown,
+            status_reason: Why::unread("the owner cannot read its log".into()),
+        });
+        Self { page, unreadable: unreadable.collect() }
+    }
+}
+
 /// A Task of which nothing is known but its name (VIEW-07, N01).
 #[derive(Serialize)]
 struct Unreadable {
     task_id: String,
     session_id: String,
-    wal_name: String,
+    /// None where only its owner knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wal_name: Option<String>,
     /// Its file; none in a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     wal_path: Option<String>,
@@ -73,6 +91,12 @@ struct Why {
     message: String,
 }
 
+impl Why {
+    fn unread(message: String) -> Self {
+        Self { code: "storage_error", message }
+    }
+}
+
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.place)?;
     let input = ListInput {
@@ -84,21 +108,14 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         user_facing: args.user_facing,
     };
     let session = &args.place.session;
-    // One more than is shown, which tells whether there are more.
-    let most = input.limit(&Limits::default())?.saturating_add(input.offset).saturating_add(1);
-    let is_whole = args.status.is_empty() && !input.user_facing;
-    let is_first = !input.include_terminal && is_whole && most <= OLDEST_MAX;
-    let found = match is_first {
-        true => data.oldest(session, most, input.offset)?,
-        false => data.listing(Some(session), input.include_terminal)?,
+    let live = (!input.include_terminal).then(|| live(&data, session, (&input, &args.status)));
+    let listing = match live.flatten() {
+        Some(live) => live?,
+        None => {
+            let found = data.listing(Some(session), input.include_terminal)?;
+            list(&data, found, (&input, &args.status))?
+        }
     };
-    // Some of them may have ended since: there are more all the same.
-    let has_more = is_first && found.entries.len() >= most;
-    let mut listing = list(&data, found, (&input, &args.status))?;
-    if has_more && !listing.page.truncated {
-        listing.page.truncated = true;
-        listing.page.next_offset = Some(most - 1);
-    }
     let missing = &listing.page.missing_partitions;
     if !missing.is_empty() {
         let partitions = missing.join(", ");
@@ -114,6 +131,41 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         say_what_else(&data, args)?;
     }
     Ok(Exit::Ok)
+}
+
+/// The page, where all are live and have owners, who know how they stand. What the native status does not
+/// tell is looked for here, page by page.
+fn live(
+    data: &Data,
+    session: &SessionId,
+    (input, asked): (&ListInput, &[Asked<TaskStatus>]),
+) -> Option<Result<Listing, Failure>> {
+    if input.statuses.is_some() || asked.is_empty() {
+        let page = data.tasks(session, input.clone())?;
+        return Some(page.map(|page| Listing::of(page, session)));
+    }
+    let limit = match input.limit(&Limits::default()) {
+        Ok(limit) => limit,
+        Err(refused) => return Some(Err(refused.into())),
+    };
+    let (mut all, mut from) = (TaskPage::default(), Some(0));
+    while let Some(offset) = from.filter(|_| all.tasks.len() <= input.offset + limit) {
+        let next = ListInput { limit: None, offset, ..input.clone() };
+        let page = match data.tasks(session, next)? {
+            Ok(page) => page,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let fits = |task: &TaskSummary| Asked::any(asked, task.native_status, task.status);
+        all.tasks.extend(page.tasks.into_iter().filter(fits));
+        (all.unreadable, all.missing_partitions) = (page.unreadable, page.missing_partitions);
+        from = page.next_offset;
+    }
+    all.tasks.drain(..input.offset.min(all.tasks.len()));
+    if all.tasks.len() > limit {
+        all.cut(input.offset, limit);
+    }
+    all.truncated |= !all.missing_partitions.is_empty();
+    Some(Ok(Listing::of(all, session)))
 }
 
 /// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
@@ -209,10 +261,10 @@ impl Rows<'_> {
         self.unreadable.push(Unreadable {
             task_id: log.key.task_id.to_string(),
             session_id: log.key.session_id.to_string(),
-            wal_name: log.wal_name.to_string(),
+            wal_name: Some(log.wal_name.to_string()),
             wal_path: is_here.then(|| log.path.display().to_string()),
             status: Normal::Unknown,
-            status_reason: Why { code: "storage_error", message },
+            status_reason: Why::unread(message),
         });
     }
 }
