@@ -63,6 +63,35 @@ fn a_cluster_is_looked_into_as_a_directory_is() {
     assert!(!refused.stderr.contains("s3cret"), "{refused:#?}");
 }
 
+/// LIST-04 to LIST-07: pages of live Tasks, the oldest first, also where only their owners know the status.
+#[test]
+fn live_tasks_of_a_cluster_are_listed_by_pages() {
+    let cluster = Cluster::start();
+    for id in ["c", "b", "a"] {
+        cluster.submit(id, BY_HAND, &[]).with(0);
+    }
+    cluster.submit("later", BY_HAND, &["--draft"]).with(0);
+    let page = |args: &[&str]| {
+        let all = [&["task", "list", "-o", "json"], args].concat();
+        let page = cluster.tenure(&all).with(0).json();
+        let tasks = page["tasks"].as_array().unwrap();
+        let ids = tasks.iter().map(|task| task["task_id"].as_str().unwrap());
+        (ids.collect::<Vec<_>>().join(" "), page["next_offset"].as_u64())
+    };
+    assert_eq!(page(&[]), ("c b a later".into(), None));
+    assert_eq!(page(&["--limit", "2"]), ("c b".into(), Some(2)));
+    assert_eq!(page(&["--limit", "2", "--offset", "2"]), ("a later".into(), None));
+    assert_eq!(page(&["--status", "draft"]), ("later".into(), None));
+    assert_eq!(page(&["--status", "queued"]).0, "c b a", "no native status");
+    assert_eq!(page(&["--status", "queued", "--limit", "1"]), ("c".into(), Some(1)));
+    let second = ["--status", "queued", "--limit", "1", "--offset", "1"];
+    assert_eq!(page(&second), ("b".into(), Some(2)));
+    assert_eq!(page(&["--status", "queued", "--offset", "2"]), ("a".into(), None));
+    cluster.tenure(&["task", "list", "--status", "blocked"]).with(0).saying("no such task");
+    cluster.tenure(&["task", "list", "--limit", "0"]).with(2).saying("limit");
+    cluster.tenure(&["task", "list", "--limit", "0", "--status", "queued"]).with(2).saying("limit");
+}
+
 #[test]
 fn a_task_is_watched_waited_for_and_stopped() {
     let cluster = Cluster::start();
