@@ -25,6 +25,15 @@ fn build() -> Result<PathBuf> {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
+    // What cargo says of this package are other variables than those of the build before, and some build
+    // scripts look at them: half of all dependencies would be built anew.
+    let told = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    });
+    told.for_each(|name| {
+        command.env_remove(name);
+    });
     command.args(["build", "--quiet", "-p", "tenure", "--bin", "tenure", "--message-format=json"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");

@@ -1,24 +1,12 @@
--- Changes leases of one partition, as its owner.
+-- Changes leases of one partition, as its owner: behind fence.lua.
 --
 -- KEYS  1: ends of leases (sorted set: session/task/attempt by the millisecond it ends)
---       2: the newest epoch that was seen
--- ARGV  1: the caller's epoch, then for each change two: session/task/attempt, duration in ms;
+-- ARGV  from 2 on, for each change two: session/task/attempt, duration in ms;
 --       an empty duration drops the lease; one behind a `>` is for a lease that is not there, and
 --       one that is there lasts at least half of it and at most all of it; one behind a `?` is for
 --       a lease that is not there, and one that is there stays as it is
 --
--- The clock is this server's, for whoever sets and for whoever judges. What is dropped is dropped
--- last: a renewal may have crossed the end of its Attempt.
-local seen = tonumber(redis.call('GET', KEYS[2]) or '0')
-local mine = tonumber(ARGV[1])
-if mine < seen then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is behind ' .. seen)
-end
-if mine > seen then
-  redis.call('SET', KEYS[2], ARGV[1])
-end
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- What is dropped is dropped last: a renewal may have crossed the end of its Attempt.
 local set, drop = {}, {}
 for at = 2, #ARGV, 2 do
   local member, duration = ARGV[at], ARGV[at + 1]

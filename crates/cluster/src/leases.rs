@@ -24,8 +24,10 @@ use crate::clock::TwoClocks;
 use crate::owned::Owned;
 use crate::redis_at::{Connection, RedisAt};
 
-static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("leases.lua")));
-static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
+static CHANGE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(concat!(include_str!("fence.lua"), include_str!("leases.lua"))));
+static SCAN: LazyLock<Script> =
+    LazyLock::new(|| Script::new(concat!(include_str!("fence.lua"), include_str!("scan.lua"))));
 static LIST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("list.lua")));
 
 /// How the scripts begin what they say to whoever owns a partition no more.

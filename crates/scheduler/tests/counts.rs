@@ -224,15 +224,20 @@ impl Observer for Expiries {
     }
 }
 
-/// However often its lease is found to be over before its end is in the log.
-#[tokio::test(start_paused = true)]
-async fn an_attempt_that_was_lost_is_noted_once() {
+async fn observed() -> (Arc<Expiries>, Arc<Faulty<MemoryJournal>>, common::Node) {
     let seen = Arc::new(Expiries::default());
     let journal = Arc::new(Faulty::new(MemoryJournal::default()));
     let mut config = Config::embedded(PoolId::new(POOL).unwrap());
     config.observer = Some(seen.clone());
     let leases = Arc::new(MemoryLeases::default());
     let node = Scheduler::start(journal.clone(), leases, config).await.unwrap();
+    (seen, journal, node)
+}
+
+/// However often its lease is found to be over before its end is in the log.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_lost_is_noted_once() {
+    let (seen, journal, node) = observed().await;
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
     link.credit(Credit { free: 1, seen: 0, number: 1 });
@@ -251,12 +256,7 @@ async fn an_attempt_that_was_lost_is_noted_once() {
 /// An append that comes too late, as another node owns the Task by then, is no failure of the log.
 #[tokio::test(start_paused = true)]
 async fn what_is_another_nodes_is_no_failure_of_the_log() {
-    let seen = Arc::new(Expiries::default());
-    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
-    let mut config = Config::embedded(PoolId::new(POOL).unwrap());
-    config.observer = Some(seen.clone());
-    let leases = Arc::new(MemoryLeases::default());
-    let node = Scheduler::start(journal.clone(), leases, config).await.unwrap();
+    let (seen, journal, node) = observed().await;
     let key = create(&node, dag("t", "a")).await.unwrap();
     let pause = || serde_json::from_value(json!({"operation": "pause_task", "input": {}}));
     journal.next(Fault::Fail);

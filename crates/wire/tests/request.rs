@@ -87,13 +87,18 @@ fn operations_are_known_by_all_their_names() {
     );
 }
 
-/// POL-01, P40: what a tool of an agent makes does nothing by itself, if nothing else is said.
+/// POL-01, P38, P40: what a tool of an agent makes does nothing by itself, if nothing else is said; whoever
+/// repeats it by another name and says so asks for the same.
 #[test]
 fn an_agent_creates_by_hand() {
-    let policies = |name: &str, more: Value| {
+    let create = |name: &str, more: Value| {
         let mut input = json!({"task_id": "t", "title": "", "summary": "", "steps": []});
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let Ask::Create(input) = said(name, input).ask else { panic!("{name} is a create") };
+        input
+    };
+    let policies = |name: &str, more: Value| {
+        let input = create(name, more);
         (input.dispatch, input.completion)
     };
     let (manual, auto) = (Some(Policy::Manual), Some(Policy::Auto));
@@ -102,6 +107,8 @@ fn an_agent_creates_by_hand() {
     for name in ["create_task", "task_create"] {
         assert_eq!(policies(name, json!({})), (None, None), "{name}");
     }
+    let by_hand = json!({"dispatch": "manual", "completion": "manual"});
+    assert_eq!(create("create_task", by_hand), create("agent.task_create", json!({})));
 }
 
 /// The words and looks of a worker have the names of an agent's tools, too.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::redis::cmd;
+use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tenure_cluster::owned::Epochs;
 use tenure_cluster::ownership::{Keeper, Options};
@@ -14,7 +15,7 @@ use tenure_core::id::Millis;
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, read_all};
 
-use crate::journal::{owner, settings};
+use crate::journal::{create, owner, settings};
 use crate::servers::{Server, nats, redis};
 
 pub(crate) const PARTITIONS: u32 = 8;
@@ -232,6 +233,46 @@ async fn a_hand_over_takes_a_moment() {
     assert!(all[7] < Duration::from_millis(900), "{all:?}");
 }
 
+/// Mechanisms 3: a partition is given once its appends have returned, and the next owner reads what they
+/// wrote.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_waits_for_an_append_in_flight() {
+    let (nats, redis) = (nats(), redis(&[]));
+    let Node { journal, keeper } = node(&nats, &redis, "one").await;
+    let has_all = || journal.owned().all().len() == 8;
+    until(Duration::from_secs(15), "a lone node takes everything", has_all).await;
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    let two = node(&nats, &redis, "two").await;
+    until(Duration::from_secs(5), "the other lives", || two.keeper.is_certain()).await;
+
+    nats.signal(Signal::SIGSTOP);
+    tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
+    let (key, after, commit) = (history.key.clone(), history.last_seq(), history.work(1));
+    let writing = Arc::clone(&journal);
+    let write = tokio::spawn(async move { writing.append(&key, after, vec![commit]).await });
+    let hand_over = tokio::spawn(async move { keeper.hand_over().await });
+    let busy = history.key.partition(PARTITIONS);
+    let others = || (0..PARTITIONS).filter(|partition| *partition != busy);
+    until(Duration::from_secs(10), "the others are given", || {
+        others().all(|partition| holder(&redis, partition) == "two")
+    })
+    .await;
+    assert_eq!((&*holder(&redis, busy), write.is_finished()), ("one", false));
+    nats.signal(Signal::SIGCONT);
+    write.await.unwrap().unwrap();
+    hand_over.await.unwrap();
+    until(Duration::from_secs(10), "the other has all", || two.owns() == 8).await;
+    assert_eq!(read_all(&*two.journal, &history.key).await.unwrap().len(), 2);
+}
+
+/// Who has the lease of a partition.
+fn holder(redis: &Server, partition: u32) -> String {
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let mut plain = ::redis::Client::open(url).unwrap().get_connection().unwrap();
+    cmd("HGET").arg("tenure:{own}:owners").arg(partition).query(&mut plain).unwrap()
+}
+
 /// OWN-02: a node that has the lease of a partition and no way to its log lets it go where there is
 /// another, who keeps it.
 #[tokio::test(flavor = "multi_thread")]
@@ -324,7 +365,6 @@ async fn a_lease_is_taken_when_it_was_seen_to_have_ended_twice() {
         let () = cmd("HSET").arg(key).arg(0).arg(value).query(&mut plain()).unwrap();
     };
     let (owners, ends) = ("tenure:{own}:owners", "tenure:{own}:ends");
-    let owner = || -> String { cmd("HGET").arg(owners).arg(0).query(&mut plain()).unwrap() };
     let (past, never) = ("1", "9000000000000");
     set(owners, "ghost");
     set(ends, never);
@@ -355,7 +395,7 @@ async fn a_lease_is_taken_when_it_was_seen_to_have_ended_twice() {
         set(ends, at);
         lets_go.send(()).unwrap();
         polls.recv().await.unwrap();
-        assert_eq!(owner(), expected);
+        assert_eq!(holder(&redis, 0), expected);
     }
     drop(lets_go);
     until(Duration::from_secs(20), "it is taken", || journal.owned().epoch(0).is_some()).await;

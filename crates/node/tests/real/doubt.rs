@@ -7,8 +7,8 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::worker::{Reported, Reports};
 use tenure_wire::bus::{Answer, V, decode, encode};
 
-use crate::common::{Caller, Hand, PARTITIONS, Servers};
-use crate::workers::{one_grant, report, tell};
+use crate::common::{PARTITIONS, Servers};
+use crate::workers::{one_granted, report, tell};
 
 fn is_in_doubt(refused: &Rejection) -> bool {
     let kind = refused.details.get("kind").and_then(|kind| kind.as_str());
@@ -23,11 +23,7 @@ async fn whoever_waits_for_an_append_of_open_fate_is_told() {
     let mut settings = servers.settings("n1");
     settings.scheduler.limits.lease_ms = 60_000;
     let _node = servers.node_of(settings).await;
-    let bob = Caller::new(&servers).await;
-    let mut alice = Hand::join(&servers, "alice").await;
-    alice.room(1).await;
-    bob.create("t1", &["a"]).await;
-    let claim = one_grant(&mut alice).await;
+    let (bob, alice, claim) = one_granted(&servers).await;
     // Nobody answers for it any more.
     let partition = bob.key("t1").partition(PARTITIONS);
     let context = async_nats::jetstream::new(servers.client().await);
@@ -48,11 +44,7 @@ async fn whoever_waits_for_an_append_of_open_fate_is_told() {
 async fn a_node_that_is_behind_ends_no_attempt() {
     let servers = Servers::start();
     let _node = servers.node().await;
-    let bob = Caller::new(&servers).await;
-    let mut alice = Hand::join(&servers, "alice").await;
-    alice.room(1).await;
-    bob.create("t1", &["a"]).await;
-    let mut claim = one_grant(&mut alice).await;
+    let (bob, alice, mut claim) = one_granted(&servers).await;
     let partition = bob.key("t1").partition(PARTITIONS);
     claim.attempt_id = tenure_core::id::AttemptId(uuid::Uuid::now_v7());
     claim.fencing_token += 100;

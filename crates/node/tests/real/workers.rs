@@ -54,6 +54,16 @@ pub(crate) async fn one_grant(hand: &mut Hand) -> ClaimResult {
     *deliveries.remove(0).grant.expect("a grant")
 }
 
+/// A Task of one Step, and the worker that it was granted to.
+pub(crate) async fn one_granted(servers: &Servers) -> (Caller, Hand, ClaimResult) {
+    let bob = Caller::new(servers).await;
+    let mut alice = Hand::join(servers, "alice").await;
+    alice.room(1).await;
+    bob.create("t1", &["a"]).await;
+    let claim = one_grant(&mut alice).await;
+    (bob, alice, claim)
+}
+
 /// CLAIM-14, LEASE-04, REPORT-14
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_goes_to_a_worker_and_its_result_comes_back() {
@@ -284,11 +294,7 @@ async fn signals_go_on_with_the_next_link() {
     let mut settings = servers.settings("n1");
     settings.scheduler.limits.cancel_wait_ms = 60_000;
     let _node = servers.node_of(settings).await;
-    let bob = Caller::new(&servers).await;
-    let mut alice = Hand::join(&servers, "alice").await;
-    alice.room(1).await;
-    bob.create("t1", &["a"]).await;
-    let claim = one_grant(&mut alice).await;
+    let (bob, mut alice, claim) = one_granted(&servers).await;
     alice.room(0).await;
     let close = Close { wait: Some(false), ..Close::default() };
     let cancel = Ask::Command(Box::new(Command::TaskCancel(close)));
