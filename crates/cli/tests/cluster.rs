@@ -15,6 +15,7 @@ use cluster::Cluster;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use support::Running;
+use tenure_ports::journal::TaskKey;
 
 /// A Task of two Steps, one after the other.
 const TWO: &str = "steps: {a: {run: echo one}, b: {run: echo two, needs: a}}";
@@ -43,7 +44,10 @@ fn a_cluster_is_looked_into_as_a_directory_is() {
     assert!(!got.stdout.contains("--resume"), "{got:#?}");
     let got = cluster.tenure(&["task", "get", "default/two", "-o", "json"]).with(0).json();
     assert_eq!(got["status"], "completed");
-    assert_eq!(got.get("wal_path"), None, "its log is no file");
+    let key = TaskKey { session_id: "default".parse().unwrap(), task_id: "two".parse().unwrap() };
+    let partition = key.partition(8);
+    let log = format!("TENURE_WAL_{partition}/{partition}"); // 2.1: stream and partition.
+    assert_eq!([&got["wal_path"], &listed["tasks"][0]["wal_path"]], [&*log; 2]);
     let why = cluster.tenure(&["task", "explain", "long"]).with(0);
     assert!(why.stdout.contains("lease valid"), "{why:#?}");
     let step = cluster.tenure(&["step", "get", "two", "b", "-o", "json"]).with(0).json();
@@ -250,6 +254,22 @@ const PATCH: &str = "
   fields: {title: The second}
 - {op: update_task, owner: ann, requested_by: bob}
 ";
+
+/// A plan is refused as the patch is, by what the node was given.
+#[test]
+fn a_plan_is_judged_by_the_limits_of_the_owner() {
+    let mut cluster = Cluster::start();
+    cluster.submit("small", BY_HAND, &[]).with(0);
+    cluster.node = None;
+    let redis = format!("redis://127.0.0.1:{}", cluster.redis.port);
+    let mut node = cluster.begin(&["serve", "--redis", &redis, "--steps-max", "2"]);
+    node.hears(" serves");
+    cluster.place.file("patch.yaml", PATCH);
+    let patch = ["task", "patch", "small", "patch.yaml", "-o", "json"];
+    let refused = cluster.tenure(&patch).with(2).saying("at most 2 fit a task");
+    let plan = cluster.tenure(&[&patch[..], &["--plan"]].concat()).with(2);
+    assert_eq!((plan.stdout, plan.stderr), (refused.stdout, refused.stderr));
+}
 
 #[test]
 fn an_orchestrator_steers_a_task_from_the_command_line() {

@@ -18,22 +18,28 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// First cells of the table rows of a section, and their last cells.
-fn rows<'a>(text: &'a str, section: &str) -> Vec<(&'a str, &'a str)> {
-    let (_, rest) = text.split_once(&format!("\n## {section}\n")).unwrap();
-    let section = rest.split("\n## ").next().unwrap();
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
-    rows.map(|row| {
-        let (code, cells) = row.split_once('`').unwrap();
-        (code, cells.trim_end_matches(" |").rsplit("| ").next().unwrap())
-    })
-    .collect()
+/// Rows of the first table behind these words, as their cells.
+fn table<'a>(text: &'a str, behind: &str) -> Vec<Vec<&'a str>> {
+    let (_, rest) = text.split_once(behind).unwrap_or_else(|| panic!("{behind:?} is not there"));
+    let rows = rest.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// What stands between backquotes.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// What a table names in its first column.
+fn names<'a>(table: &[Vec<&'a str>]) -> Vec<&'a str> {
+    table.iter().flat_map(|row| quoted(row[0])).collect()
 }
 
 #[test]
 fn errors_md_lists_every_error_code_once_in_the_order_of_the_enum() {
     let text = read("docs/errors.md");
-    let listed: Vec<&str> = rows(&text, "Error codes").into_iter().map(|(code, _)| code).collect();
+    let listed = names(&table(&text, "## Error codes"));
     let there_are: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     assert_eq!(listed, there_are);
 }
@@ -69,18 +75,6 @@ const BESIDE: [(&str, Operator); 6] = [
     ("list_index", Operator::TaskList),
     ("list_leases", Operator::InspectTask),
 ];
-
-/// Rows of the table that has this head, as their cells.
-fn table<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
-    let (_, rest) = text.split_once(&format!("\n{head}\n")).unwrap();
-    let rows = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
-    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
-}
-
-/// What stands between backquotes.
-fn quoted(cell: &str) -> impl Iterator<Item = &str> {
-    cell.split('`').skip(1).step_by(2)
-}
 
 /// CTRL-01, PERM-04, PERM-15: every operation has its row, with whoever has it.
 #[test]
@@ -141,19 +135,10 @@ fn protocol_md_names_every_word_event_and_view() {
     assert_eq!(missing, [""; 0], "docs/protocol.md does not name them");
 }
 
-/// The text in backticks of the rows below a table's head, cell by cell.
-fn marked_table<'a>(text: &'a str, intro: &str) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
-    let marked = |cell: &'a str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
-    let (_, rest) = text.split_once(intro).unwrap_or_else(|| panic!("{intro:?} is not there"));
-    let rows = rest.lines().skip_while(|line| !line.starts_with("|---"));
-    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
-    let cells = rows.map(|row| row[1..].split_once(" | ").unwrap());
-    cells.map(|(name, told)| (marked(name), marked(told))).collect()
-}
-
-fn of<'a>(rows: &[(Vec<&'a str>, Vec<&'a str>)], field: &str) -> Vec<&'a str> {
-    let row = rows.iter().find(|(names, _)| names.contains(&field));
-    row.unwrap_or_else(|| panic!("no row {field}")).1.clone()
+/// The values that a table of fields names for one.
+fn values<'a>(table: &[Vec<&'a str>], field: &str) -> Vec<&'a str> {
+    let row = table.iter().find(|row| quoted(row[0]).any(|name| name == field));
+    quoted(row.unwrap_or_else(|| panic!("no row {field}"))[1]).collect()
 }
 
 /// What a value has as fields.
@@ -161,16 +146,15 @@ fn fields(value: &impl serde::Serialize) -> BTreeSet<String> {
     serde_json::to_value(value).unwrap().as_object().unwrap().keys().cloned().collect()
 }
 
-fn named(rows: &[(Vec<&str>, Vec<&str>)]) -> BTreeSet<String> {
-    let names = rows.iter().flat_map(|(names, _)| names);
-    names.map(|name| name.trim_end_matches('?').to_owned()).collect()
+fn named(table: &[Vec<&str>]) -> BTreeSet<String> {
+    names(table).into_iter().map(|name| name.trim_end_matches('?').to_owned()).collect()
 }
 
 /// PROG-01, PROG-07, ART-01: what a worker may say of progress and artifacts.
 #[test]
 fn protocol_md_has_every_field_of_progress_and_artifacts() {
     let text = read("docs/protocol.md");
-    let progress = marked_table(&text, "Fields of `progress`");
+    let progress = table(&text, "Fields of `progress`");
     let counters = [("c".into(), Counter { done: 1, total: Some(2) })].into();
     let all = Progress {
         percent: Some(1.0),
@@ -188,9 +172,9 @@ fn protocol_md_has_every_field_of_progress_and_artifacts() {
     };
     assert_eq!(named(&progress), fields(&all));
     let names: Vec<&str> = DeliveryState::ALL.iter().map(|state| state.as_str()).collect();
-    assert_eq!(of(&progress, "delivery_state"), names);
+    assert_eq!(values(&progress, "delivery_state"), names);
 
-    let artifacts = marked_table(&text, "Fields of an artifact.");
+    let artifacts = table(&text, "Fields of an artifact.");
     let all = ArtifactInput {
         artifact_id: "a".parse().unwrap(),
         name: "n".into(),
@@ -205,9 +189,9 @@ fn protocol_md_has_every_field_of_progress_and_artifacts() {
     };
     assert_eq!(named(&artifacts), fields(&all));
     let kinds: Vec<&str> = ArtifactKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    assert_eq!(of(&artifacts, "kind"), kinds);
+    assert_eq!(values(&artifacts, "kind"), kinds);
     let states: Vec<&str> = ArtifactState::ALL.iter().map(|state| state.as_str()).collect();
-    assert_eq!(of(&artifacts, "state"), states);
+    assert_eq!(values(&artifacts, "state"), states);
 
     let bindings = Bindings { thread_id: Some("t".into()), environment_ref: Some("e".into()) };
     for field in fields(&bindings) {
@@ -218,18 +202,17 @@ fn protocol_md_has_every_field_of_progress_and_artifacts() {
 #[test]
 fn errors_md_lists_each_reason_once() {
     let text = read("docs/errors.md");
-    let listed: Vec<&str> = rows(&text, "Reason codes").into_iter().map(|(code, _)| code).collect();
+    let listed = names(&table(&text, "## Reason codes"));
     assert_eq!(listed.len(), listed.iter().collect::<BTreeSet<_>>().len());
 }
 
 #[test]
 fn reasons_in_the_code_are_listed() {
     let text = read("docs/errors.md");
-    let listed: BTreeSet<&str> =
-        rows(&text, "Reason codes").into_iter().map(|(code, _)| code).collect();
+    let listed = names(&table(&text, "## Reason codes"));
     for (file, code) in reasons() {
         assert!(
-            listed.contains(&*code),
+            listed.contains(&&*code),
             "{file} gives the reason {code:?}, which docs/errors.md does not list"
         );
     }

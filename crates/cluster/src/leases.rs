@@ -69,7 +69,7 @@ pub struct RedisLeases {
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
     /// The leases that were set here: releases and questions name the Attempt alone.
-    places: Mutex<HashMap<AttemptId, Place>>,
+    places: Mutex<BTreeMap<AttemptId, Place>>,
     /// By partition: they may lie on different servers.
     clocks: Mutex<HashMap<u32, TwoClocks>>,
     writers: Vec<mpsc::Sender<Request>>,
@@ -110,6 +110,11 @@ impl Keys {
 struct Change {
     member: Arc<str>,
     to: To,
+}
+
+/// Rounded up: a lease that has not ended has something left.
+fn whole_ms(left: Duration) -> u64 {
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// What becomes of a lease.
@@ -245,6 +250,21 @@ impl RedisLeases {
         Ok(Found { doubtful: forgot != 0 || has_jumped, ended })
     }
 
+    /// Of the leases of a session in a partition that were set here those whose Attempts were claimed
+    /// first, with what is left of each by this node's clock: ids of Attempts are in the order of their
+    /// claims. Redis is not asked.
+    pub fn oldest(&self, partition: u32, session: &SessionId, most: usize) -> Vec<Lease> {
+        let (places, now) = (self.places.lock(), Instant::now());
+        let of_session = format!("{session}/");
+        let here = places.values().filter(|place| place.partition == partition);
+        let kept = here.filter(|place| place.member.starts_with(&of_session)).filter_map(|place| {
+            let (task, attempt_id) = of_member(&place.member)?;
+            let duration_ms = whole_ms(place.ends?.saturating_duration_since(now));
+            Some(Lease { task, attempt_id, duration_ms })
+        });
+        kept.take(most).collect()
+    }
+
     /// All leases of a partition, with what is left of each: 0 of those that have ended. Leases that
     /// change while they are read may be missed or come twice.
     ///
@@ -336,21 +356,14 @@ impl Leases for RedisLeases {
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
         let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         {
-            let places = self.places.lock();
-            // What is not known here was set by nobody, or a scan will find it.
-            for place in attempts.iter().filter_map(|attempt| places.get(attempt)) {
-                let change = Change { member: Arc::clone(&place.member), to: To::Nothing };
+            let mut places = self.places.lock();
+            // What is not known here was set by nobody, or a scan finds it: so it does if this fails.
+            for place in attempts.iter().filter_map(|attempt| places.remove(attempt)) {
+                let change = Change { member: place.member, to: To::Nothing };
                 by_partition.entry(place.partition).or_default().push(change);
             }
         }
-        let changed = self.change(by_partition).await;
-        if changed.is_ok() {
-            let mut places = self.places.lock();
-            attempts.iter().for_each(|attempt| {
-                places.remove(attempt);
-            });
-        }
-        changed
+        self.change(by_partition).await
     }
 
     async fn expired(&self) -> Result<Scan, LeaseError> {
@@ -368,8 +381,7 @@ impl Leases for RedisLeases {
 
     fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
         let ends = self.places.lock().get(&attempt)?.ends?;
-        let left = ends.saturating_duration_since(Instant::now());
-        Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+        Some(whole_ms(ends.saturating_duration_since(Instant::now())))
     }
 }
 

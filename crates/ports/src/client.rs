@@ -59,6 +59,10 @@ pub struct LogPage {
     pub now: Millis,
     /// Milliseconds that leases of open Attempts last; 0 for those that have ended.
     pub leases: Vec<(AttemptId, u64)>,
+    /// Where the log is (2.1 `wal_path`).
+    pub wal_path: Option<String>,
+    /// Steps that a Task may hold there, if it is told.
+    pub steps_max: Option<usize>,
 }
 
 /// Tasks of a session.

@@ -255,9 +255,9 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         let stands = move |task: &Task| {
             let left = |id: AttemptId| node.leases.left_ms(id).map(|left| (id, left));
             let leases = task.open_attempts().filter_map(|a| left(a.attempt_id)).collect();
-            (task.durable().version(), task.durable().status(), leases)
+            (task.durable().version(), task.durable().status(), leases, node.wal_path(task))
         };
-        let (version, status, leases) = self.scheduler.read(&key, stands).await?;
+        let (version, status, leases, wal_path) = self.scheduler.read(&key, stands).await?;
         let now = self.scheduler.now();
         let commits = if after < version {
             self.commits_within(&key, after + 1..=u64::MAX).await?
@@ -265,7 +265,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
             vec![]
         };
         let more = commits.last().is_some_and(|last| last.last_seq() < version);
-        Ok(LogPage { commits, more, version, status, now, leases })
+        let steps_max = Some(self.scheduler.node.config.limits.steps_max);
+        Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {

@@ -7,9 +7,8 @@ use tenure_core::id::SessionId;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, without_secrets};
+use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, boot, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
-use uuid::Uuid;
 
 use super::exit::{Exit, Failure};
 
@@ -184,11 +183,6 @@ const NAMES_SERVER: &str = "--nats, or TENURE_NATS_URL, names the server";
 /// What says to NATS who somebody is.
 pub(crate) const LOGIN: &str = "the user is in the address of --nats, or in --nats-creds; --name \
      (TENURE_PRINCIPAL) must be the name of that user, and --session or --pool one that it is let into";
-
-/// What no other start of this or another process is called.
-pub(crate) fn boot() -> String {
-    format!("{:.12}", Uuid::new_v4().simple().to_string())
-}
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use tenure_core::Rejection;
 use tenure_core::id::PoolId;
-use tenure_sdk::nats::{Connection, NatsWorker};
+use tenure_sdk::nats::{Connection, NatsWorker, boot};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
-use super::cluster::{NatsArgs, boot};
+use super::cluster::NatsArgs;
 use super::exit::{Exit, Failure};
 use super::inspect::worker::{WorkerCommand, run as operate};
 use super::output;

@@ -323,7 +323,7 @@ impl Call<'_> {
         let page = self.link.log(task, which.after).await?;
         let session = self.link.session();
         let (mut commits, mut bytes, mut cut) = (Vec::new(), 0, None);
-        let Page { commits: read, more, version, status, now, leases } = page;
+        let Page { commits: read, more, version, status, now, leases, wal_path, steps_max } = page;
         let count = read.len();
         for commit in &read {
             let mut lines = Vec::new();
@@ -348,7 +348,7 @@ impl Call<'_> {
         let more = more || commits.len() < count;
         let left = |(attempt_id, left_ms)| LeaseLeft { attempt_id, left_ms };
         let leases = leases.into_iter().map(left).collect();
-        Ok(LogPage { commits, cut, more, version, status, now, leases })
+        Ok(LogPage { commits, cut, more, version, status, now, leases, wal_path, steps_max })
     }
 }
 

@@ -1,10 +1,11 @@
 //! What operators ask: who the workers are, that some of them leave, and which leases there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId, TaskId};
+use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
 use tenure_core::status::Role;
+use tenure_core::task::Attempt;
 use tenure_core::{Code, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
@@ -93,11 +94,13 @@ impl Gate {
         partition: u32,
         which: ListLeases,
     ) -> Result<LeasePage, Rejection> {
-        let kept = self.kept_leases(session, partition).await?;
         if let Some(most) = which.oldest {
-            return self.oldest_leases(session, kept, most.min(LEASES_MAX)).await;
+            return self.oldest_leases(session, partition, most.min(LEASES_MAX)).await;
         }
-        let rows = kept.into_iter().map(|(attempt, lease)| (attempt, row_of(lease)));
+        let kept = self.scheduler.leases().of_partition(partition).await;
+        let kept = kept.map_err(|error| Rejection::new(Code::Unavailable, error.to_string()))?;
+        let kept = kept.into_iter().filter(|lease| lease.task.session_id == *session);
+        let rows = kept.map(|lease| (lease.attempt_id, row_of(lease)));
         let mut rows: BTreeMap<AttemptId, LeaseRow> = rows.collect();
         for (key, attempt_id, open) in self.open_attempts(session, partition).await? {
             let (task_id, left_ms) = (key.task_id, None);
@@ -110,44 +113,42 @@ impl Gate {
         Ok(LeasePage { leases, more: rows.next().is_some() })
     }
 
-    async fn kept_leases(
-        &self,
-        session: &SessionId,
-        partition: u32,
-    ) -> Result<BTreeMap<AttemptId, Lease>, Rejection> {
-        let kept = self.scheduler.leases().of_partition(partition).await;
-        let kept = kept.map_err(|error| Rejection::new(Code::Unavailable, error.to_string()))?;
-        let kept = kept.into_iter().filter(|lease| lease.task.session_id == *session);
-        Ok(kept.map(|lease| (lease.attempt_id, lease)).collect())
-    }
-
-    /// The oldest of some leases: ids of Attempts are in the order of their claims.
+    /// The leases that this node knows of. No Attempt is looked at but theirs.
     async fn oldest_leases(
         &self,
         session: &SessionId,
-        kept: BTreeMap<AttemptId, Lease>,
+        partition: u32,
         most: usize,
     ) -> Result<LeasePage, Rejection> {
+        let mut kept = self.scheduler.leases().oldest(partition, session, most + 1);
         let more = kept.len() > most;
-        let rows = kept.into_iter().take(most).map(|(attempt, lease)| (attempt, row_of(lease)));
-        let mut rows: BTreeMap<AttemptId, LeaseRow> = rows.collect();
-        let tasks: BTreeSet<TaskId> = rows.values().map(|row| row.task_id.clone()).collect();
-        for task_id in tasks {
-            let key = TaskKey { session_id: session.clone(), task_id };
-            for (attempt, open) in self.open_of_task(&key).await? {
-                if let Some(row) = rows.get_mut(&attempt) {
-                    row.open = Some(open);
-                }
-            }
+        kept.truncate(most);
+        let mut of_tasks: BTreeMap<TaskKey, Vec<AttemptId>> = BTreeMap::new();
+        for lease in &kept {
+            of_tasks.entry(lease.task.clone()).or_default().push(lease.attempt_id);
         }
-        Ok(LeasePage { leases: rows.into_values().collect(), more })
+        let mut open = HashMap::new();
+        for (key, attempts) in of_tasks {
+            let look = move |task: &Task| {
+                let those = attempts.iter().filter_map(|id| task.attempt(*id));
+                those.filter(|attempt| attempt.outcome.is_none()).map(open_attempt).collect()
+            };
+            open.extend(self.look_at(&key, look).await?);
+        }
+        let row = |lease| {
+            let row = row_of(lease);
+            LeaseRow { open: open.remove(&row.attempt_id), ..row }
+        };
+        Ok(LeasePage { leases: kept.into_iter().map(row).collect(), more })
     }
 
-    async fn open_of_task(
+    /// Some Attempts of a Task, which may have gone.
+    async fn look_at(
         &self,
         key: &TaskKey,
+        look: impl FnOnce(&Task) -> Vec<(AttemptId, OpenAttempt)> + Send + 'static,
     ) -> Result<Vec<(AttemptId, OpenAttempt)>, Rejection> {
-        match self.scheduler.read(key, open_of).await {
+        match self.scheduler.read(key, look).await {
             Err(refused) if refused.code == Code::TaskNotFound => Ok(Vec::new()),
             read => read,
         }
@@ -163,7 +164,8 @@ impl Gate {
         let live = known.map_err(|error| tenure_scheduler::unreadable(&error))?.live;
         let mut found = Vec::new();
         for entry in live.into_iter().filter(|entry| entry.ended.is_none()) {
-            let open = self.open_of_task(&entry.key).await?;
+            let look = |task: &Task| task.open_attempts().map(open_attempt).collect();
+            let open = self.look_at(&entry.key, look).await?;
             found.extend(open.into_iter().map(|(id, open)| (entry.key.clone(), id, open)));
         }
         Ok(found)
@@ -195,17 +197,14 @@ fn wait_facts(step: WaitingStep, now: Millis) -> WaitFacts {
     WaitFacts { task_id, step_id, ready_ms }
 }
 
-fn open_of(task: &Task) -> Vec<(AttemptId, OpenAttempt)> {
-    let open = task.open_attempts().map(|attempt| {
-        let open = OpenAttempt {
-            step_id: attempt.step_id.clone(),
-            ordinal: attempt.ordinal,
-            worker_id: attempt.worker_id.clone(),
-            started_at: attempt.started_at,
-        };
-        (attempt.attempt_id, open)
-    });
-    open.collect()
+fn open_attempt(attempt: &Attempt) -> (AttemptId, OpenAttempt) {
+    let open = OpenAttempt {
+        step_id: attempt.step_id.clone(),
+        ordinal: attempt.ordinal,
+        worker_id: attempt.worker_id.clone(),
+        started_at: attempt.started_at,
+    };
+    (attempt.attempt_id, open)
 }
 
 /// Which workers are to leave; only an orchestrator may say so, and not of all.

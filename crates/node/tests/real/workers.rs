@@ -3,20 +3,21 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use nix::sys::signal::Signal;
 use tenure_core::command::{Close, StepReport};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{ClaimResult, WriteSummary};
 use tenure_core::{Code, Command};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::node::Hungry;
-use tenure_wire::bus::operate::{Drain, Drained};
+use tenure_wire::bus::operate::{Drain, Drained, LeasePage, ListLeases};
 use tenure_wire::bus::request::Ask;
 use tenure_wire::bus::worker::{
     Bye, Delivery, Heartbeat, Hello, Holding, Pulses, Report, ReportResult, Reported, Reports, Word,
 };
 use tenure_wire::bus::{V, decode};
 
-use crate::common::{Caller, Hand, PARTITIONS, Servers};
+use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
 
 pub(crate) fn report(claim: &ClaimResult, status: StepStatus) -> Report {
     let (attempt_id, fencing_token) = (Some(claim.attempt_id), Some(claim.fencing_token));
@@ -261,6 +262,36 @@ async fn the_room_of_a_worker_that_falls_silent_is_dropped() {
     let mut alice = Hand::join(&servers, "alice").await;
     alice.room(1).await;
     assert_eq!(one_grant(&mut alice).await.ordinal, 1, "nobody was given it before");
+}
+
+/// `list_leases` with `oldest` says what the owner knows, and asks no Redis for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_leases_are_told_while_redis_hangs() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(2).await;
+    bob.create("t", &["a", "b"]).await;
+    let mut grants = Vec::new();
+    while grants.len() < 2 {
+        grants.extend(alice.take().await);
+    }
+    alice.room(0).await;
+    servers.redis.signal(Signal::SIGSTOP);
+    let oldest = async |most| {
+        let which = ListLeases { oldest: Some(most), ..ListLeases::default() };
+        let page: LeasePage = bob.ask("t", "unused", Ask::Leases(which)).await.unwrap();
+        let open = page.leases.into_iter().filter_map(|row| Some(row.open?.step_id.to_string()));
+        (open.collect::<Vec<_>>(), page.more)
+    };
+    assert_eq!(oldest(1).await, (vec!["a".to_owned()], true));
+    assert_eq!(oldest(9).await, (vec!["a".to_owned(), "b".to_owned()], false));
+    let first = grants.remove(0).grant.unwrap();
+    let results = tell(&alice, vec![report(&first, StepStatus::Completed)]).await;
+    assert!(results[0].error.is_none(), "{results:?}");
+    until(async || oldest(9).await == (vec!["b".to_owned()], false)).await;
+    servers.redis.signal(Signal::SIGCONT);
 }
 
 async fn drain(bob: &Caller, hand: &Hand) {

@@ -188,8 +188,9 @@ impl ClientPort for Fake {
         let more = commits.len() > 2;
         let commits = commits.into_iter().take(2).collect();
         let status = if state.ended { TaskStatus::Completed } else { TaskStatus::Running };
-        let (version, now) = (state.commits, 0);
-        Ok(LogPage { commits, more, version, status, now, leases: Vec::new() })
+        let (version, now, leases) = (state.commits, 0, Vec::new());
+        let (wal_path, steps_max) = (None, None);
+        Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
     }
 
     /// Four commits a page.

@@ -67,7 +67,7 @@ async fn join(
 ) -> Result<Client<NatsClient>, JoinError> {
     let session = session.parse().map_err(Rejection::from)?;
     let name = ClientName { role, session, principal: token(name)? };
-    let inbox = inbox(role, &name.principal, &boot()?);
+    let inbox = inbox(role, &name.principal, &token(&boot())?);
     let connection = Connection::open(&settings, inbox).await?;
     Ok(Client::new(NatsClient::join(connection, &name).await?))
 }
@@ -94,7 +94,7 @@ impl WorkerPool<NatsWorker> {
         options: Options,
     ) -> Result<Self, JoinError> {
         let pool = member.pool.parse().map_err(Rejection::from)?;
-        let name = WorkerName { pool, principal: token(member.name)?, boot: boot()? };
+        let name = WorkerName { pool, principal: token(member.name)?, boot: token(&boot())? };
         let connection = Connection::open(&to.into(), name.inbox()).await?;
         let known = handlers.names().cloned().collect();
         let (port, deliveries) = NatsWorker::join(connection, &name, Some(known)).await?;
@@ -115,8 +115,7 @@ fn token(name: &str) -> Result<Token, Rejection> {
     Ok(Token::new(name)?)
 }
 
-/// Tells this process from others of the same name.
-fn boot() -> Result<Token, Rejection> {
-    let id = Uuid::now_v7().simple().to_string();
-    token(id.get(20..).unwrap_or(&id)) // What is random of it.
+/// What no other start of this or another process is called.
+pub fn boot() -> String {
+    Uuid::now_v7().simple().to_string().split_off(20) // What is random of it.
 }

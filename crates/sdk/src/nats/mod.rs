@@ -20,5 +20,5 @@ pub mod worker;
 
 pub use client::NatsClient;
 pub use connect::{ConnectError, Connection, Settings, without_secrets};
-pub use join::{JoinError, Member};
+pub use join::{JoinError, Member, boot};
 pub use worker::NatsWorker;

@@ -145,8 +145,8 @@ pub struct ListLeases {
     /// Only Attempts behind this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AttemptId>,
-    /// At most so many of those that have a lease, the oldest first, and none without: no more than
-    /// their own Tasks are looked at.
+    /// At most so many of those that have a lease as the owner knows, the oldest first, and none without:
+    /// Redis is not asked, and no more than their own Tasks are looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<usize>,
 }

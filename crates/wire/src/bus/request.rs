@@ -142,6 +142,12 @@ pub struct LogPage {
     /// How long leases of open Attempts last, in milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<LeaseLeft>,
+    /// Where the log is (2.1 `wal_path`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal_path: Option<String>,
+    /// Steps that a Task may hold there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_max: Option<usize>,
 }
 
 /// How long a lease lasts.

@@ -1,7 +1,7 @@
 //! `tenure task patch`: changes a Task while it runs, or shows what a change would do.
 //!
-//! A plan asks nobody to decide: it folds the log and decides here, with the scheduler's own code, and
-//! with the limits that hold when nothing is said. What a node was told of them no log has.
+//! A plan asks nobody to decide: it folds the log and decides here, with the scheduler's own code and by
+//! the limits that the Task's owner has.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tenure_core::id::{AttemptId, CommitId, RunId, StepId};
 use tenure_core::patch::Operation;
 use tenure_core::status::StepStatus;
 use tenure_core::view::{Graph, Known, View, graph};
-use tenure_core::{Command, Cx, Limits, Stamp};
+use tenure_core::{Command, Cx, Stamp};
 use uuid::Uuid;
 
 use super::super::inspect::args::Shape;
@@ -37,8 +37,7 @@ pub(crate) struct PatchArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Change nothing: show the steps as they would be, and what would become ready. A node with
-    /// smaller limits may refuse what a plan allows
+    /// Change nothing: show the steps as they would be, and what would become ready
     #[arg(long)]
     plan: bool,
 }
@@ -122,7 +121,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
         expected_version: args.on.expected_version,
         trace: None,
         epoch: 0,
-        limits: &Limits::default(),
+        limits: &data.limits(&loaded.key),
     };
     loaded.task.decide(&cx, &Command::TaskUpdate { operations })?;
     let plan =

@@ -39,6 +39,10 @@ pub(super) struct Stand {
     /// The owner's clock.
     pub(super) now: Millis,
     leases: HashMap<AttemptId, u64>,
+    /// Where its log is.
+    pub(super) wal_path: Option<String>,
+    /// Steps that its owner lets it have, if that says so.
+    pub(super) steps_max: Option<usize>,
 }
 
 impl Stand {
@@ -182,7 +186,8 @@ pub(super) async fn fetch(
             return Err(tenure_core::Rejection::new(Code::StorageError, message).into());
         };
         let (status, leases) = (page.status, page.leases.into_iter().collect());
-        let stand = Stand { now: page.now, leases };
+        let (wal_path, steps_max) = (page.wal_path, page.steps_max);
+        let stand = Stand { now: page.now, leases, wal_path, steps_max };
         return Ok(Fetched { wal_name, file, bytes, events: after, status, stand });
     }
 }

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
 use tenure_core::view::{Known, LeaseFact, ListInput, Snapshot, TaskPage, View, ViewsInput};
-use tenure_core::{Code, Rejection, Task};
+use tenure_core::{Code, Limits, Rejection, Task};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
@@ -41,8 +41,8 @@ pub(crate) struct Data {
 pub(crate) struct Loaded {
     pub(crate) key: TaskKey,
     pub(crate) task: Task,
-    /// Its file; none of a log that was fetched.
-    pub(super) wal: Option<PathBuf>,
+    /// Where its log is (2.1).
+    pub(super) wal_path: Option<String>,
 }
 
 /// A Task that the index knows.
@@ -232,8 +232,11 @@ impl Data {
             Ok(ControlFlow::Continue(()))
         })?;
         let task = task.ok_or_else(|| log.empty())?;
-        let wal = self.cluster.is_none().then_some(log.path);
-        Ok(Loaded { key: log.key, task, wal })
+        let wal_path = match &self.cluster {
+            Some(cluster) => cluster.stand(&log.key).and_then(|stand| stand.wal_path),
+            None => Some(log.path.display().to_string()),
+        };
+        Ok(Loaded { key: log.key, task, wal_path })
     }
 
     /// Looks at a Task as it stands now.
@@ -251,9 +254,16 @@ impl Data {
             Some(LeaseFact { expires_at, valid: self.host.vouches(expires_at, self.now) })
         };
         let now = stand.as_ref().map_or(self.now, |Stand { now, .. }| *now);
-        let wal = loaded.wal_path();
-        let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &lease) };
+        let known = Known { wal_path: loaded.wal_path.as_deref(), ..Known::new(now, &lease) };
         look(&loaded.task.durable(), &known)
+    }
+
+    /// What a change of a Task is judged by: of a cluster, as its owner says.
+    pub(crate) fn limits(&self, key: &TaskKey) -> Limits {
+        let mut limits = Limits::default();
+        let told = self.cluster.as_ref().and_then(|cluster| cluster.stand(key)?.steps_max);
+        limits.steps_max = told.unwrap_or(limits.steps_max);
+        limits
     }
 
     /// The command that goes on with a Task where no process is at work.
@@ -320,11 +330,6 @@ impl Data {
 }
 
 impl Loaded {
-    /// Its file as text.
-    pub(super) fn wal_path(&self) -> Option<String> {
-        self.wal.as_ref().map(|path| path.display().to_string())
-    }
-
     /// What is said of a Step that does not exist.
     pub(super) fn unknown_step(&self, id: &str) -> Failure {
         let message = format!("no step `{id}` in task {}", self.key);

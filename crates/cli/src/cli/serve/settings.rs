@@ -9,9 +9,9 @@ use serde::Deserialize;
 use tenure::embedded::DEFAULT_POOL;
 use tenure_core::id::PoolId;
 use tenure_node::{Login, Nats, RedisAt, Settings};
+use tenure_sdk::nats::boot;
 use tenure_wire::bus::subject::Token;
 
-use crate::cli::cluster::boot;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::telemetry::LogArgs;
 

@@ -131,8 +131,8 @@ impl NatsClient {
         Ok(all)
     }
 
-    /// The Attempts with leases that were claimed first, at most so many of each partition; each is
-    /// asked once.
+    /// The Attempts with leases that were claimed first, as the owners know, at most so many of each
+    /// partition; each is asked once.
     ///
     /// # Errors
     /// A refusal, which another try would get too.

@@ -86,14 +86,15 @@ pub(super) fn log_page(
     after: u64,
     page: SentPage,
 ) -> Result<LogPage, Rejection> {
-    let SentPage { commits, cut: _, more, version, status, now, leases } = page;
+    let SentPage { commits, cut: _, more, version, status, now, leases, wal_path, steps_max } =
+        page;
     let commits = match commits.is_empty() {
         true => Vec::new(),
         false => decoded(Assembler::after(session.clone(), task.clone(), after), &commits)
             .map_err(|error| damaged(task, &error))?,
     };
     let leases = leases.into_iter().map(|lease| (lease.attempt_id, lease.left_ms)).collect();
-    Ok(LogPage { commits, more, version, status, now, leases })
+    Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
 }
 
 fn decoded(mut log: Assembler, commits: &[Lines]) -> Result<Vec<Commit>, LineError> {

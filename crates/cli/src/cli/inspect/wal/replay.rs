@@ -42,8 +42,7 @@ fn print_as_it_was(loaded: &Loaded, until: u64, format: Format) -> Result<(), Fa
         let expires_at = loaded.task.attempt(id)?.lease_expires_at;
         Some(LeaseFact { expires_at, valid: expires_at > then })
     };
-    let wal = loaded.wal_path();
-    let known = Known { wal_path: wal.as_deref(), ..Known::new(then, &lease) };
+    let known = Known { wal_path: loaded.wal_path.as_deref(), ..Known::new(then, &lease) };
     let version = view.version();
     let note = match until {
         u64::MAX => String::new(),
