@@ -79,6 +79,8 @@ pub struct RedisLeases {
 #[derive(Debug, Clone)]
 struct Place {
     partition: u32,
+    /// In which the partition was owned then.
+    epoch: Option<u64>,
     /// What stands for it in Redis.
     member: Arc<str>,
     /// When it ends by this node's clock, if it was set here: for those who look. Redis' clock alone
@@ -191,13 +193,15 @@ impl RedisLeases {
             let (mut places, now) = (self.places.lock(), Instant::now());
             for Lease { task, attempt_id, duration_ms } in leases {
                 let partition = task.partition(self.owned.partitions());
+                let epoch = self.owned.epoch(partition);
                 let place = places.entry(attempt_id).or_insert_with(|| Place {
                     partition,
+                    epoch,
                     member: member(&task, attempt_id),
                     ends: None,
                 });
                 let to = to(duration_ms);
-                place.ends = Some(to.ends(now, place.ends));
+                (place.epoch, place.ends) = (epoch, Some(to.ends(now, place.ends)));
                 let change = Change { member: Arc::clone(&place.member), to };
                 by_partition.entry(partition).or_default().push(change);
             }
@@ -239,6 +243,7 @@ impl RedisLeases {
             // Whoever set it, it is released here.
             places.entry(attempt_id).or_insert_with(|| Place {
                 partition,
+                epoch: Some(epoch),
                 member: row[0].as_str().into(),
                 ends: None,
             });
@@ -363,12 +368,20 @@ impl Leases for RedisLeases {
                 by_partition.entry(place.partition).or_default().push(change);
             }
         }
-        self.change(by_partition).await
+        let changed = self.change(by_partition).await;
+        if changed.is_ok() {
+            // A renewal that was on its way may have brought one back.
+            let mut places = self.places.lock();
+            attempts.iter().for_each(|attempt| drop(places.remove(attempt)));
+        }
+        changed
     }
 
     async fn expired(&self) -> Result<Scan, LeaseError> {
         // What was taken in a partition that is another's now is that one's to release.
-        self.places.lock().retain(|_, place| self.owned.epoch(place.partition).is_some());
+        self.places.lock().retain(|_, place| {
+            place.epoch.is_some() && self.owned.epoch(place.partition) == place.epoch
+        });
         let scans = self.owned.all().into_iter().map(|(at, epoch)| self.scan(at, epoch));
         let scanned: Result<Vec<Found>, LeaseError> = join_all(scans).await.into_iter().collect();
         let scanned = scanned?;

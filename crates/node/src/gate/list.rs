@@ -131,26 +131,32 @@ impl Gate {
         };
         let limits = Limits::default(); // The largest page is no setting.
         let most = input.limit(&limits)?.saturating_add(input.offset).saturating_add(1);
-        let is_told = input.is_told_by_index(false) && most <= OLDEST_MAX;
         let unreadable = |error| tenure_scheduler::unreadable(&error);
-        let (found, more) = match input.include_terminal {
-            true => {
-                let found = self.with_ended(link.session(), partition, input.offset > 0).await?;
-                (Arc::unwrap_or_clone(found), false)
-            }
-            false if is_told => {
-                let oldest = self.fence.journal.oldest_in(partition, link.session(), most);
-                oldest.map_err(unreadable)?
-            }
-            false => {
-                let known = self.fence.journal.overview_in(partition, link.session());
-                (known.map_err(unreadable)?.live, false)
+        let mut oldest = None;
+        if !input.include_terminal && input.is_told_by_index(false) && most <= OLDEST_MAX {
+            let found = self.fence.journal.oldest_in(partition, link.session(), most);
+            let (found, more) = found.map_err(unreadable)?;
+            let page = link.tasks_page(found, &input, FOLDED_MAX).await?;
+            // Unless some of them have ended since or cannot be read, and others take their places.
+            oldest = Some(page).filter(|page| page.truncated || !more);
+        }
+        let mut page = match oldest {
+            Some(page) => page,
+            None => {
+                let found = match input.include_terminal {
+                    true => {
+                        let is_next = input.offset > 0;
+                        let found = self.with_ended(link.session(), partition, is_next).await?;
+                        Arc::unwrap_or_clone(found)
+                    }
+                    false => {
+                        let known = self.fence.journal.overview_in(partition, link.session());
+                        known.map_err(unreadable)?.live
+                    }
+                };
+                link.tasks_page(found, &input, FOLDED_MAX).await?
             }
         };
-        let mut page = link.tasks_page(found, &input, FOLDED_MAX).await?;
-        if more && !page.truncated {
-            page.cut(input.offset, page.tasks.len()); // Some of the oldest have ended since.
-        }
         while is_long(&page) && page.halve(input.offset) {}
         Ok(page)
     }

@@ -35,7 +35,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let limit = input.limit(&self.scheduler.node.config.limits)?.min(most);
         let (mut page, mut passed, mut opened) = (TaskPage::default(), 0, 0);
         for entry in Entry::in_order(entries, input) {
-            if passed < input.offset && input.is_told_by_index(entry.ended.is_some()) {
+            let is_told = !entry.damaged && input.is_told_by_index(entry.ended.is_some());
+            if passed < input.offset && is_told {
                 passed += 1;
                 continue;
             }

@@ -1,5 +1,7 @@
 //! `tenure task list`: Tasks of a session (LIST).
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde::Serialize;
 use smol_str::ToSmolStr as _;
@@ -149,17 +151,27 @@ fn live(
         Err(refused) => return Some(Err(refused.into())),
     };
     let (mut all, mut from) = (TaskPage::default(), Some(0));
-    while let Some(offset) = from.filter(|_| all.tasks.len() <= input.offset + limit) {
+    let (most, mut seen) = (input.offset.saturating_add(limit), BTreeSet::new());
+    while let Some(offset) = from.filter(|_| all.tasks.len() <= most) {
         let next = ListInput { limit: None, offset, ..input.clone() };
         let page = match data.tasks(session, next)? {
             Ok(page) => page,
             Err(failure) => return Some(Err(failure)),
         };
-        let fits = |task: &TaskSummary| Asked::any(asked, task.native_status, task.status);
+        // A page is a look of its own: what changed meanwhile may come twice.
+        let fits = |task: &TaskSummary| {
+            Asked::any(asked, task.native_status, task.status) && seen.insert(task.task_id.clone())
+        };
         all.tasks.extend(page.tasks.into_iter().filter(fits));
-        (all.unreadable, all.missing_partitions) = (page.unreadable, page.missing_partitions);
+        all.unreadable.extend(page.unreadable);
+        all.missing_partitions.extend(page.missing_partitions);
         from = page.next_offset;
+        all.truncated = page.truncated && from.is_none();
     }
+    all.unreadable.sort();
+    all.unreadable.dedup();
+    all.missing_partitions.sort();
+    all.missing_partitions.dedup();
     all.tasks.drain(..input.offset.min(all.tasks.len()));
     if all.tasks.len() > limit {
         all.cut(input.offset, limit);

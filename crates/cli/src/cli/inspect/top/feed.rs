@@ -1,6 +1,6 @@
 //! Asks a cluster again and again, beside whoever shows the answers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::Rejection;
 use tenure_core::id::SessionId;
@@ -20,8 +20,15 @@ const JOIN: Duration = Duration::from_secs(3);
 /// Attempts that are asked for in each partition.
 const OLDEST: usize = 50;
 
-/// How often they are asked for: they are those that change least.
+/// How often they are asked for. Their owners go through all leases that they keep for it, and they
+/// are those that change least.
 const LEASES_EVERY: Duration = Duration::from_secs(2);
+
+/// The same where it takes them long.
+const LEASES_SELDOM: Duration = Duration::from_secs(5);
+
+/// It takes long if it would take more than one part in so many of the time.
+const LEASES_SHARE: u32 = 20;
 
 /// Answers that wait to be shown. Whoever asks waits for whoever shows.
 const NEWS_MAX: usize = 4;
@@ -84,11 +91,13 @@ async fn ask_nodes(client: &NatsClient, every: Duration, tell: &Sender<News>) {
 
 async fn ask_leases(client: &NatsClient, tell: &Sender<News>) {
     loop {
+        let begun = Instant::now();
         let heard = client.oldest_leases(OLDEST).await.map_err(why);
         if tell.send(News::Leases(heard)).await.is_err() {
             return;
         }
-        sleep(LEASES_EVERY).await;
+        let wait = begun.elapsed() * LEASES_SHARE;
+        sleep(wait.clamp(LEASES_EVERY, LEASES_SELDOM)).await;
     }
 }
 
