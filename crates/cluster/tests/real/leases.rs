@@ -185,6 +185,21 @@ async fn the_oldest_are_known_without_redis() {
     assert_eq!(oldest(3), here[1..4]);
 }
 
+/// A renewal that was on its way when its Attempt ended brings nothing back that would be shown for ever.
+#[tokio::test]
+async fn what_was_released_is_not_among_the_oldest_for_a_late_renewal() {
+    let server = redis(&[]);
+    let leases = leases(&server, 1).await;
+    let ours = lease(1, 60_000);
+    let (partition, session) = (ours.task.partition(PARTITIONS), ours.task.session_id.clone());
+    leases.acquire(vec![ours.clone()]).await.unwrap();
+    assert_eq!(leases.oldest(partition, &session, 10).len(), 1);
+    let (released, renewed) =
+        tokio::join!(leases.release(vec![ours.attempt_id]), leases.renew(vec![ours.clone()]));
+    released.and(renewed).unwrap();
+    assert_eq!(leases.oldest(partition, &session, 10), []);
+}
+
 pub(crate) async fn wait(mut works: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !works().await {
