@@ -137,14 +137,14 @@ impl Data {
         }
     }
 
-    /// A page of the Tasks of a session as their owners know them, where there are owners.
+    /// A page of the Tasks of a session as their owners in a cluster know them.
     pub(super) fn tasks(
         &self,
+        cluster: &Cluster,
         session: &SessionId,
         input: ListInput,
-    ) -> Option<Result<TaskPage, Failure>> {
-        let cluster = self.cluster.as_ref()?;
-        Some(self.runtime.block_on(cluster.tasks(session, input)))
+    ) -> Result<TaskPage, Failure> {
+        self.runtime.block_on(cluster.tasks(session, input))
     }
 
     /// The log of a Task.

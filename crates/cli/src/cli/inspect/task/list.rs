@@ -110,9 +110,11 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         user_facing: args.user_facing,
     };
     let session = &args.place.session;
-    let live = (!input.include_terminal).then(|| live(&data, session, (&input, &args.status)));
-    let listing = match live.flatten() {
-        Some(live) => live?,
+    let listing = match data.cluster().filter(|_| !input.include_terminal) {
+        Some(cluster) => {
+            let page = |input| data.tasks(cluster, session, input);
+            Listing::of(live(page, (&input, &args.status))?, session)
+        }
         None => {
             let found = data.listing(Some(session), input.include_terminal)?;
             list(&data, found, (&input, &args.status))?
@@ -138,26 +140,17 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
 /// The page, where all are live and have owners, who know how they stand. What the native status does not
 /// tell is looked for here, page by page.
 fn live(
-    data: &Data,
-    session: &SessionId,
+    ask: impl Fn(ListInput) -> Result<TaskPage, Failure>,
     (input, asked): (&ListInput, &[Asked<TaskStatus>]),
-) -> Option<Result<Listing, Failure>> {
+) -> Result<TaskPage, Failure> {
     if input.statuses.is_some() || asked.is_empty() {
-        let page = data.tasks(session, input.clone())?;
-        return Some(page.map(|page| Listing::of(page, session)));
+        return ask(input.clone());
     }
-    let limit = match input.limit(&Limits::default()) {
-        Ok(limit) => limit,
-        Err(refused) => return Some(Err(refused.into())),
-    };
-    let (mut all, mut from) = (TaskPage::default(), Some(0));
+    let limit = input.limit(&Limits::default())?;
     let (most, mut seen) = (input.offset.saturating_add(limit), BTreeSet::new());
+    let (mut all, mut from) = (TaskPage::default(), Some(0));
     while let Some(offset) = from.filter(|_| all.tasks.len() <= most) {
-        let next = ListInput { limit: None, offset, ..input.clone() };
-        let page = match data.tasks(session, next)? {
-            Ok(page) => page,
-            Err(failure) => return Some(Err(failure)),
-        };
+        let page = ask(ListInput { limit: None, offset, ..input.clone() })?;
         // A page is a look of its own: what changed meanwhile may come twice.
         let fits = |task: &TaskSummary| {
             Asked::any(asked, task.native_status, task.status) && seen.insert(task.task_id.clone())
@@ -177,7 +170,7 @@ fn live(
         all.cut(input.offset, limit);
     }
     all.truncated |= !all.missing_partitions.is_empty();
-    Some(Ok(Listing::of(all, session)))
+    Ok(all)
 }
 
 /// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
@@ -331,4 +324,34 @@ fn say_what_else(data: &Data, args: &ListArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+mod tests {
+    use super::*;
+
+    /// OWN-08, LIST-07: whoever did not answer for one of the pages that are looked through is named, once.
+    #[test]
+    fn pages_that_are_looked_through_keep_what_is_missing() {
+        let page = |missing: &[&str], unreadable: &str, next_offset: Option<usize>| TaskPage {
+            next_offset,
+            truncated: next_offset.is_some(),
+            missing_partitions: missing.iter().map(|at| at.to_smolstr()).collect(),
+            unreadable: vec![unreadable.parse().unwrap()],
+            ..TaskPage::default()
+        };
+        let ask = |input: ListInput| {
+            Ok(match input.offset {
+                0 => page(&["3", "1"], "b", Some(500)),
+                500 => page(&["1"], "a", Some(900)),
+                _ => page(&[], "b", None),
+            })
+        };
+        let asked = [task_status("queued").unwrap()];
+        let all = live(ask, (&ListInput::default(), &asked)).unwrap();
+        assert_eq!(all.missing_partitions, ["1", "3"]);
+        assert_eq!(all.unreadable.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((all.truncated, all.next_offset), (true, None));
+    }
 }
