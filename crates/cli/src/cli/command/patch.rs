@@ -1,7 +1,7 @@
 //! `tenure task patch`: changes a Task while it runs, or shows what a change would do.
 //!
 //! A plan asks nobody to decide: it folds the log and decides here, with the scheduler's own code and by
-//! the limits that the Task's owner has.
+//! the limits that the Task's owner has; in a directory, by those that hold when nothing is said.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -245,7 +245,7 @@ impl Rows<'_> {
     /// is before the page or behind it. The index knows of each Task whether it has ended, and how.
     fn take_far(&mut self, entry: &Entry, limit: usize) -> Result<bool, Failure> {
         let is_told = self.input.is_told_by_index(entry.ended.is_some());
-        let is_sure = self.asked.is_empty() && is_told;
+        let is_sure = self.asked.is_empty() && is_told && !entry.damaged;
         if is_sure && self.passed < self.input.offset {
             self.passed += 1;
             return Ok(false);
