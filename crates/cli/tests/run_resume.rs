@@ -214,3 +214,19 @@ fn events_that_a_death_kept_back_are_published_by_the_next_run() {
     let again = printed(&place.tenure(&resume).with(0));
     assert!(!again.is_empty() && all.ends_with(&again), "{again:?} of {all:?}");
 }
+
+/// WAL-05: removing the file `lock` of a run that is at work lets nobody else into its log.
+#[test]
+fn a_run_whose_lock_file_was_removed_keeps_its_directory() {
+    let place = Place::new();
+    place.file("gated.yaml", GATED);
+    let running = place.start(&["run", "gated.yaml"]);
+    place.wait_for("pid");
+    std::fs::remove_file(place.path(".tenure/lock")).unwrap();
+    let second = place.tenure(&["run", "gated.yaml", "--resume"]).with(6);
+    second.saying("in use by another process").saying("would not free it");
+    place.file("go", "");
+    running.end().with(0);
+    assert_eq!(ran(&place), "first gate last ");
+    place.tenure(&["wal", "verify"]).with(0);
+}

@@ -223,7 +223,8 @@ impl From<OpenError> for Failure {
             OpenError::NotWritable { .. } => (Exit::Unavailable, ANOTHER_DIRECTORY),
             OpenError::Locked { .. } => (
                 Exit::Unavailable,
-                "wait until it has ended, or name another directory with --data",
+                "wait until it has ended, or name another directory with --data; \
+                 removing the file `lock` would not free it",
             ),
             OpenError::Io { .. } => (Exit::Unavailable, ANOTHER_DIRECTORY),
         };

@@ -6,7 +6,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Changes to log files. Reading is not here: it fails into errors that readers report anyway.
+use super::lock::is_at;
+
+/// Changes to log files. Reading logs is not here: it fails into errors that
+/// readers report anyway.
 pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// An open log.
     type File: fmt::Debug + Send + Sync + 'static;
@@ -25,6 +28,9 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until the content is on disk.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
+
+    /// How long the file is; none if it is not the one at `path`.
+    fn len_at(&self, file: &Self::File, path: &Path) -> io::Result<Option<u64>>;
 
     /// Makes a directory; one that is there is no error.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
@@ -75,6 +81,10 @@ impl Disk for Files {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_data()
+    }
+
+    fn len_at(&self, file: &File, path: &Path) -> io::Result<Option<u64>> {
+        Ok(is_at(file, path)?.map(|found| found.len()))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use super::catalog::{Facts, Log, Slot, Whole};
 use super::disk::{Disk, Files};
 use super::group::{Barrier, Group};
-use super::lock::Lock;
 use super::log::{Logs, encode_all};
 use super::pool::Pool;
 use super::published::Published;
@@ -70,7 +69,6 @@ pub struct JsonlJournal<D: Disk = Files> {
     shared: Arc<Shared<D>>,
     writers: Pool,
     readers: Pool,
-    _lock: Lock,
 }
 
 impl JsonlJournal {
@@ -88,7 +86,7 @@ impl<D: Disk> JsonlJournal<D> {
         disk: D,
     ) -> Result<(Self, OpenReport), OpenError> {
         let data = data.as_ref();
-        let Opened { lock, logs, report } =
+        let Opened { logs, report } =
             startup::open(data, disk, options.open_files(), options.sync_threads)?;
         let io_error = |source| OpenError::Io { path: data.to_owned(), source };
         let shared = Shared { logs, dirs: Mutex::default(), dirs_made: Barrier::default() };
@@ -96,7 +94,6 @@ impl<D: Disk> JsonlJournal<D> {
             shared: Arc::new(shared),
             writers: Pool::start("wal-sync", options.sync_threads).map_err(io_error)?,
             readers: Pool::start("wal-read", options.read_threads).map_err(io_error)?,
-            _lock: lock,
         };
         Ok((journal, report))
     }
@@ -293,6 +290,7 @@ impl<D: Disk> Shared<D> {
         let logs = &self.logs;
         let path = logs.path(slot);
         let begun = encode_all(&slot.key, 0, commits, buffer).and_then(|last_seq| {
+            logs.lock.check().map_err(|error| AppendError::Failed(error.to_string()))?;
             self.make_dir(slot, dir).map_err(|error| failed(&path, &error))?;
             let file = logs.disk.create_new(&path).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => AppendError::NameTaken,

@@ -17,6 +17,7 @@ use super::catalog::{Catalog, Log, Slot, Whole};
 use super::disk::Disk;
 use super::index::Index;
 use super::layout::Layout;
+use super::lock::Lock;
 use super::replay::Source;
 use super::startup::Repair;
 use super::tail::{Tail, TailError, read_tail};
@@ -31,6 +32,8 @@ pub(crate) struct Logs<D: Disk> {
     pub(crate) files: OpenFiles<D::File>,
     /// Torn tails cut since they were last asked for.
     pub(crate) repairs: Mutex<Vec<Repair>>,
+    /// Without it nothing is written.
+    pub(crate) lock: Lock,
 }
 
 /// Open log files, the longest unused closed first.
@@ -79,7 +82,8 @@ pub(crate) enum Unusable {
 impl<D: Disk> Logs<D> {
     /// Marks the index as true, if every log is known to be as its row says.
     pub(crate) fn close(&self) {
-        if self.catalog.slots(None).iter().any(|slot| slot.is_in_doubt()) {
+        let in_doubt = |slot: &Arc<Slot>| slot.is_in_doubt();
+        if self.lock.check().is_err() || self.catalog.slots(None).iter().any(in_doubt) {
             self.index.doubt();
         }
         self.index.close();
@@ -128,6 +132,7 @@ impl<D: Disk> Logs<D> {
 
     /// Cuts a torn tail and makes what is left durable.
     fn cut(&self, slot: &Slot, len: u64, size: u64) -> io::Result<()> {
+        self.lock.check()?;
         let file = self.file(slot)?;
         if len < size {
             self.disk.truncate(&file, len)?;
@@ -172,6 +177,12 @@ impl<D: Disk> Logs<D> {
         let last_seq = encode_all(&slot.key, after, commits, buffer)?;
         let file =
             self.file(slot).map_err(|error| AppendError::Failed(self.failed(slot, &error)))?;
+        if let Err(why) = self.check_untouched(slot, &file, whole.len) {
+            tracing::error!(task = %slot.key, "{why}");
+            self.files.close(slot);
+            *log = Log::Closed(why.as_str().into());
+            return Err(AppendError::Failed(why));
+        }
         // Should this thread die on the way, the log is judged again.
         *log = Log::Unverified { sync: true };
         let (state, result) = self.write(slot, &file, buffer, whole);
@@ -181,6 +192,23 @@ impl<D: Disk> Logs<D> {
         *log = Log::Good(Whole { len, last_seq });
         self.written(slot, commits, len);
         Ok(())
+    }
+
+    /// Whether nobody else can have written here: the lock is in force, and the log is the file that it
+    /// was, of the length that this process left it with. Nothing is written over what others wrote.
+    fn check_untouched(&self, slot: &Slot, file: &D::File, len: u64) -> Result<(), String> {
+        self.lock.check().map_err(|error| error.to_string())?;
+        let path = self.path(slot);
+        let why = match self.disk.len_at(file, &path) {
+            Ok(Some(found)) if found == len => return Ok(()),
+            Ok(Some(found)) => format!("it has {found} bytes and was left with {len}"),
+            Ok(None) => "it was moved, removed or replaced".into(),
+            Err(error) => format!("it cannot be looked at: {error}"),
+        };
+        Err(format!(
+            "{}: somebody else has changed this log while this process had it: {why}; this one writes              nothing more to it: see that nothing else writes there, and have `tenure wal verify` look              at it",
+            path.display()
+        ))
     }
 
     /// Writes behind what is whole and syncs. On failure answers with the state the log is left in.

@@ -3,7 +3,8 @@
 //! One event is one line, one append is one `write` and one `fdatasync`; many Tasks are synced in
 //! parallel by a few threads. Nobody is answered before the bytes are on disk.
 //!
-//! Beside the logs there is `<data>/lock`, which keeps a second writer away, and
+//! A second writer is kept away by a lock of the directory, and `<data>/lock` says whose it is; before
+//! each write the lock and the log are looked at, should somebody have moved or changed them. There is
 //! `<data>/index.jsonl`, which spares reading every log at start. The index is derived: it is
 //! never synced, and whatever it does not know is read from the logs again. A `.published` beside a
 //! log is written by whoever publishes its events.

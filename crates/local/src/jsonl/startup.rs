@@ -121,7 +121,6 @@ impl fmt::Display for OpenReport {
 
 /// An opened data directory.
 pub(crate) struct Opened<D: Disk> {
-    pub(crate) lock: Lock,
     pub(crate) logs: Logs<D>,
     pub(crate) report: OpenReport,
 }
@@ -135,7 +134,7 @@ pub(crate) fn open<D: Disk>(
 ) -> Result<Opened<D>, OpenError> {
     let layout = Layout::new(data);
     check_dir(data)?;
-    let lock = Lock::take(&layout.lock()).map_err(|error| lock_error(data, error))?;
+    let lock = Lock::take(data, &layout.lock()).map_err(|error| lock_error(data, error))?;
     let io_error = |source| OpenError::Io { path: data.to_owned(), source };
     make_durable(&disk, &layout).map_err(|source| not_writable(data, source))?;
     let rows = load_rows(&layout).map_err(io_error)?;
@@ -147,9 +146,10 @@ pub(crate) fn open<D: Disk>(
         index,
         files: OpenFiles::new(open_files),
         repairs: Mutex::default(),
+        lock,
     };
     let report = Scan::new(&logs, &rows, threads).run().map_err(io_error)?;
-    Ok(Opened { lock, logs, report })
+    Ok(Opened { logs, report })
 }
 
 /// Whether there is a directory to open.

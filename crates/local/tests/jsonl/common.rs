@@ -224,6 +224,10 @@ impl Disk for TestDisk {
         Files.sync(&file.file)
     }
 
+    fn len_at(&self, file: &TestFile, path: &Path) -> io::Result<Option<u64>> {
+        Files.len_at(&file.file, path)
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         Files.create_dir(path)
     }

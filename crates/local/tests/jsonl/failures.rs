@@ -340,3 +340,72 @@ async fn with_limited_files() {
     work(&journal, &mut second).await.unwrap();
     assert_holds(&journal, &second).await;
 }
+
+/// What an append says of a log that somebody else has changed: nothing is written over that, and nothing
+/// more is written before a restart.
+async fn refuses_to_write(mut world: World, why: &str) {
+    let paths = [world.path.clone(), world.dir.path().join("aside")];
+    let state = || paths.each_ref().map(|path| fs::read(path).ok());
+    let before = state();
+    world.disk.take();
+    for _ in 0..2 {
+        let error = work(&world.journal, &mut world.history).await.unwrap_err();
+        assert!(matches!(error, AppendError::Failed(_)), "{error:?}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    let wrote = |did: &Did| !matches!(did, Did::Open(_) | Did::SyncDir(_) | Did::SyncedDir(_));
+    assert!(!world.disk.take().iter().any(wrote));
+    assert_eq!(state(), before);
+    let mut other = History::of("s", "other");
+    create(&world.journal, &mut other).await;
+    work(&world.journal, &mut other).await.unwrap();
+}
+
+/// WAL-05: a log into which another process has written is not written over.
+#[tokio::test]
+async fn what_another_process_wrote_is_not_written_over() {
+    use std::io::Write;
+    let world = World::new().await;
+    let mut log = fs::OpenOptions::new().append(true).open(&world.path).unwrap();
+    log.write_all(b"a line of somebody else\n").unwrap();
+    refuses_to_write(world, "bytes and was left with").await;
+    let world = World::new().await;
+    let log = fs::OpenOptions::new().write(true).open(&world.path).unwrap();
+    log.set_len(1).unwrap();
+    refuses_to_write(world, "it has 1 bytes").await;
+}
+
+/// WAL-05: what is written into a log that is not there any more would be lost.
+#[tokio::test]
+async fn a_log_that_was_moved_or_replaced_is_not_written() {
+    let world = World::new().await;
+    fs::rename(&world.path, world.dir.path().join("aside")).unwrap();
+    refuses_to_write(world, "moved, removed or replaced").await;
+    let world = World::new().await;
+    fs::rename(&world.path, world.dir.path().join("aside")).unwrap();
+    fs::copy(world.dir.path().join("aside"), &world.path).unwrap();
+    refuses_to_write(world, "moved, removed or replaced").await;
+}
+
+/// WAL-05: a data directory that was moved away may have another writer where it was: nothing is written
+/// there, nor in its place.
+#[tokio::test]
+async fn a_directory_that_was_moved_is_not_written() {
+    let mut world = World::new().await;
+    let (here, aside) = (world.dir.path().to_owned(), data_dir());
+    let aside = aside.path().join("moved");
+    let before = world.bytes();
+    fs::rename(&here, &aside).unwrap();
+    fs::create_dir(&here).unwrap();
+    let (second, _) = open(&here);
+    let error = work(&world.journal, &mut world.history).await.unwrap_err();
+    assert!(error.to_string().contains("nothing more"), "{error}");
+    let mut other = History::of("s", "other");
+    let commit = other.create();
+    let error = world.journal.create(&other.key, &other.wal_name, vec![commit]).await.unwrap_err();
+    assert!(matches!(error, AppendError::Failed(_)), "{error:?}");
+    let moved = aside.join(world.path.strip_prefix(&here).unwrap());
+    assert_eq!(fs::read(moved).unwrap(), before);
+    assert!(second.entries(None).await.unwrap().is_empty());
+    assert!(!wal(&here, &other).exists());
+}

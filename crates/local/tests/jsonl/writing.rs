@@ -34,6 +34,24 @@ fn a_second_writer_is_refused() {
     open(dir.path());
 }
 
+/// WAL-05: who removes the file `lock` of a process that runs lets no second writer in.
+#[tokio::test]
+async fn a_second_writer_is_refused_though_the_lock_file_was_removed() {
+    let dir = data_dir();
+    let (journal, _) = open(dir.path());
+    let mut history = History::of("s", "t");
+    create(&journal, &mut history).await;
+    fs::remove_file(dir.path().join("lock")).unwrap();
+    let error = refused(dir.path());
+    assert!(matches!(error, OpenError::Locked { pid: None, .. }), "{error}");
+    assert!(!dir.path().join("lock").exists(), "a refused process leaves nothing");
+    work(&journal, &mut history).await.unwrap();
+    assert_holds(&journal, &history).await;
+    drop(journal);
+    let (journal, _) = open(dir.path());
+    assert_holds(&journal, &history).await;
+}
+
 /// WAL-05: the lock dies with its process, however that dies.
 #[test]
 fn the_lock_of_a_killed_process_is_free() {

@@ -26,15 +26,24 @@ pub(super) enum Host {
 impl Host {
     /// Looks for the process at work on the directory.
     pub(super) fn of(data: &Path) -> Self {
+        // The directory is locked, and the file in it that says whose it is: that one may be gone.
         let path = data.join("lock");
-        let Ok(lock) = fs::metadata(&path) else { return Self::Nobody };
+        let inode = |path| fs::metadata(path).ok().map(|found| found.ino());
+        let inodes = [inode(data), inode(&path)];
+        if inodes == [None; 2] {
+            return Self::Nobody;
+        }
         let Ok(locks) = fs::read_to_string("/proc/locks") else { return Self::Unknown };
-        let signed = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-        let is_held = locks.lines().filter_map(Held::of).any(|held| {
-            held.inode == Some(lock.ino())
+        let signed: Option<u32> =
+            fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+        let is_it = |held: &Held| {
+            held.inode.is_some() && inodes.contains(&held.inode)
                 || signed.is_some_and(|pid| held.pid == Some(pid) && has_open(pid, &path))
-        });
-        if is_held { Self::AtWork(signed) } else { Self::Nobody }
+        };
+        match locks.lines().filter_map(Held::of).find(is_it) {
+            Some(held) => Self::AtWork(signed.or(held.pid)),
+            None => Self::Nobody,
+        }
     }
 
     /// Whether a lease that the log has as ending at `expires_at` is in force. Renewals are not in
@@ -128,5 +137,13 @@ mod tests {
         assert_eq!(Host::of(dir.path()), Host::AtWork(Some(std::process::id())));
         lock.unlock().unwrap();
         assert_eq!(Host::of(dir.path()), Host::Nobody);
+        fs::remove_file(dir.path().join("lock")).unwrap();
+        let dir_lock = fs::File::open(dir.path()).unwrap();
+        dir_lock.lock().unwrap();
+        assert_eq!(
+            Host::of(dir.path()),
+            Host::AtWork(Some(std::process::id())),
+            "by the directory"
+        );
     }
 }

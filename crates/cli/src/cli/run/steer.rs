@@ -112,7 +112,7 @@ impl Steer<'_> {
         let resume = hint::resume_task(self.args, id);
         let message = format!("the log of task `{id}` cannot be written: {why}");
         Failure::new(Exit::Unavailable, message).help(format!(
-            "all that was recorded is safe; see that the disk has room, then go on with: {resume}"
+            "all that was recorded is safe; once the directory can be written again go on with: {resume}"
         ))
     }
 }
