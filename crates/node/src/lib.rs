@@ -13,6 +13,7 @@
 //! | `links` | the way to each worker: a window of deliveries that are repeated until heard |
 //! | `events` | hints of changes, for whoever watches |
 //! | `partitions` | what a node does when it takes or leaves a partition |
+//! | `rival` | whether another node answers for a partition that this one is about to take |
 //!
 //! What is deliberately absent: any rule of the domain, and any state that a restart would miss.
 
@@ -26,6 +27,7 @@ mod node;
 mod out;
 mod partitions;
 mod peers;
+mod rival;
 pub mod settings;
 mod window;
 

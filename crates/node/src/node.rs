@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{Client, StatusCode, Subscriber};
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisLeases, supervise};
@@ -30,7 +30,7 @@ use crate::out::{self, Out};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
 use crate::settings::{Settings, without_secrets};
-use crate::{ClusterScheduler, events};
+use crate::{ClusterScheduler, events, rival};
 
 /// Heartbeats that are under way at a time. Each is of all Attempts of a worker; one that is not
 /// answered comes again.
@@ -116,6 +116,10 @@ impl Node {
         let (tell, given) = unbounded_channel();
         keeping.given = Some(Arc::new(move |node: &str| {
             let _ = tell.send(node.to_owned()); // The node may be ending.
+        }));
+        keeping.rival = Some(Arc::new({
+            let (control, node) = (control.clone(), settings.node.clone());
+            move |partition| rival::of(control.clone(), node.clone(), partition).boxed()
         }));
         keeping.clock = Arc::new({
             let scheduler = scheduler.clone();

@@ -14,6 +14,7 @@ use crate::bus::{listen, listen_as_one};
 use crate::gate::Gate;
 use crate::node::spawn;
 use crate::out::tell_past;
+use crate::rival;
 
 /// How long a subscription that ends may take to bring what was sent to it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -86,6 +87,8 @@ impl Partitions {
                 attend(gate, listen(&gate.intake, subject).await?, ends);
             }
         }
+        let asked = listen(&gate.control, rival::subject(partition)).await?;
+        spawn(ends, rival::hear(Arc::clone(gate), partition, asked));
         let nodes = format!("tenure.v1.system.*.*.cmd.{partition}");
         attend(gate, listen(&gate.control, nodes).await?, ends);
         Ok(())

@@ -9,6 +9,13 @@ use super::JetStreamJournal;
 use super::read::Frames;
 
 impl JetStreamJournal {
+    /// Whether the log of a partition answers this node, whoever owns it.
+    pub(crate) async fn answers(&self, partition: u32) -> bool {
+        let stream = self.context.get_stream_no_info(self.settings.stream(partition)).await;
+        let Ok(stream) = stream else { return false };
+        stream.get_info().await.is_ok()
+    }
+
     /// Whether this node was still the owner of a partition when it was asked: what a refusal or a
     /// read needs to know while the lease on the partition is not certain (mechanisms 4). It asks the
     /// leader of the stream. Where another owner's record is found, the partition is stepped down
@@ -48,7 +55,7 @@ impl JetStreamJournal {
             Header::Owner { .. } => last,
         };
         if epoch != found.epoch {
-            tracing::warn!(partition, epoch, own = found.epoch, "another node owns the partition");
+            tracing::info!(partition, epoch, own = found.epoch, "another node owns the partition");
             self.step_down(partition, found.epoch);
         }
         Ok(epoch == found.epoch)

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::rank::by_rank;
+use super::standing::Standing;
 use super::takings::Takings;
 use super::{Options, Shared};
 use crate::clock::since_boot;
@@ -76,14 +77,18 @@ pub(super) struct Keeping {
     settling: JoinSet<u32>,
     /// Since when Redis has answered without a break: what it says of others counts after a lease.
     sure_since: Option<Instant>,
+    /// It was said that Redis does not answer, and not yet that it does.
+    is_unsure: bool,
     /// In how many polls the lease of a partition was seen to have ended.
     ended: BTreeMap<u32, usize>,
     /// In how many polls another node was the better owner.
     settled: BTreeMap<u32, usize>,
+    /// In how many polls this node was cut off from the log, and others were not.
+    outlived: usize,
     /// Whether everything is handed over, and nothing taken any more.
     ends: bool,
-    /// Whether this node's clock was off Redis' at the last answer.
-    is_off: bool,
+    /// Whether this node should have partitions.
+    standing: Standing,
 }
 
 /// What a poll answers: live nodes, owners with the rest of their leases, who could not take what,
@@ -126,7 +131,7 @@ impl Keeping {
     ) -> Self {
         Self {
             partitions: journal.owned().partitions(),
-            takings: Takings::new(Arc::clone(&journal)),
+            takings: Takings::new(Arc::clone(&journal), options.rival.clone()),
             options,
             journal,
             shared,
@@ -136,21 +141,23 @@ impl Keeping {
             leaving: BTreeMap::new(),
             settling: JoinSet::new(),
             sure_since: None,
+            is_unsure: false,
             ended: BTreeMap::new(),
             settled: BTreeMap::new(),
+            outlived: 0,
             ends: false,
-            is_off: false,
+            standing: Standing::default(),
         }
     }
 
     pub(super) async fn run(mut self, client: Client) {
         let mut ticks = interval(self.options.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut changes, mut failed) = (Vec::new(), 0);
+        let (mut changes, mut failed, mut is_to_say) = (Vec::new(), 0, false);
         loop {
             let mut cause = Cause::Haste;
             tokio::select! {
-                () = std::future::ready(()), if !changes.is_empty() => {}
+                () = std::future::ready(()), if !changes.is_empty() || is_to_say => {}
                 _ = ticks.tick() => cause = Cause::Tick,
                 () = self.shared.poked.notified() => {}
                 Some(left) = self.settling.join_next() => changes.extend(self.give(left)),
@@ -162,26 +169,30 @@ impl Keeping {
                 return;
             }
             self.ends = self.shared.stops();
-            let (begun, at) = (Instant::now(), since_boot());
+            self.note_the_log();
+            let (begun, at, counts) = (Instant::now(), since_boot(), self.standing.hears);
             let polled = self.poll(&client, &changes).await;
             if let Some(observer) = self.journal.observer() {
                 let (items, is_ok) = (self.mine.len(), polled.is_ok());
                 observer.leased(LeaseCall::Own, Called { took: begun.elapsed(), items, is_ok });
             }
+            self.standing.hears = polled.is_ok();
+            self.note_redis(begun, polled.as_ref().err());
+            // What it has heard again it says at once: it lives, and keeps what is still its own.
+            is_to_say = polled.is_ok() && !counts;
             match polled {
                 Ok(polled) => {
-                    self.sure_since.get_or_insert(begun);
                     self.compare_clocks(polled.3, begun.elapsed());
                     self.tell(&changes);
-                    changes = self.judge(&polled, cause);
-                    *self.shared.certain_until.lock() = at.map(|at| at + self.options.lease);
+                    changes = self.judge(&polled, cause, counts);
+                    if counts {
+                        *self.shared.certain_until.lock() = at.map(|at| at + self.options.lease);
+                    }
                     failed = 0;
                 }
-                Err(error) => {
-                    self.sure_since = None;
+                Err(_) => {
                     self.ended.clear();
                     failed += 1;
-                    tracing::warn!(%error, "redis does not say who owns what; nothing changes hands");
                     changes.clear();
                 }
             }
@@ -208,14 +219,19 @@ impl Keeping {
         call.key(key("reads")).key(key("acknowledged"));
         let lease = self.options.lease.as_millis().to_string();
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
-        // One that ends, or whose clock is off, is no candidate, but keeps what it has not given yet.
-        call.arg(if self.ends || self.is_off { "leaves" } else { "lives" });
+        // Redis may hear a node that does not hear Redis: only after an answer in time does it live, and
+        // keep what it has. One that is no candidate keeps what it has not given yet.
+        call.arg(match (self.standing.hears, self.ends || !self.standing.is_candidate()) {
+            (false, _) => "asks",
+            (true, true) => "leaves",
+            (true, false) => "lives",
+        });
         call.arg(self.journal.reads());
         (0..self.partitions).for_each(|partition| {
             call.arg(self.journal.acknowledged(partition));
         });
-        let kept = self.mine.iter().filter(|&&p| !changes.iter().any(|change| change.of() == p));
-        for &partition in kept {
+        let is_kept = |p: &&u32| !changes.iter().any(|change| change.of() == **p);
+        for &partition in self.mine.iter().filter(|_| self.standing.hears).filter(is_kept) {
             call.arg("r").arg(partition);
         }
         for change in changes {
@@ -235,7 +251,9 @@ impl Keeping {
     }
 
     /// Does what the answer means, and says what to ask for in the next poll.
-    fn judge(&mut self, polled: &Polled, cause: Cause) -> Vec<Change> {
+    /// `counts`: it was one that renews what is this node's, and is counted.
+    fn judge(&mut self, polled: &Polled, cause: Cause, counts: bool) -> Vec<Change> {
+        let cause = if counts { cause } else { Cause::Haste };
         let (nodes, owners, failures, _, reads, acknowledged) = polled;
         for (partition, seq) in (0..).zip(acknowledged) {
             self.journal.note_acknowledged(partition, *seq);
@@ -243,11 +261,24 @@ impl Keeping {
         let me = self.options.node.clone();
         let lowest = reads.iter().copied().min().unwrap_or(self.journal.reads());
         let reads: BTreeMap<&String, u32> = nodes.iter().zip(reads.iter().copied()).collect();
-        let is_sure = self.sure_since.is_some_and(|s| s.elapsed() >= self.options.lease);
+        let is_sure = self.is_sure();
+        let has_others = nodes.iter().any(|node| *node != me);
+        // One that rests takes what there is nobody else for.
+        let may_take = self.standing.is_candidate() || (self.standing.can_take() && !has_others);
+        // Where the log answers nobody, nobody is left after a moment.
+        self.outlived = match (self.standing.is_cut_off && has_others, cause) {
+            (true, Cause::Tick) => self.outlived + 1,
+            (true, Cause::Haste) => self.outlived,
+            (false, _) => 0,
+        };
+        let mut has_lost = false;
         let mut changes = Vec::new();
         for (partition, pair) in (0..).zip(owners.chunks_exact(2)) {
             let (owner, left) = (&pair[0], pair[1].parse().unwrap_or(0_u64));
             let is_mine = *owner == me;
+            if owner.is_empty() && !counts && self.mine.contains(&partition) {
+                continue; // A Redis that came back empty: it is told in the next poll.
+            }
             let mut order = by_rank(nodes, partition);
             if let Some(level) = self.journal.level(partition) {
                 order.retain(|node| reads.get(node).is_some_and(|reads| *reads >= level));
@@ -259,34 +290,79 @@ impl Keeping {
             if self.ends {
                 match is_mine {
                     true => self.begin_leaving(partition, better),
-                    false => self.lose(partition, owner),
+                    false => _ = self.lose(partition, owner),
                 }
                 continue;
             }
             if is_mine {
-                changes.extend(self.keep(partition, order.iter().any(|n| **n != me), lowest));
+                let other = order.iter().find(|node| ***node != me).copied();
+                changes.extend(self.keep(partition, other, lowest));
             } else {
-                self.lose(partition, owner);
+                has_lost |= self.lose(partition, owner);
             }
             let has_ended = is_sure && (owner.is_empty() || left == 0);
             let seen = count(&mut self.ended, partition, has_ended, cause);
-            if has_ended && !self.is_off && seen >= ENDED_POLLS + rank {
+            if has_ended && may_take && seen >= ENDED_POLLS + rank {
                 changes.push(Change::Take(partition));
             }
-            let seen = count(&mut self.settled, partition, is_mine && better.is_some(), cause);
+            let is_due = is_mine && better.is_some() && !self.standing.is_cut_off;
+            let seen = count(&mut self.settled, partition, is_due, cause);
             if cause == Cause::Tick && seen >= SETTLED_POLLS && self.leaving.is_empty() {
                 // One at a time: each is without service for a moment.
                 self.begin_leaving(partition, better);
             }
         }
+        let has_let_go = self.standing.is_cut_off && !changes.is_empty();
+        if has_lost || has_let_go {
+            let rest = self.standing.note_loss();
+            tracing::info!(
+                ?rest,
+                "partitions were lost, not given: while it rests this node takes none"
+            );
+        }
         changes
+    }
+
+    /// Notes whether Redis answers in time, and says so when that has changed for a lease.
+    fn note_redis(&mut self, begun: Instant, error: Option<&String>) {
+        if let Some(error) = error {
+            self.sure_since = None;
+            if !std::mem::replace(&mut self.is_unsure, true) {
+                tracing::warn!(error, "redis does not say who owns what; this node takes nothing");
+            }
+            return;
+        }
+        self.sure_since.get_or_insert(begun);
+        if self.is_unsure && self.is_sure() {
+            self.is_unsure = false;
+            tracing::info!("redis says again who owns what");
+        }
+    }
+
+    /// Whether Redis has answered without a break for a lease.
+    fn is_sure(&self) -> bool {
+        self.sure_since.is_some_and(|since| since.elapsed() >= self.options.lease)
+    }
+
+    /// Notes whether the log answers this node, and says so when that changes.
+    fn note_the_log(&mut self) {
+        let is_cut_off = self.shared.log_silent() >= self.options.lease;
+        match (self.standing.is_cut_off, is_cut_off) {
+            (false, true) => tracing::warn!(
+                "the log does not answer this node: it takes no partition, and gives its own to others \
+                 whom the log answers"
+            ),
+            (true, false) => tracing::info!("the log answers this node again"),
+            _ => {}
+        }
+        self.standing.is_cut_off = is_cut_off;
     }
 
     /// Notes whether this node's clock is off Redis', which answered within `took`.
     fn compare_clocks(&mut self, there: Millis, took: Duration) {
         let apart = (self.options.clock)().abs_diff(there);
         let is_off = Duration::from_millis(apart) > APART + took;
-        if is_off != self.is_off {
+        if is_off != self.standing.is_off {
             match is_off {
                 true => tracing::error!(
                     apart_ms = apart,
@@ -297,20 +373,30 @@ impl Keeping {
                 false => tracing::info!("this node's clock and Redis' agree again"),
             }
         }
-        self.is_off = is_off;
+        self.standing.is_off = is_off;
     }
 
     /// The lease is this node's: has the journal take the partition, if it has not, and write what nodes
-    /// that read up to `lowest` can read. One that cannot be taken is let go where there is another who
+    /// that read up to `lowest` can read. One that cannot be taken is let go where there is an `other` who
     /// may; not where its log has lost data: nobody may write there.
-    fn keep(&mut self, partition: u32, has_others: bool, lowest: u32) -> Option<Change> {
+    fn keep(&mut self, partition: u32, other: Option<&String>, lowest: u32) -> Option<Change> {
         self.mine.insert(partition);
-        let is_taken = self.journal.owned().epoch(partition).is_some();
-        if is_taken || self.is_off || self.leaving.contains_key(&partition) {
+        if self.leaving.contains_key(&partition) {
             return None;
         }
-        if has_others && self.takings.fails(partition) {
-            tracing::error!(partition, "the partition cannot be taken here; it is let go");
+        if self.standing.is_cut_off {
+            let other = other.filter(|_| self.outlived >= SETTLED_POLLS)?;
+            self.mine.remove(&partition);
+            // What is in flight is settled by the record of the next owner.
+            self.journal.leave(partition);
+            return Some(Change::Give(partition, other.clone()));
+        }
+        let is_taken = self.journal.owned().epoch(partition).is_some();
+        if is_taken || self.standing.is_off {
+            return None;
+        }
+        if other.is_some() && self.takings.fails(partition) {
+            tracing::warn!(partition, "the partition cannot be taken here; it is let go");
             self.mine.remove(&partition);
             self.journal.leave(partition); // A taking may be under way.
             return Some(Change::Avoid(partition, self.takings.let_go(partition)));
@@ -319,14 +405,16 @@ impl Keeping {
         None
     }
 
-    /// The lease is not this node's.
-    fn lose(&mut self, partition: u32, owner: &str) {
+    /// The lease is not this node's. Whether it was, or the partition was owned.
+    fn lose(&mut self, partition: u32, owner: &str) -> bool {
         let is_owned = self.journal.owned().epoch(partition).is_some();
         self.takings.forget(partition);
-        if self.mine.remove(&partition) || is_owned {
-            tracing::warn!(partition, owner, "another node has the partition");
+        let is_lost = self.mine.remove(&partition) || is_owned;
+        if is_lost {
+            tracing::info!(partition, owner, "another node has the partition");
             self.journal.leave(partition);
         }
+        is_lost
     }
 
     /// Accepts nothing more for a partition; it is given when its appends have returned.

@@ -5,6 +5,10 @@
 //! record in the stream (mechanisms 3). While Redis is away everybody keeps what he has, as nobody
 //! can take it.
 //!
+//! Whether a node should have partitions at all is its [`standing`]. What it says arrives in Redis even if
+//! it does not hear the answers in time: so only a poll that follows an answered one counts, others only
+//! ask. A node that the log does not answer gives what it has to those whom it answers.
+//!
 //! Which node should have a partition is decided by rendezvous hashing over the live nodes: a node
 //! that joins is handed its share by those that have it, and of several that see a lease end the
 //! first in that order takes it. A node that holds a lease and cannot take the partition, because
@@ -14,6 +18,10 @@
 //! node at once, and that node is told ([`Options::given`]) so that it polls at once
 //! ([`Keeper::poke`]).
 //!
+//! Where nodes ask different Redis, each could hold the lease of a partition, and take it from the others
+//! for ever. So a node asks before it takes one whether another answers for it ([`Options::rival`]), and
+//! leaves it to that one.
+//!
 //! With its name a node registers the newest version of what is stored that it reads. A new owner writes
 //! what all live nodes can read, and a node is not given what it cannot (mechanisms 17).
 //!
@@ -22,18 +30,19 @@
 
 mod keeping;
 mod rank;
+mod standing;
 mod takings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use futures::future::join_all;
+use futures::future::{BoxFuture, join, join_all};
 use parking_lot::Mutex;
 use tenure_core::id::Millis;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use self::keeping::Keeping;
 pub(crate) use self::keeping::rehearse;
@@ -44,6 +53,9 @@ use crate::supervise::{guard, spawn};
 
 /// What is called with the name of a node that was given partitions.
 pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Names another node that answers for a partition and is sure to have its lease, if there is one.
+pub type Rival = Arc<dyn Fn(u32) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 /// Unix milliseconds by the clock that stamps what a node writes.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
@@ -64,6 +76,8 @@ pub struct Options {
     /// Called when this node has given partitions to another, with the other's name, so that the
     /// other can be told to poll. It is called on the thread that renews the leases: it must not wait.
     pub given: Option<Given>,
+    /// Asked before a partition is taken: Redis may be another than that of other nodes.
+    pub rival: Option<Rival>,
     /// What is compared with Redis' clock: a node whose times nobody could believe takes nothing.
     pub clock: Clock,
 }
@@ -78,6 +92,7 @@ impl Options {
             lease: Duration::from_millis(1_500),
             every: Duration::from_millis(400),
             given: None,
+            rival: None,
             clock: Arc::new(system_time),
         }
     }
@@ -91,7 +106,7 @@ fn system_time() -> Millis {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { redis, name, node, lease, every, given: _, clock: _ } = self;
+        let Self { redis, name, node, lease, every, given: _, rival: _, clock: _ } = self;
         let mut all = f.debug_struct("Options");
         all.field("redis", redis).field("name", name).field("node", node);
         all.field("lease", lease).field("every", every).finish_non_exhaustive()
@@ -101,6 +116,9 @@ impl std::fmt::Debug for Options {
 /// How often an owner asks the streams of idle partitions whether it still is one (OWN-03).
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
 
+/// Logs that are asked each time for nothing but an answer.
+const PROBED: u32 = 3;
+
 /// Keeps the partitions of a node: takes those that are its, leaves those that are not.
 #[derive(Debug)]
 pub struct Keeper {
@@ -108,7 +126,7 @@ pub struct Keeper {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     stops: AtomicBool,
     /// Whether to hand everything over first.
@@ -118,9 +136,32 @@ struct Shared {
     /// Until when ownership is certain, on the clock that suspension does not stop: nobody can have
     /// taken anything before.
     certain_until: Mutex<Option<Duration>>,
+    /// When something was asked last that the log has answered.
+    log_heard: Mutex<Instant>,
 }
 
 impl Shared {
+    fn new() -> Self {
+        Self {
+            stops: AtomicBool::default(),
+            hands_over: AtomicBool::default(),
+            poked: Notify::default(),
+            certain_until: Mutex::default(),
+            log_heard: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// The log has answered what it was asked then.
+    fn note_log(&self, asked: Instant) {
+        let mut heard = self.log_heard.lock();
+        *heard = asked.max(*heard);
+    }
+
+    /// For how long the log has answered nothing.
+    fn log_silent(&self) -> Duration {
+        self.log_heard.lock().elapsed()
+    }
+
     fn is_certain(&self) -> bool {
         let until = *self.certain_until.lock();
         until.zip(since_boot()).is_some_and(|(until, now)| now < until)
@@ -143,10 +184,11 @@ impl Keeper {
     /// The address of Redis is none, or there is no thread or runtime to be had.
     pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, String> {
         let client = options.redis.client(options.every).map_err(|error| error.to_string())?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        spawn("whether partitions are owned", confirm(Arc::clone(&journal), Arc::clone(&shared)));
+        let confirms = confirm(Arc::clone(&journal), Arc::clone(&shared), options.lease);
+        spawn("whether partitions are owned", confirms);
         let node = options.node.clone();
         let keeping = Keeping::new(options, journal, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name(format!("own-{node}"));
@@ -187,35 +229,51 @@ impl Drop for Keeper {
 /// forgotten them, or be another than that of other nodes. The appends of a busy partition tell; of an
 /// idle one nobody would (mechanisms 3). That is one small request a second for each idle partition of
 /// the cluster: streams are not asked together, as each has a leader of its own.
-async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>) {
+///
+/// The answers say as well whether the log answers this node at all. Some logs are asked for that alone,
+/// by turns, as it may own nothing, and what it owns may have no leader.
+async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>, patience: Duration) {
     let mut ticks = interval(CONFIRM_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = Vec::new();
+    let (mut before, mut turn) = (Vec::new(), 0);
     loop {
         ticks.tick().await;
         if shared.stops() {
             return;
         }
-        let (reached, is_certain) = (journal.reached(), shared.is_certain());
+        let (asked, reached, is_certain) = (Instant::now(), journal.reached(), shared.is_certain());
+        if reached.iter().any(|it| !before.contains(it)) {
+            shared.note_log(asked); // Something was written.
+        }
         let idle = reached.iter().filter(|it| !is_certain || before.contains(*it));
-        let asked = idle.map(async |it| (it.partition, journal.confirm(it.partition).await));
-        for (partition, answer) in join_all(asked).await {
-            match answer {
-                Ok(false) if is_certain => tracing::error!(
-                    partition,
-                    "another node has written to a partition whose lease this one holds: is Redis the \
-                     same for all nodes?"
-                ),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::debug!(
-                        partition,
-                        error,
-                        "whether the partition is owned is not known"
-                    );
+        let confirmed = idle.map(async |it| {
+            let partition = it.partition;
+            let answer = timeout(patience, journal.confirm(partition)).await;
+            match answer.unwrap_or_else(|_| Err("no answer in time".into())) {
+                Ok(owns) => {
+                    shared.note_log(asked);
+                    if !owns && is_certain {
+                        tracing::error!(
+                            partition,
+                            "another node has written to a partition whose lease this one holds: is \
+                             Redis the same for all nodes?"
+                        );
+                    }
+                }
+                Err(why) => {
+                    tracing::debug!(partition, why, "whether the partition is owned is not known");
                 }
             }
-        }
+        });
+        let partitions = journal.owned().partitions();
+        let some = (turn..turn + PROBED.min(partitions)).map(|at| at % partitions.max(1));
+        let probed = some.map(async |partition| {
+            if let Ok(true) = timeout(patience, journal.answers(partition)).await {
+                shared.note_log(asked);
+            }
+        });
+        join(join_all(confirmed), join_all(probed)).await;
+        turn = turn.wrapping_add(PROBED) % partitions.max(1);
         before = reached;
     }
 }

@@ -10,9 +10,11 @@
 --       5: what nodes can read (hash: node to the newest version of what is stored; one that does not say
 --          reads the first)
 --       6: how far logs were acknowledged (hash: partition to the sequence of a message); it only rises
--- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, or `leaves`
---       where the node is to be forgotten, 5: the newest version that it can read, then for each partition how far
---       its log was acknowledged as this node knows, 0 if it does not, then for each change two:
+-- ARGV  1: node, 2: milliseconds of a lease, 3: partitions of the cluster, 4: `lives`, `leaves` where
+--       the node is to be forgotten, or `asks` where its last poll was not answered in time, so that this
+--       one is no sign of life and renews nothing, 5: the newest version that it can read, then for each
+--       partition how far its log was acknowledged as this node knows, 0 if it does not, then for each
+--       change two:
 --       what and partition. `r` renews what is this node's or nobody's, `t` takes what has ended,
 --       `-` lets go. `g` is followed by a third: the node that is given the partition; `x` by the
 --       milliseconds for which this node could not take the partition, and it lets go.
@@ -32,7 +34,7 @@ redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
 if ARGV[4] == 'lives' then
   redis.call('ZADD', KEYS[1], now + lease, node)
   redis.call('HSET', KEYS[5], node, ARGV[5])
-else
+elseif ARGV[4] == 'leaves' then
   redis.call('ZREM', KEYS[1], node)
 end
 local acknowledged = {}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use super::Rival;
 use crate::journal::{JetStreamJournal, TakeError};
 use crate::supervise::guard;
 
@@ -20,11 +21,14 @@ const AVOID: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 
 /// When a partition whose log has lost data is looked at again: it stands still until somebody helps.
 const AFTER_LOSS: Duration = Duration::from_secs(5);
+/// When one is that another node answers for.
+const AFTER_RIVAL: Duration = Duration::from_secs(1);
 
 /// The takings of a node.
-#[derive(Debug)]
 pub(super) struct Takings {
     journal: Arc<JetStreamJournal>,
+    /// Who knows whether another node has a partition.
+    rival: Option<Rival>,
     /// Where they run: not on the thread that renews.
     runtime: Handle,
     each: Arc<Mutex<BTreeMap<u32, Taking>>>,
@@ -36,8 +40,8 @@ struct Taking {
     failed: u32,
     /// When the first of those that failed was begun.
     since: Option<Instant>,
-    /// When it was found last that its log has lost data.
-    lost: Option<Instant>,
+    /// Until when it is let be.
+    rests_until: Option<Instant>,
     /// How often it was let go since it was last taken.
     let_go: u32,
     /// Why the last one failed: what stays so is said once.
@@ -46,41 +50,43 @@ struct Taking {
 
 impl Takings {
     /// None yet; they will run where this is called.
-    pub(super) fn new(journal: Arc<JetStreamJournal>) -> Self {
-        Self { journal, runtime: Handle::current(), each: Arc::default() }
+    pub(super) fn new(journal: Arc<JetStreamJournal>, rival: Option<Rival>) -> Self {
+        Self { journal, rival, runtime: Handle::current(), each: Arc::default() }
     }
 
     /// Has a partition taken, unless that is under way. `lowest` is what every live node reads.
     pub(super) fn begin(&self, partition: u32, lowest: u32) {
         let mut each = self.each.lock();
         let taking = each.entry(partition).or_default();
-        let has_just_lost = taking.lost.is_some_and(|at| at.elapsed() < AFTER_LOSS);
-        if has_just_lost || std::mem::replace(&mut taking.is_running, true) {
+        let rests = taking.rests_until.is_some_and(|until| Instant::now() < until);
+        if rests || std::mem::replace(&mut taking.is_running, true) {
             return;
         }
         taking.since.get_or_insert_with(Instant::now);
         let (journal, all) = (Arc::clone(&self.journal), Arc::clone(&self.each));
+        let rival = self.rival.clone();
         let take = async move {
-            let taken = journal.take_at(partition, lowest).await;
-            if let Ok(epoch) = &taken {
-                tracing::info!(partition, epoch, "partition taken");
-            }
+            let rival = match rival {
+                Some(asks) => asks(partition).await,
+                None => None,
+            };
+            let taken = match rival {
+                Some(node) => {
+                    Err((Failed::Rival, format!("node {node} has it and answers for it")))
+                }
+                None => journal.take_at(partition, lowest).await.map_err(|error| {
+                    let has_lost = matches!(error, TakeError::Lost { .. });
+                    (if has_lost { Failed::Lost } else { Failed::Passing }, error.to_string())
+                }),
+            };
             if let Some(taking) = all.lock().get_mut(&partition) {
                 match taken {
-                    Ok(_) => *taking = Taking::default(),
-                    Err(error) => {
-                        let has_lost = matches!(error, TakeError::Lost { .. });
-                        let why = error.to_string();
-                        match (taking.note_failure(&why, has_lost), has_lost) {
-                            (false, _) => {}
-                            (true, true) => tracing::error!(
-                                partition,
-                                why,
-                                "the partition stands still: nothing is written over what was lost"
-                            ),
-                            (true, false) => tracing::warn!(partition, why, "partition not taken"),
-                        }
+                    Ok(epoch) => {
+                        tracing::info!(partition, epoch, "partition taken");
+                        *taking = Taking::default();
                     }
+                    Err((how, why)) if taking.note_failure(&why, how) => how.tell(partition, &why),
+                    Err(_) => {}
                 }
             }
         };
@@ -115,13 +121,52 @@ impl Takings {
     }
 }
 
+/// How a taking failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    /// It may go better another time, or at another node.
+    Passing,
+    /// Its log has lost data.
+    Lost,
+    /// Another node has it, whatever Redis says here.
+    Rival,
+}
+
+impl Failed {
+    fn tell(self, partition: u32, why: &str) {
+        match self {
+            Self::Passing => tracing::warn!(partition, why, "partition not taken"),
+            Self::Lost => tracing::error!(
+                partition,
+                why,
+                "the partition stands still: nothing is written over what was lost"
+            ),
+            Self::Rival => tracing::error!(
+                partition,
+                why,
+                "this node has the lease of a partition that another serves: give all nodes the same Redis"
+            ),
+        }
+    }
+
+    /// How long it is let be, where another node would do no better and is not to try.
+    fn rest(self) -> Option<Duration> {
+        match self {
+            Self::Passing => None,
+            Self::Lost => Some(AFTER_LOSS),
+            Self::Rival => Some(AFTER_RIVAL),
+        }
+    }
+}
+
 impl Taking {
-    /// Answers whether that is news. That the log has lost data is no failure of this node: another
-    /// would do no better, and might not know of it (mechanisms 1).
-    fn note_failure(&mut self, why: &str, has_lost: bool) -> bool {
+    /// Answers whether that is news. That the log has lost data, or another node has the partition, is no
+    /// failure of this node: another would do no better, and might not know of it (mechanisms 1).
+    fn note_failure(&mut self, why: &str, how: Failed) -> bool {
         (self.is_running, self.failed) = (false, self.failed + 1);
-        self.lost = has_lost.then(Instant::now);
-        if has_lost {
+        let rest = how.rest();
+        self.rests_until = rest.map(|rest| Instant::now() + rest);
+        if rest.is_some() {
             (self.failed, self.since) = (0, None);
         }
         let before = self.why.replace(why.to_owned());
@@ -137,9 +182,13 @@ mod tests {
     #[test]
     fn what_stays_so_is_said_once() {
         let mut taking = Taking::default();
-        let said = ["old", "old", "away", "old"].map(|why| taking.note_failure(why, false));
+        let said =
+            ["old", "old", "away", "old"].map(|why| taking.note_failure(why, Failed::Passing));
         assert_eq!((said, taking.failed), ([true, false, true, true], 4));
-        assert!(taking.note_failure("lost", true));
-        assert_eq!(taking.failed, 0, "nobody else is to try");
+        for how in [Failed::Lost, Failed::Rival] {
+            taking.note_failure("old", Failed::Passing);
+            assert!(taking.note_failure(&format!("{how:?}"), how));
+            assert_eq!(taking.failed, 0, "nobody else is to try");
+        }
     }
 }

@@ -6,33 +6,36 @@ use std::time::Duration;
 
 use ::redis::cmd;
 use tenure_cluster::ownership::Options;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
 use tenure_ports::conformance::History;
 use tenure_ports::journal::AppendError;
 
 use crate::journal::{connect, create, settings, work};
-use crate::ownership::{Node, PARTITIONS, is_shared_out, node_with, until};
+use crate::ownership::{Node, PARTITIONS, is_shared_out, node_of, until};
 use crate::servers::{Server, nats, redis};
 
 /// So many polls of a node are enough to let go what it cannot take, and for another to take it.
 const POLLS: usize = 25;
 
-/// A node, and how often it has polled.
-async fn node(nats: &Server, redis: &Server, name: &str) -> (Node, Arc<AtomicUsize>) {
+/// Options of a node, and how often it has polled and heard Redis.
+pub(crate) fn polled(options: Options) -> (Options, Arc<AtomicUsize>) {
     let polls: Arc<AtomicUsize> = Arc::default();
-    let count = Arc::clone(&polls);
-    let counted = |options: Options| {
-        let system = Arc::clone(&options.clock);
-        let clock = move || {
-            count.fetch_add(1, Ordering::SeqCst);
-            system()
-        };
-        Options { clock: Arc::new(clock), ..options }
+    let (count, system) = (Arc::clone(&polls), Arc::clone(&options.clock));
+    let clock = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        system()
     };
-    (node_with(nats, redis, name, counted).await, polls)
+    (Options { clock: Arc::new(clock), ..options }, polls)
 }
 
-async fn until_polled(polls: &[&AtomicUsize], times: usize) {
+/// A node, and how often it has polled.
+async fn node(nats: &Server, redis: &Server, name: &str) -> (Node, Arc<AtomicUsize>) {
+    let redis = RedisAt::from(format!("redis://127.0.0.1:{}", redis.port));
+    let (options, polls) = polled(Options::new(redis, name));
+    (node_of(nats.port, options).await, polls)
+}
+
+pub(crate) async fn until_polled(polls: &[&AtomicUsize], times: usize) {
     let by_now: Vec<usize> = polls.iter().map(|polls| polls.load(Ordering::SeqCst)).collect();
     let is_past = || {
         let mut all = polls.iter().zip(&by_now);

@@ -35,22 +35,23 @@ async fn node(nats: &Server, redis: &Server, name: &str) -> Node {
     node_with(nats, redis, name, |options| options).await
 }
 
-pub(crate) async fn node_with(
+async fn node_with(
     nats: &Server,
     redis: &Server,
     name: &str,
     with: impl FnOnce(Options) -> Options,
 ) -> Node {
     let redis = RedisAt::from(format!("redis://127.0.0.1:{}", redis.port));
-    start(nats.port, with(Options::new(redis, name))).await
+    node_of(nats.port, with(Options::new(redis, name))).await
 }
 
 /// A node that keeps its partitions there.
 pub(crate) async fn node_at(nats: &Server, redis: RedisAt, name: &str) -> Node {
-    start(nats.port, Options::new(redis, name)).await
+    node_of(nats.port, Options::new(redis, name)).await
 }
 
-async fn start(nats: u16, options: Options) -> Node {
+/// A node with these options.
+pub(crate) async fn node_of(nats: u16, options: Options) -> Node {
     let client = async_nats::connect(format!("127.0.0.1:{nats}")).await.unwrap();
     let settings = Settings {
         node: options.node.clone(),
@@ -426,6 +427,6 @@ async fn run_a_node_that_fails(ports: &str) {
     let (nats, redis) = ports.split_once(' ').unwrap();
     let options = Options::new(format!("redis://127.0.0.1:{redis}"), "one");
     let clock = Arc::new(|| -> Millis { panic!("a defect of the clock") });
-    let _node = start(nats.parse().unwrap(), Options { clock, ..options }).await;
+    let _node = node_of(nats.parse().unwrap(), Options { clock, ..options }).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
 }

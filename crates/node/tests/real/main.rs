@@ -12,6 +12,7 @@ mod orders;
 mod parents;
 mod random;
 mod reads;
+mod rivals;
 mod runtime;
 mod scope;
 #[path = "../../../cluster/tests/real/servers.rs"]

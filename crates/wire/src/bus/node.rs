@@ -41,6 +41,18 @@ pub struct Given {
     pub v: V,
 }
 
+/// Whether the node that listens for a partition has it, said to another that is about to take it
+/// (`tenure.v1.system.serves.<partition>`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Serves {
+    /// The version.
+    pub v: V,
+    /// Which node.
+    pub node: SmolStr,
+    /// It owns the partition, and the Redis that it asks has said so within a lease.
+    pub is_sure: bool,
+}
+
 /// Something of a Task's family, for whichever node has it (`tenure.v1.system.kin.<node>`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Kin {

@@ -1,0 +1,111 @@
+//! Whether a node should have partitions: it hears Redis in time, it reaches the log, its clock is right,
+//! and it does not lose again and again what it takes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a node rests that has lost partitions twice, and at most: each loss doubles it.
+const REST: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+
+/// So long after its rest the losses of a node are forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+
+/// What is known of this node's own standing.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// Its last poll was answered in time. What was sent before that says nothing: Redis may hear a node
+    /// that does not hear Redis.
+    pub(super) hears: bool,
+    /// Its clock was off Redis' at the last answer.
+    pub(super) is_off: bool,
+    /// The log has not answered it for a lease.
+    pub(super) is_cut_off: bool,
+    losses: Losses,
+}
+
+impl Standing {
+    /// Whether it may be given partitions, or take them before others.
+    pub(super) fn is_candidate(&self) -> bool {
+        self.can_take() && !self.losses.rests()
+    }
+
+    /// Whether it may take what nobody else would.
+    pub(super) fn can_take(&self) -> bool {
+        self.hears && !self.is_off && !self.is_cut_off
+    }
+
+    /// It has lost partitions that it did not give away; for how long it rests.
+    pub(super) fn note_loss(&mut self) -> Duration {
+        self.losses.note()
+    }
+}
+
+/// Losses of partitions, not far apart: each of them costs their Tasks a moment.
+#[derive(Debug, Default)]
+struct Losses {
+    often: u32,
+    /// The end of its rest.
+    until: Option<Instant>,
+}
+
+impl Losses {
+    fn note(&mut self) -> Duration {
+        let now = Instant::now();
+        if self.until.is_some_and(|until| now >= until + FORGOTTEN) {
+            self.often = 0;
+        }
+        let doublings = self.often.saturating_sub(1).min(10);
+        // One loss may happen to anybody: a machine was busy, a process was held.
+        let rest = match self.often {
+            0 => Duration::ZERO,
+            _ => REST.0.saturating_mul(1 << doublings).min(REST.1),
+        };
+        self.often += 1;
+        self.until = Some(now + rest);
+        rest
+    }
+
+    fn rests(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing() -> Standing {
+        Standing { hears: true, ..Standing::default() }
+    }
+
+    /// Mechanisms 3: who does not hear Redis, does not reach the log, or has a wrong clock is no candidate.
+    #[test]
+    fn each_fault_is_enough() {
+        assert!(standing().is_candidate() && standing().can_take());
+        for faulty in [
+            Standing { hears: false, ..standing() },
+            Standing { is_off: true, ..standing() },
+            Standing { is_cut_off: true, ..standing() },
+        ] {
+            assert!(!faulty.is_candidate() && !faulty.can_take(), "{faulty:?}");
+        }
+    }
+
+    /// Mechanisms 3: a node that loses its partitions again and again takes none for a while, each time for
+    /// longer, unless there is nobody else.
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_loses_often_rests() {
+        let mut standing = standing();
+        let rests: Vec<u64> = (0..8).map(|_| standing.note_loss().as_secs()).collect();
+        assert_eq!(rests, [0, 10, 20, 40, 80, 160, 300, 300]);
+        tokio::time::advance(Duration::from_secs(299)).await;
+        assert!(!standing.is_candidate() && standing.can_take());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(standing.is_candidate());
+        assert_eq!(standing.note_loss().as_secs(), 300, "it is soon again");
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!(standing.note_loss(), Duration::ZERO, "what is long past is forgotten");
+        assert!(standing.is_candidate());
+    }
+}

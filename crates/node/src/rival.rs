@@ -1,0 +1,49 @@
+//! Whether another node answers for a partition that this one is about to take. Redis says who may take
+//! one; where nodes ask different ones, each says something else, and the log would let them take it from
+//! each other for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, Request, Subscriber};
+use futures::StreamExt as _;
+use tenure_wire::bus::node::Serves;
+use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::{V, decode};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::bus::say;
+use crate::gate::Gate;
+
+/// How long a node may take to say that it has a partition. One that was killed is not there, and the
+/// server says so at once; one that hangs has lost it after so long.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Where inboxes of nodes are.
+const INBOX: &str = "_INBOX.system.";
+
+/// Where a partition's owner is asked.
+pub(crate) fn subject(partition: u32) -> String {
+    format!("tenure.v1.system.serves.{partition}")
+}
+
+/// Another node that has the partition, and has its lease from the Redis that it asks.
+pub(crate) async fn of(client: Client, node: Token, partition: u32) -> Option<String> {
+    let inbox = format!("{INBOX}{node}.{}", Uuid::now_v7().simple());
+    let asked = Request::new().inbox(inbox).timeout(Some(PATIENCE));
+    let answer = timeout(2 * PATIENCE, client.send_request(subject(partition), asked)).await;
+    let serves: Serves = decode(&answer.ok()?.ok()?.payload).ok()?;
+    (serves.is_sure && serves.node != node.as_str()).then(|| serves.node.into())
+}
+
+/// Answers for a partition.
+pub(crate) async fn hear(gate: Arc<Gate>, partition: u32, mut asked: Subscriber) {
+    while let Some(message) = asked.next().await {
+        let Some(reply) = message.reply.filter(|reply| reply.starts_with(INBOX)) else { continue };
+        let owns = gate.fence.journal.owned().epoch(partition).is_some();
+        let is_sure = owns && gate.fence.keeper.is_certain();
+        let serves = Serves { v: V, node: gate.node.as_str().into(), is_sure };
+        say(&gate.control, &reply, &serves).await;
+    }
+}
