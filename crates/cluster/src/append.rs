@@ -137,7 +137,7 @@ impl Appender {
                     }
                 }
                 Tried::WrongPlace(_) => {
-                    if let Some(fate) = self.look(expected, messages).await {
+                    if let Some(fate) = look(&*self, expected, messages).await {
                         return fate;
                     }
                 }
@@ -157,8 +157,11 @@ impl Appender {
                 }
                 Tried::Unknown(why) => {
                     (refusals, lost_since, refused_since) = (0, None, None);
-                    was_unknown = true;
-                    tracing::warn!(subject = %self.subject, expected, why, "an append is repeated");
+                    let subject = &self.subject;
+                    match std::mem::replace(&mut was_unknown, true) {
+                        false => tracing::warn!(%subject, expected, why, "an append is repeated"),
+                        true => tracing::debug!(%subject, expected, why, "it is repeated again"),
+                    }
                 }
             }
             sleep(wait).await;
@@ -213,46 +216,73 @@ impl Appender {
             self.client.publish_with_reply_and_headers(subject, reply, headers, last.clone());
         sent.await.map_err(|error| error.to_string())
     }
+}
 
-    /// Where the stream ends, as its leader says; none if it does not.
+impl Stored for Appender {
     async fn last_seq(&self) -> Option<u64> {
         let info = timeout(self.ack_timeout, self.stream.get_info()).await;
         Some(info.ok()?.ok()?.state.last_sequence)
     }
 
-    /// Whose message stands at the expected place; none while there is none, or nobody says.
-    async fn look(&self, expected: u64, messages: &[Bytes]) -> Option<Fate> {
-        if self.is_at(expected + 1, messages.first()?).await? != Place::Same {
-            return Some(Fate::Never);
-        }
-        let end = expected + messages.len() as u64;
-        if messages.len() == 1 {
-            return Some(Fate::Stored(end));
-        }
-        // A server that died may have kept a part of a batch. One that does not say may be dying.
-        match self.is_at(end, messages.last()?).await? {
-            Place::Same => Some(Fate::Stored(end)),
-            Place::Other | Place::Empty => {
-                Some(Fate::Unknown("only a part of a batch is stored".into()))
-            }
-        }
-    }
-
-    /// Whether a message stands at a place; none where nobody says, or the place may yet be filled.
-    async fn is_at(&self, at: u64, message: &Bytes) -> Option<Place> {
+    async fn message(&self, at: u64) -> Option<Option<Bytes>> {
         let found = timeout(self.ack_timeout, self.stream.get_raw_message(at)).await;
         match found.ok()? {
-            Ok(found) if found.payload == *message => Some(Place::Same),
-            Ok(_) => Some(Place::Other),
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
-                (self.last_seq().await? >= at).then_some(Place::Empty)
-            }
+            Ok(found) => Some(Some(found.payload)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Some(None),
             Err(error) => {
                 tracing::debug!(subject = %self.subject, at, %error, "not seen");
                 None
             }
         }
     }
+}
+
+/// What a stream holds, as its leader says.
+trait Stored {
+    /// Where it ends; none where nobody says.
+    async fn last_seq(&self) -> Option<u64>;
+
+    /// The message at a place, if there is one; none where nobody says.
+    async fn message(&self, at: u64) -> Option<Option<Bytes>>;
+}
+
+/// Whose message stands at the expected place; none while there is none, or nobody says. That ours never
+/// will be stored is said only where another's is seen.
+async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option<Fate> {
+    match is_at(stream, expected + 1, messages.first()?).await? {
+        Place::Same => {}
+        Place::Other => return Some(Fate::Never),
+        Place::Empty => return Some(Fate::Unknown("the message at its place is gone".into())),
+    }
+    let end = expected + messages.len() as u64;
+    if messages.len() == 1 {
+        return Some(Fate::Stored(end));
+    }
+    // A server that died may have kept a part of a batch. One that does not say may be dying.
+    match is_at(stream, end, messages.last()?).await? {
+        Place::Same => Some(Fate::Stored(end)),
+        Place::Other | Place::Empty => {
+            Some(Fate::Unknown("only a part of a batch is stored".into()))
+        }
+    }
+}
+
+/// Whether a message stands at a place; none where nobody says, or the place may yet be filled. A place
+/// is empty only if it still is when the stream is known to go beyond it: what was on its way may have
+/// come between the two questions.
+async fn is_at(stream: &impl Stored, at: u64, message: &Bytes) -> Option<Place> {
+    let mut found = stream.message(at).await?;
+    if found.is_none() {
+        if stream.last_seq().await? < at {
+            return None;
+        }
+        found = stream.message(at).await?;
+    }
+    Some(match found {
+        Some(found) if found == *message => Place::Same,
+        Some(_) => Place::Other,
+        None => Place::Empty,
+    })
 }
 
 /// Only the first message of a batch names its place.
@@ -296,7 +326,91 @@ fn place_named(description: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use parking_lot::Mutex;
+
     use super::*;
+
+    /// What a stream says to one question after the other.
+    #[derive(Default)]
+    struct Told {
+        messages: Mutex<VecDeque<Option<Option<&'static str>>>>,
+        last_seqs: Mutex<VecDeque<Option<u64>>>,
+    }
+
+    impl Stored for Told {
+        async fn last_seq(&self) -> Option<u64> {
+            self.last_seqs.lock().pop_front().expect("it is not asked more often")
+        }
+
+        async fn message(&self, _: u64) -> Option<Option<Bytes>> {
+            let told = self.messages.lock().pop_front().expect("it is not asked more often");
+            told.map(|message| message.map(Bytes::from))
+        }
+    }
+
+    /// What is made of it for an append behind message 7.
+    async fn seen(
+        messages: &[Option<Option<&'static str>>],
+        last_seqs: &[Option<u64>],
+        ours: &[&'static str],
+    ) -> Option<Fate> {
+        let told = Told {
+            messages: Mutex::new(messages.iter().copied().collect()),
+            last_seqs: Mutex::new(last_seqs.iter().copied().collect()),
+        };
+        let ours: Vec<Bytes> = ours.iter().map(|message| Bytes::from(*message)).collect();
+        let fate = look(&told, 7, &ours).await;
+        assert!(told.messages.lock().is_empty() && told.last_seqs.lock().is_empty());
+        fate
+    }
+
+    /// Mechanisms 1: what is on its way may land between two questions, and is stored then.
+    #[tokio::test]
+    async fn an_append_that_lands_between_two_looks_is_stored() {
+        let (not_there, ours) = (Some(None), Some(Some("ours")));
+        let fate = seen(&[not_there, ours], &[Some(8)], &["ours"]).await;
+        assert_eq!(fate, Some(Fate::Stored(8)));
+        let parts = ["first", "ours"];
+        let first = Some(Some("first"));
+        let fate = seen(&[not_there, first, not_there, ours], &[Some(8), Some(9)], &parts).await;
+        assert_eq!(fate, Some(Fate::Stored(9)));
+    }
+
+    /// Mechanisms 1: only another's message at its place says that an append never will be stored.
+    #[tokio::test]
+    async fn an_append_never_was_only_where_another_stands() {
+        let (not_there, other) = (Some(None), Some(Some("other")));
+        let never = Some(Fate::Never);
+        assert_eq!(seen(&[other], &[], &["ours"]).await, never);
+        assert_eq!(seen(&[not_there, other], &[Some(8)], &["ours"]).await, never);
+        // It may yet come, or nobody says.
+        assert_eq!(seen(&[not_there], &[Some(7)], &["ours"]).await, None);
+        assert_eq!(seen(&[not_there], &[None], &["ours"]).await, None);
+        assert_eq!(seen(&[None], &[], &["ours"]).await, None);
+        assert_eq!(seen(&[not_there, None], &[Some(8)], &["ours"]).await, None);
+        // It may have been there.
+        let gone = seen(&[not_there, not_there], &[Some(8)], &["ours"]).await;
+        assert!(matches!(gone, Some(Fate::Unknown(_))), "{gone:?}");
+    }
+
+    /// Mechanisms 1, 10: a batch of which a part is there is neither stored nor not.
+    #[tokio::test]
+    async fn a_part_of_a_batch_settles_nothing() {
+        let (not_there, first) = (Some(None), Some(Some("first")));
+        let parts = ["first", "ours"];
+        let of = async |last: &[Option<Option<&'static str>>], seqs: &[Option<u64>]| {
+            seen(&[&[first], last].concat(), seqs, &parts).await
+        };
+        for last in [&[Some(Some("other"))][..], &[not_there, not_there]] {
+            let seqs = if last.len() > 1 { &[Some(9)][..] } else { &[] };
+            let fate = of(last, seqs).await;
+            assert!(matches!(fate, Some(Fate::Unknown(_))), "{fate:?}");
+        }
+        assert_eq!(of(&[not_there], &[Some(8)]).await, None, "it may yet come");
+        assert_eq!(of(&[None], &[]).await, None);
+    }
 
     #[test]
     fn a_refusal_names_where_the_stream_ends() {

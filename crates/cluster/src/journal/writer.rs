@@ -193,13 +193,20 @@ impl Writing {
                 continue;
             }
             if let Err(stopped) = in_turn(turn, self.append(gathered)).await {
-                tracing::error!(stream = %self.name, %stopped, "the partition is not written any more");
+                let (stream, why) = (&self.name, &stopped.why);
+                match stopped.cause {
+                    Cause::Superseded => tracing::info!(%stream, why, "the partition is left"),
+                    Cause::InDoubt => tracing::warn!(%stream, why, "the partition is taken anew"),
+                    Cause::Lost => {
+                        tracing::error!(%stream, why, "the partition is not written any more");
+                    }
+                }
                 requests.close();
                 while let Some(request) = requests.recv().await {
                     waiting.push_back(request);
                 }
                 for request in waiting {
-                    request.reply.send(Err(AppendError::Failed(stopped.clone())));
+                    request.reply.send(Err(stopped.of_those_behind()));
                 }
                 return;
             }
@@ -237,7 +244,7 @@ impl Writing {
     }
 
     /// Appends a frame and answers. An error is why this writer must not go on.
-    async fn append(&mut self, gathered: Gathered) -> Result<(), String> {
+    async fn append(&mut self, gathered: Gathered) -> Result<(), Stopped> {
         let Gathered { heads, lines, bytes, replies, .. } = gathered;
         let header = Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads };
         let mut frame = match encode_header(&header, bytes) {
@@ -277,17 +284,21 @@ impl Writing {
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Ok(())
             }
-            Fate::Unknown(why) => self.stop(replies, &why, || AppendError::Unsettled(why.clone())),
+            Fate::Unknown(why) => {
+                let error = || AppendError::Unsettled(why.clone());
+                Err(self.stop(replies, Cause::InDoubt, &why, error))
+            }
             Fate::Never => {
                 let why = "another node has taken the partition";
-                self.stop(replies, why, || AppendError::NotOwner)
+                Err(self.stop(replies, Cause::Superseded, why, || AppendError::NotOwner))
             }
             Fate::Lost { last } => {
                 let why = format!(
                     "the stream ends at {last}, and {last_seq} was acknowledged: \
                      the store has lost data"
                 );
-                self.stop(replies, &why, || AppendError::Unknown(why.clone()))
+                let error = || AppendError::Unknown(why.clone());
+                Err(self.stop(replies, Cause::Lost, &why, error))
             }
         }
     }
@@ -296,12 +307,40 @@ impl Writing {
     fn stop(
         &self,
         replies: Vec<Reply>,
+        cause: Cause,
         why: &str,
         error: impl Fn() -> AppendError,
-    ) -> Result<(), String> {
+    ) -> Stopped {
         self.owned.lose(self.partition, self.epoch);
         answer_all(replies, error);
-        Err(why.to_owned())
+        Stopped { cause, why: why.to_owned() }
+    }
+}
+
+/// Why a writer does not go on.
+struct Stopped {
+    cause: Cause,
+    why: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Another node owns the partition.
+    Superseded,
+    /// What became of an append the next owner will know: this node or another.
+    InDoubt,
+    /// The store has lost data: nobody may write there.
+    Lost,
+}
+
+impl Stopped {
+    /// What those are answered whose commits waited behind the append: nothing of them was written, and the
+    /// next owner takes the same.
+    fn of_those_behind(&self) -> AppendError {
+        match self.cause {
+            Cause::Superseded | Cause::InDoubt => AppendError::NotOwner,
+            Cause::Lost => AppendError::Failed(self.why.clone()),
+        }
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use tenure_cluster::Settings;
+use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_ports::Journal;
 use tenure_ports::conformance::{History, read_all};
 use tenure_ports::journal::AppendError;
 use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
 
 use crate::journal::{connect, create, owner, settings};
+use crate::proxy::{HELD, Proxy};
 use crate::servers::nats;
 
 /// Mechanisms 3: who leaves a partition can wait for its appends in flight; from the leaving on nothing
@@ -85,4 +86,38 @@ async fn an_owner_can_ask_whether_it_is_one() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert_eq!(new.owned().epoch(0), Some(epoch), "and that means nothing");
     server.signal(Signal::SIGCONT);
+}
+
+/// OWN-03: what waits behind an append that another owner's record refuses is the other's to take, and
+/// whoever asked is told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_when_another_takes_over_is_told_so() {
+    let server = nats();
+    let way = Proxy::before(server.port);
+    let one = Settings { partitions: 1, ..settings("one") };
+    let client = async_nats::connect(format!("127.0.0.1:{}", way.port)).await.unwrap();
+    let old = Arc::new(JetStreamJournal::open(client, one.clone()).await.unwrap());
+    old.take(0).await.unwrap();
+    let mut histories: Vec<History> = (0..8).map(|n| History::of("s", &format!("t{n}"))).collect();
+    for history in &mut histories {
+        create(&old, history).await;
+    }
+    way.delay(HELD, Duration::ZERO);
+    let writes: Vec<_> = histories
+        .iter_mut()
+        .map(|history| {
+            let (key, after, commit) = (history.key.clone(), history.last_seq(), history.work(1));
+            let old = Arc::clone(&old);
+            tokio::spawn(async move { old.append(&key, after, vec![commit]).await })
+        })
+        .collect();
+    let new = owner(&server, Settings { node: "two".into(), ..one }).await;
+    way.delay(Duration::ZERO, Duration::ZERO);
+    for write in writes {
+        let told = write.await.unwrap();
+        assert!(matches!(told, Err(AppendError::NotOwner)), "{told:?}");
+    }
+    for history in &histories {
+        assert_eq!(read_all(&new, &history.key).await.unwrap().len(), 1, "nothing was written");
+    }
 }
