@@ -63,6 +63,7 @@ pub struct Faulty<J> {
     has_no_room: AtomicBool,
     reads_to_fail: AtomicU64,
     reads_held: Mutex<Option<Gate>>,
+    is_silent: AtomicBool,
     writes: AtomicU64,
     /// The epoch in which every Task is owned, if it is not the journal's own.
     epoch: Mutex<Option<Option<u64>>>,
@@ -79,6 +80,7 @@ impl<J> Faulty<J> {
             has_no_room: AtomicBool::new(false),
             reads_to_fail: AtomicU64::new(0),
             reads_held: Mutex::default(),
+            is_silent: AtomicBool::default(),
             writes: AtomicU64::new(0),
             epoch: Mutex::default(),
             elsewhere: Mutex::default(),
@@ -132,6 +134,11 @@ impl<J> Faulty<J> {
     /// The next `count` reads of logs fail.
     pub fn fail_reads(&self, count: u64) {
         self.reads_to_fail.store(count, Ordering::SeqCst);
+    }
+
+    /// Has no read of a log answered, or every one again.
+    pub fn be_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::SeqCst);
     }
 
     /// Holds every read of a log until the gate is opened.
@@ -265,6 +272,9 @@ impl<J: Journal> Journal for Faulty<J> {
         let held = self.reads_held.lock().clone();
         if let Some(gate) = held {
             gate.pass().await;
+        }
+        if self.is_silent.load(Ordering::SeqCst) {
+            return Err(ReadError::Unavailable("injected: no answer".into()));
         }
         if self.is_read_to_fail() {
             return Err(ReadError::Failed("injected: not read".into()));

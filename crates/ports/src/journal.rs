@@ -460,6 +460,9 @@ pub enum ReadError {
     /// Another node owns the Task.
     #[error("this node does not own the task")]
     NotOwner,
+    /// Whoever keeps it does not answer now: the same again in a moment is as good.
+    #[error("{0}")]
+    Unavailable(String),
     /// It cannot be read now.
     #[error("{0}")]
     Failed(String),

@@ -316,6 +316,30 @@ async fn an_unreadable_log_makes_one_task_unavailable() {
     assert_eq!(status(&second, &good).await, TaskStatus::Running);
 }
 
+/// RECOVER-04: a log that does not answer is not one that cannot be replayed: its Task is `unavailable`, for
+/// as long as that lasts, and is read as soon as the log answers.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_does_not_answer_is_read_when_it_does() {
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let first = node_on(Arc::clone(&journal)).await;
+    let key = create(&first, dag("t", "a")).await.unwrap();
+    first.stop().await;
+    let second = node_on(Arc::clone(&journal)).await;
+    journal.be_silent(true);
+    for _ in 0..2 {
+        let refused = second.read(&key, Task::version).await.unwrap_err();
+        assert_eq!(
+            (refused.code, refused.details.contains_key("kind")),
+            (Code::Unavailable, false)
+        );
+        assert!(refused.details.contains_key("retry_after_ms"));
+        tokio::time::sleep(Duration::from_secs(200)).await; // An outage that lasts.
+    }
+    journal.be_silent(false);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(status(&second, &key).await, TaskStatus::Running);
+}
+
 /// WAL-06: a node that stops has the appends in flight finish: what it leaves behind no longer changes.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_stops_has_its_appends_finish() {

@@ -236,9 +236,10 @@ impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         let exit = match error {
             ReadError::NotFound => Exit::NotFound,
-            ReadError::Damaged { .. } | ReadError::NotOwner | ReadError::Failed(_) => {
-                Exit::Unavailable
-            }
+            ReadError::Damaged { .. }
+            | ReadError::NotOwner
+            | ReadError::Unavailable(_)
+            | ReadError::Failed(_) => Exit::Unavailable,
         };
         Self::caused(exit, &error)
     }

@@ -97,7 +97,8 @@ impl Frames<'_> {
         {
             return Ok(found.payload);
         }
-        let failed = |why: String| ReadError::Failed(format!("{}: message {at}: {why}", self.name));
+        let failed =
+            |why: String| ReadError::Unavailable(format!("{}: message {at}: {why}", self.name));
         match timeout(self.timeout, self.stream.get_raw_message(at)).await {
             Ok(Ok(found)) => Ok(found.payload),
             Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {

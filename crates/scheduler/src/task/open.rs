@@ -22,6 +22,8 @@ use crate::count::InHand;
 
 /// How often a log is read again that could not be read, though it is not known to be damaged.
 const UNREAD_MAX: u32 = 5;
+/// How often the wait for one that does not answer is doubled: it is read until it does.
+const SILENT_MAX: u32 = 2;
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
@@ -34,9 +36,19 @@ impl<J: Journal, L: Leases> State<J, L> {
             Ok(task) => Life::Known(Box::new(task)),
             Err(ReadError::NotFound | ReadError::NotOwner) => Life::New,
             Err(error) => {
-                tracing::error!(task = %self.key, %error, "the task's log cannot be read");
-                if !matches!(error, ReadError::Damaged { .. }) && self.failed_reads < UNREAD_MAX {
-                    self.failed_reads += 1; // It may pass.
+                let again = match error {
+                    ReadError::Unavailable(_) => Some((self.failed_reads + 1).min(SILENT_MAX)),
+                    ReadError::Damaged { .. } => None,
+                    _ => Some(self.failed_reads + 1).filter(|times| *times <= UNREAD_MAX),
+                };
+                match error {
+                    ReadError::Unavailable(_) => {
+                        tracing::debug!(task = %self.key, %error, "the log does not answer");
+                    }
+                    _ => tracing::error!(task = %self.key, %error, "the task's log cannot be read"),
+                }
+                if let Some(times) = again {
+                    self.failed_reads = times; // It may pass.
                     self.pause(myself);
                 }
                 Life::Unreadable(unreadable(&error))
@@ -180,8 +192,19 @@ async fn fold<J: Journal>(
 /// What a refusal calls a log that cannot be read.
 pub(crate) const REPLAY_FAILED: &str = "replay_failed";
 
-/// RECOVER-04: what every command and read on the Task is answered with.
+/// RECOVER-04: what every command and read on the Task is answered with. A log that does not answer is not
+/// one that cannot be replayed: a moment's wait helps.
 pub fn unreadable(error: &ReadError) -> Rejection {
-    Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
-        .with("kind", REPLAY_FAILED)
+    match error {
+        ReadError::NotOwner => Rejection::new(Code::NotOwner, "this node does not own the task")
+            .with("retry_after_ms", 100),
+        ReadError::Unavailable(why) => {
+            Rejection::new(Code::Unavailable, format!("the log does not answer: {why}"))
+                .with("retry_after_ms", 500)
+        }
+        ReadError::NotFound | ReadError::Damaged { .. } | ReadError::Failed(_) => {
+            Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
+                .with("kind", REPLAY_FAILED)
+        }
+    }
 }
