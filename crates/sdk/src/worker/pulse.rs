@@ -158,8 +158,25 @@ impl<P: WorkerPort> Shared<P> {
 /// How long an Attempt may go on without a word. A lease that nobody has confirmed may have been
 /// running for a while when its grant came.
 fn limit<P: WorkerPort>(open: &Open) -> Duration {
-    let lease_ms = open.holding.lease_ms;
-    let is_sure = open.heard || !P::IS_REMOTE;
-    let counted = if is_sure { lease_ms } else { lease_ms / INTERVALS };
+    stops_after(open.holding.lease_ms, open.heard || !P::IS_REMOTE)
+}
+
+/// A tenth of what is certain of a lease is kept for stopping: when another may claim the Step, this one's
+/// handler has had the time to end.
+fn stops_after(lease_ms: u64, is_confirmed: bool) -> Duration {
+    let counted = if is_confirmed { lease_ms } else { lease_ms / INTERVALS };
     Duration::from_millis(counted * 9 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LEASE-05: a worker that cannot renew stops before its lease ends, and not much before; where nobody
+    /// has confirmed the lease, before its first heartbeat interval ends.
+    #[test]
+    fn a_worker_stops_a_tenth_of_its_lease_early() {
+        assert_eq!(stops_after(30_000, true), Duration::from_secs(27));
+        assert_eq!(stops_after(30_000, false), Duration::from_secs(9));
+    }
 }
