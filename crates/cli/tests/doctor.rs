@@ -153,6 +153,7 @@ fn a_sound_cluster_is_found_sound() {
     for check in all {
         assert!(found.contains_key(check), "{check}: {ended:#?}");
     }
+    assert!(!found.keys().any(|check| check.starts_with("audit.")), "nobody asked: {found:?}");
     let leases = |ended: &Ended| {
         let json = ended.json();
         let all = json["findings"].as_array().unwrap().iter();
@@ -377,6 +378,47 @@ fn leases_that_do_not_fit_are_found() {
     let ended = set.until(&[("leases", "bad")], &[]).with(1);
     assert!(ended.stdout.contains("1 attempt open without a lease, 0 leased"), "{ended:#?}");
     worker.signal(Signal::SIGCONT);
+}
+
+/// A cluster that has worked and is at rest keeps nothing of it; what somebody leaves there is found.
+#[test]
+fn what_is_left_over_is_found() {
+    let set = Set::of(watched_nats("").0, redis(&[]));
+    let _node = set.node();
+    let mut worker = Running::of(&mut set.command(&["worker", "--name", "w1"]));
+    worker.hears("runs steps of pool default");
+    let submit = |name: &str, steps: &str, wait: &[&str]| {
+        let file = format!("{name}.yaml");
+        set.place.file(&file, format!("task_id: {name}\ntitle: {name}\nsteps: {steps}\n"));
+        let args = [&["submit", file.as_str()], wait].concat();
+        Running::run_to_end(&mut set.command(&args)).with(0);
+    };
+    submit("short", "{a: {run: 'true'}, b: {run: 'true', needs: [a]}}", &["--wait"]);
+    let audited = [
+        "audit.attempts",
+        "audit.credits",
+        "audit.deliveries",
+        "audit.leases",
+        "audit.links",
+        "audit.nodes",
+        "audit.owners",
+        "audit.requests",
+        "audit.signals",
+        "audit.tasks",
+        "audit.waiters",
+        "audit.waiting",
+    ];
+    let rested = set.until(&audited.map(|check| (check, "good")), &["--audit"]);
+    assert!(rested.stdout.contains("1 link agree"), "{rested:#?}");
+
+    // A lease of nobody. And while something runs what belongs to it is not judged.
+    let stray = "default/short/01a20000-0000-7000-8000-000000000001";
+    redis_cli::says(set.redis.port, &["ZADD", "tenure:{0}:ends", "9999999999999", stray]);
+    submit("long", "{a: {run: sleep 600}}", &[]);
+    let wanted = [("leases", "bad"), ("audit.live", "unknown"), ("audit.links", "good")];
+    let ended = set.until(&wanted, &["--audit"]).with(1);
+    assert!(ended.stdout.contains("0 attempts open without a lease, 1 leased"), "{ended:#?}");
+    assert!(ended.stdout.contains("1 task live: not judged are "), "{ended:#?}");
 }
 
 /// A checkpoint's stream is judged, and beside checkpoints it is measured how long an append takes.

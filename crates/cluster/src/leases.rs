@@ -270,6 +270,11 @@ impl RedisLeases {
         kept.take(most).collect()
     }
 
+    /// How many leases are known here: those that were set here, or found, and not released since.
+    pub fn known(&self) -> usize {
+        self.places.lock().len()
+    }
+
     /// All leases of a partition, with what is left of each: 0 of those that have ended. Leases that
     /// change while they are read may be missed or come twice.
     ///

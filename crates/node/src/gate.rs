@@ -61,6 +61,8 @@ pub(crate) struct Gate {
     pub(crate) event_queue: Semaphore,
     /// What may be read at a time. Commands and reports have permits of their own.
     pub(crate) reads: Arc<Semaphore>,
+    /// How much that is.
+    pub(crate) reads_max: usize,
     /// Heartbeats at a time: whoever reads must not cost workers their leases (mechanisms 16).
     pub(crate) heartbeats: Arc<Semaphore>,
     /// Requests whose answer was to go elsewhere than to their sender.

@@ -229,12 +229,12 @@ impl Links {
         link.over.notify_one(); // What has not been heard of is given back where it is sent.
     }
 
-    /// What is known of each worker, in the order of their names.
-    pub(crate) fn facts(&self) -> Vec<WorkerFacts> {
+    /// What is known of each worker, in the order of their names; of its credits if `is_audit`.
+    pub(crate) fn facts(&self, is_audit: bool) -> Vec<WorkerFacts> {
         let mut all: Vec<(WorkerName, Arc<Link>)> =
             self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
-        all.into_iter().map(|(name, link)| link.facts(name)).collect()
+        all.into_iter().map(|(name, link)| link.facts(name, is_audit)).collect()
     }
 
     /// Workers of a pool that were told to leave.
@@ -315,8 +315,9 @@ impl State {
 }
 
 impl Link {
-    fn facts(&self, name: WorkerName) -> WorkerFacts {
+    fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {
         let free = self.port.free();
+        let (sent, seen) = is_audit.then(|| self.port.sent_and_seen()).unzip();
         let state = self.state.lock();
         let silent = state.heard.elapsed().as_millis();
         WorkerFacts {
@@ -328,6 +329,8 @@ impl Link {
             silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
             draining: state.is_draining,
             holds: Some(self.port.holds()),
+            sent,
+            seen,
         }
     }
 

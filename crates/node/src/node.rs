@@ -34,7 +34,7 @@ use crate::{ClusterScheduler, events, rival};
 
 /// Heartbeats that are under way at a time. Each is of all Attempts of a worker; one that is not
 /// answered comes again.
-const HEARTBEATS_MAX: usize = 4_096;
+pub(crate) const HEARTBEATS_MAX: usize = 4_096;
 
 /// How often a node says that it is there.
 const ALIVE: Duration = Duration::from_secs(2);
@@ -144,6 +144,7 @@ impl Node {
             out: Out::default(),
             event_reads: Semaphore::new(events::READ_AT_ONCE),
             event_queue: Semaphore::new(settings.reads_max.div_ceil(4)),
+            reads_max: settings.reads_max,
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),

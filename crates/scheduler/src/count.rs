@@ -112,6 +112,31 @@ impl Drop for WaitShare {
     }
 }
 
+/// How many there are of something.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(Arc<AtomicU64>);
+
+/// One of them, for as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct One(Arc<AtomicU64>);
+
+impl Gauge {
+    pub(crate) fn one(&self) -> One {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        One(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What the workers of a pool have in hand and are done with.
 #[derive(Debug, Default)]
 pub(crate) struct Turnover {

@@ -29,8 +29,8 @@ use crate::task::{Begin, Msg, Reader, State};
 pub struct Scheduler<J: Journal, L: Leases> {
     pub(crate) node: Arc<Node<J, L>>,
     root: ActorRef<Nothing>,
-    commands: Arc<Semaphore>,
-    reports: Arc<Semaphore>,
+    pub(crate) commands: Arc<Semaphore>,
+    pub(crate) reports: Arc<Semaphore>,
 }
 
 impl<J: Journal, L: Leases> Clone for Scheduler<J, L> {

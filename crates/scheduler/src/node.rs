@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
-use crate::count::{Hand, Hands, Totals, WaitTotals};
+use crate::count::{Gauge, Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
 use crate::heard::Heard;
 use crate::peers::Peers;
@@ -95,6 +95,8 @@ pub(crate) struct Node<J, L> {
     pub(crate) directory: Directory,
     pub(crate) totals: Totals,
     pub(crate) waits: Arc<WaitTotals>,
+    /// Callers that wait for the end of a Task or of a Run.
+    pub(crate) waiters: Gauge,
     pub(crate) rounds: Rounds,
     pub(crate) heard: Heard,
     hands: Mutex<Hands>,
@@ -123,6 +125,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             directory: Directory::new(),
             totals: Totals::default(),
             waits: Arc::default(),
+            waiters: Gauge::default(),
             rounds: Rounds::default(),
             heard: Heard::default(),
             hands: Mutex::default(),
@@ -290,6 +293,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let Err(what) = told else { return };
         let until = Instant::now() + Duration::from_millis(self.config.limits.lease_ms);
         workers.signals.entry(worker.clone()).or_default().push((until, what));
+    }
+
+    /// How much workers are to be told that have no link.
+    pub(crate) fn signals(&self) -> u64 {
+        self.workers.read().signals.values().map(|signals| signals.len() as u64).sum()
     }
 
     /// Forgets what workers were to be told that have not come again in the time of a lease.

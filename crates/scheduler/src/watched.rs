@@ -12,7 +12,10 @@ use tenure_ports::journal::AppendError;
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
 use tenure_ports::{Journal, Leases, Observer};
+use tenure_wire::bus::operate::Kept;
+use tokio::sync::Semaphore;
 
+use crate::config::{COMMANDS_IN_FLIGHT, REPORTS_IN_FLIGHT};
 use crate::handle::Scheduler;
 use crate::node::Node;
 use crate::pool::WaitingStep;
@@ -23,6 +26,18 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
         Sample { tasks, partitions: None, counts, waits: self.node.waits.now(&pools), pools }
+    }
+
+    /// What is kept here for work that is under way, as far as the scheduler itself knows.
+    pub fn kept(&self) -> Kept {
+        let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
+        Kept {
+            waiters: self.node.waiters.now(),
+            commands: in_use(COMMANDS_IN_FLIGHT, &self.commands),
+            reports: in_use(REPORTS_IN_FLIGHT, &self.reports),
+            signals: self.node.signals(),
+            ..Kept::default()
+        }
     }
 
     /// For each pool in which Steps of a session wait, the one that has waited longest of those next in

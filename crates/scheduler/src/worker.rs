@@ -107,6 +107,12 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         pool.map_or(0, |pool| pool.free_of(&self.worker))
     }
 
+    /// Credits of this link that were spent or are lent, and how many the worker has said to have seen.
+    pub fn sent_and_seen(&self) -> (u64, u64) {
+        let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
+        pool.map_or((0, 0), |pool| pool.sent_and_seen(&self.worker))
+    }
+
     /// Open Attempts of Tasks of this node that it holds.
     pub fn holds(&self) -> u64 {
         self.worker.hand.holds()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{POOL, completing, create, dag, envelope, key, node, until};
+use common::{POOL, cancel, completing, create, dag, envelope, key, node, until, workers};
 use futures::StreamExt as _;
 use serde_json::json;
 use smol_str::SmolStr;
@@ -23,6 +23,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::{Called, LeaseCall, Parting, PoolSample};
 use tenure_ports::{Faulty, MemoryJournal, Observer};
 use tenure_scheduler::{Config, Scheduler};
+use tenure_wire::bus::operate::Kept;
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_durable_is_counted() {
@@ -73,6 +74,39 @@ async fn what_a_worker_holds_is_counted_over_its_links_and_over_owners() {
     until_running(&node, 1).await;
     assert_eq!((link.holds(), pool().ended), (1, 1));
     assert_eq!(node.sample().counts.lost, 0, "it was given back");
+}
+
+/// Whoever waits for an end is counted until it is told.
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_for_an_end_are_counted() {
+    let node = node().await;
+    let stuck = workers(&node, 1, |_| std::future::pending());
+    let first = create(&node, dag("t", "a")).await.unwrap();
+    let second = create(&node, dag("u", "a")).await.unwrap();
+    until(&node, &first, |task| task.open_attempts().count() == 1).await;
+    assert_eq!(node.kept(), Kept::default());
+    let waits = |key: &TaskKey| {
+        let (node, key) = (node.clone(), key.clone());
+        tokio::spawn(async move { node.wait_for_end(&key).await })
+    };
+    let waiting = [waits(&first), waits(&second)];
+    let cancelling = tokio::spawn({
+        let (node, first) = (node.clone(), first.clone());
+        async move { cancel(&node, &first).await }
+    });
+    let three = async {
+        while node.kept().waiters < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(9), three).await.unwrap();
+    cancelling.await.unwrap().unwrap();
+    cancel(&node, &second).await.unwrap();
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+    assert_eq!(node.kept(), Kept::default());
+    drop(stuck);
 }
 
 /// What Steps wait for is counted over all Tasks, for as long as they are here.

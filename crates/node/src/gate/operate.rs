@@ -7,18 +7,21 @@ use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
 use tenure_core::status::Role;
 use tenure_core::task::Attempt;
 use tenure_core::{Code, Rejection, Task};
+use tenure_ports::Journal as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::PoolSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
-    Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
-    WaitFacts,
+    Drain, Drained, Kept, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt,
+    PoolFacts, WaitFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
+use tokio::sync::Semaphore;
 
 use super::{Gate, say_answer};
+use crate::node::HEARTBEATS_MAX;
 
 /// Workers in an answer.
 const WORKERS_MAX: usize = 4_000;
@@ -30,13 +33,33 @@ impl Gate {
     /// Says what this node knows of workers, and what waits for them: by name only what is of the
     /// session of whoever asks.
     pub(super) async fn nodes(&self, name: &ClientName, bytes: &[u8], reply: &str) {
-        let facts = decode::<Nodes>(bytes).map(|_| self.facts(&name.session));
-        let facts = facts.map_err(Rejection::from);
+        let facts = match decode::<Nodes>(bytes) {
+            Ok(Nodes { audit: false, .. }) => Ok(self.facts(&name.session, false)),
+            Ok(Nodes { audit: true, .. }) => {
+                let kept = self.kept().await;
+                kept.map(|kept| NodeFacts { kept: Some(kept), ..self.facts(&name.session, true) })
+            }
+            Err(bad) => Err(bad.into()),
+        };
         say_answer(&self.intake, reply, &Answer::from(facts)).await;
     }
 
-    fn facts(&self, session: &SessionId) -> NodeFacts {
-        let mut workers = self.links.facts();
+    /// What this node keeps for work that is under way.
+    async fn kept(&self) -> Result<Kept, Rejection> {
+        let live = self.fence.journal.live().await;
+        let live = live.map_err(|error| tenure_scheduler::unreadable(&error))?;
+        let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
+        Ok(Kept {
+            live: live.len() as u64,
+            leases: self.scheduler.leases().known() as u64,
+            reads: in_use(self.reads_max, &self.reads),
+            heartbeats: in_use(HEARTBEATS_MAX, &self.heartbeats),
+            ..self.scheduler.kept()
+        })
+    }
+
+    fn facts(&self, session: &SessionId, is_audit: bool) -> NodeFacts {
+        let mut workers = self.links.facts(is_audit);
         let more = workers.len() > WORKERS_MAX;
         workers.truncate(WORKERS_MAX);
         let (sample, now) = (self.scheduler.sample(), self.scheduler.now());
@@ -58,6 +81,7 @@ impl Gate {
             tasks: Some(sample.tasks),
             counts: Some(sample.counts),
             waits: Some(waits.map(|(why, count)| (why.as_str().into(), count)).collect()),
+            kept: None,
         }
     }
 

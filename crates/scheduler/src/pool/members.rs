@@ -94,6 +94,12 @@ impl Members {
         self.all.get(&seat(worker)).map_or(0, Member::left)
     }
 
+    /// Credits of a worker that were spent or are lent, and how many it has said to have seen.
+    pub(super) fn sent_and_seen(&self, worker: &Worker) -> (u64, u64) {
+        let member = self.all.get(&seat(worker));
+        member.map_or((0, 0), |member| (member.sent, member.credit.seen))
+    }
+
     /// How many workers there are.
     pub(super) fn count(&self) -> usize {
         self.all.len()

@@ -220,6 +220,11 @@ impl Pool {
         self.state.lock().members.left(worker)
     }
 
+    /// Credits of a worker that were spent or are lent, and how many it has said to have seen.
+    pub(crate) fn sent_and_seen(&self, worker: &Worker) -> (u64, u64) {
+        self.state.lock().members.sent_and_seen(worker)
+    }
+
     /// Workers and free room, for `explain`.
     pub(crate) fn facts(&self) -> PoolFacts {
         let state = self.state.lock();

@@ -36,7 +36,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 let _ = ask.reply_to.send(Err(not_owner(&self.key))); // The caller may have gone.
             }
         }
-        for (_, held) in std::mem::take(&mut self.late) {
+        for (held, _) in std::mem::take(&mut self.late) {
             let _ = held.reply_to.send(Err(moved())); // As above.
         }
         self.watchers.clear();

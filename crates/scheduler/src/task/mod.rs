@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
@@ -35,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant as Moment;
 
 use crate::ask::{Answer, Ask, Held};
-use crate::count::{InHand, WaitShare};
+use crate::count::{InHand, One, WaitShare};
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
 use crate::rounds::UnderWay;
@@ -183,8 +182,8 @@ pub(crate) struct State<J, L> {
     /// Leases that were over at the last scan, and since when.
     over: BTreeMap<AttemptId, Instant>,
     /// Answers that wait for the Task or a Run to end.
-    late: Vec<(Wait, Held)>,
-    watchers: Vec<oneshot::Sender<()>>,
+    late: Vec<(Held, One)>,
+    watchers: Vec<(oneshot::Sender<()>, One)>,
     /// What its Steps wait for, as the node counts it.
     waits: WaitShare,
     /// Attempts whose worker was told to stop.
@@ -306,7 +305,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 let _ = watcher.send(()); // Nobody may be waiting any more.
             }
             Life::Unreadable(_) => {}
-            Life::New | Life::Known(_) => self.watchers.push(watcher),
+            Life::New | Life::Known(_) => self.watchers.push((watcher, self.node.waiters.one())),
         }
     }
 

@@ -234,8 +234,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         match held.waits {
             // Whoever waits for long must not keep others out.
             Some(wait) if !self.has_happened(wait) => {
-                self.late.retain(|(_, late)| !late.reply_to.is_closed());
-                self.late.push((wait, Held { _permit: None, ..held }));
+                self.late.retain(|(late, _)| !late.reply_to.is_closed());
+                self.late.push((Held { _permit: None, ..held }, self.node.waiters.one()));
             }
             _ => {
                 let result = self.as_of_now(held.result, held.summary_for.as_ref());
@@ -273,12 +273,12 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     pub(super) fn answer_late(&mut self) {
         if !self.late.is_empty() {
-            for (_, held) in std::mem::take(&mut self.late) {
+            for (held, _) in std::mem::take(&mut self.late) {
                 self.answer(held);
             }
         }
         if !self.watchers.is_empty() && self.has_happened(Wait::TaskEnd) {
-            for watcher in std::mem::take(&mut self.watchers) {
+            for (watcher, _) in std::mem::take(&mut self.watchers) {
                 let _ = watcher.send(());
             }
         }

@@ -15,6 +15,9 @@ use super::request::Lines;
 pub struct Nodes {
     /// The version.
     pub v: V,
+    /// Whether it is to be told, too, what each keeps for work ([`Kept`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub audit: bool,
 }
 
 /// A node, and what it knows of workers.
@@ -46,6 +49,32 @@ pub struct NodeFacts {
     /// that no Step waits for left out; none: it does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<BTreeMap<SmolStr, u64>>,
+    /// What it keeps for work, if that was asked for; none: it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+}
+
+/// What a node keeps for work that is under way, of all sessions: when every Task has ended and nobody
+/// asks for anything, all of it is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// Tasks of its partitions that have not ended.
+    pub live: u64,
+    /// Leases that it knows of.
+    pub leases: u64,
+    /// Callers that wait for the end of a Task or of a Run.
+    pub waiters: u64,
+    /// Commands that it is carrying out.
+    pub commands: u64,
+    /// Reports, releases and cancels that it is carrying out.
+    pub reports: u64,
+    /// Questions that it is answering.
+    pub reads: u64,
+    /// Heartbeats that it is answering.
+    pub heartbeats: u64,
+    /// Signals for workers that have no link now: each for the time of a lease at most.
+    pub signals: u64,
 }
 
 /// A worker as a node knows it.
@@ -69,6 +98,12 @@ pub struct WorkerFacts {
     /// Open Attempts of Tasks of this node that it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<u64>,
+    /// Credits of this link that were spent or are lent, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
+    /// How many deliveries it has said to have seen of those that use room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
 }
 
 /// A pool as a node knows it.

@@ -10,7 +10,7 @@ use tenure_core::Counts;
 use tenure_core::command::create::Parent;
 use tenure_core::status::{Intent, TaskStatus};
 use tenure_wire::bus::operate::{
-    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
+    Drain, Drained, ImportLog, Imported, Kept, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
     PoolFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request};
@@ -31,6 +31,8 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         silent_ms: 250,
         draining: true,
         holds: None,
+        sent: None,
+        seen: None,
     };
     let facts = NodeFacts {
         node: "n1".into(),
@@ -43,6 +45,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         tasks: None,
         counts: None,
         waits: None,
+        kept: None,
     };
     let counts =
         Counts { claims: 9, completed: 5, failed: 1, lost: 1, tasks_created: 3, tasks_ended: 2 };
@@ -52,7 +55,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         at: Some(1_700_000_000_000),
         tasks: Some(4),
         counts: Some(counts),
-        workers: vec![WorkerFacts { holds: Some(2), ..worker }],
+        workers: vec![WorkerFacts { holds: Some(2), ..worker.clone() }],
         pools: vec![PoolFacts { waiting: 6, ..pool_counts }],
         ..facts.clone()
     };
@@ -61,6 +64,12 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let waiting = NodeFacts {
         waits: Some(BTreeMap::from([("not_before".into(), 2), ("pool_saturated".into(), 6)])),
         pools: vec![PoolFacts { longest: Some(longest), ..no_pool() }],
+        ..facts.clone()
+    };
+    let kept = Kept { live: 4, leases: 2, waiters: 1, reads: 1, ..Kept::default() };
+    let audited = NodeFacts {
+        workers: vec![WorkerFacts { sent: Some(9), seen: Some(8), ..worker }],
+        kept: Some(kept),
         ..facts.clone()
     };
     let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
@@ -85,10 +94,12 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let lines = Lines(b"{}\n".to_vec());
     let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
     let mut all = vec![
-        ("nodes", bytes(&Nodes { v: V })),
+        ("nodes", bytes(&Nodes { v: V, audit: false })),
+        ("nodes-audit", bytes(&Nodes { v: V, audit: true })),
         ("node-facts", bytes(&Answer::from(Ok(facts)))),
         ("node-facts-counted", bytes(&Answer::from(Ok(counted)))),
         ("node-facts-waiting", bytes(&Answer::from(Ok(waiting)))),
+        ("node-facts-audited", bytes(&Answer::from(Ok(audited)))),
         ("drain", bytes(&drain)),
         ("drained", bytes(&Answer::from(Ok(drained)))),
         ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),

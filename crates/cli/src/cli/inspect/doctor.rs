@@ -1,5 +1,7 @@
 //! `tenure doctor`: is everything that a cluster runs on set up as it must be, and what is to change?
 
+mod audit;
+
 use std::iter;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -79,6 +81,10 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
     session: SessionId,
 
+    /// Look for some seconds, too, whether nodes keep what is left over of work that has ended
+    #[arg(long)]
+    audit: bool,
+
     /// How to write the answer
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
     output: Format,
@@ -111,7 +117,7 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             patience: PATIENCE,
             ..Settings::new(url)
         };
-        findings.extend(ask(&asking, args.role, &args.name, &sessions).await);
+        findings.extend(ask(&asking, &args, &sessions).await);
         (findings, is_cut_off)
     });
     let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
@@ -125,13 +131,8 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
 }
 
 /// Asks the nodes of the cluster, in some sessions.
-async fn ask(
-    settings: &Settings,
-    role: Looker,
-    name: &Token,
-    sessions: &[SessionId],
-) -> Vec<Finding> {
-    let caller = match Caller::looking(settings, role, name.clone()).await {
+async fn ask(settings: &Settings, args: &DoctorArgs, sessions: &[SessionId]) -> Vec<Finding> {
+    let caller = match Caller::looking(settings, args.role, args.name.clone()).await {
         Ok(caller) => caller,
         Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
     };
@@ -141,7 +142,13 @@ async fn ask(
     let mut looked: Vec<Looked<'_>> = stream::iter(looks).buffered(at_once).collect().await;
     let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
     let mut findings = match heard {
-        Some((session, client)) => hear(&caller, session, &client).await,
+        Some((session, client)) => {
+            let mut findings = hear(&caller, session, &client).await;
+            if args.audit {
+                findings.extend(audit::audit(&client).await);
+            }
+            findings
+        }
         None => {
             let found =
                 "no node answers who asks; whoever has no right to ask gets no answer either";

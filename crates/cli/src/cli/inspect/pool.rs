@@ -200,6 +200,8 @@ mod tests {
                 silent_ms: 0,
                 draining: false,
                 holds: None,
+                sent: None,
+                seen: None,
             }],
             more: false,
             pools: vec![PoolFacts {

@@ -215,7 +215,8 @@ mod tests {
     fn seen(boot: &str, free: u64, silent_ms: u64, draining: bool) -> WorkerFacts {
         let (pool, principal) = ("default".parse().unwrap(), "w".into());
         let (boot, holds) = (boot.into(), draining.then_some(2));
-        WorkerFacts { pool, principal, boot, free, unheard: 1, silent_ms, draining, holds }
+        let (sent, seen, unheard) = (None, None, 1);
+        WorkerFacts { pool, principal, boot, free, unheard, silent_ms, draining, holds, sent, seen }
     }
 
     fn node(name: &str, workers: Vec<WorkerFacts>) -> NodeFacts {

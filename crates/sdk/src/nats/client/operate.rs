@@ -72,7 +72,15 @@ impl NatsClient {
     /// # Errors
     /// `unavailable` if no node answers.
     pub async fn nodes(&self) -> Result<Heard<NodeFacts>, Rejection> {
-        self.ask_nodes("nodes", encode(&Nodes { v: V })?.into()).await
+        self.ask_nodes("nodes", encode(&Nodes { v: V, audit: false })?.into()).await
+    }
+
+    /// The same, and what each keeps for work that is under way.
+    ///
+    /// # Errors
+    /// As [`nodes`](Self::nodes).
+    pub async fn audit(&self) -> Result<Heard<NodeFacts>, Rejection> {
+        self.ask_nodes("nodes", encode(&Nodes { v: V, audit: true })?.into()).await
     }
 
     /// Tells workers to take no more, to finish what they have, and to leave.

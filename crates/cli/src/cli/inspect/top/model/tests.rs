@@ -33,6 +33,8 @@ fn worker(name: &str, silent_ms: u64) -> WorkerFacts {
         silent_ms,
         draining: false,
         holds: Some(2),
+        sent: None,
+        seen: None,
     }
 }
 
@@ -49,6 +51,7 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
         tasks: Some(3),
         counts: Some(Counts { claims, ..Counts::default() }),
         waits: None,
+        kept: None,
     }
 }
 
