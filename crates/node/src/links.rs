@@ -396,8 +396,12 @@ impl Link {
                 tracing::error!(inbox = self.inbox, %error, "a delivery cannot be sent");
                 for delivery in deliveries {
                     self.fail(delivery, &error.to_string());
+                    if delivery.uses_room() {
+                        self.port.unspent(); // The worker never counts it as seen.
+                    }
                 }
-                // The worker counts it as come, and passes it over.
+                // The worker counts it as come, and passes it over. So it does if it is sent again.
+                self.state.lock().window.blank(first);
                 let nothing = Delivery::default();
                 Box::pin(self.publish(links, first, &[&nothing])).await;
             }

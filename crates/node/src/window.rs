@@ -64,6 +64,14 @@ impl Window {
         Some((self.first + from as u64, self.kept.range(from..)))
     }
 
+    /// Puts nothing into the place of a delivery that cannot be sent.
+    pub(crate) fn blank(&mut self, number: u64) {
+        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+        if let Some(kept) = place.and_then(|place| self.kept.get_mut(place)) {
+            *kept = Delivery::default();
+        }
+    }
+
     /// The worker got everything up to this number.
     pub(crate) fn heard(&mut self, got: u64, now: Instant) {
         let known = got.saturating_add(1).saturating_sub(self.first);
@@ -96,8 +104,7 @@ impl Window {
 
     /// Steps and Runs that were sent, or are to be, and not heard of.
     pub(crate) fn unheard(&self) -> u64 {
-        let uses_room = |one: &&Delivery| one.grant.is_some() || one.run.is_some();
-        self.kept.iter().filter(uses_room).count() as u64
+        self.kept.iter().filter(|one| one.uses_room()).count() as u64
     }
 
     /// Ends the window: what nobody has said to have got.

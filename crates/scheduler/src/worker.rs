@@ -118,6 +118,14 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.worker.hand.holds()
     }
 
+    /// A credit was spent on what cannot be sent: there is room for another.
+    pub fn unspent(&self) {
+        if let Some(pool) = self.scheduler.node.pool_if_open(&self.worker.pool) {
+            pool.give_back(&self.worker, 1);
+            pool.wake();
+        }
+    }
+
     /// A grant did not reach its worker: the Step goes back at once (S26).
     pub fn undelivered(&self, task: &TaskKey, attempt: AttemptId) {
         self.scheduler.release_undelivered(task, attempt);

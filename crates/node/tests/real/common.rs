@@ -283,8 +283,7 @@ impl Hand {
         let deliveries = self.next().await;
         assert_eq!(deliveries.first, self.got + 1);
         self.got += deliveries.deliveries.len() as u64;
-        let uses_room = |d: &&Delivery| d.grant.is_some() || d.run.is_some();
-        self.seen += deliveries.deliveries.iter().filter(uses_room).count() as u64;
+        self.seen += deliveries.deliveries.iter().filter(|d| d.uses_room()).count() as u64;
         deliveries.deliveries
     }
 }

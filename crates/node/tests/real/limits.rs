@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
-use tenure_core::status::Role;
+use tenure_core::status::{Role, TaskStatus};
 use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_node::Settings;
 use tenure_ports::ClientPort as _;
 use tenure_sdk::nats;
 use tenure_wire::bus::V;
+use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::request::{Ask, Entries, List, Request};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
-use tenure_wire::bus::worker::{Bye, Hello};
+use tenure_wire::bus::worker::{Bye, Delivery, Hello};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
 
@@ -136,6 +137,50 @@ async fn a_page_far_behind_costs_little_more_than_the_first() {
     let whole = ListInput { limit: Some(500), ..ListInput::default() };
     assert_eq!(found, client.tasks(whole).await.unwrap().tasks);
     assert_eq!((found.len(), pages), (200, 20));
+}
+
+/// A Step that is too long for a message fails, and costs its worker no room: the next one comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_cannot_be_sent_takes_no_room() {
+    const PARENTS: usize = 20;
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let parents: Vec<String> = (0..PARENTS).map(|n| format!("p{n}")).collect();
+    let step = |id: &str, on: &[String]| {
+        json!({"step_id": id, "title": id, "summary": "", "depends_on_step_ids": on,
+               "handler": "noop"})
+    };
+    let mut steps: Vec<Json> = parents.iter().map(|id| step(id, &[])).collect();
+    steps.push(step("z", &parents));
+    let long = json!({"task_id": "long", "title": "t", "summary": "", "steps": steps});
+    let create = Ask::Create(Box::new(serde_json::from_value(long).unwrap()));
+    bob.ask::<WriteSummary>("long", "create", create).await.unwrap();
+    for id in &parents {
+        let output = json!({"content_type": "text/plain", "data": "x".repeat(60_000)});
+        let input = json!({"step_id": id, "status": "completed", "output": output});
+        let word = json!({"operation": "task_update_step", "input": input});
+        let word = Ask::Command(Box::new(serde_json::from_value(word).unwrap()));
+        bob.ask::<WriteSummary>("long", id, word).await.unwrap();
+    }
+    let mut ann = Hand::join(&servers, "ann").await;
+    ann.room(1).await;
+    assert_eq!(ann.take().await, [Delivery::default()], "there is nothing it could be told");
+    until(async || bob.log("long").await.unwrap().status == TaskStatus::Failed).await;
+    bob.create("next", &["a"]).await;
+    let next = ann.take().await;
+    assert_eq!(next[0].grant.as_ref().unwrap().task_id.as_str(), "next");
+    // Nobody has acknowledged anything: all of it comes again, and there is no more room than there was.
+    bob.create("last", &["a"]).await;
+    let again = ann.next().await;
+    assert_eq!((again.first, again.deliveries.len()), (1, 2));
+    ann.room(0).await;
+    let asked = json!({"v": V, "audit": true});
+    until(async || {
+        let facts: NodeFacts = bob.say("nodes", &asked).await.unwrap();
+        (facts.workers[0].sent, facts.workers[0].seen) == (Some(1), Some(1))
+    })
+    .await;
 }
 
 /// The pages of a list are complete and in order; with ended Tasks, they are of one reading.

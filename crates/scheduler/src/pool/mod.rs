@@ -178,7 +178,7 @@ impl Pool {
     }
 
     /// To the very link they were taken from: on another they were never spent.
-    fn give_back(&self, worker: &Worker, credits: u64) {
+    pub(crate) fn give_back(&self, worker: &Worker, credits: u64) {
         self.state.lock().members.give_back(worker, credits);
     }
 

@@ -84,6 +84,13 @@ pub struct Delivery {
     pub drain: bool,
 }
 
+impl Delivery {
+    /// Whether it takes room of its worker.
+    pub fn uses_room(&self) -> bool {
+        self.grant.is_some() || self.run.is_some()
+    }
+}
+
 /// Final words and progress, to the owner of a partition (`report.<partition>`). Asks for
 /// [`Reported`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
