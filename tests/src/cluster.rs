@@ -63,6 +63,8 @@ pub struct Plan {
     pub is_replicated: bool,
     /// Seed of one who doubles messages and lets them come late; not with three servers.
     pub mischief: Option<u64>,
+    /// A libfaketime, by which the clock of each scheduler node can be set.
+    pub faketime: Option<PathBuf>,
     /// What else nodes and workers find in their environment.
     pub environment: Vec<(&'static str, String)>,
 }
@@ -81,6 +83,7 @@ impl Default for Plan {
             file_blocks: None,
             is_replicated,
             mischief: None,
+            faketime: None,
             environment: Vec::new(),
         }
     }
@@ -119,7 +122,7 @@ pub struct Cluster {
 /// What went wrong.
 pub fn on_cluster(plan: Plan, test: impl FnOnce(&mut Cluster) -> Result<()>) -> Result<()> {
     let mut cluster = Cluster::start(plan)?;
-    let done = test(&mut cluster).and_then(|()| verdict::check(&cluster));
+    let done = test(&mut cluster).and_then(|()| verdict::check(&cluster).map(|_| ()));
     if done.is_err() {
         cluster.print_tails();
     }
@@ -181,6 +184,12 @@ impl Cluster {
         self.dir.path()
     }
 
+    /// Ends everything, and leaves what it has written where it is.
+    pub fn keep(self) -> PathBuf {
+        let Self { dir, .. } = self;
+        dir.keep()
+    }
+
     /// The file to which Steps append a line when they run.
     pub fn trace(&self) -> PathBuf {
         self.dir().join("trace")
@@ -211,8 +220,30 @@ impl Cluster {
         }
         command.env("TENURE_LOG", std::env::var("TENURE_LOG").unwrap_or_else(|_| "info".into()));
         command.envs(self.plan.environment.clone());
+        if let Some(faketime) = &self.plan.faketime {
+            self.set_clock(&name, 0)?;
+            command.env("LD_PRELOAD", faketime).env("FAKETIME_TIMESTAMP_FILE", self.clock(&name));
+            command.envs([("FAKETIME_NO_CACHE", "1"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")]);
+        }
         self.schedulers.push(Process::start(&name, self.dir.path(), command)?);
         Ok(())
+    }
+
+    /// Sets the clock of a scheduler node so far from that of this machine.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn set_clock(&self, name: &str, ahead_ms: i64) -> Result<()> {
+        let sign = if ahead_ms < 0 { '-' } else { '+' };
+        let (seconds, ms) = (ahead_ms.unsigned_abs() / 1_000, ahead_ms.unsigned_abs() % 1_000);
+        // Whoever reads it finds all of it or none.
+        let next = self.dir().join(format!("{name}.clock.next"));
+        std::fs::write(&next, format!("{sign}{seconds}.{ms:03}s\n"))?;
+        Ok(std::fs::rename(next, self.clock(name))?)
+    }
+
+    fn clock(&self, name: &str) -> PathBuf {
+        self.dir().join(format!("{name}.clock"))
     }
 
     /// Starts one more worker of a pool, with its own way to NATS.

@@ -10,4 +10,5 @@ pub mod dag;
 pub mod otlp;
 pub mod promql;
 pub mod random;
+pub mod soak;
 pub mod wal;

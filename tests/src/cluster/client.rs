@@ -281,11 +281,23 @@ impl Client {
     /// # Errors
     /// As [`Client::ask`].
     pub fn tasks(&self, within: Duration) -> Result<Vec<String>> {
+        self.listed(true, within)
+    }
+
+    /// The ids of all Tasks that have not ended.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn live_tasks(&self, within: Duration) -> Result<Vec<String>> {
+        self.listed(false, within)
+    }
+
+    fn listed(&self, include_terminal: bool, within: Duration) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for partition in 0..self.partitions {
             let mut after = None;
             loop {
-                let input = json!({"after": after, "include_terminal": true});
+                let input = json!({"after": after, "include_terminal": include_terminal});
                 let body = json!({"v": 1, "operation": "list_index", "input": input});
                 let page = wait(self.ask(&body, partition, within))?;
                 let ids = list(&page, "entries").iter().filter_map(|entry| text(entry, "task_id"));
@@ -297,6 +309,11 @@ impl Client {
             }
         }
         Ok(found)
+    }
+
+    /// Notes that a Task may end like this.
+    pub fn ends(&self, task: &str, ends: &[&'static str]) {
+        self.records.may_end(task, ends);
     }
 
     /// Says something as somebody else, and answers what comes back: these servers let everybody in.

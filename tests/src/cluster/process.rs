@@ -82,6 +82,14 @@ impl Process {
         Ok(())
     }
 
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     /// Waits for its end.
     ///
     /// # Errors

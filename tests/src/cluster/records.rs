@@ -13,6 +13,8 @@ pub struct Record {
     pub is_created: bool,
     /// Whether its cancel was acknowledged.
     pub is_cancelled: bool,
+    /// How it may end, if not by having completed or by that cancel.
+    pub ends: Vec<&'static str>,
     /// Events that answers named.
     pub events: Vec<String>,
     /// The longest copy of its log that was read.
@@ -46,6 +48,11 @@ impl Records {
     pub fn cancelled(&self, task: &str, events: &[String]) {
         self.all().entry(task.to_owned()).or_default().is_cancelled = true;
         self.changed(task, events);
+    }
+
+    /// Its Steps are made so that it may end like this.
+    pub fn may_end(&self, task: &str, ends: &[&'static str]) {
+        self.all().entry(task.to_owned()).or_default().ends = ends.to_vec();
     }
 
     /// Something else was acknowledged.
