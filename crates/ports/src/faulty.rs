@@ -12,7 +12,7 @@ use tenure_core::event::Commit;
 use tenure_core::id::{SessionId, WalName};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey, Wanted};
+use crate::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey, Wanted};
 
 /// What befalls one `create` or `append`.
 #[derive(Debug, Clone)]
@@ -65,6 +65,7 @@ pub struct Faulty<J> {
     reads_held: Mutex<Option<Gate>>,
     is_silent: AtomicBool,
     writes: AtomicU64,
+    read: Arc<AtomicU64>,
     /// The epoch in which every Task is owned, if it is not the journal's own.
     epoch: Mutex<Option<Option<u64>>>,
     elsewhere: Mutex<BTreeSet<TaskKey>>,
@@ -82,6 +83,7 @@ impl<J> Faulty<J> {
             reads_held: Mutex::default(),
             is_silent: AtomicBool::default(),
             writes: AtomicU64::new(0),
+            read: Arc::default(),
             epoch: Mutex::default(),
             elsewhere: Mutex::default(),
         }
@@ -167,6 +169,11 @@ impl<J> Faulty<J> {
     /// How many writes were asked for so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
+    }
+
+    /// How many commits were read so far.
+    pub fn commits_read(&self) -> u64 {
+        self.read.load(Ordering::SeqCst)
     }
 
     /// Whether every scripted fault has happened.
@@ -265,10 +272,15 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.wal_path(key, wal_name)
     }
 
-    async fn read<F>(&self, key: &TaskKey, after: u64, each: F) -> Result<(), ReadError>
+    async fn read<F>(&self, key: &TaskKey, after: u64, mut each: F) -> Result<(), ReadError>
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
+        let read = Arc::clone(&self.read);
+        let each = move |commit| {
+            read.fetch_add(1, Ordering::SeqCst);
+            each(commit)
+        };
         let held = self.reads_held.lock().clone();
         if let Some(gate) = held {
             gate.pass().await;
@@ -284,6 +296,10 @@ impl<J: Journal> Journal for Faulty<J> {
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         self.inner.entry(key).await
+    }
+
+    async fn ended(&self, key: &TaskKey) -> Option<Ended> {
+        self.inner.ended(key).await
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

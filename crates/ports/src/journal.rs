@@ -129,6 +129,13 @@ pub trait Journal: Send + Sync + 'static {
     fn entry(&self, key: &TaskKey)
     -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
 
+    /// How the log of a Task ends that has ended and can be read, as far as that is known without
+    /// reading it; none where it is not. Who has folded such a log need not read it again as long as
+    /// this stays the same.
+    fn ended(&self, _: &TaskKey) -> impl Future<Output = Option<Ended>> + Send {
+        async { None }
+    }
+
     /// All Tasks of a session, or of all sessions, without reading their logs; in no order.
     fn entries(
         &self,
@@ -252,6 +259,10 @@ impl<J: Journal> Journal for Arc<J> {
         J::entry(self, key)
     }
 
+    fn ended(&self, key: &TaskKey) -> impl Future<Output = Option<Ended>> + Send {
+        J::ended(self, key)
+    }
+
     fn entries(
         &self,
         session: Option<&SessionId>,
@@ -353,6 +364,19 @@ impl Entry {
         live.extend(ended);
         live
     }
+}
+
+/// How the log of a Task ends that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The last event.
+    pub version: u64,
+    /// How the Task ended.
+    pub end: End,
+    /// Name of the log.
+    pub wal_name: WalName,
+    /// Bytes of the log, about: as many as whoever reads it has to.
+    pub bytes: u64,
 }
 
 /// What an index knows of the Tasks of a session, as far as a snapshot asks for it (VIEW-01).

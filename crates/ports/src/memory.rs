@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
 
-use crate::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey};
+use crate::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey};
+
+/// Bytes of an event, as somebody reckons who has never written one down.
+const EVENT_BYTES: u64 = 256;
 
 /// A [`Journal`] in memory. Clones share the logs, so a test can start a second scheduler on what
 /// the first one left.
@@ -142,6 +145,13 @@ impl Journal for MemoryJournal {
 
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         Ok(self.logs.lock().logs.get(key).map(|log| log.entry.clone()))
+    }
+
+    async fn ended(&self, key: &TaskKey) -> Option<Ended> {
+        let logs = self.logs.lock();
+        let log = logs.logs.get(key).filter(|log| !log.entry.damaged)?;
+        let (version, wal_name) = (log.last_seq(), log.entry.wal_name.clone());
+        Some(Ended { version, end: log.entry.ended?, wal_name, bytes: version * EVENT_BYTES })
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt as _, stream};
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Operator, RetryEnded, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
-use tenure_core::status::{Policy, Role};
+use tenure_core::status::{Policy, Role, TaskStatus};
 use tenure_core::view::board::{task_lines, template};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::{
@@ -23,22 +23,35 @@ use tenure_core::view::{
 };
 use tenure_core::{Caller, Code, Command, Rejection, Task};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
-use tenure_ports::journal::{Overview, TaskKey};
+use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::event::{EventPage, Published};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use self::reads::{LOOKS, in_time};
 use crate::ask::{Done, Envelope};
 use crate::follow::{self, Follower};
 use crate::handle::Scheduler;
 use crate::task::open::unreadable;
 
-/// Events of a page of a log: what a reader holds in memory at a time.
+/// Events of a page of a log, and bytes of its commits as a log has them, about: what a reader holds in
+/// memory at a time.
 const PAGE_EVENTS: u64 = 4_096;
+const PAGE_BYTES: usize = 512 << 10;
 
 /// Hints that wait for a reader. One that is slower loses some, as hints may be lost.
 const HINTS_MAX: usize = 1_024;
+
+/// How a Task stands beside its log.
+struct Stands {
+    version: u64,
+    status: TaskStatus,
+    /// What is left of its open Attempts.
+    leases: Vec<(AttemptId, u64)>,
+    wal_path: Option<String>,
+}
 
 /// A caller's end in the process of the scheduler: an orchestrator or observer of one session.
 #[derive(Debug)]
@@ -118,16 +131,20 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             None => overview.begin(asked),
             Some(_) => asked.begin(),
         };
-        let mut page = overview.to_read(asked.shows_ended());
-        page.retain(|entry| after.is_none_or(|after| entry.key.task_id > *after));
+        let mut page = viewed(asked, overview, after);
         let has_more = page.len() > most;
         page.truncate(most);
+        let (until, mut shown) = (Instant::now() + LOOKS, 0);
         for entry in &page {
+            if shown > 0 && Instant::now() >= until {
+                break;
+            }
+            shown += 1;
             let (asked, is_counted) = (asked.clone(), entry.ended.is_some());
             let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
                 asked.of_task(&task.durable(), known, is_counted)
             };
-            match self.look(&entry.key.task_id, look).await {
+            match in_time(until, self.look(&entry.key.task_id, look)).await {
                 Ok(one) => all.merge(one),
                 Err(gone) if gone.code == Code::TaskNotFound => {}
                 Err(broken) if broken.code == Code::StorageError => {
@@ -136,8 +153,18 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
                 Err(refused) => return Err(refused),
             }
         }
-        let last = page.last().filter(|_| has_more);
+        let last = page[..shown].last().filter(|_| has_more || shown < page.len());
         Ok((all, last.map(|entry| entry.key.task_id.clone())))
+    }
+
+    /// The first Task of such a page.
+    pub fn first_viewed(
+        &self,
+        asked: &ViewsInput,
+        overview: &Overview,
+        after: Option<&TaskId>,
+    ) -> Option<TaskId> {
+        viewed(asked, overview, after).first().map(|entry| entry.key.task_id.clone())
     }
 
     /// Looks at a Task together with what is known of its leases.
@@ -244,23 +271,23 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
         let needs_ended = input.shows_ended() || input.begin().counts_ended();
         let entries = self.list(needs_ended).await?.entries;
-        let (all, _) = self.views_page(&input, &Overview::of(entries), None, usize::MAX).await?;
+        let overview = Overview::of(entries);
+        let (mut all, mut next) = self.views_page(&input, &overview, None, usize::MAX).await?;
+        while let Some(after) = next {
+            let page;
+            (page, next) = self.views_page(&input, &overview, Some(&after), usize::MAX).await?;
+            all.merge(page);
+        }
         Ok((all.finish(), Vec::new()))
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
         check_tool(&self.caller, Operator::InspectTask)?;
         let key = self.key(task);
-        let node = Arc::clone(&self.scheduler.node);
-        let stands = move |task: &Task| {
-            let left = |id: AttemptId| node.leases.left_ms(id).map(|left| (id, left));
-            let leases = task.open_attempts().filter_map(|a| left(a.attempt_id)).collect();
-            (task.durable().version(), task.durable().status(), leases, node.wal_path(task))
-        };
-        let (version, status, leases, wal_path) = self.scheduler.read(&key, stands).await?;
+        let Stands { version, status, leases, wal_path } = self.stands(&key).await?;
         let now = self.scheduler.now();
         let commits = if after < version {
-            self.commits_within(&key, after + 1..=u64::MAX).await?
+            self.commits_within(&key, after + 1..=u64::MAX, PAGE_BYTES).await?
         } else {
             vec![]
         };
@@ -418,12 +445,21 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             let page = EventPage { events: Vec::new(), through: after, version, status };
             return Ok((page, None));
         }
-        let (events, follower) =
-            follow::read(self.scheduler.journal(), &key, after, version).await?;
-        let read = follower.version();
-        let page = EventPage { events, through: read.max(after), version, status };
-        Ok((page, (read >= version).then_some(follower)))
+        let read = follow::read(&self.scheduler.node, &key, after, version).await?;
+        let page = EventPage { events: read.events, through: read.through, version, status };
+        Ok((page, read.follower))
     }
+}
+
+/// The Tasks that views are of, behind this one in the order of their ids.
+fn viewed<'a>(
+    asked: &ViewsInput,
+    overview: &'a Overview,
+    after: Option<&TaskId>,
+) -> Vec<&'a Entry> {
+    let mut all = overview.to_read(asked.shows_ended());
+    all.retain(|entry| after.is_none_or(|after| entry.key.task_id > *after));
+    all
 }
 
 /// Public events in this process.

@@ -3,6 +3,7 @@
 //! They are made beside the Task's actor, from a state of their own: a Task that nobody follows costs
 //! nothing, and one that is followed costs the same however many look on.
 
+use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -13,19 +14,20 @@ use tenure_core::view::public::public_events;
 use tenure_core::{Commit, Rejection, Task};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
+use tenure_wire::bus::{V, encode};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::handle::Scheduler;
-use crate::node::Appended;
+use crate::node::{Appended, Node};
 use crate::task::open::{kept, load_until, unreadable};
 
-/// Events of a page, about.
+/// Events of a page, about, and their bytes: half of what an answer has of what comes in parts.
 const PAGE_EVENTS: usize = 1_000;
+const PAGE_BYTES: usize = 256 << 10;
 
 /// A Task as far as its public events were told.
 #[derive(Debug, Default)]
@@ -83,53 +85,133 @@ impl Follower {
     }
 }
 
+/// A Task as far as a reader of its public events was told of them, page by page.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    follower: Follower,
+    /// Those that it knows and the reader was not told yet: a commit may have more than a page.
+    rest: VecDeque<TaskEvent>,
+}
+
+/// A page of public events.
+pub(crate) struct Page {
+    pub(crate) events: Vec<TaskEvent>,
+    /// The event of the log up to which they are all.
+    pub(crate) through: u64,
+    pub(crate) status: TaskStatus,
+    /// The Task as its readers know it, if there are no more.
+    pub(crate) follower: Option<Follower>,
+}
+
 /// Public events behind event `after`, some, from the first on, at most up to this version of the
-/// Task, as its readers know it (EVENT-01); and the Task as far as they go. A long Task is read from a
-/// state on that was kept of it, if there is one from before.
-pub(crate) async fn read<J: Journal>(
-    journal: &J,
+/// Task, as its readers know it (EVENT-01). Who reads on goes on from where the last page ended; else a
+/// long Task is read from a state on that was kept of it, if there is one from before.
+pub(crate) async fn read<J: Journal, L: Leases>(
+    node: &Node<J, L>,
     key: &TaskKey,
     after: u64,
     version: u64,
-) -> Result<(Vec<TaskEvent>, Follower), Rejection> {
-    if let Some(task) = kept(journal, key, after.min(version)).await
-        && let Ok(read) = read_on(journal, key, Follower(Some(task)), after..version).await
-    {
-        return Ok(read);
+) -> Result<Page, Rejection> {
+    let journal = &*node.journal;
+    let from = match node.told.take(&(key.clone(), after)) {
+        Some(told) => Some(told),
+        None => kept(journal, key, after.min(version)).await.map(|task| {
+            let follower = Follower(Some(task));
+            Told { follower, ..Told::default() }
+        }),
+    };
+    let mut read = Err(unreadable(&ReadError::NotFound));
+    if let Some(told) = from {
+        read = read_on(journal, key, told, after..version).await;
     }
-    read_on(journal, key, Follower::default(), after..version).await
+    if read.is_err() {
+        read = read_on(journal, key, Told::default(), after..version).await;
+    }
+    let (events, told) = read?;
+    let status = told.follower.status();
+    let through = match told.rest.is_empty() {
+        true => told.follower.version().max(after),
+        false => events.last().map_or(after, |event| event.wal_seq),
+    };
+    let follower = match through >= version {
+        true => Some(told.follower),
+        false => {
+            let (events, bytes) =
+                (told.follower.version(), told.rest.len() * size_of::<TaskEvent>());
+            node.told.put((key.clone(), through), told, events, bytes as u64);
+            None
+        }
+    };
+    Ok(Page { events, through, status, follower })
 }
 
 /// As [`read`], from what is known of the Task on: events behind the first of these, up to the other.
 async fn read_on<J: Journal>(
     journal: &J,
     key: &TaskKey,
-    known: Follower,
+    told: Told,
     Range { start: after, end: version }: Range<u64>,
-) -> Result<(Vec<TaskEvent>, Follower), Rejection> {
-    let from = known.version();
-    type Read = (Vec<TaskEvent>, Follower, Option<Illegal>);
-    let read: Arc<Mutex<Read>> = Arc::new(Mutex::new((Vec::new(), known, None)));
+) -> Result<(Vec<TaskEvent>, Told), Rejection> {
+    let from = told.follower.version();
+    let mut begun = Gathered { told, ..Gathered::default() };
+    begun.fill(after);
+    if begun.is_full() {
+        return Ok((begun.page, begun.told));
+    }
+    let read = Arc::new(Mutex::new(begun));
     let into = Arc::clone(&read);
     let each = move |commit: Commit| {
-        let (events, follower, illegal) = &mut *into.lock();
+        let mut gathered = into.lock();
         if commit.first_seq > version {
             return ControlFlow::Break(());
         }
-        match follower.take(&commit) {
-            Ok(new) => events.extend(new.into_iter().filter(|event| event.wal_seq > after)),
-            Err(error) => *illegal = Some(error),
+        match gathered.told.follower.take(&commit) {
+            Ok(new) => gathered.told.rest.extend(new),
+            Err(error) => gathered.illegal = Some(error),
         }
-        match illegal.is_none() && events.len() < PAGE_EVENTS {
+        gathered.fill(after);
+        match gathered.illegal.is_none() && !gathered.is_full() {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
     };
     journal.read(key, from, each).await.map_err(|error| unreadable(&error))?;
-    let (events, follower, illegal) = std::mem::take(&mut *read.lock());
+    let Gathered { told, page, illegal, .. } = std::mem::take(&mut *read.lock());
     match illegal {
         Some(illegal) => Err(unreadable(&ReadError::Failed(illegal.to_string()))),
-        None => Ok((events, follower)),
+        None => Ok((page, told)),
+    }
+}
+
+/// What a page is gathered from.
+#[derive(Default)]
+struct Gathered {
+    told: Told,
+    page: Vec<TaskEvent>,
+    bytes: usize,
+    illegal: Option<Illegal>,
+}
+
+impl Gathered {
+    /// Puts what is to be told on the page, as long as there is room. Events that share their place in
+    /// the log are not parted.
+    fn fill(&mut self, after: u64) {
+        while let Some(next) = self.told.rest.pop_front() {
+            if next.wal_seq <= after {
+                continue;
+            }
+            let is_apart = self.page.last().is_none_or(|last| last.wal_seq != next.wal_seq);
+            if is_apart && self.is_full() {
+                self.told.rest.push_front(next);
+                return;
+            }
+            self.bytes += encode(&next).map_or(PAGE_BYTES, |bytes| bytes.len());
+            self.page.push(next);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.page.len() >= PAGE_EVENTS || self.bytes >= PAGE_BYTES
     }
 }
 
@@ -145,10 +227,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         after: u64,
         last: u64,
     ) -> Result<Published, Rejection> {
-        let (events, follower) = read(self.journal(), key, after, last).await?;
-        let mut published = Published { after, ..follower.told(events) };
-        published.page.version = last;
-        Ok(published)
+        let Page { events, through, status, .. } = read(&self.node, key, after, last).await?;
+        let page = EventPage { events, through, version: last, status };
+        Ok(Published { v: V, after, page })
     }
 
     /// Tells the observer of a Task that ended with event `last` of its log or before: an owner before

@@ -15,6 +15,7 @@ mod config;
 mod count;
 mod directory;
 mod edge;
+mod folds;
 mod follow;
 mod handle;
 mod heard;

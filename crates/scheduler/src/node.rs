@@ -24,6 +24,8 @@ use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Gauge, Hand, Hands, Totals, WaitTotals};
 use crate::directory::Directory;
+use crate::folds::Folds;
+use crate::follow::Told;
 use crate::heard::Heard;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
@@ -99,6 +101,11 @@ pub(crate) struct Node<J, L> {
     pub(crate) waiters: Gauge,
     pub(crate) rounds: Rounds,
     pub(crate) heard: Heard,
+    /// Ended Tasks that somebody has asked for.
+    pub(crate) ended: Folds<TaskKey, Box<Task>>,
+    /// How far public events were told to whoever reads them page by page, by the event behind which
+    /// the next page begins.
+    pub(crate) told: Folds<(TaskKey, u64), Told>,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<Workers>,
@@ -128,6 +135,8 @@ impl<J: Journal, L: Leases> Node<J, L> {
             waiters: Gauge::default(),
             rounds: Rounds::default(),
             heard: Heard::default(),
+            ended: Folds::default(),
+            told: Folds::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),

@@ -31,8 +31,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Settings;
 use super::ended::Ended;
-use super::index::{Index, Parts, Row};
+use super::index::{Index, Parts};
 use super::read::Frames;
+use super::row::Row;
 
 /// Version of the form; one of another is unsound.
 const VERSION: u32 = 2;
@@ -344,8 +345,9 @@ impl Checkpoints {
         }
         let name = self.store.settings.stream(self.store.partition);
         let timeout = self.store.settings.timeout;
-        let (stream, name) = (&self.wal, name.as_str());
-        let wal = Frames { stream, name, timeout, asks_leader: true, shelf: None };
+        let client = self.store.context.client();
+        let (client, stream, name) = (&client, &self.wal, name.as_str());
+        let wal = Frames { client, stream, name, timeout, asks_leader: true, shelf: None };
         let Written { covered, left } = self.store.write(&self.index, wal, *slot).await?;
         self.commits.fetch_sub(commits, Ordering::AcqRel);
         *slot = 1 - *slot;

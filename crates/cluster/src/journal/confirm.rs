@@ -41,13 +41,8 @@ impl JetStreamJournal {
         }
         // An append of this node may be stored and not acknowledged yet; else it is another's. There
         // is one writer per epoch, so that the newest message tells.
-        let frames = Frames {
-            stream: &found.stream,
-            name: &name,
-            timeout: self.settings.timeout,
-            asks_leader: true,
-            shelf: None,
-        };
+        let frames = self.frames(&found.stream, &name, None);
+        let frames = Frames { asks_leader: true, ..frames };
         let frame = frames.ending_at(last).await.map_err(|error| error.to_string())?;
         let frame = decode(&frame).map_err(|error| format!("{name}: message {last}: {error}"))?;
         let epoch = match frame.header {

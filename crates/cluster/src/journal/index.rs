@@ -12,18 +12,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::id::{Millis, SessionId, WalName};
-use tenure_core::status::End;
+use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::cells::Cells;
 use super::ended::Ended;
+use super::row::{Counted, Row, end_of, fallback};
 use super::states::Stored;
 
 /// Commits of a Task behind its state from which on a newer one is kept.
-const UNKEPT_MAX: u64 = 1_000;
+pub(super) const UNKEPT_MAX: u64 = 1_000;
 /// And not before there is a part of its events behind it: a state costs as much as the Task is long.
 const UNKEPT_PART: u64 = 8;
 /// Ended Tasks whose rows a checkpoint has: the newest.
@@ -37,33 +37,6 @@ pub(super) struct Newest {
     /// The last message of the frame it is in.
     pub(super) stream_seq: u64,
 }
-
-/// What is known of a Task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Row {
-    pub(super) newest: Newest,
-    pub(super) title: String,
-    pub(super) wal_name: WalName,
-    pub(super) created_at: Millis,
-    pub(super) updated_at: Millis,
-    pub(super) ended: Option<End>,
-    pub(super) archived: bool,
-    pub(super) damaged: bool,
-    /// Commits since its state, or since it was created; many, where an older checkpoint does not
-    /// say.
-    #[serde(default = "many")]
-    pub(super) unkept: u64,
-    /// Its state, while it is live.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) state: Option<Arc<Stored>>,
-}
-
-fn many() -> u64 {
-    UNKEPT_MAX + 1
-}
-
-/// How a Task ended, and whether it is archived.
-type Counted = (End, bool);
 
 /// The Tasks of a partition.
 #[derive(Debug)]
@@ -229,6 +202,7 @@ impl Index {
                 row.ended = end_of(head).or(row.ended);
                 row.archived |= head.archived;
                 row.unkept += 1;
+                row.note_mark(newest, head.len);
                 if let Some(state) = row.state.take_if(|_| row.ended.is_some()) {
                     self.cells.leave(state.cells());
                 }
@@ -240,7 +214,7 @@ impl Index {
             (None, named) => {
                 let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
                 let wal_name = named.as_ref().map(|named| named.wal_name.clone());
-                let row = Row {
+                let mut row = Row {
                     newest,
                     title,
                     wal_name: wal_name.unwrap_or_else(|| fallback(key)),
@@ -251,7 +225,11 @@ impl Index {
                     damaged: head.first_seq != 1,
                     unkept: 1,
                     state: None,
+                    marks: Some(Arc::default()),
+                    unmarked: 0,
+                    bytes: 0,
                 };
+                row.note_mark(newest, head.len);
                 if row.is_small() {
                     self.recent.push_back(key.clone());
                 }
@@ -275,9 +253,29 @@ impl Index {
         now.into_iter().for_each(|(end, archived)| ends.add(end, archived));
     }
 
-    /// All messages up to this one are taken in; the oldest of too many rows go.
+    /// All messages up to this one are taken in.
     pub(super) fn cover(&mut self, stream_seq: u64) {
         self.covered = self.covered.max(stream_seq);
+        self.shed();
+    }
+
+    /// Gives an ended Task its row again for those who ask next; another's goes for it.
+    pub(super) fn bring_back(&mut self, key: &TaskKey, row: &Row) {
+        if row.is_small() && self.adopt(key, row) {
+            self.shed();
+        }
+    }
+
+    /// Where the parts of a Task's log stand, unless it has gone on since.
+    pub(super) fn mark(&mut self, key: &TaskKey, found: &Row) {
+        if let Some(row) = self.rows.get_mut(key).filter(|row| row.newest == found.newest) {
+            row.marks = found.marks.clone();
+            (row.unmarked, row.bytes) = (found.unmarked, found.bytes);
+        }
+    }
+
+    /// The oldest of too many rows go.
+    fn shed(&mut self) {
         while self.recent.len() > self.recent_max {
             let Some(key) = self.recent.pop_front() else { break };
             if self.rows.get(&key).is_some_and(Row::is_small)
@@ -349,11 +347,21 @@ impl Index {
         of_session.map(|(key, row)| row.entry(key)).collect()
     }
 
-    /// The oldest Tasks of a session that have not ended, in the order of lists (LIST-06), and whether
-    /// there are more.
-    pub(super) fn oldest(&self, session: &SessionId, most: usize) -> (Vec<Entry>, bool) {
-        let is_live =
-            |(key, row): &(&TaskKey, &Row)| row.ended.is_none() && key.session_id == *session;
+    /// The oldest Tasks of a session that have not ended, behind this one in the order of lists (LIST-06),
+    /// and whether there are more.
+    pub(super) fn oldest(
+        &self,
+        session: &SessionId,
+        behind: Option<(Millis, TaskId)>,
+        most: usize,
+    ) -> (Vec<Entry>, bool) {
+        let is_behind = |key: &TaskKey, row: &Row| {
+            let place = (row.created_at, &key.task_id);
+            behind.as_ref().is_none_or(|(at, id)| place > (*at, id))
+        };
+        let is_live = |(key, row): &(&TaskKey, &Row)| {
+            row.ended.is_none() && key.session_id == *session && is_behind(key, row)
+        };
         let mut live: Vec<(&TaskKey, &Row)> = self.rows.iter().filter(is_live).collect();
         let age = |(key, row): &(&TaskKey, &Row)| (row.created_at, (*key).clone());
         let has_more = live.len() > most;
@@ -376,57 +384,8 @@ impl Index {
     }
 }
 
-/// How its Task ended, if this commit is its end.
-fn end_of(head: &CommitHead) -> Option<End> {
-    End::of_status(head.ended?, head.failed_as)
-}
-
-/// The name of a log whose first commit cannot be found: that of its Task, as far as it is one.
-pub(super) fn fallback(key: &TaskKey) -> WalName {
-    let named = WalName::new(key.task_id.as_str());
-    named.or_else(|_| WalName::new("unknown")).unwrap_or_else(|_| unreachable!("it is a name"))
-}
-
-impl Row {
-    /// Whether all that is known of it can be read from its frames: damage may have been found in
-    /// what is not read for that.
-    fn is_small(&self) -> bool {
-        self.ended.is_some() && !self.damaged
-    }
-
-    /// Whether it goes on, as far as it can be read.
-    fn is_live(&self) -> bool {
-        self.ended.is_none() && !self.damaged
-    }
-
-    /// Whether a state up to this event is of use.
-    fn goes_on_from(&self, wal_seq: u64) -> bool {
-        let is_newer = self.state.as_ref().is_none_or(|state| state.wal_seq < wal_seq);
-        self.is_live() && is_newer && wal_seq <= self.newest.wal_seq
-    }
-
-    /// As what it is counted among those that have ended.
-    fn counts_as(&self) -> Option<Counted> {
-        self.ended.filter(|_| !self.damaged).map(|end| (end, self.archived))
-    }
-
-    pub(super) fn entry(&self, key: &TaskKey) -> Entry {
-        Entry {
-            key: key.clone(),
-            wal_name: self.wal_name.clone(),
-            title: self.title.clone(),
-            created_at: self.created_at,
-            updated_at: self.updated_at,
-            ended: self.ended,
-            archived: self.archived,
-            damaged: self.damaged,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use tenure_core::id::TaskId;
     use tenure_core::status::TaskStatus;
 
     use super::*;

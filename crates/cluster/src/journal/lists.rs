@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tenure_core::id::SessionId;
+use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_ports::journal::{Entry, Overview, ReadError, TaskKey};
 
 use super::index::Index;
@@ -34,7 +34,8 @@ impl JetStreamJournal {
         Ok(found.index.read().overview(session))
     }
 
-    /// The oldest live Tasks of a session in one partition, and whether there are more.
+    /// The oldest live Tasks of a session in one partition, behind the one that was created then if one
+    /// is named, and whether there are more.
     ///
     /// # Errors
     /// This node does not own the partition.
@@ -42,11 +43,12 @@ impl JetStreamJournal {
         &self,
         partition: u32,
         session: &SessionId,
+        behind: Option<(Millis, TaskId)>,
         most: usize,
     ) -> Result<(Vec<Entry>, bool), ReadError> {
         let found = self.all().into_iter().find(|(at, _)| *at == partition);
         let (_, found) = found.ok_or(ReadError::NotOwner)?;
-        Ok(found.index.read().oldest(session, most))
+        Ok(found.index.read().oldest(session, behind, most))
     }
 
     /// The Tasks of a partition. Where some ended Tasks are known by their places alone, its stream is

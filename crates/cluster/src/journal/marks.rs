@@ -1,53 +1,58 @@
-//! Where events of long logs stand. A log is read from its newest end back, and whoever reads an old part
-//! of it goes all that way. What is passed there is marked, so that the next part is near.
+//! Where the parts of a long log stand, so that it is read forward though its frames only name those
+//! before them: from each mark backwards to the one before it, part by part. Nobody holds more than a
+//! part in memory, and who wants an old one goes there at once.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use parking_lot::Mutex;
-use tenure_ports::journal::TaskKey;
+use serde::{Deserialize, Serialize};
 
 use super::index::Newest;
 
-/// Events between two marks.
-const APART: u64 = 1_024;
-/// Marks of a Task: beyond so many a part is farther from one.
-const MARKS_MAX: usize = 16 << 10;
-/// Tasks of a partition that have any: those that were read last.
-const TASKS_MAX: usize = 16;
+/// Bytes of commits between two marks, of a log that is not too long for that.
+const APART: u64 = 256 << 10;
+/// Marks of a Task: of more every other one goes, and those to come are as far apart.
+const MARKS_MAX: usize = 256;
 
-/// Marks of the Tasks of a partition: the last message of a frame by the last event there.
-#[derive(Debug, Default)]
-pub(super) struct Marks(Mutex<VecDeque<(TaskKey, BTreeMap<u64, u64>)>>);
+/// Marks of a Task, in the order of its log: frames, each by its last message and one of the events
+/// with which its commits end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marks {
+    /// Bytes of commits between two of them.
+    apart: u64,
+    places: Vec<Newest>,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self { apart: APART, places: Vec::new() }
+    }
+}
 
 impl Marks {
-    /// From where an event is reached best.
-    pub(super) fn near(&self, key: &TaskKey, seq: u64, newest: Newest) -> Newest {
-        let all = self.0.lock();
-        let marks = all.iter().find(|(of, _)| of == key).map(|(_, marks)| marks);
-        match marks.and_then(|marks| marks.range(seq..).next()) {
-            Some((&wal_seq, &stream_seq)) => Newest { wal_seq, stream_seq },
-            None => newest,
+    /// Whether there is to be one where so many bytes lie behind the last.
+    pub(super) fn is_due(&self, bytes: u64) -> bool {
+        bytes >= self.apart
+    }
+
+    /// The next.
+    pub(super) fn add(&mut self, end: Newest) {
+        self.places.push(end);
+        if self.places.len() > MARKS_MAX {
+            let mut is_kept = false;
+            self.places.retain(|_| {
+                is_kept = !is_kept;
+                !is_kept
+            });
+            self.apart *= 2;
         }
     }
 
-    /// Remembers a place that was passed, if it is far from the newest one and from others.
-    pub(super) fn note(&self, key: &TaskKey, place: Newest, newest: Newest) {
-        let seq = place.wal_seq;
-        if seq + APART > newest.wal_seq {
-            return;
-        }
-        let mut all = self.0.lock();
-        let at = all.iter().position(|(of, _)| of == key);
-        let known = at.and_then(|at| all.remove(at));
-        let (key, mut marks) = known.unwrap_or_else(|| (key.clone(), BTreeMap::new()));
-        let is_far = marks.range((seq + 1).saturating_sub(APART)..seq + APART).next().is_none();
-        if is_far && marks.len() < MARKS_MAX {
-            marks.insert(seq, place.stream_seq);
-        }
-        all.push_back((key, marks));
-        if all.len() > TASKS_MAX {
-            all.pop_front();
-        }
+    /// The parts of a log that goes up to `newest` which have any of these events, in order: each is
+    /// what lies behind the first place and up to the second.
+    pub(super) fn parts(&self, after: u64, until: u64, newest: Newest) -> Vec<(Newest, Newest)> {
+        let inner = self.places.iter().filter(|place| place.wal_seq < newest.wal_seq);
+        let ends = inner.copied().chain([newest]);
+        let mut start = Newest { wal_seq: 0, stream_seq: 0 };
+        let parts = ends.map(|end| (std::mem::replace(&mut start, end), end));
+        parts.filter(|(start, end)| end.wal_seq > after && start.wal_seq < until).collect()
     }
 }
 
@@ -55,41 +60,52 @@ impl Marks {
 mod tests {
     use super::*;
 
-    fn key(task: usize) -> TaskKey {
-        let task_id = format!("t{task}").parse().unwrap();
-        TaskKey { session_id: "s".parse().unwrap(), task_id }
+    /// A frame for each commit of ten events and as many bytes.
+    fn marked(commits: u64, bytes: u64) -> Marks {
+        let (mut marks, mut behind) = (Marks::default(), 0);
+        for commit in 1..=commits {
+            behind += bytes;
+            if marks.is_due(behind) {
+                marks.add(place(commit));
+                behind = 0;
+            }
+        }
+        marks
     }
 
-    /// Ten events a frame.
-    fn place(frame: u64) -> Newest {
-        Newest { wal_seq: frame * 10, stream_seq: frame }
-    }
-
-    #[test]
-    fn a_part_is_reached_from_the_nearest_mark_behind_it() {
-        let (marks, newest) = (Marks::default(), place(1_000));
-        for frame in (1..=1_000).rev() {
-            marks.note(&key(1), place(frame), newest);
-        }
-        for seq in [1, 2_000, 5_000, 8_000] {
-            let near = marks.near(&key(1), seq, newest);
-            assert!((seq..seq + 2 * APART).contains(&near.wal_seq), "{seq}: {near:?}");
-            assert_eq!(near.stream_seq * 10, near.wal_seq);
-        }
-        assert_eq!(marks.near(&key(1), 9_990, newest), newest, "there is nothing nearer");
-        assert_eq!(marks.near(&key(2), 1, newest), newest, "of another task");
-        let count = marks.0.lock()[0].1.len();
-        assert!((8..=10).contains(&count), "{count}");
+    fn place(commit: u64) -> Newest {
+        Newest { wal_seq: commit * 10, stream_seq: commit }
     }
 
     #[test]
-    fn tasks_that_nobody_reads_any_more_lose_their_marks() {
-        let (marks, newest) = (Marks::default(), place(1_000));
-        for task in 0..=TASKS_MAX {
-            marks.note(&key(task), place(1), newest);
+    fn parts_of_a_log_are_near_each_other_and_leave_nothing_out() {
+        let (marks, newest) = (marked(10_000, 1 << 10), place(10_000));
+        let parts = marks.parts(0, u64::MAX, newest);
+        assert!((39..=41).contains(&parts.len()), "{}", parts.len());
+        assert_eq!((parts[0].0.wal_seq, parts.last().unwrap().1), (0, newest));
+        assert!(parts.windows(2).all(|two| two[0].1 == two[1].0));
+        for (first, last) in [(1, 10), (2_560, 2_561), (50_000, 60_000), (99_999, 100_000)] {
+            let some = marks.parts(first - 1, last, newest);
+            assert!(some[0].0.wal_seq < first && some.last().unwrap().1.wal_seq >= last);
+            assert!(some.len() <= 6, "{first}: {}", some.len());
         }
-        assert_eq!(marks.near(&key(0), 1, newest), newest);
-        assert_eq!(marks.near(&key(TASKS_MAX), 1, newest), place(1));
-        assert_eq!(marks.0.lock().len(), TASKS_MAX);
+    }
+
+    #[test]
+    fn a_very_long_log_has_no_more_marks() {
+        for commits in [100_000, 1_000_000] {
+            let marks = marked(commits, 1 << 10);
+            let parts = marks.parts(0, u64::MAX, place(commits));
+            assert!((MARKS_MAX / 2..=MARKS_MAX + 1).contains(&parts.len()), "{}", parts.len());
+            let longest = parts.iter().map(|(start, end)| end.wal_seq - start.wal_seq).max();
+            assert!(longest.unwrap() <= commits * 10 / 100, "{longest:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_log_is_one_part() {
+        let marks = marked(20, 1 << 10);
+        let start = Newest { wal_seq: 0, stream_seq: 0 };
+        assert_eq!(marks.parts(0, u64::MAX, place(20)), [(start, place(20))]);
     }
 }

@@ -3,10 +3,12 @@
 //! Tasks know nothing of partitions: they hand their commits to the [`Journal`] port. A partition has
 //! one [`writer`] at a time, which gathers the commits of all Tasks that wait while an append is in
 //! flight into one frame; [`room`] bounds what waits. What a node must know of each Task, where its newest
-//! commit is and whether it has ended, is in memory ([`index`]); a Task is read backwards along its own
-//! chain ([`read`]). Who takes a partition has that from a [`checkpoint`] and the [`tail`] of the stream
-//! behind it. A long Task is read from its [`state`](states) on, which lies beside the checkpoints.
+//! commit is and whether it has ended, is in memory ([`index`]); a Task is read along its own chain
+//! ([`read`]), part by part ([`marks`]). Who takes a partition has the index from a [`checkpoint`] and
+//! the [`tail`] of the stream behind it. A long Task is read from its [`state`](states) on, which lies
+//! beside the checkpoints.
 
+mod ahead;
 mod cells;
 mod checkpoint;
 mod confirm;
@@ -36,7 +38,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::journal::{AppendError, Entry, Folded, ReadError, TaskKey, Wanted, up_to};
+use tenure_ports::journal::{AppendError, Ended, Entry, Folded, ReadError, TaskKey, Wanted, up_to};
 use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -44,9 +46,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::checkpoint::{Checkpoints, Wants};
-use self::index::{Found, Index, Known};
+use self::index::Index;
 pub use self::leave::Leaving;
-use self::marks::Marks;
 pub use self::out::{Reached, Stored};
 use self::read::Frames;
 use self::room::{Asks, Room};
@@ -120,7 +121,6 @@ struct Partition {
     writer: Mutex<Option<JoinHandle<()>>>,
     checkpoints: Arc<Checkpoints>,
     shelf: Shelf,
-    marks: Marks,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -210,37 +210,13 @@ impl JetStreamJournal {
     }
 
     fn frames<'a>(
-        &self,
+        &'a self,
         stream: &'a stream::Stream<()>,
         name: &'a str,
         shelf: Option<&'a Shelf>,
     ) -> Frames<'a> {
-        Frames { stream, name, timeout: self.settings.timeout, asks_leader: false, shelf }
-    }
-
-    /// What is known of a Task; read from its frames, if it ended long ago.
-    async fn known(&self, key: &TaskKey, partition: &Partition) -> Result<Known, ReadError> {
-        let among = match partition.index.read().find(key) {
-            Found::Row(row) => return Ok(Known { row: Some(*row), others: Vec::new() }),
-            Found::Among(among) if among.is_empty() => return Ok(Known::default()),
-            Found::Among(among) => among,
-        };
-        // Boxed, as it is rare: every append's future would be as large.
-        Box::pin(self.known_among(key, partition, among)).await
-    }
-
-    async fn known_among(
-        &self,
-        key: &TaskKey,
-        partition: &Partition,
-        among: Vec<u64>,
-    ) -> Result<Known, ReadError> {
-        let name = self.settings.stream(key.partition(self.settings.partitions));
-        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
-        Ok(match frames.row(key, &among).await? {
-            None => Known { row: None, others: among },
-            row => Known { row, others: Vec::new() },
-        })
+        let (client, timeout) = (&self.client, self.settings.timeout);
+        Frames { client, stream, name, timeout, asks_leader: false, shelf }
     }
 
     /// Writes a checkpoint of a partition that is owned here now, not when it is time.
@@ -387,7 +363,7 @@ impl Journal for JetStreamJournal {
     where
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
-        self.read_chain(key, after, None, each).await
+        self.read_chain(key, after, u64::MAX, each).await
     }
 
     async fn read_part<F>(
@@ -400,8 +376,7 @@ impl Journal for JetStreamJournal {
         F: FnMut(Commit) -> ControlFlow<()> + Send + 'static,
     {
         let (first, last) = events.into_inner();
-        let each = up_to(last, each);
-        self.read_chain(key, first.saturating_sub(1), Some(last), each).await
+        self.read_chain(key, first.saturating_sub(1), last, up_to(last, each)).await
     }
 
     fn wal_path(&self, key: &TaskKey, _: &WalName) -> Option<String> {
@@ -412,6 +387,11 @@ impl Journal for JetStreamJournal {
     async fn entry(&self, key: &TaskKey) -> Result<Option<Entry>, ReadError> {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
         Ok(self.known(key, &partition).await?.row.map(|row| row.entry(key)))
+    }
+
+    async fn ended(&self, key: &TaskKey) -> Option<Ended> {
+        let partition = self.of(key)?;
+        self.known(key, &partition).await.ok()?.row?.ended()
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

@@ -1,9 +1,10 @@
-//! One Task's log, read backwards along its chain: each frame names the one before it.
+//! One Task's log, read in parts, each backwards along its chain: a frame names the one before it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::Client;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -13,14 +14,17 @@ use tenure_wire::stored::frame::{CommitHead, LAST_OF_LINES, decode_chunk};
 use tenure_wire::stored::{Assembler, LineError, decode_line, decode_packed};
 use tokio::time::timeout;
 
-use super::JetStreamJournal;
+use super::ahead::Ahead;
 use super::index::Newest;
 use super::marks::Marks;
+use super::row::Row;
 use super::shelf::{Opened, Shelf};
+use super::{JetStreamJournal, Partition};
 
 /// Where frames are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frames<'a> {
+    pub(super) client: &'a Client,
     pub(super) stream: &'a Stream<()>,
     /// Of the stream.
     pub(super) name: &'a str,
@@ -38,9 +42,8 @@ const LOOKED_THROUGH_MAX: u64 = 2_000;
 pub(super) struct Chain<'a> {
     pub(super) frames: Frames<'a>,
     pub(super) key: &'a TaskKey,
-    /// If only commits are wanted that begin with this event or before it: which, and where the way
-    /// to them is marked.
-    pub(super) until: Option<(u64, &'a Marks)>,
+    /// Only commits are wanted that begin with this event or before it.
+    pub(super) until: u64,
 }
 
 impl Frames<'_> {
@@ -48,11 +51,13 @@ impl Frames<'_> {
     pub(super) async fn opened(self, at: u64) -> Result<Arc<Opened>, ReadError> {
         let Some(shelf) = self.shelf else { return self.open(at).await };
         let fetch = || {
-            let (stream, name) = (self.stream.clone(), self.name.to_owned());
-            let (timeout, asks_leader) = (self.timeout, self.asks_leader);
+            let (client, stream) = (self.client.clone(), self.stream.clone());
+            let (name, timeout, asks_leader) =
+                (self.name.to_owned(), self.timeout, self.asks_leader);
             let fetch = async move {
-                let (stream, name) = (&stream, name.as_str());
-                Frames { stream, name, timeout, asks_leader, shelf: None }.open(at).await
+                let (client, stream, name) = (&client, &stream, name.as_str());
+                let alone = Frames { client, stream, name, timeout, asks_leader, shelf: None };
+                alone.open(at).await
             };
             fetch.boxed()
         };
@@ -115,50 +120,76 @@ impl Frames<'_> {
 }
 
 impl JetStreamJournal {
-    /// Hands the commits of a Task behind event `after` to `each`, oldest first; if only those are wanted
-    /// that begin with event `until` or before it, others may be left out.
+    /// Hands the commits of a Task behind event `after` to `each`, oldest first, of those that begin with
+    /// event `until` or before it: part by part, each of which is in memory alone.
     pub(super) async fn read_chain(
         &self,
         key: &TaskKey,
         after: u64,
-        until: Option<u64>,
-        each: impl FnMut(Commit) -> ControlFlow<()>,
+        until: u64,
+        mut each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
         let _reading = partition.shelf.reading();
         let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
         let name = self.settings.stream(key.partition(self.settings.partitions));
         let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
-        let until = until.map(|seq| (seq, &partition.marks));
-        let read = Chain { frames, key, until }.read(row.newest, after, each).await;
-        if let Err(ReadError::Damaged { .. }) = &read {
-            let mut index = partition.index.write();
-            if index.adopt(key, &row) {
-                index.note_damage(key);
+        let marks = marks_of(frames, key, &row, &partition).await?;
+        let (chain, mut ahead) = (Chain { frames, key, until }, Ahead::new());
+        for (start, end) in marks.parts(after, until, row.newest) {
+            match chain.read(start, end, after, &mut ahead, &mut each).await {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Err(error) => {
+                    if let ReadError::Damaged { .. } = &error {
+                        let mut index = partition.index.write();
+                        if index.adopt(key, &row) {
+                            index.note_damage(key);
+                        }
+                    }
+                    return Err(error);
+                }
             }
         }
-        read
+        Ok(())
     }
 }
 
+/// Where the parts of a Task's log stand: of one that an older program has written down without marks,
+/// the heads of its frames tell it, once.
+async fn marks_of(
+    frames: Frames<'_>,
+    key: &TaskKey,
+    row: &Row,
+    partition: &Partition,
+) -> Result<Arc<Marks>, ReadError> {
+    if let Some(marks) = &row.marks {
+        return Ok(Arc::clone(marks));
+    }
+    let Some(found) = frames.row(key, &[row.newest.stream_seq]).await? else {
+        return Ok(Arc::default());
+    };
+    partition.index.write().mark(key, &found);
+    Ok(found.marks.unwrap_or_default())
+}
+
 impl Chain<'_> {
-    /// Hands the commits behind event `after` and up to `newest` to `each`, oldest first.
-    pub(super) async fn read(
+    /// Hands the commits of a part that are behind event `after` to `each`, oldest first.
+    async fn read(
         &self,
-        newest: Newest,
+        start: Newest,
+        end: Newest,
         after: u64,
-        mut each: impl FnMut(Commit) -> ControlFlow<()>,
-    ) -> Result<(), ReadError> {
+        ahead: &mut Ahead,
+        each: &mut impl FnMut(Commit) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, ReadError> {
         let (mut frames, mut damage) = (Vec::new(), None);
-        let begin = self.until.map_or(newest, |(seq, marks)| marks.near(self.key, seq, newest));
-        let (mut at, mut last) = (begin.stream_seq, begin.wal_seq);
+        let (mut at, mut last) = (end.stream_seq, end.wal_seq);
+        let after = after.max(start.wal_seq);
         while last > after {
+            ahead.reach(self.frames, at, start.stream_seq).await;
             let frame = self.frames.opened(at).await;
-            let found = frame.and_then(|frame| self.commits(at, &frame, after, last));
-            if let (Ok(_), Some((_, marks))) = (&found, self.until) {
-                marks.note(self.key, Newest { wal_seq: last, stream_seq: at }, newest);
-            }
-            let found = match found {
+            let found = match frame.and_then(|frame| self.commits(at, &frame, after, last)) {
                 Err(error @ ReadError::Damaged { .. }) => {
                     frames.clear();
                     damage = Some(error);
@@ -182,10 +213,10 @@ impl Chain<'_> {
         }
         for commit in frames.into_iter().rev().flatten() {
             if each(commit).is_break() {
-                return Ok(());
+                return Ok(ControlFlow::Break(()));
             }
         }
-        damage.map_or(Ok(()), Err)
+        damage.map_or(Ok(ControlFlow::Continue(())), Err)
     }
 
     /// The last frame before a message that has a commit of the Task, and that commit's last event:
@@ -218,7 +249,7 @@ impl Chain<'_> {
             }
             next = Some(head.last_seq + 1);
             before.get_or_insert((head.prev, head.first_seq.saturating_sub(1)));
-            let is_behind = self.until.is_some_and(|(seq, _)| head.first_seq > seq);
+            let is_behind = head.first_seq > self.until;
             if broken.is_none() && !is_behind {
                 let commit = match frame.version {
                     ..=LAST_OF_LINES => self.of_lines(head, lines),

@@ -1,10 +1,169 @@
-//! What the index would say of a Task that has no row there, from the heads of its frames.
+//! What is known of a Task: its row in the index, or what would stand there, from the heads of its
+//! frames.
 
-use tenure_ports::journal::{ReadError, TaskKey};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::id::{Millis, WalName};
+use tenure_core::status::End;
+use tenure_ports::journal::{Ended, Entry, ReadError, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
-use super::index::{Found, Index, Newest, Row, fallback};
+use super::ahead::Ahead;
+use super::index::{Found, Known, Newest, UNKEPT_MAX};
+use super::marks::Marks;
 use super::read::Frames;
+use super::states::Stored;
+use super::{JetStreamJournal, Partition};
+
+/// What is known of a Task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) newest: Newest,
+    pub(super) title: String,
+    pub(super) wal_name: WalName,
+    pub(super) created_at: Millis,
+    pub(super) updated_at: Millis,
+    pub(super) ended: Option<End>,
+    pub(super) archived: bool,
+    pub(super) damaged: bool,
+    /// Commits since its state, or since it was created; many, where an older checkpoint does not
+    /// say.
+    #[serde(default = "many")]
+    pub(super) unkept: u64,
+    /// Its state, while it is live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<Arc<Stored>>,
+    /// Where parts of its log stand; none, where an older checkpoint does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) marks: Option<Arc<Marks>>,
+    /// Bytes of its commits behind the last of them.
+    #[serde(default)]
+    pub(super) unmarked: u64,
+    /// Bytes of its log; fewer, where an older checkpoint does not say.
+    #[serde(default)]
+    pub(super) bytes: u64,
+}
+
+fn many() -> u64 {
+    UNKEPT_MAX + 1
+}
+
+/// How a Task ended, and whether it is archived.
+pub(super) type Counted = (End, bool);
+
+impl Row {
+    /// Whether all that is known of it can be read from its frames: damage may have been found in
+    /// what is not read for that.
+    pub(super) fn is_small(&self) -> bool {
+        self.ended.is_some() && !self.damaged
+    }
+
+    /// Its next commit, of so many bytes, ends there.
+    pub(super) fn note_mark(&mut self, end: Newest, bytes: u32) {
+        self.bytes += u64::from(bytes);
+        let Some(marks) = &mut self.marks else { return };
+        self.unmarked += u64::from(bytes);
+        if marks.is_due(self.unmarked) {
+            // A request that waits may hold what was known before: it is copied now and then alone.
+            Arc::make_mut(marks).add(end);
+            self.unmarked = 0;
+        }
+    }
+
+    /// Whether it goes on, as far as it can be read.
+    pub(super) fn is_live(&self) -> bool {
+        self.ended.is_none() && !self.damaged
+    }
+
+    /// Whether a state up to this event is of use.
+    pub(super) fn goes_on_from(&self, wal_seq: u64) -> bool {
+        let is_newer = self.state.as_ref().is_none_or(|state| state.wal_seq < wal_seq);
+        self.is_live() && is_newer && wal_seq <= self.newest.wal_seq
+    }
+
+    /// As what it is counted among those that have ended.
+    pub(super) fn counts_as(&self) -> Option<Counted> {
+        self.ended.filter(|_| !self.damaged).map(|end| (end, self.archived))
+    }
+
+    /// How its log ends, if the Task has ended and can be read.
+    pub(super) fn ended(self) -> Option<Ended> {
+        let (end, _) = self.counts_as()?;
+        let (version, bytes) = (self.newest.wal_seq, self.bytes);
+        Some(Ended { version, end, wal_name: self.wal_name, bytes })
+    }
+
+    pub(super) fn entry(&self, key: &TaskKey) -> Entry {
+        Entry {
+            key: key.clone(),
+            wal_name: self.wal_name.clone(),
+            title: self.title.clone(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            ended: self.ended,
+            archived: self.archived,
+            damaged: self.damaged,
+        }
+    }
+
+    /// Takes in the commit before those that were taken in.
+    fn take_older(&mut self, head: &CommitHead) {
+        self.ended = self.ended.or(end_of(head));
+        self.archived |= head.archived;
+        self.created_at = head.created_at;
+        self.unkept += 1;
+        if let Some(named) = &head.named {
+            (self.title, self.wal_name) = (named.title.clone(), named.wal_name.clone());
+        }
+    }
+}
+
+/// How its Task ended, if this commit is its end.
+pub(super) fn end_of(head: &CommitHead) -> Option<End> {
+    End::of_status(head.ended?, head.failed_as)
+}
+
+/// The name of a log whose first commit cannot be found: that of its Task, as far as it is one.
+pub(super) fn fallback(key: &TaskKey) -> WalName {
+    let named = WalName::new(key.task_id.as_str());
+    named.or_else(|_| WalName::new("unknown")).unwrap_or_else(|_| unreachable!("it is a name"))
+}
+
+impl JetStreamJournal {
+    /// What is known of a Task; read from its frames, if it ended long ago.
+    pub(super) async fn known(
+        &self,
+        key: &TaskKey,
+        partition: &Partition,
+    ) -> Result<Known, ReadError> {
+        let among = match partition.index.read().find(key) {
+            Found::Row(row) => return Ok(Known { row: Some(*row), others: Vec::new() }),
+            Found::Among(among) if among.is_empty() => return Ok(Known::default()),
+            Found::Among(among) => among,
+        };
+        // Boxed, as it is rare: every append's future would be as large.
+        Box::pin(self.known_among(key, partition, among)).await
+    }
+
+    async fn known_among(
+        &self,
+        key: &TaskKey,
+        partition: &Partition,
+        among: Vec<u64>,
+    ) -> Result<Known, ReadError> {
+        let name = self.settings.stream(key.partition(self.settings.partitions));
+        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
+        let _reading = partition.shelf.reading();
+        Ok(match frames.row(key, &among).await? {
+            None => Known { row: None, others: among },
+            Some(row) => {
+                partition.index.write().bring_back(key, &row);
+                Known { row: Some(row), others: Vec::new() }
+            }
+        })
+    }
+}
 
 impl Frames<'_> {
     /// The row of the Task whose newest frame stands at one of the places; none if all of them are
@@ -25,29 +184,42 @@ impl Frames<'_> {
     async fn row_of(
         self,
         key: &TaskKey,
-        newest: u64,
+        stream_seq: u64,
         heads: Vec<CommitHead>,
     ) -> Result<Option<Row>, ReadError> {
-        let (mut chain, mut prev) = (Vec::new(), heads[0].prev);
-        chain.push((newest, heads));
-        while prev > 0 {
-            let heads = match self.heads(key, prev).await {
+        let Some(newest) = heads.last() else { return Ok(None) };
+        let mut row = Row {
+            newest: Newest { wal_seq: newest.last_seq, stream_seq },
+            updated_at: newest.created_at,
+            damaged: false,
+            ..unreadable(key, stream_seq)
+        };
+        let (mut ahead, mut ends, mut next) = (Ahead::new(), Vec::new(), newest.last_seq + 1);
+        let (mut at, mut heads) = (stream_seq, heads);
+        loop {
+            for head in heads.iter().rev() {
+                row.damaged |= head.last_seq + 1 != next;
+                row.take_older(head);
+                let end = Newest { wal_seq: head.last_seq, stream_seq: at };
+                ends.push((end, head.len));
+                next = head.first_seq;
+            }
+            let prev = heads.first().map(|head| head.prev).filter(|prev| (1..at).contains(prev));
+            let Some(prev) = prev else {
+                break;
+            };
+            ahead.reach(self, prev, 1).await;
+            heads = match self.heads(key, prev).await {
                 Ok(heads) => heads,
                 Err(ReadError::Damaged { .. }) => break,
                 Err(error) => return Err(error),
             };
-            let Some(first) = heads.first() else { break };
-            let at = std::mem::replace(&mut prev, first.prev);
-            chain.push((at, heads));
+            at = prev;
         }
-        let mut index = Index::new(usize::MAX);
-        for (at, heads) in chain.iter().rev() {
-            heads.iter().for_each(|head| index.take(key, head, *at));
-        }
-        match index.find(key) {
-            Found::Row(row) => Ok(Some(*row)),
-            Found::Among(_) => Ok(None),
-        }
+        row.damaged |= next != 1;
+        row.marks = Some(Arc::default());
+        ends.into_iter().rev().for_each(|(end, bytes)| row.note_mark(end, bytes));
+        Ok(Some(row))
     }
 
     /// What a frame says of a Task's commits.
@@ -73,5 +245,8 @@ fn unreadable(key: &TaskKey, stream_seq: u64) -> Row {
         damaged: true,
         unkept: 0,
         state: None,
+        marks: None,
+        unmarked: 0,
+        bytes: 0,
     }
 }

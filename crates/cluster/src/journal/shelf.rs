@@ -1,11 +1,13 @@
 //! Frames that are being read. One that many want at a time is fetched and opened once: who takes a
 //! partition reads all its live Tasks, thousands of them, and a few frames have their commits.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -13,13 +15,16 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_wire::stored::frame::{CommitHead, FrameError, Header, decode};
-use tokio::sync::{Semaphore, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Frames that may be on their way at a time, beside one of each partition: a server that is asked
 /// for all at once answers none in time, and cuts off a client that is too far behind.
 pub(super) const FETCHES: usize = 8;
 /// Bytes of frames of a partition that are kept for who comes next, as long as anybody reads.
 const KEPT_BYTES: usize = 8 << 20;
+/// And for how long then: who reads a log page by page finds there what comes behind a page.
+const KEPT: Duration = Duration::from_secs(2);
 
 /// A frame whose header has been read.
 #[derive(Debug)]
@@ -82,6 +87,8 @@ pub(super) struct Shelf {
 struct Kept {
     /// Who reads now.
     readers: usize,
+    /// How often the last of them has gone.
+    left: u64,
     /// By the last messages of them.
     frames: HashMap<u64, Coming>,
     /// Those that have come, with their bytes: the oldest first.
@@ -125,6 +132,25 @@ impl Shelf {
         answer.ok().flatten().unwrap_or_else(gone)
     }
 
+    /// Whether a frame is there, or on its way.
+    pub(super) fn has(&self, at: u64) -> bool {
+        self.kept.lock().frames.contains_key(&at)
+    }
+
+    /// A frame has come that nobody has asked for yet.
+    pub(super) fn put(&self, at: u64, frame: Arc<Opened>) {
+        let (mut kept, size) = (self.kept.lock(), frame.size());
+        if let Entry::Vacant(place) = kept.frames.entry(at) {
+            place.insert(watch::channel(Some(Ok(frame))).1);
+            kept.keep(at, size);
+        }
+    }
+
+    /// The turn to fetch.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        turn(Arc::clone(&self.own), Arc::clone(&self.shared)).await
+    }
+
     /// A frame is found to be damaged: who asks next fetches it again, perhaps from another server.
     pub(super) fn forget(&self, at: u64) {
         let mut kept = self.kept.lock();
@@ -142,11 +168,7 @@ impl Shelf {
         let kept = Arc::downgrade(&self.kept);
         let (sender, coming) = watch::channel(None);
         tokio::spawn(async move {
-            let _turn = tokio::select! {
-                biased;
-                turn = own.acquire_owned() => turn,
-                turn = shared.acquire_owned() => turn,
-            };
+            let _turn = turn(own, shared).await;
             // Not held while it fetches: those that wait behind would find it there.
             if kept.strong_count() == 0 {
                 return; // The partition was left, and nobody reads there any more.
@@ -167,15 +189,36 @@ impl Shelf {
     }
 }
 
+/// They are never closed.
+async fn turn(own: Arc<Semaphore>, shared: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    tokio::select! {
+        biased;
+        turn = own.acquire_owned() => turn.ok(),
+        turn = shared.acquire_owned() => turn.ok(),
+    }
+}
+
 impl Kept {
     fn keep(&mut self, at: u64, bytes: usize) {
+        if self.readers == 0 {
+            self.frames.remove(&at);
+            return;
+        }
         self.come.push_back((at, bytes));
         self.bytes += bytes;
-        while self.bytes > KEPT_BYTES || self.readers == 0 {
+        while self.bytes > KEPT_BYTES {
             let Some((at, bytes)) = self.come.pop_front() else { return };
             self.frames.remove(&at);
             self.bytes -= bytes;
         }
+    }
+
+    /// Nobody reads any more.
+    fn clear(&mut self) {
+        for (at, _) in std::mem::take(&mut self.come) {
+            self.frames.remove(&at);
+        }
+        self.bytes = 0;
     }
 }
 
@@ -183,12 +226,20 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut kept = self.0.kept.lock();
         kept.readers -= 1;
-        if kept.readers == 0 {
-            for (at, _) in std::mem::take(&mut kept.come) {
-                kept.frames.remove(&at);
-            }
-            kept.bytes = 0;
+        if kept.readers > 0 {
+            return;
         }
+        kept.left += 1;
+        let (left, later) = (kept.left, Arc::downgrade(&self.0.kept));
+        let Ok(runtime) = Handle::try_current() else { return kept.clear() };
+        runtime.spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            let Some(kept) = later.upgrade() else { return };
+            let mut kept = kept.lock();
+            if (kept.readers, kept.left) == (0, left) {
+                kept.clear();
+            }
+        });
     }
 }
 
@@ -259,6 +310,8 @@ mod tests {
         };
         join_all((0..3_000).map(|i| read(i / 100))).await;
         assert_eq!((asked.all(), asked.most()), (30, FETCHES + 1), "with the partition's own turn");
+        assert!(!shelf.kept.lock().frames.is_empty(), "the next may want them");
+        tokio::time::sleep(2 * KEPT).await;
         assert!(shelf.kept.lock().frames.is_empty(), "nobody reads any more");
     }
 
@@ -276,6 +329,12 @@ mod tests {
         }
         assert_eq!(asked.all(), 4, "the first had to go");
         drop(reading);
+        tokio::time::sleep(KEPT / 2).await;
+        drop(shelf.reading());
+        tokio::time::sleep(KEPT * 3 / 4).await;
+        frame(1).await.unwrap();
+        assert_eq!(asked.all(), 4, "somebody has read since");
+        tokio::time::sleep(KEPT).await;
         frame(1).await.unwrap();
         let kept = shelf.kept.lock();
         assert_eq!((asked.all(), kept.frames.len(), kept.bytes), (5, 0, 0));

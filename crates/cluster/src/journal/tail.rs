@@ -6,10 +6,11 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use bytes::Bytes;
 use futures::StreamExt as _;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::frame::{FrameError, Header, decode, decode_chunk};
+use tenure_wire::stored::frame::{FrameError, Header, decode};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::ahead::Parts;
 use super::index::{Found, Index};
 use super::read::Frames;
 
@@ -50,14 +51,12 @@ pub(super) struct Tail<'a> {
     /// Of all who read streams.
     turns: &'a Semaphore,
     /// A frame of which some chunks have been read.
-    parts: Vec<u8>,
-    /// The chunk that comes next.
-    next: u32,
+    parts: Parts,
 }
 
 impl<'a> Tail<'a> {
     pub(super) fn of(frames: Frames<'a>, turns: &'a Semaphore) -> Self {
-        Self { frames, turns, parts: Vec::new(), next: 0 }
+        Self { frames, turns, parts: Parts::default() }
     }
 
     /// Where the stream ends.
@@ -185,7 +184,7 @@ impl<'a> Tail<'a> {
         at: u64,
         payload: &Bytes,
     ) -> Result<(), String> {
-        let Some(frame) = self.whole(payload) else { return Ok(()) };
+        let Some(frame) = self.parts.take(payload) else { return Ok(()) };
         let name = self.frames.name;
         match decode(&frame) {
             Ok(frame) => {
@@ -208,23 +207,6 @@ impl<'a> Tail<'a> {
             Err(error) => tracing::error!(stream = name, at, %error, "a frame is damaged"),
         }
         Ok(())
-    }
-
-    /// The frame that ends with a message.
-    fn whole(&mut self, payload: &Bytes) -> Option<Bytes> {
-        let Some(chunk) = decode_chunk(payload) else { return Some(payload.clone()) };
-        if chunk.index != self.next {
-            (self.parts, self.next) = (Vec::new(), 0);
-        }
-        if chunk.index == self.next {
-            self.parts.extend_from_slice(chunk.part);
-            self.next += 1;
-        }
-        if chunk.index + 1 < chunk.of {
-            return None;
-        }
-        self.next = 0;
-        Some(std::mem::take(&mut self.parts).into())
     }
 
     /// A Task that had ended goes on: it gets its row again.

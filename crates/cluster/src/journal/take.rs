@@ -21,7 +21,6 @@ use tokio::time::timeout;
 
 use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
-use super::marks::Marks;
 use super::room::Room;
 use super::shelf::Shelf;
 use super::tail::Tail;
@@ -140,7 +139,6 @@ impl JetStreamJournal {
                 writer,
                 checkpoints,
                 shelf: Shelf::new(Arc::clone(&self.fetches)),
-                marks: Marks::default(),
             }));
         }
         self.owned.set(partition, Some(epoch));

@@ -19,7 +19,7 @@ use tenure_wire::bus::request::{
     Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, ViewPage, Views, Welcome,
 };
 use tenure_wire::bus::subject::ClientName;
-use tenure_wire::bus::{Answer, decode, encode};
+use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
 use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
@@ -27,6 +27,9 @@ use super::{Asked, Gate, in_time, say_answer};
 
 /// Bytes of commits, of views, or of what else comes in parts, in an answer.
 const LOG_BYTES: usize = 512 << 10;
+
+/// Bytes of the views of one Task: of more it is named as one that cannot be shown, and others are.
+const VIEW_BYTES_MAX: usize = MESSAGE_MAX - (16 << 10);
 
 /// Tasks of which an answer tells what each says itself.
 pub(super) const FOLDED_MAX: usize = 256;
@@ -264,12 +267,17 @@ impl Call<'_> {
         let mut most = FOLDED_MAX;
         loop {
             let page = self.link.views_page(&asked, &overview, after.as_ref(), most).await;
-            let (snapshot, next) = page?;
-            let page = ViewPage { snapshot, next };
-            if most == 1 || !is_long(&page) {
-                return Ok(page);
+            let (mut snapshot, next) = page?;
+            if most > 1 && is_long(&snapshot) {
+                most /= 2;
+                continue;
             }
-            most /= 2;
+            if encode(&snapshot).map_or(true, |bytes| bytes.len() > VIEW_BYTES_MAX) {
+                let first = self.link.first_viewed(&asked, &overview, after.as_ref());
+                (snapshot, _) = self.link.views_page(&asked, &overview, after.as_ref(), 0).await?;
+                first.iter().for_each(|task| snapshot.note_unreadable(task));
+            }
+            return Ok(ViewPage { snapshot, next });
         }
     }
 
@@ -350,6 +358,20 @@ impl Call<'_> {
         let leases = leases.into_iter().map(left).collect();
         Ok(LogPage { commits, cut, more, version, status, now, leases, wal_path, steps_max })
     }
+}
+
+/// As many of the first of these as an answer of several should hold, one at least, and no more than so
+/// many: what users write into them has no length that one could count on.
+pub(super) fn first_of<T: Serialize>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    for one in all.take(most) {
+        bytes += encode(&one).map_or(LOG_BYTES, |written| written.len());
+        if bytes > LOG_BYTES && !first.is_empty() {
+            break;
+        }
+        first.push(one);
+    }
+    first
 }
 
 /// Whether an answer is longer than one of several should be.

@@ -21,10 +21,13 @@ use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
 
 use super::Gate;
-use super::calls::{FOLDED_MAX, Link, is_long};
+use super::calls::{FOLDED_MAX, Link, first_of, is_long};
 
 /// Tasks in an answer.
 const ENTRIES_MAX: usize = 1_000;
+
+/// Tasks of a list that is kept: fewer fit into an answer, whatever they are called.
+const KEPT_MIN: usize = 7;
 
 /// How long a list is kept for its next pages.
 const KEPT: Duration = Duration::from_secs(30);
@@ -93,9 +96,13 @@ impl Gate {
         link.may_list()?;
         if let Some(most) = which.oldest {
             let most = most.min(OLDEST_MAX);
-            let found = self.fence.journal.oldest_in(partition, link.session(), most);
+            let behind = which.after_created_at.zip(which.after);
+            let found = self.fence.journal.oldest_in(partition, link.session(), behind, most);
             let (found, more) = found.map_err(|error| tenure_scheduler::unreadable(&error))?;
-            return Ok(Entries { entries: found.into_iter().map(entry).collect(), more });
+            let count = found.len();
+            let entries = first_of(found.into_iter().map(entry), most);
+            let more = more || entries.len() < count;
+            return Ok(Entries { entries, more });
         }
         let found = match which.include_terminal {
             true => self.with_ended(link.session(), partition, which.after.is_some()).await?,
@@ -108,9 +115,8 @@ impl Gate {
         let is_before =
             |found: &Found| which.after.as_ref().is_some_and(|a| found.key.task_id <= *a);
         let rest = &found[found.partition_point(is_before)..];
-        let page = &rest[..rest.len().min(ENTRIES_MAX)];
-        let entries = page.iter().cloned().map(entry).collect();
-        let more = page.len() < rest.len();
+        let entries = first_of(rest.iter().cloned().map(entry), ENTRIES_MAX);
+        let more = entries.len() < rest.len();
         if !more && which.include_terminal {
             self.lists.forget(link.session(), partition);
         }
@@ -134,7 +140,7 @@ impl Gate {
         let unreadable = |error| tenure_scheduler::unreadable(&error);
         let mut oldest = None;
         if !input.include_terminal && input.is_told_by_index(false) && most <= OLDEST_MAX {
-            let found = self.fence.journal.oldest_in(partition, link.session(), most);
+            let found = self.fence.journal.oldest_in(partition, link.session(), None, most);
             let (found, more) = found.map_err(unreadable)?;
             let page = link.tasks_page(found, &input, FOLDED_MAX).await?;
             // Unless some of them have ended since or cannot be read, and others take their places.
@@ -177,7 +183,7 @@ impl Gate {
         let mut found = found.map_err(|error| tenure_scheduler::unreadable(&error))?;
         found.sort_by(|a, b| a.key.cmp(&b.key));
         let found = Arc::new(found);
-        if found.len() > ENTRIES_MAX {
+        if found.len() > KEPT_MIN {
             self.lists.keep(session, partition, epoch, &found);
         }
         Ok(found)

@@ -20,11 +20,15 @@ use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
 use tokio::sync::Semaphore;
 
+use super::calls::first_of;
 use super::{Gate, say_answer};
 use crate::node::HEARTBEATS_MAX;
 
 /// Workers in an answer.
 const WORKERS_MAX: usize = 4_000;
+
+/// Pools in an answer, beside them.
+const POOLS_MAX: usize = 400;
 
 /// Leases in an answer.
 const LEASES_MAX: usize = 2_000;
@@ -59,9 +63,9 @@ impl Gate {
     }
 
     fn facts(&self, session: &SessionId, is_audit: bool) -> NodeFacts {
-        let mut workers = self.links.facts(is_audit);
-        let more = workers.len() > WORKERS_MAX;
-        workers.truncate(WORKERS_MAX);
+        let all = self.links.facts(is_audit);
+        let count = all.len();
+        let workers = first_of(all.into_iter(), WORKERS_MAX);
         let (sample, now) = (self.scheduler.sample(), self.scheduler.now());
         let mut longest: BTreeMap<PoolId, WaitingStep> =
             self.scheduler.longest_waits(session).into_iter().collect();
@@ -70,13 +74,16 @@ impl Gate {
             pool_facts(pool, longest.map(|step| wait_facts(step, now)))
         });
         let waits = sample.waits.into_iter().filter(|(_, count)| *count > 0);
+        let pools: Vec<PoolFacts> = pools.collect();
+        let (pools_count, pools) = (pools.len(), first_of(pools.into_iter(), POOLS_MAX));
+        let more = workers.len() < count || pools.len() < pools_count;
         NodeFacts {
             node: self.node.as_str().into(),
             partitions: self.partitions,
             owned: self.served_now(),
             workers,
             more,
-            pools: pools.collect(),
+            pools,
             at: Some(now),
             tasks: Some(sample.tasks),
             counts: Some(sample.counts),
@@ -132,9 +139,10 @@ impl Gate {
             rows.entry(attempt_id).or_insert_with(row).open = Some(open);
         }
         let is_behind = |row: &LeaseRow| which.after.is_none_or(|after| row.attempt_id > after);
-        let mut rows = rows.into_values().filter(is_behind);
-        let leases: Vec<LeaseRow> = rows.by_ref().take(LEASES_MAX).collect();
-        Ok(LeasePage { leases, more: rows.next().is_some() })
+        let rows: Vec<LeaseRow> = rows.into_values().filter(is_behind).collect();
+        let count = rows.len();
+        let leases = first_of(rows.into_iter(), LEASES_MAX);
+        Ok(LeasePage { more: leases.len() < count, leases })
     }
 
     /// The leases that this node knows of. No Attempt is looked at but theirs.
@@ -163,7 +171,8 @@ impl Gate {
             let row = row_of(lease);
             LeaseRow { open: open.remove(&row.attempt_id), ..row }
         };
-        Ok(LeasePage { leases: kept.into_iter().map(row).collect(), more })
+        let (count, leases) = (kept.len(), first_of(kept.into_iter().map(row), most));
+        Ok(LeasePage { more: more || leases.len() < count, leases })
     }
 
     /// Some Attempts of a Task, which may have gone.

@@ -1,10 +1,12 @@
 //! What a node takes at a time, at its limits and over them.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
+use tenure_core::command::create::CreateTask;
 use tenure_core::status::{Role, TaskStatus};
 use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_node::Settings;
@@ -16,7 +18,7 @@ use tenure_wire::bus::request::{Ask, Entries, List, Request};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
 use tenure_wire::bus::worker::{Bye, Delivery, Hello};
 
-use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
+use crate::common::{Caller, Hand, PARTITIONS, Servers, input, until};
 
 /// Writes go on where no more may be read.
 #[tokio::test(flavor = "multi_thread")]
@@ -90,6 +92,19 @@ async fn so_many_workers_have_a_link() {
     }
 }
 
+/// An observer in the session of an orchestrator.
+fn eve(bob: &Caller) -> ClientName {
+    let (role, session) = (Role::Observer, bob.name.session.clone());
+    ClientName { role, session, principal: Token::new("eve").unwrap() }
+}
+
+async fn observer(servers: &Servers, bob: &Caller) -> nats::NatsClient {
+    let (eve, settings) = (eve(bob), nats::Settings::new(servers.url()));
+    let at = inbox(eve.role, &eve.principal, &Token::new("b").unwrap());
+    let connection = nats::Connection::open(&settings, at).await.unwrap();
+    nats::NatsClient::join(connection, &eve).await.unwrap()
+}
+
 /// LIST-06, LIST-07: a page costs its own Tasks and some single ones, however many are before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_far_behind_costs_little_more_than_the_first() {
@@ -100,13 +115,7 @@ async fn a_page_far_behind_costs_little_more_than_the_first() {
     for some in ids.chunks(50) {
         futures::future::join_all(some.iter().map(|id| bob.create(id, &["a"]))).await;
     }
-    let (role, session) = (Role::Observer, bob.name.session.clone());
-    let token = |text| Token::new(text).unwrap();
-    let eve = ClientName { role, session, principal: token("eve") };
-    let (settings, at) =
-        (nats::Settings::new(servers.url()), inbox(role, &eve.principal, &token("b")));
-    let connection = nats::Connection::open(&settings, at).await.unwrap();
-    let client = nats::NatsClient::join(connection, &eve).await.unwrap();
+    let (eve, client) = (eve(&bob), observer(&servers, &bob).await);
     let spy = servers.client().await;
     let mut heard = spy.subscribe(format!("{}.cmd.*", eve.root())).await.unwrap();
     spy.flush().await.unwrap();
@@ -212,7 +221,7 @@ async fn a_list_of_many_comes_in_pages() {
         let (mut found, mut pages) = (Vec::new(), 0);
         loop {
             let after = found.last().map(|id: &String| id.parse().unwrap());
-            let list = Ask::List(List { after, include_terminal, oldest: None });
+            let list = Ask::List(List { after, include_terminal, ..List::default() });
             let request = Request::new(None, None, list).write().unwrap();
             let page: Entries = bob.raw(0, request).await.unwrap();
             found.extend(page.entries.into_iter().map(|entry| entry.task_id.to_string()));
@@ -225,5 +234,43 @@ async fn a_list_of_many_comes_in_pages() {
             }
         }
         assert_eq!((pages, &found), (2, &ids));
+    }
+}
+
+/// CTRL-06, LIST-04: a list of Tasks whose titles are long comes in pages of as many as an answer holds, in
+/// whatever order it is asked for, and is whole in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_long_titles_comes_in_pages() {
+    const TASKS: usize = 30;
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let is_there = |id: &String| bob.key(id).partition(PARTITIONS) == 0;
+    let ids = (0..).map(|number| format!("t{number}")).filter(is_there);
+    let mut ids: Vec<_> = ids.take(TASKS).collect();
+    for id in &ids {
+        let title = "x".repeat(60_000).into();
+        let long = CreateTask { title, ..input(id, &["a"]) };
+        bob.ask::<WriteSummary>(id, id, Ask::Create(Box::new(long))).await.unwrap();
+    }
+    let client = observer(&servers, &bob).await;
+    let found = client.oldest(1_000).await.unwrap();
+    let oldest: Vec<_> = found.entries.iter().map(|entry| entry.key.task_id.to_string()).collect();
+    assert!(found.entries.is_sorted_by_key(|entry| (entry.created_at, entry.key.clone())));
+    let some = client.oldest(20).await.unwrap();
+    assert_eq!(some.entries, found.entries[..20]);
+    ids.sort();
+    assert_eq!(oldest.iter().collect::<BTreeSet<_>>(), ids.iter().collect());
+    for include_terminal in [false, true] {
+        let found = client.list(include_terminal).await.unwrap();
+        let found = found.entries.iter().map(|entry| entry.key.task_id.to_string());
+        assert!(found.eq(ids.iter().cloned()), "{include_terminal}");
+        let input = ListInput { include_terminal, ..ListInput::default() };
+        let (mut listed, mut offset) = (0, Some(0));
+        while let Some(from) = offset {
+            let page = client.tasks(ListInput { offset: from, ..input.clone() }).await.unwrap();
+            (listed, offset) = (listed + page.tasks.len(), page.next_offset);
+        }
+        assert_eq!(listed, TASKS);
     }
 }

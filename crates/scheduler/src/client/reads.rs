@@ -2,10 +2,11 @@
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_core::command::{Operator, check_tool};
-use tenure_core::id::TaskId;
+use tenure_core::id::{AttemptId, TaskId};
 use tenure_core::view::explain::ForWhom;
 use tenure_core::view::{
     ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput, ReplayInput, TaskPage,
@@ -14,9 +15,30 @@ use tenure_core::view::{
 use tenure_core::{Caller, Code, Commit, Rejection, Task};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
+use tenure_wire::stored::encode;
+use tokio::time::{Instant, timeout_at};
 
-use super::{ClientLink, PAGE_EVENTS};
+use super::{ClientLink, PAGE_EVENTS, Stands};
 use crate::task::open::{load_until, unreadable};
+
+/// How long a page of a list takes, about: it is cut short then, and whoever asks for the rest finds that
+/// logs were read meanwhile.
+pub(super) const LOOKS: Duration = Duration::from_secs(2);
+/// How long a page waits for one Task even then.
+const LOOK: Duration = Duration::from_millis(100);
+/// For how many, if it shows none.
+const LATE_MAX: usize = 20;
+
+/// What a Task looks like, if that is known in time. Nobody waits longer for one of several: its log is
+/// read on, and was read when somebody asks again.
+pub(super) async fn in_time<T>(
+    until: Instant,
+    look: impl Future<Output = Result<T, Rejection>>,
+) -> Result<T, Rejection> {
+    let long = "the task's log is long, and not read yet; ask again";
+    let looked = timeout_at(until.max(Instant::now() + LOOK), look).await;
+    looked.unwrap_or_else(|_| Err(Rejection::new(Code::StorageError, long)))
+}
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// `agent.task_list` of these Tasks of the session, at most so many. No log is read of a Task of
@@ -34,6 +56,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.may_list()?;
         let limit = input.limit(&self.scheduler.node.config.limits)?.min(most);
         let (mut page, mut passed, mut opened) = (TaskPage::default(), 0, 0);
+        let until = Instant::now() + LOOKS;
         for entry in Entry::in_order(entries, input) {
             let is_told = !entry.damaged && input.is_told_by_index(entry.ended.is_some());
             if passed < input.offset && is_told {
@@ -41,12 +64,14 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
                 continue;
             }
             opened += usize::from(entry.ended.is_some());
-            if opened > most.saturating_add(1) {
+            let has_enough = !page.tasks.is_empty() || page.unreadable.len() >= LATE_MAX;
+            let is_late = has_enough && Instant::now() >= until;
+            if opened > most.saturating_add(1) || is_late {
                 page.cut(input.offset, page.tasks.len());
                 break;
             }
             let task = &entry.key.task_id;
-            match self.line(task).await {
+            match in_time(until, self.line(task)).await {
                 Ok(line) if !input.admits(line.listed()) => {}
                 Ok(_) if passed < input.offset => passed += 1,
                 Ok(_) if page.tasks.len() == limit => {
@@ -97,7 +122,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let key = self.key(task);
         self.version(&key).await?; // There is such a Task.
         let (range, last) = (input.range(), *input.range().end());
-        let commits = self.commits_within(&key, range.clone()).await?;
+        let commits = self.commits_within(&key, range.clone(), usize::MAX).await?;
         let told = timeline(&key.session_id, task, &commits, range);
         let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
             inspect(&task.durable(), told, last, known)
@@ -127,20 +152,46 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.scheduler.read(key, |task| task.durable().version()).await
     }
 
-    /// The commits that have these events, from the first on, as many as a page has. What lies before
-    /// and behind a page is not read for it.
+    /// How a Task stands. Of one that has ended the index says it: its log is not read for that.
+    pub(super) async fn stands(&self, key: &TaskKey) -> Result<Stands, Rejection> {
+        let node = Arc::clone(&self.scheduler.node);
+        if let Some(ended) = node.journal.ended(key).await {
+            let wal_path = node.journal.wal_path(key, &ended.wal_name);
+            let (version, status) = (ended.version, ended.end.status());
+            return Ok(Stands { version, status, leases: Vec::new(), wal_path });
+        }
+        let stands = move |task: &Task| {
+            let left = |id: AttemptId| node.leases.left_ms(id).map(|left| (id, left));
+            let leases = task.open_attempts().filter_map(|a| left(a.attempt_id)).collect();
+            let (version, status) = (task.durable().version(), task.durable().status());
+            Stands { version, status, leases, wal_path: node.wal_path(task) }
+        };
+        self.scheduler.read(key, stands).await
+    }
+
+    /// The commits that have these events, from the first on, as many as a page has, and the one with
+    /// which they have so many bytes as a log has them. What lies before and behind a page is not read
+    /// for it.
     pub(super) async fn commits_within(
         &self,
         key: &TaskKey,
         events: RangeInclusive<u64>,
+        most: usize,
     ) -> Result<Vec<Commit>, Rejection> {
         let first = (*events.start()).max(1);
         let last = (*events.end()).min(first.saturating_add(PAGE_EVENTS - 1));
         let read: Arc<Mutex<Vec<Commit>>> = Arc::default();
         let into = Arc::clone(&read);
-        let each = move |commit| {
+        let (session, task) = (key.session_id.clone(), key.task_id.clone());
+        let (mut lines, mut bytes) = (Vec::new(), 0_usize);
+        let each = move |commit: Commit| {
+            if most < usize::MAX {
+                lines.clear();
+                let written = encode(&commit, &session, &task, &mut lines);
+                bytes += written.map_or(most, |()| lines.len());
+            }
             into.lock().push(commit);
-            ControlFlow::Continue(())
+            if bytes < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let journal = self.scheduler.journal();
         let read_part = journal.read_part(key, first..=last, each);

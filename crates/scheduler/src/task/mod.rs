@@ -207,6 +207,8 @@ pub(crate) struct State<J, L> {
     spared_until: Millis,
     /// Left to another node.
     is_left: bool,
+    /// Bytes of its log, if the Task had ended when it was read.
+    ended_bytes: Option<u64>,
 }
 
 /// An append in flight, and what is to be done when it returns.
@@ -266,6 +268,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             failed_reads: 0,
             spared_until: 0,
             is_left: false,
+            ended_bytes: None,
         }
     }
 
@@ -369,6 +372,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         };
         let ends = idle && over && myself.end();
         if ends {
+            if let (Some(bytes), Life::Known(_)) = (self.ended_bytes, &self.life)
+                && let Life::Known(task) = std::mem::replace(&mut self.life, Life::New)
+            {
+                let version = task.version();
+                self.node.ended.put(self.key.clone(), task, version, bytes);
+            }
             self.node.directory.remove(&self.key, myself);
             self.node.journal.release(&self.key);
             if let Some((_, timer)) = self.timer.take() {

@@ -30,6 +30,16 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09). In a cluster time
     /// limits of Steps are judged as late as leases are: workers may have much to say (mechanisms 6).
     pub(super) async fn open(&mut self, myself: &Address) {
+        let ended = self.node.journal.ended(&self.key).await;
+        self.ended_bytes = ended.as_ref().map(|ended| ended.bytes);
+        if let Some(ended) = ended
+            && let Some(task) = self.node.ended.take(&self.key)
+            && task.version() == ended.version
+        {
+            self.waits.tell(task.waits());
+            self.life = Life::Known(task);
+            return;
+        }
         // One that panics would be read again at once, and again.
         let read = AssertUnwindSafe(load(&*self.node.journal, &self.key)).catch_unwind().await;
         self.life = match read.unwrap_or_else(|_| Err(ReadError::Failed("a defect".into()))) {

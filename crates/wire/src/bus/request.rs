@@ -200,6 +200,9 @@ pub struct List {
     /// Instead of that, so many of the live ones, the oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<usize>,
+    /// Of those only such as come behind `after` in that order, which was created then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_created_at: Option<Millis>,
 }
 
 /// Which views of the Tasks of a partition: live ones, and the newest ended ones.

@@ -227,8 +227,11 @@ impl Shared {
         let mut all: Vec<Entry> = Vec::new();
         loop {
             let after = all.last().map(|entry| entry.key.task_id.clone());
-            let request =
-                Request::new(None, None, Ask::List(List { after, include_terminal, oldest: None }));
+            let request = Request::new(
+                None,
+                None,
+                Ask::List(List { after, include_terminal, ..List::default() }),
+            );
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
             let is_last = !page.more || page.entries.is_empty();
@@ -240,11 +243,24 @@ impl Shared {
     }
 
     async fn oldest_of(&self, partition: u32, most: usize) -> Result<Vec<Entry>, Rejection> {
-        let list = List { oldest: Some(most), ..List::default() };
-        let body = Request::new(None, None, Ask::List(list)).write()?.into();
-        let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
-        let page: Entries = self.ask(verb, body, patience).await?;
-        Ok(page.entries.into_iter().map(read::entry).collect())
+        let mut all: Vec<Entry> = Vec::new();
+        loop {
+            let last = all.last().map(|entry| (entry.created_at, entry.key.task_id.clone()));
+            let (after_created_at, after) = last.clone().unzip();
+            let oldest = Some(most - all.len());
+            let list = List { after, oldest, after_created_at, ..List::default() };
+            let body = Request::new(None, None, Ask::List(list)).write()?.into();
+            let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
+            let page: Entries = self.ask(verb, body, patience).await?;
+            let (count, place) =
+                (all.len(), |entry: &Entry| Some((entry.created_at, entry.key.task_id.clone())));
+            // An older node knows of no pages, and begins again.
+            let sent = page.entries.into_iter().map(read::entry);
+            all.extend(sent.filter(|entry| last.is_none() || place(entry) > last));
+            if !page.more || all.len() == count || all.len() >= most {
+                return Ok(all);
+            }
+        }
     }
 
     /// What all partitions answer, and which of them do not.

@@ -1,0 +1,150 @@
+//! Reading ahead: who goes backwards along a chain whose frames stand close together asks for a
+//! stretch of the stream in one request, and finds the rest of it on the [`shelf`](super::shelf).
+//! A stretch is longer where the last one was well used, and shorter where it was not, so that few
+//! frames are read of which none is wanted. What does not come is asked for alone.
+
+use std::sync::Arc;
+
+use async_nats::{Message, Subscriber};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use serde::Serialize;
+use tenure_wire::stored::frame::decode_chunk;
+use tokio::time::timeout;
+
+use super::read::Frames;
+use super::shelf::Opened;
+
+/// Messages of a stretch.
+const LENGTH_MAX: u64 = 256;
+/// Bytes of a stretch, about.
+const BYTES: u64 = 1 << 20;
+/// Bytes after which the server sends no more of it.
+const BYTES_MAX: u64 = 2 << 20;
+
+/// How a reader that goes backwards reads ahead of itself.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// The last stretch.
+    first: u64,
+    last: u64,
+    /// Bytes of its messages.
+    bytes: u64,
+    /// How many of them were wanted.
+    used: u64,
+}
+
+impl Ahead {
+    pub(super) fn new() -> Self {
+        Self { first: 1, last: 0, bytes: 0, used: 0 }
+    }
+
+    /// A frame is wanted, and none before `floor` will be: has it and those before it fetched, if that
+    /// pays.
+    pub(super) async fn reach(&mut self, frames: Frames<'_>, at: u64, floor: u64) {
+        let Some(shelf) = frames.shelf else { return };
+        self.used += u64::from((self.first..=self.last).contains(&at));
+        if shelf.has(at) {
+            return;
+        }
+        let length = self.next_length().min((at + 1).saturating_sub(floor)).max(1);
+        (self.first, self.last, self.used) = (at + 1 - length, at, 1);
+        while self.first < at && shelf.has(self.first) {
+            self.first += 1;
+        }
+        self.bytes = match self.first < at {
+            true => frames.stretch(self.first, at).await,
+            false => 0, // Whoever wants it has it fetched.
+        };
+    }
+
+    fn next_length(&self) -> u64 {
+        let length = (self.last + 1).saturating_sub(self.first);
+        let next = match self.used * 4 >= length * 3 {
+            true => length * 2,
+            false => length / 2,
+        };
+        let each = (self.bytes / length.max(1)).max(1);
+        next.min(LENGTH_MAX).min(BYTES / each)
+    }
+}
+
+/// What a server is asked for.
+#[derive(Serialize)]
+struct Stretch {
+    seq: u64,
+    batch: u64,
+    max_bytes: u64,
+}
+
+impl Frames<'_> {
+    /// Puts the frames that end in a stretch of the stream on the shelf, as far as they come. Answers
+    /// how many bytes did.
+    async fn stretch(self, first: u64, last: u64) -> u64 {
+        let Some(shelf) = self.shelf else { return 0 };
+        let _turn = shelf.turn().await;
+        let Some(mut messages) = self.ask_for(first, last).await else { return 0 };
+        let (mut parts, mut bytes) = (Parts::default(), 0);
+        while let Ok(Some(message)) = timeout(self.timeout, messages.next()).await {
+            let Some(at) = place(&message).filter(|at| *at <= last) else { break };
+            bytes += message.payload.len() as u64;
+            let whole = parts.take(&message.payload);
+            if let Some(Ok(opened)) = whole.map(Opened::read) {
+                shelf.put(at, Arc::new(opened));
+            }
+            if at == last {
+                break;
+            }
+        }
+        bytes
+    }
+
+    async fn ask_for(self, first: u64, last: u64) -> Option<Subscriber> {
+        let asked = Stretch { seq: first, batch: last + 1 - first, max_bytes: BYTES_MAX };
+        let asked = serde_json::to_vec(&asked).ok()?;
+        let inbox = self.client.new_inbox();
+        let ask = async {
+            let messages = self.client.subscribe(inbox.clone()).await.ok()?;
+            let subject = format!("$JS.API.DIRECT.GET.{}", self.name);
+            self.client.publish_with_reply(subject, inbox, asked.into()).await.ok()?;
+            Some(messages)
+        };
+        timeout(self.timeout, ask).await.ok()?
+    }
+}
+
+/// Where a message of a stretch stands; none if it says that no more come.
+fn place(message: &Message) -> Option<u64> {
+    if message.status.is_some() {
+        return None;
+    }
+    message.headers.as_ref()?.get("Nats-Sequence")?.as_str().parse().ok()
+}
+
+/// Puts frames together whose chunks come one after another.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Of a frame of which some chunks have come.
+    bytes: Vec<u8>,
+    /// The chunk that comes next.
+    next: u32,
+}
+
+impl Parts {
+    /// The frame that ends with this message.
+    pub(super) fn take(&mut self, payload: &Bytes) -> Option<Bytes> {
+        let Some(chunk) = decode_chunk(payload) else { return Some(payload.clone()) };
+        if chunk.index != self.next {
+            *self = Self::default();
+        }
+        if chunk.index == self.next {
+            self.bytes.extend_from_slice(chunk.part);
+            self.next += 1;
+        }
+        if chunk.index + 1 < chunk.of {
+            return None;
+        }
+        self.next = 0;
+        Some(std::mem::take(&mut self.bytes).into())
+    }
+}

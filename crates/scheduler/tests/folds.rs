@@ -1,0 +1,140 @@
+//! What reading costs: a log is read once for all who look at a Task that has ended, and once for who
+//! goes through it page by page.
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Node, cancel, create, dag, envelope, node, node_on, orchestrator};
+use tenure_core::command::Why;
+use tenure_core::status::Role;
+use tenure_core::view::{ListInput, QueryInput};
+use tenure_core::{Command, Task};
+use tenure_ports::client::ClientPort;
+use tenure_ports::journal::TaskKey;
+use tenure_scheduler::load_until;
+
+/// A Task with so many commits of so many bytes each, on a node that has not read it yet.
+async fn long(commits: usize, bytes: usize) -> (Node, TaskKey) {
+    let node = node().await;
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    for number in 0..commits {
+        let title = format!("{number} {}", "x".repeat(bytes));
+        let operations = format!(
+            r#"[{{"op": "update_step", "step_id": "a", "fields": {{"title": "{title}"}}}}]"#
+        );
+        let operations = serde_json::from_str(&operations).unwrap();
+        node.command(&key, envelope(), Command::TaskUpdate { operations }).await.unwrap();
+    }
+    cancel(&node, &key).await.unwrap();
+    node.stop().await;
+    (node_on(Arc::clone(node.journal())).await, key)
+}
+
+fn client(node: &Node) -> impl ClientPort {
+    node.client(Role::Orchestrator, orchestrator().agent, orchestrator().session_id)
+}
+
+/// How many commits its log has.
+async fn commits_of(node: &Node, key: &TaskKey) -> u64 {
+    let before = node.journal().commits_read();
+    load_until(&**node.journal(), key, u64::MAX).await.unwrap();
+    node.journal().commits_read() - before
+}
+
+/// GET-01, RECOVER-02: an ended Task is folded once for all who ask, in whatever pages; and a change of it
+/// is seen by the next.
+#[tokio::test]
+async fn an_ended_task_is_read_once_for_all_who_look() {
+    let (node, key) = long(20, 1).await;
+    let (client, task) = (client(&node), &key.task_id);
+    let log = commits_of(&node, &key).await;
+    let before = node.journal().commits_read();
+    for offset in 0..10 {
+        let view = client.get(task).await.unwrap();
+        assert!(view.task.native_status.is_terminal());
+        let include_terminal_steps = true;
+        let input = QueryInput { offset, include_terminal_steps, ..QueryInput::default() };
+        client.query(task, input).await.unwrap();
+    }
+    assert!(node.journal().commits_read() - before <= log, "more than once");
+    let version = node.read(&key, Task::version).await.unwrap();
+    node.command(&key, envelope(), Command::ArchiveTask(Why::default())).await.unwrap();
+    for _ in 0..2 {
+        let view = client.get(task).await.unwrap();
+        assert_eq!((view.task.archived, view.task.version), (true, version + 1));
+    }
+    assert!(node.journal().commits_read() - before <= log, "the change was made on what was read");
+}
+
+/// VIEW-12: who reads a log page by page has each page read, and not all of the Task for each; a page has
+/// bytes of commits as an answer has them, however long each is.
+#[tokio::test]
+async fn each_page_of_a_log_is_read_alone() {
+    let (node, key) = long(100, 16 << 10).await;
+    let (client, before) = (client(&node), node.journal().commits_read());
+    let (mut after, mut pages, mut commits) = (0, 0, 0);
+    loop {
+        let page = client.log(&key.task_id, after).await.unwrap();
+        let bytes: usize = page.commits.iter().map(|commit| format!("{commit:?}").len()).sum();
+        assert!(bytes < 2 << 20, "{bytes}");
+        (pages, commits) = (pages + 1, commits + page.commits.len() as u64);
+        let Some(last) = page.commits.last().filter(|_| page.more) else { break };
+        after = last.last_seq();
+    }
+    assert!((3..=8).contains(&pages), "{pages}");
+    let read = node.journal().commits_read() - before;
+    assert!(read <= commits + pages, "{read} commits were read for {commits}");
+}
+
+/// EVENT-01: who reads public events page by page has each commit read once, and a commit that has more than
+/// a page of them too.
+#[tokio::test]
+async fn each_page_of_events_goes_on_where_the_last_one_ended() {
+    let steps: Vec<String> = (0..3_500).map(|step| format!("s{step}")).collect();
+    let wide = node().await;
+    let wide_key = create(&wide, dag("t", &steps.join(" "))).await.unwrap();
+    cancel(&wide, &wide_key).await.unwrap();
+    let (long, long_key) = long(2_200, 1).await;
+    for (node, key, pages_min) in [(wide, wide_key, 7), (long, long_key, 3)] {
+        let (client, before) = (client(&node), node.journal().commits_read());
+        let (mut after, mut pages, mut told) = (0, 0, Vec::new());
+        loop {
+            let page = client.events(&key.task_id, after).await.unwrap();
+            pages += 1;
+            told.extend(page.events);
+            after = page.through;
+            if page.through >= page.version {
+                break;
+            }
+        }
+        assert!(pages >= pages_min, "{pages}");
+        let read = node.journal().commits_read() - before;
+        let commits = commits_of(&node, &key).await;
+        // To know how the Task stands it is read once more.
+        assert!(read <= 2 * commits + pages, "{read} commits were read of {commits}");
+        let places: Vec<u64> = told.iter().map(|event| event.wal_seq).collect();
+        assert!(places.is_sorted() && *places.last().unwrap() == after);
+        let again = client.events(&key.task_id, places[0]).await.unwrap();
+        let behind = told.iter().filter(|event| event.wal_seq > places[0]);
+        assert!(again.events.iter().eq(behind.take(again.events.len())), "the same from anywhere");
+    }
+}
+
+/// LIST-07: a list does not wait for the log of one Task: it has the others, names that one, and has it when
+/// it was read.
+#[tokio::test(start_paused = true)]
+async fn a_list_does_not_wait_for_a_log_that_takes_long() {
+    let (node, key) = long(3, 1).await;
+    let live = create(&node, dag("live", "a")).await.unwrap();
+    let client = client(&node);
+    let all = || ListInput { include_terminal: true, ..ListInput::default() };
+    let gate = node.journal().hold_reads();
+    let page = client.tasks(all()).await.unwrap();
+    let tasks: Vec<_> = page.tasks.iter().map(|task| &task.task_id).collect();
+    assert_eq!((tasks, page.unreadable), (vec![&live.task_id], vec![key.task_id.clone()]));
+    gate.open();
+    let whole = client.tasks(all()).await.unwrap();
+    assert_eq!((whole.tasks.len(), whole.unreadable.len()), (2, 0));
+}
