@@ -234,7 +234,7 @@ fn a_step_waits_for_its_backoff_and_for_who_holds_it() {
     again["retry_policy"] = json!({"max_attempts": 3, "backoff": {"initial_ms": 60_000}});
     let key = bench.create(json!({"task_id": "task", "steps": [again, step("held", "hang", &[])]}));
     bench.wait(&key, "one waits and one runs", |task| {
-        let state = |id: &str| &task.step(&id.parse().unwrap()).unwrap().state;
+        let state = |id: &str| task.step(&id.parse().unwrap()).unwrap().state;
         state("again").not_before.is_some() && state("held").status == StepStatus::Running
     });
     assert_headline(&bench, &["task", "again"], "not_before", &[]);

@@ -51,7 +51,7 @@ impl Peers for NatsPeers {
             match peers.ask(&key, Ask::ReadParent(ReadParent { child: child.clone() })).await {
                 // A node of the release before does not know the question: its log says.
                 Err(unknown) if unknown.code == Code::ValidationError => {
-                    Ok(Parent::of(&*peers.fold(&key).await?, &child))
+                    Ok(Parent::of(&peers.fold(&key).await?.durable(), &child))
                 }
                 answered => answered,
             }

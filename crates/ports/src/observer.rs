@@ -7,7 +7,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 use tenure_core::eligibility::{Obstacle, PoolFacts};
 use tenure_core::id::{AttemptId, PoolId};
-use tenure_core::view::ClaimResult;
+use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tokio::sync::oneshot;
 
@@ -194,5 +194,5 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     fn taken(&self) -> Option<oneshot::Receiver<u64>>;
 
     /// The traceparent that spans of an Attempt's handler go below; none: whatever the Task's maker gave.
-    fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr>;
+    fn trace_of(&self, task: &View<'_>, attempt: AttemptId) -> Option<SmolStr>;
 }

@@ -8,8 +8,8 @@ use tenure_core::command::{Caller, Wait};
 use tenure_core::id::{AttemptId, CommandId, Digest, RunId};
 use tenure_core::status::TaskStatus;
 use tenure_core::task::Made;
-use tenure_core::view::WriteSummary;
-use tenure_core::{Command, Rejection, Reply, Task};
+use tenure_core::view::{View, WriteSummary};
+use tenure_core::{Command, Rejection, Reply};
 use tenure_ports::bus::Recorded;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
@@ -53,28 +53,41 @@ pub struct Answer {
     pub attempt_id: Option<AttemptId>,
     /// Native status of the Task now.
     pub status: TaskStatus,
-    /// Whether the Task is being closed.
+    /// Whether its caller is asked to stop: the Task is being closed, or the caller's Run (CANCEL-07).
     pub cancel_requested: bool,
 }
 
+/// What was decided. Only with a view of what is durable there is an answer to it.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) reply: Reply,
+    /// As [`Answer::is_written`].
+    pub(crate) is_written: bool,
+}
+
 impl Answer {
-    pub(crate) fn of(task: &Task, reply: Reply, is_written: bool) -> Self {
+    pub(crate) fn of(
+        view: &View<'_>,
+        caller: &Caller,
+        Decided { reply, is_written }: Decided,
+        summary: Option<WriteSummary>,
+    ) -> Self {
         let (run_id, attempt_id) = match reply.made {
             Made::Nothing => (None, None),
-            Made::Run(pos) => (Some(task.run_at(pos).run_id), None),
+            Made::Run(pos) => (Some(view.run_at(pos).run_id), None),
             Made::Attempt(pos) => {
-                let attempt = task.attempt_at(pos);
+                let attempt = view.attempt_at(pos);
                 (Some(attempt.run_id), Some(attempt.attempt_id))
             }
         };
         Self {
             reply,
             is_written,
-            summary: None,
+            summary: summary.map(Box::new),
             run_id,
             attempt_id,
-            status: task.head().status,
-            cancel_requested: task.is_closing(),
+            status: view.status(),
+            cancel_requested: view.asks_to_stop(caller),
         }
     }
 
@@ -122,10 +135,11 @@ impl fmt::Debug for Ask {
 /// An answer that waits for the append, or for the end of something.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) result: Result<Answer, Rejection>,
+    pub(crate) result: Result<Decided, Rejection>,
     pub(crate) waits: Option<Wait>,
     pub(crate) reply_to: ReplyTo,
-    /// For whom the answer is summarised, if it is.
-    pub(crate) summary_for: Option<Caller>,
+    pub(crate) caller: Caller,
+    /// What workers report is answered without a summary.
+    pub(crate) is_summarised: bool,
     pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }

@@ -18,10 +18,10 @@ use tenure_core::view::board::{task_lines, template};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::{
     Board, BoardInput, ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskRead, TaskView,
+    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskRead, TaskView, View,
     ViewsInput, WriteSummary, get_task,
 };
-use tenure_core::{Caller, Code, Command, Rejection, Task};
+use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
@@ -141,8 +141,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             }
             shown += 1;
             let (asked, is_counted) = (asked.clone(), entry.ended.is_some());
-            let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
-                asked.of_task(&task.durable(), known, is_counted)
+            let look = move |task: &View<'_>, _: &Caller, known: &Known<'_>| {
+                asked.of_task(task, known, is_counted)
             };
             match in_time(until, self.look(&entry.key.task_id, look)).await {
                 Ok(one) => all.merge(one),
@@ -171,11 +171,11 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     async fn look<T: Send + 'static>(
         &self,
         task: &TaskId,
-        look: impl FnOnce(&Task, &Caller, &Known<'_>) -> T + Send + 'static,
+        look: impl FnOnce(&View<'_>, &Caller, &Known<'_>) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (caller, now) = (self.caller.clone(), self.scheduler.now());
         let node = Arc::clone(&self.scheduler.node);
-        let look = move |task: &Task| {
+        let look = move |task: &View<'_>| {
             let known = |attempt| node.lease(attempt, now);
             let wal = node.wal_path(task);
             let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
@@ -221,9 +221,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 
     async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
         check_tool(&self.caller, Operator::TaskGet)?;
-        let look = |task: &Task, caller: &Caller, known: &Known<'_>| {
-            get_task(&task.durable(), caller, known)
-        };
+        let look =
+            |task: &View<'_>, caller: &Caller, known: &Known<'_>| get_task(task, caller, known);
         match self.look(task, look).await?? {
             TaskRead::Whole(task) => Ok(self.fit(*task, TaskView::shorten)),
             TaskRead::Worker(_) => {
@@ -235,8 +234,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
         check_tool(&self.caller, Operator::TaskQuerySteps)?;
         let (limits, offset) = (self.scheduler.node.config.limits.clone(), input.offset);
-        let look = move |task: &Task, caller: &Caller, known: &Known<'_>| {
-            query_steps(&task.durable(), caller, &input, known, &limits)
+        let look = move |task: &View<'_>, caller: &Caller, known: &Known<'_>| {
+            query_steps(task, caller, &input, known, &limits)
         };
         let page = self.look(task, look).await??;
         Ok(self.fit(page, |page| page.halve(offset)))
@@ -262,8 +261,8 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
         check_tool(&self.caller, Operator::TaskBoardSummary)?;
         let tokens = input.budget(&self.scheduler.node.config.limits)?;
-        let look = move |task: &Task, caller: &Caller, known: &Known<'_>| {
-            task_lines(&task.durable(), caller, known).map(|lines| lines.within(tokens))
+        let look = move |task: &View<'_>, caller: &Caller, known: &Known<'_>| {
+            task_lines(task, caller, known).map(|lines| lines.within(tokens))
         };
         self.look(task, look).await?
     }
@@ -439,7 +438,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     ) -> Result<(EventPage, Option<Follower>), Rejection> {
         check_tool(&self.caller, Operator::InspectTask)?;
         let key = self.key(task);
-        let stands = |task: &Task| (task.durable().version(), task.durable().status());
+        let stands = |task: &View<'_>| (task.version(), task.status());
         let (version, status) = self.scheduler.read(&key, stands).await?;
         if is_known && after >= version {
             let page = EventPage { events: Vec::new(), through: after, version, status };

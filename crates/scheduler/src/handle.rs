@@ -9,8 +9,8 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, RunId};
 use tenure_core::status::Policy;
-use tenure_core::view::RuntimeEvent;
-use tenure_core::{Code, Command, Rejection, Task};
+use tenure_core::view::{RuntimeEvent, View};
+use tenure_core::{Code, Command, Rejection};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
@@ -239,7 +239,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub async fn read<T: Send + 'static>(
         &self,
         key: &TaskKey,
-        look: impl FnOnce(&Task) -> T + Send + 'static,
+        look: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (reply_to, answer) = oneshot::channel();
         let reader: Reader = Box::new(move |task| {
@@ -272,7 +272,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// As [`read`](Self::read).
     pub async fn wait_for_end(&self, key: &TaskKey) -> Result<(), Rejection> {
         loop {
-            if self.read(key, |task| task.durable().status().is_terminal()).await? {
+            if self.read(key, |task| task.status().is_terminal()).await? {
                 return Ok(());
             }
             let (watcher, ended) = oneshot::channel();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tenure_core::Task;
+use tenure_core::view::View;
 use tenure_ports::journal::{Folded, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::stored::encode_state;
@@ -35,8 +36,8 @@ async fn copy<J: Journal, L: Leases>(node: &Node<J, L>, key: &TaskKey) -> Option
     let address = node.directory.get(key)?;
     let (sender, copied) = oneshot::channel();
     let reader: Reader = Box::new(move |task| {
-        let live = task.ok().filter(|task| !task.is_terminal());
-        let _ = sender.send(live.cloned()); // Nobody may be there any more.
+        let live = task.ok().filter(|task| !task.status().is_terminal());
+        let _ = sender.send(live.map(View::to_task)); // Nobody may be there any more.
     });
     address.cast(Msg::Read(reader)).ok()?;
     copied.await.ok().flatten()

@@ -20,6 +20,7 @@ mod follow;
 mod handle;
 mod heard;
 mod keep;
+mod leases;
 mod node;
 mod partition;
 mod peers;

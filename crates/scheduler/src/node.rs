@@ -8,13 +8,12 @@ use std::time::Duration;
 use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
-use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
-use tenure_core::view::{LeaseFact, RuntimeEvent};
+use tenure_core::id::{AgentId, Millis, PoolId, SessionId};
+use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::Lease;
-use tenure_ports::observer::{LeaseCall, PoolSample};
+use tenure_ports::observer::PoolSample;
 use tenure_ports::{Journal, Leases};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -332,45 +331,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
         }
     }
 
-    /// What is known of an Attempt's lease.
-    pub(crate) fn lease(&self, attempt: AttemptId, now: Millis) -> Option<LeaseFact> {
-        let left = self.leases.left_ms(attempt)?;
-        Some(LeaseFact { expires_at: now.saturating_add_unsigned(left), valid: left > 0 })
-    }
-
     /// Where the log of a Task is.
-    pub(crate) fn wal_path(&self, task: &Task) -> Option<String> {
+    pub(crate) fn wal_path(&self, task: &View<'_>) -> Option<String> {
         let spec = &task.head().spec;
         let (session_id, task_id) = (spec.session_id.clone(), spec.task_id.clone());
         self.journal.wal_path(&TaskKey { session_id, task_id }, &spec.wal_name)
-    }
-
-    pub(crate) fn drop_leases(self: &Arc<Self>, attempts: Vec<AttemptId>) {
-        if attempts.is_empty() {
-            return;
-        }
-        let node = Arc::clone(self);
-        tokio::spawn(async move {
-            let count = attempts.len();
-            let release = node.leases.release(attempts);
-            if let Err(error) = node.watch_leases(LeaseCall::Release, count, release).await {
-                tracing::debug!(%error, "leases stay until the next scan");
-            }
-        });
-    }
-
-    /// Makes those leases that are missing.
-    pub(crate) fn ensure_leases(self: &Arc<Self>, leases: Vec<Lease>) {
-        if leases.is_empty() {
-            return;
-        }
-        let node = Arc::clone(self);
-        tokio::spawn(async move {
-            let (count, ensure) = (leases.len(), node.leases.ensure(leases));
-            if let Err(error) = node.watch_leases(LeaseCall::Ensure, count, ensure).await {
-                tracing::debug!(%error, "leases are made sure of another time");
-            }
-        });
     }
 
     /// Commits of a Task are durable, and others may learn of them.

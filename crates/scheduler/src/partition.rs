@@ -10,7 +10,7 @@ use tenure_ports::{Journal, Leases};
 
 use crate::node::Node;
 use crate::task::host::Failed;
-use crate::task::{Begin, Msg as TaskMsg};
+use crate::task::{Begin, Msg as TaskMsg, Reader};
 
 /// What a supervisor is told: nothing but what happens to its children.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
             node.journal.release(&key);
             // Where another node has it now, that one reads it.
             if let Ok(actor) = node.task(&key, Begin::Open) {
-                let nudge = Box::new(|_: Result<&_, &_>| {});
+                let nudge: Reader = Box::new(|_| {});
                 let _ = actor.cast(TaskMsg::Read(nudge)); // A terminal Task retires after this.
             }
         }

@@ -4,6 +4,7 @@
 use futures::future::BoxFuture;
 use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
+use tenure_core::view::View;
 use tenure_core::{Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
@@ -73,10 +74,10 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         key: &TaskKey,
-        look: impl FnOnce(&Task) -> T + Send + 'static,
+        look: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         match self.node.is_elsewhere(key) {
-            Some(peers) => Ok(look(&*peers.read(key).await?)),
+            Some(peers) => Ok(look(&peers.read(key).await?.durable())),
             None => self.read(key, look).await,
         }
     }

@@ -10,7 +10,8 @@ use tenure_core::command::{Link, Operator, check_session, check_tool};
 use tenure_core::id::{ArtifactId, Ref, SessionId, TaskId, WalName};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::Policy;
-use tenure_core::{Code, Command, Rejection, Task};
+use tenure_core::view::View;
+use tenure_core::{Code, Command, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
@@ -76,7 +77,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<(), Rejection> {
         for (task, artifact) in artifacts {
             let (key, id) = (key(session, &task), artifact.clone());
-            let look = self.look(&key, move |task| task.durable().artifact(&id).is_some());
+            let look = self.look(&key, move |task| task.artifact(&id).is_some());
             let has = Box::pin(look).await;
             // RECOVER-04: of a Task that cannot be read nothing is known to exist.
             if found(has.or_else(damaged_has_none))? != Some(true) {
@@ -108,7 +109,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let mut work: Vec<TaskId> = seen.iter().cloned().collect();
         let mut edges = Vec::new();
         while let Some(task) = work.pop() {
-            let blocks = |task: &Task| task.durable().blocking_edges();
+            let blocks = |task: &View<'_>| task.blocking_edges();
             let stored = found(self.look(&key(session, &task), blocks).await)?;
             for (blocker, blocked) in stored.unwrap_or_default() {
                 for end in [&blocker, &blocked] {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, PoolId, SessionId};
 use tenure_core::view::{ClaimResult, View, claim_result};
-use tenure_core::{Commit, Rejection, Task};
+use tenure_core::{Commit, Rejection};
 use tenure_ports::journal::AppendError;
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
@@ -131,15 +131,10 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     /// What the worker of an Attempt gets, with where its spans belong.
-    pub(crate) fn claim(
-        &self,
-        task: &Task,
-        view: &View<'_>,
-        attempt: AttemptId,
-    ) -> Option<ClaimResult> {
+    pub(crate) fn claim(&self, view: &View<'_>, attempt: AttemptId) -> Option<ClaimResult> {
         let mut claim = claim_result(view, attempt)?;
         if let Some(observer) = &self.config.observer {
-            claim.trace = observer.trace_of(task, attempt).or(claim.trace);
+            claim.trace = observer.trace_of(view, attempt).or(claim.trace);
         }
         Some(claim)
     }

@@ -18,8 +18,8 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::scope::not_its_runs;
-use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, look};
-use tenure_core::{Caller, Code, Command, Rejection, Task};
+use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, View, look};
+use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
@@ -233,9 +233,9 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
             let ready = Some(vec![StepStatus::Ready]);
             let input = QueryInput { statuses: ready, offset, ..QueryInput::default() };
             let now = scheduler.now();
-            let look = move |task: &Task| {
+            let look = move |task: &View<'_>| {
                 let known = Known::new(now, &|_| None);
-                query_steps(&task.durable(), &caller, &input, &known, &limits)
+                query_steps(task, &caller, &input, &known, &limits)
             };
             scheduler.read(&task, look).await.map_err(no_task_shows)?
         }
@@ -252,10 +252,10 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         async move {
             let (node, now) = (Arc::clone(&scheduler.node), scheduler.now());
             asked.check(&node.config.limits)?;
-            let see = move |task: &Task| {
+            let see = move |task: &View<'_>| {
                 let lease = |attempt| node.lease(attempt, now);
                 let known = Known::new(now, &lease);
-                look(&task.durable(), &caller, &asked, &known, &node.config.limits)
+                look(task, &caller, &asked, &known, &node.config.limits)
             };
             scheduler.read(&task, see).await.map_err(no_task_shows)?
         }
@@ -331,7 +331,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
             let answer = answer.await.map_err(|_| ambiguous())??;
             let attempt = answer.attempt_id.ok_or_else(ambiguous)?;
             let node = Arc::clone(&scheduler.node);
-            let claim = move |task: &Task| node.claim(task, &task.durable(), attempt);
+            let claim = move |task: &View<'_>| node.claim(task, attempt);
             let claim = scheduler.read(&task, claim).await?.ok_or_else(ambiguous)?;
             Ok((claim, answer.is_written))
         }
@@ -415,17 +415,21 @@ fn no_task_shows(refused: Rejection) -> Rejection {
 /// How long a heartbeat waits for one Task.
 const PULSE: Duration = Duration::from_secs(2);
 
-fn judge(task: &Task, who: &AgentId, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
+/// Whatever an append in flight may end, or ask for, has not happened: it may fail, or take long.
+fn judge(task: &View<'_>, who: &AgentId, holdings: &[Holding]) -> Vec<(Pulse, u64)> {
     let lease_ms = |held: &Holding| task.attempt(held.attempt_id).map_or(0, |a| a.lease_ms);
     holdings.iter().map(|held| (pulse(task, who, held), lease_ms(held))).collect()
 }
 
-fn pulse(task: &Task, who: &AgentId, held: &Holding) -> Pulse {
+fn pulse(task: &View<'_>, who: &AgentId, held: &Holding) -> Pulse {
     match task.check_holder(who, held.attempt_id, held.fencing_token) {
-        Ok(()) => Pulse::Renewed { cancel_requested: task.must_stop(held.attempt_id) },
-        // What ended it may not reach the log: only what is there ends anything. And an Attempt that is
-        // not known here yet may be another owner's.
-        Err(_) if task.is_ahead() || task.is_behind(held.fencing_token) => Pulse::Unknown,
+        Ok(()) => {
+            let attempt = task.attempt(held.attempt_id);
+            let cancel_requested = attempt.is_some_and(|attempt| task.is_asked_to_stop(attempt));
+            Pulse::Renewed { cancel_requested }
+        }
+        // One that is not known here may be another owner's, or be in the log in a moment.
+        Err(_) if task.is_behind(held.fencing_token) => Pulse::Unknown,
         Err(rejection) => Pulse::Lost(rejection),
     }
 }

@@ -4,16 +4,16 @@
 mod common;
 
 use common::{
-    POOL, cancel, completes, create, dag, envelope, key, node, orchestrator, session, step_id,
+    POOL, View, cancel, completes, create, dag, envelope, key, node, orchestrator, session, step_id,
 };
 use futures::StreamExt as _;
+use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunAndWhy, StepReport};
 use tenure_core::id::{AgentId, CommandId};
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::snapshot::RECENT_MAX;
 use tenure_core::view::write::Header;
 use tenure_core::view::{Known, ListInput, Snapshot, ViewsInput, write_summary};
-use tenure_core::{Command, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::client::{Around, ClientPort as _};
@@ -35,7 +35,7 @@ async fn a_write_answers_with_a_summary() {
     for _ in 0..2 {
         let answer = node.command(&key, first.clone(), command.clone()).await.unwrap();
         let summary = answer.summary.unwrap();
-        assert_eq!(summary.version, node.read(&key, Task::version).await.unwrap());
+        assert_eq!(summary.version, node.read(&key, |task| task.version()).await.unwrap());
         assert_eq!(summary.event_ids.len(), 2);
         let Header::Summary(task) = summary.task else { panic!("a summary") };
         assert_eq!((task.native_status, task.counts.completed), (TaskStatus::Running, 1));
@@ -103,9 +103,8 @@ async fn a_summary_shows_no_more_than_its_reader_may_see() {
     stranger.role = tenure_core::status::Role::SubAgent;
     let reply = paused.unwrap().reply;
     let now = node.now();
-    let look = move |task: &Task| {
-        write_summary(&task.durable(), &stranger, &reply, &Known::new(now, &|_| None))
-    };
+    let look =
+        move |task: &View<'_>| write_summary(task, &stranger, &reply, &Known::new(now, &|_| None));
     let summary = node.read(&key, look).await.unwrap();
     assert!(matches!(summary.task, Header::Reference(_)) && summary.steps.is_empty());
 }

@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use tenure_core::command::{Close, Why};
 use tenure_core::id::{AgentId, PoolId, SessionId, WalName};
 use tenure_core::status::{StepStatus, TaskStatus};
-use tenure_core::{Code, Command, Commit, Rejection, Task};
+use tenure_core::{Code, Command, Commit, Rejection};
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, WorkerPort as _};
 use tenure_ports::faulty::Fault;
@@ -39,9 +39,7 @@ async fn nothing_leaves_the_actor_before_the_append_returns() {
         tokio::task::yield_now().await;
     }
     assert!(!pausing.is_finished() && published.try_recv().is_err());
-    let (ahead, durable) =
-        node.read(&key, |task| (task.head().status, task.durable().head().status)).await.unwrap();
-    assert_eq!((ahead, durable), (TaskStatus::Paused, TaskStatus::Running));
+    assert_eq!(status(&node, &key).await, TaskStatus::Running);
     gate.open();
     assert_eq!(pausing.await.unwrap().unwrap().status, TaskStatus::Paused);
     assert_eq!(published.try_recv().unwrap().commit.events[0].body.event_type(), "task_paused");
@@ -73,7 +71,7 @@ async fn waiting_commands_share_one_append() {
     assert!(node.journal().writes() - before <= 4, "{} appends", node.journal().writes() - before);
     assert_eq!(
         replayed(&node, &key).await.version(),
-        node.read(&key, Task::version).await.unwrap()
+        node.read(&key, |task| task.version()).await.unwrap()
     );
 }
 
@@ -114,13 +112,13 @@ async fn what_is_said_behind_the_end_of_a_task_is_answered() {
 async fn a_failed_append_refuses_its_commands_and_leaves_the_state_as_it_was() {
     let node = node().await;
     let key = create(&node, dag("t", "a")).await.unwrap();
-    let before = node.read(&key, Clone::clone).await.unwrap();
+    let before = node.read(&key, |task| task.to_task()).await.unwrap();
     node.journal().next(Fault::Fail);
     let refused = node.command(&key, envelope(), Command::PauseTask(Why::default())).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code, Code::StorageError);
     assert_eq!(refused.details["kind"], "append_failed");
-    let after = node.read(&key, Clone::clone).await.unwrap();
+    let after = node.read(&key, |task| task.to_task()).await.unwrap();
     assert_eq!(before, after);
     assert_eq!(replayed(&node, &key).await, after);
     node.command(&key, envelope(), Command::PauseTask(Why::default())).await.unwrap();
@@ -141,7 +139,10 @@ async fn after_an_append_of_unknown_fate_the_log_is_read_again() {
         let asked = asked.unwrap_err();
         assert_eq!((asked.code, &asked.details["kind"]), (Code::StorageError, &"ambiguous".into()));
         assert_eq!(status(&node, &key).await, expected);
-        assert_eq!(replayed(&node, &key).await, node.read(&key, Clone::clone).await.unwrap());
+        assert_eq!(
+            replayed(&node, &key).await,
+            node.read(&key, |task| task.to_task()).await.unwrap()
+        );
         // IDEM-01: repeating the command with its id settles it either way, once.
         node.command(&key, pause, Command::PauseTask(Why::default())).await.unwrap();
         let paused = events(&node, &key).await.iter().filter(|e| **e == "task_paused").count();
@@ -244,7 +245,7 @@ async fn a_failed_create_makes_nothing() {
     node.journal().next(Fault::Fail);
     let refused = create(&node, dag("t", "a")).await.unwrap_err();
     assert_eq!(refused.code, Code::StorageError);
-    let missing = node.read(&key("t"), Task::version).await.unwrap_err();
+    let missing = node.read(&key("t"), |task| task.version()).await.unwrap_err();
     assert_eq!(missing.code, Code::TaskNotFound);
     create(&node, dag("t", "a")).await.unwrap();
 }
@@ -308,7 +309,7 @@ async fn an_unreadable_log_makes_one_task_unavailable() {
     first.stop().await;
     let second = node_on(Arc::clone(&journal)).await;
     journal.fail_reads(1);
-    let refused = second.read(&bad, Task::version).await.unwrap_err();
+    let refused = second.read(&bad, |task| task.version()).await.unwrap_err();
     assert_eq!(
         (refused.code, &refused.details["kind"]),
         (Code::StorageError, &"replay_failed".into())
@@ -327,7 +328,7 @@ async fn a_log_that_does_not_answer_is_read_when_it_does() {
     let second = node_on(Arc::clone(&journal)).await;
     journal.be_silent(true);
     for _ in 0..2 {
-        let refused = second.read(&key, Task::version).await.unwrap_err();
+        let refused = second.read(&key, |task| task.version()).await.unwrap_err();
         assert_eq!(
             (refused.code, refused.details.contains_key("kind")),
             (Code::Unavailable, false)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{POOL, cancel, completing, create, dag, envelope, key, node, until, workers};
+use common::{POOL, View, cancel, completing, create, dag, envelope, key, node, until, workers};
 use futures::StreamExt as _;
 use serde_json::json;
 use smol_str::SmolStr;
@@ -249,7 +249,7 @@ impl Observer for Expiries {
     fn taken(&self) -> Option<tokio::sync::oneshot::Receiver<u64>> {
         None
     }
-    fn trace_of(&self, _: &Task, _: AttemptId) -> Option<SmolStr> {
+    fn trace_of(&self, _: &View<'_>, _: AttemptId) -> Option<SmolStr> {
         None
     }
 

@@ -7,10 +7,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{Node, cancel, create, dag, envelope, node, node_on, orchestrator};
+use tenure_core::Command;
 use tenure_core::command::Why;
 use tenure_core::status::Role;
 use tenure_core::view::{ListInput, QueryInput};
-use tenure_core::{Command, Task};
 use tenure_ports::client::ClientPort;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::load_until;
@@ -59,7 +59,7 @@ async fn an_ended_task_is_read_once_for_all_who_look() {
         client.query(task, input).await.unwrap();
     }
     assert!(node.journal().commits_read() - before <= log, "more than once");
-    let version = node.read(&key, Task::version).await.unwrap();
+    let version = node.read(&key, |task| task.version()).await.unwrap();
     node.command(&key, envelope(), Command::ArchiveTask(Why::default())).await.unwrap();
     for _ in 0..2 {
         let view = client.get(task).await.unwrap();

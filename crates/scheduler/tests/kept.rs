@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Node, create, dag, envelope, node, node_on, replayed};
+use common::{Node, View, create, dag, envelope, node, node_on, replayed};
 use tenure_core::command::create::CreateTask;
 use tenure_core::{Command, Task};
 use tenure_ports::Journal;
@@ -50,13 +50,13 @@ async fn a_task_is_read_from_its_state_on() {
     node.journal().keep(&key, twin).await;
     node.stop().await;
     let next = node_on(Arc::clone(node.journal())).await;
-    let look = |task: &Task| (task.head().spec.summary.clone(), task.version());
+    let look = |task: &View<'_>| (task.head().spec.summary.clone(), task.version());
     let (summary, version) = next.read(&key, look).await.unwrap();
     let log = whole(&next, &key).await;
     assert_eq!((summary.as_str(), version), ("a twin", log.version()));
     assert_eq!(log.head().spec.summary, "t");
     rename(&next, &key, "further").await;
-    let title = |task: &Task| task.step(&common::step_id("a")).unwrap().spec.title.clone();
+    let title = |task: &View<'_>| task.step(&common::step_id("a")).unwrap().spec.title.clone();
     assert_eq!(next.read(&key, title).await.unwrap(), "further");
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
-    Node, POOL, cancel, completes, completing, create, dag, envelope, events, key, node_on, step_id,
+    Node, POOL, View, cancel, completes, completing, create, dag, envelope, events, key, node_on,
+    step_id,
 };
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
@@ -168,7 +169,7 @@ async fn a_cancel_of_a_run_is_asked_again_of_the_next_owner() {
     journal.set_epoch(Some(7));
     new.resume(partition).await.unwrap();
     new.command(&key, around, stop).await.unwrap();
-    let ended = move |task: &tenure_core::Task| task.run(claim.run_id).unwrap().end_reason;
+    let ended = move |task: &View<'_>| task.run(claim.run_id).unwrap().end_reason;
     assert_eq!(new.read(&key, ended).await.unwrap(), Some(EndReason::Cancelled));
 }
 

@@ -107,7 +107,7 @@ async fn there_is_no_more_that_waits_for_another_task_than_there_is_room() {
 async fn what_the_log_has_no_room_for_changes_nothing() {
     let node = node().await;
     let key_of_it = create(&node, dag("t", "a b")).await.unwrap();
-    let before = node.read(&key_of_it, Clone::clone).await.unwrap();
+    let before = node.read(&key_of_it, |task| task.to_task()).await.unwrap();
     node.journal().set_room(false);
     let refused = node.create(envelope(), dag("new", "a"), Policy::Auto).await.unwrap_err();
     assert!(is_for_room(&refused), "{refused:?}");
@@ -117,7 +117,7 @@ async fn what_the_log_has_no_room_for_changes_nothing() {
     let (around, pause) = (envelope(), Command::PauseTask(Why::default()));
     let refused = node.command(&key_of_it, around.clone(), pause.clone()).await.unwrap_err();
     assert!(is_for_room(&refused), "{refused:?}");
-    assert_eq!(node.read(&key_of_it, Clone::clone).await.unwrap(), before);
+    assert_eq!(node.read(&key_of_it, |task| task.to_task()).await.unwrap(), before);
     assert_eq!(replayed(&node, &key_of_it).await, before);
 
     let id = AgentId::new("w").unwrap();

@@ -58,7 +58,7 @@ async fn offer(inbox: &mut UnboundedReceiver<Delivery>) -> RunOffer {
 }
 
 async fn run_state(node: &Node, key: &TaskKey, run: RunId) -> (RunState, Option<EndReason>) {
-    let look = move |task: &tenure_core::Task| {
+    let look = move |task: &View<'_>| {
         let run = task.run(run).unwrap();
         (run.state, run.end_reason)
     };
@@ -102,8 +102,8 @@ async fn a_run_that_finds_nothing_ends_well() {
     let answer = node.command(&key, envelope(), dispatch(Some(&["b"]), true)).await.unwrap();
     assert_eq!(events(&node, &key).await.len(), before + 1, "the dispatch alone is written");
     let ended = node.read(&key, move |task| {
-        let run = task.durable().find_run(answer.run_id.unwrap()).unwrap();
-        tenure_core::view::RunView::of(&task.durable(), run).end_reason
+        let run = task.find_run(answer.run_id.unwrap()).unwrap();
+        tenure_core::view::RunView::of(task, run).end_reason
     });
     assert_eq!(ended.await.unwrap(), Some(EndReason::NoStepClaimed));
     node.command(&key, envelope(), dispatch(Some(&["a"]), true)).await.unwrap();

@@ -13,7 +13,7 @@ use tenure_core::id::{AgentId, AttemptId, CommandId, PoolId, RunId};
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::{Policy, StepStatus};
 use tenure_core::view::{Look, RunOffer};
-use tenure_core::{Code, Rejection, Task};
+use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Faulty, MemoryJournal};
@@ -122,7 +122,7 @@ async fn an_attempt_that_a_later_owner_made_is_not_called_lost() {
     let (link, mut inbox) = join(&node, "w");
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
-    let version = node.read(&key, Task::version).await.unwrap();
+    let version = node.read(&key, |task| task.version()).await.unwrap();
     let other = |fencing_token| {
         let attempt_id = AttemptId(Uuid::from_u128(9));
         Holding { attempt_id, fencing_token, ..Holding::of(&claim) }

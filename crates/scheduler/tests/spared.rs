@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
-    Mood, Moody, POOL, completes, create, dag, envelope, key, node, status, step_status, until,
-    with_policy,
+    Mood, Moody, POOL, View, completes, create, dag, envelope, key, node, status, step_status,
+    until, with_policy,
 };
 use futures::StreamExt as _;
 use tenure_core::command::create::CreateTask;
@@ -19,6 +19,7 @@ use tenure_core::status::{Policy, StepStatus, TaskStatus};
 use tenure_core::view::ClaimResult;
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Faulty, Journal, Leases, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler, WorkerLink};
 use tokio::time::{Instant, sleep};
@@ -126,7 +127,7 @@ async fn while_nobody_keeps_leases_limits_of_steps_wait() {
     let claim = grant(&mut inbox).await;
     leases.set(Mood::Fails);
     let states = async || {
-        let states = |task: &tenure_core::Task| {
+        let states = |task: &View<'_>| {
             let of = |status| task.tally().of(status);
             (of(StepStatus::Claimed), of(StepStatus::Ready))
         };
@@ -160,4 +161,34 @@ async fn while_the_log_is_away_no_lease_is_judged() {
     link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
     assert_eq!(status(&node, &key).await, TaskStatus::Completed);
     assert!(!common::events(&node, &key).await.contains(&"task_step_lease_expired"));
+}
+
+/// Mechanisms 6, LEASE-14: where the store of leases does not get what it is told, that is a gap, whatever it
+/// was: leases to drop, or to make sure of. It may not have heard heartbeats either, so that no lease is
+/// judged by what its scan says before workers had the time to be heard.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_of_leases_does_not_get_is_a_gap() {
+    for call in [LeaseCall::Release, LeaseCall::Ensure] {
+        let leases = Arc::new(Moody::default());
+        let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+        let config = Config::embedded(PoolId::new(POOL).unwrap());
+        let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
+        let (link, mut inbox) = join(&node, 2);
+        let policy = RetryPolicy { heartbeat_ms: Some(30_500), ..RetryPolicy::default() };
+        let input = with_policy(dag("t", "a b"), policy);
+        node.create(envelope(), input, Policy::Auto).await.unwrap();
+        let (a, b) = (grant(&mut inbox).await, grant(&mut inbox).await);
+        // Leases are made sure of after 30 s; b's ends before the next look at them.
+        sleep(Duration::from_millis(29_500)).await;
+        leases.set_failing(Some(call));
+        let held = Holding::of(&a);
+        link.report(&held, completes(&a), None).await.unwrap();
+        sleep(Duration::from_millis(900)).await;
+        leases.set_failing(None);
+        sleep(Duration::from_secs(3)).await;
+        let id = b.step.step_id.as_str();
+        assert_eq!(step_status(&node, &key("t"), id).await, StepStatus::Claimed, "{call:?}");
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(step_status(&node, &key("t"), id).await, StepStatus::Ready, "then it is judged");
+    }
 }

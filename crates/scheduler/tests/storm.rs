@@ -7,8 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, POOL, create, dag, events, node_on, replayed, with_policy};
-use tenure_core::Task;
+use common::{Node, POOL, View, create, dag, events, node_on, replayed, with_policy};
 use tenure_core::id::PoolId;
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::TaskStatus;
@@ -62,7 +61,7 @@ fn appends_that_fail_lose_nothing() {
 
 /// Waits for the end of a Task, also while its log cannot be read.
 async fn ended(node: &Node, key: &TaskKey) {
-    let is_over = |task: &Task| task.durable().status().is_terminal();
+    let is_over = |task: &View<'_>| task.status().is_terminal();
     let found = async {
         while !node.read(key, is_over).await.unwrap_or(false) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -99,7 +98,7 @@ async fn storm(seed: u64) {
         let completed = events(&node, key).await;
         let completed = completed.iter().filter(|e| **e == "task_step_completed").count();
         assert_eq!(completed, 8, "seed {seed}");
-        if let Ok(live) = node.read(key, Task::clone).await {
+        if let Ok(live) = node.read(key, |task| task.to_task()).await {
             assert_eq!(live, task, "seed {seed}");
         }
     }

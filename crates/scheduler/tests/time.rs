@@ -161,7 +161,7 @@ async fn a_timer_follows_a_clock_that_goes_forward() {
         Backoff { initial_ms: HOUR_MS, max_ms: HOUR_MS, jitter: 0.0, ..Backoff::default() };
     let policy = RetryPolicy { max_attempts: Some(2), backoff, ..RetryPolicy::default() };
     let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
-    until(&node, &key, |task| task.next_due().is_some()).await;
+    until(&node, &key, |task| task.to_task().next_due().is_some()).await;
     let started = Instant::now();
     node.go_forward_to(node.now().saturating_add_unsigned(HOUR_MS));
     node.wait_for_end(&key).await.unwrap();

@@ -8,9 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use opentelemetry::trace::{SpanId, TraceId};
 use parking_lot::Mutex;
 use smol_str::{SmolStr, format_smolstr};
-use tenure_core::Task;
 use tenure_core::id::{SessionId, TaskId};
-use tenure_core::view::ClaimResult;
+use tenure_core::view::{ClaimResult, View};
 
 use crate::trace::{Parent, task_span, trace_of};
 
@@ -31,7 +30,7 @@ struct Known {
 
 impl Belonging {
     /// Remembers a Task if that takes remembering.
-    pub(crate) fn note(&self, task: &Task) {
+    pub(crate) fn note(&self, task: &View<'_>) {
         let head = task.head();
         let Some(parent) = head.trace.as_deref().and_then(Parent::parse) else { return };
         self.remember(

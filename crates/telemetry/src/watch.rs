@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::task::Attempt;
-use tenure_core::view::ClaimResult;
+use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Rejection, Task};
 use tenure_ports::Observer;
 use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
@@ -37,7 +37,7 @@ impl Observer for Watch {
         if let (Some(belonging), Some(1)) =
             (&self.belonging, commits.first().map(|it| it.first_seq))
         {
-            belonging.note(task);
+            belonging.note(&task.durable());
         }
         if let Some(counts) = &self.counts {
             for commit in commits {
@@ -52,7 +52,7 @@ impl Observer for Watch {
 
     fn opened(&self, task: &Task) {
         if let Some(belonging) = &self.belonging {
-            belonging.note(task);
+            belonging.note(&task.durable());
         }
     }
 
@@ -124,7 +124,7 @@ impl Observer for Watch {
         }
     }
 
-    fn trace_of(&self, task: &Task, attempt: AttemptId) -> Option<SmolStr> {
+    fn trace_of(&self, task: &View<'_>, attempt: AttemptId) -> Option<SmolStr> {
         if let Some(belonging) = &self.belonging {
             belonging.note(task); // It may have been forgotten since it was made or opened.
         }

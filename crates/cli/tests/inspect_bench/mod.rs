@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 use tenure::embedded::{Embedded, LocalWorkers};
-use tenure_core::{Command, Task};
+use tenure_core::Command;
+use tenure_core::view::View;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::Envelope;
 use tenure_sdk::worker::{Handlers, StepContext};
@@ -123,7 +124,7 @@ impl Bench {
         &self,
         key: &TaskKey,
         what: &str,
-        is: impl Fn(&Task) -> bool + Clone + Send + 'static,
+        is: impl Fn(&View<'_>) -> bool + Clone + Send + 'static,
     ) {
         let scheduler = self.tenure().scheduler();
         let start = Instant::now();
@@ -147,7 +148,7 @@ impl Bench {
     /// Makes a Task and waits for its end.
     pub(crate) fn ran(&self, input: Json) -> TaskKey {
         let key = self.create(input);
-        self.wait(&key, "the task ends", Task::is_terminal);
+        self.wait(&key, "the task ends", |task| task.is_terminal());
         key
     }
 

@@ -222,7 +222,7 @@ async fn while_redis_is_away_nothing_is_claimed_and_nothing_lost() {
     tokio::time::sleep(Duration::from_secs(2)).await; // A scan has noticed.
     gate.close();
     let first: StepId = "first".parse().unwrap();
-    let done = move |task: &tenure_core::Task| {
+    let done = move |task: &tenure_core::view::View<'_>| {
         task.step(&first).is_some_and(|step| step.state.status == StepStatus::Completed)
     };
     let begun = std::time::Instant::now();
@@ -232,9 +232,9 @@ async fn while_redis_is_away_nothing_is_claimed_and_nothing_lost() {
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(ran.load(Ordering::SeqCst), 1, "nothing is claimed without a lease");
-    let version = node.read(&key, tenure_core::Task::version).await.unwrap();
+    let version = node.read(&key, |task| task.version()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let later = node.read(&key, tenure_core::Task::version).await.unwrap();
+    let later = node.read(&key, |task| task.version()).await.unwrap();
     assert_eq!(version, later, "nor written down again and again");
     redis.restart();
     let ended = tokio::time::timeout(Duration::from_secs(60), node.wait_for_end(&key));

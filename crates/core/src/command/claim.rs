@@ -165,7 +165,7 @@ impl Task {
         let Command::TaskClaimStep { run_id, step_id } = command else { return None };
         let run = self.runs.find(run_id).filter(|_| refused.code == Code::StepAlreadyClaimed)?;
         let (step_id, worker_id) = (Some(step_id.clone()), Some(cx.caller.agent.clone()));
-        let event = RuntimeEvent::of(self, RuntimeName::ClaimLost, run, cx.stamp.now);
+        let event = RuntimeEvent::of(&self.live(), RuntimeName::ClaimLost, run, cx.stamp.now);
         Some(RuntimeEvent { step_id, worker_id, ..event })
     }
 

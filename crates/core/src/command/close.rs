@@ -141,9 +141,10 @@ impl Tx<'_, '_> {
         self.end_all(request.intent, &request.reason, by)
     }
 
-    /// 2.5: phase 2 that no command of its own brings about carries the one that asked for it.
+    /// 2.5: phase 2 in a commit of its own carries the command that asked for it. A commit that says
+    /// something else as well is of whoever said that.
     fn name_after_request(&mut self, seq: u64) {
-        if self.commit.command_id.is_some() {
+        if self.commit.command_id.is_some() || !self.commit.events.is_empty() {
             return;
         }
         let asked = |c: &&CommandRecord| (c.written.first_seq..=c.written.version()).contains(&seq);

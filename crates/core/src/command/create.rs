@@ -25,6 +25,7 @@ use crate::status::{
 };
 use crate::table::{Pos, next_pos};
 use crate::task::{Made, Task};
+use crate::view::View;
 
 /// `agent.task_create` and `create_task`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -217,19 +218,20 @@ impl Task {
             _ => Err(task_id_conflict(self.task_id())),
         }
     }
+}
 
+impl View<'_> {
     /// RETRY-12: the input that makes the same DAG again, all Steps pending.
     pub fn retry_input(
         &self,
         task_id: TaskId,
         reason: ReasonInput,
     ) -> Result<CreateTask, Rejection> {
-        if !self.durable().status().is_terminal() {
+        if !self.status().is_terminal() {
             let message = "the task is live; retry its failed steps instead";
             return Err(Rejection::new(Code::InvalidTransition, message));
         }
-        let spec = TaskSpec::clone(&self.head.spec);
-        let live = self.steps.iter().filter(|s| !s.state.removed);
+        let spec = TaskSpec::clone(&self.head().spec);
         let metadata = spec.metadata.clone();
         let fresh = |a: Acceptance| Acceptance { state: AcceptanceState::Unknown, ..a };
         Ok(CreateTask {
@@ -250,7 +252,7 @@ impl Task {
             retry_policy: spec.retry_policy,
             retry_reason: Some(reason),
             scope: spec.scope,
-            steps: live.map(|s| as_input(self.task_id(), &s.spec)).collect(),
+            steps: self.steps().map(|s| as_input(self.task_id(), s.spec)).collect(),
             summary: spec.summary,
             task_family: spec.task_family,
             task_id: Some(task_id),

@@ -38,8 +38,7 @@ pub struct Parent {
 
 impl Parent {
     /// The facts a child needs of its parent.
-    pub fn of(task: &Task, child: &TaskId) -> Self {
-        let task = task.durable();
+    pub fn of(task: &View<'_>, child: &TaskId) -> Self {
         Self {
             root_task_id: task.head().spec.root_task_id.clone(),
             status: task.status(),
@@ -111,6 +110,11 @@ impl TaskStatus {
 }
 
 impl Task {
+    /// What records a child here, as [`View::adopts`]: of the state that decides on it.
+    pub fn adopts(&self, child: &TaskId) -> Option<Command> {
+        self.live().adopts(child)
+    }
+
     /// What closes this Task because its parent is closed so; none if it is closing or has ended.
     /// A draft has nothing that could fail: it is cancelled.
     pub fn follows_parent(&self, intent: Intent) -> Option<Command> {

@@ -262,12 +262,6 @@ impl Task {
         }
     }
 
-    /// Whether a fencing token says that the log goes on behind what is known of it here: it is the place
-    /// of a claim there. What this Task would say of that Attempt may be wrong then (mechanisms 4).
-    pub fn is_behind(&self, fencing_token: u64) -> bool {
-        fencing_token > self.version()
-    }
-
     /// After K7: content fields, and the Step a worker's Run never claimed (3.2).
     pub(super) fn check_rights(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         match command {

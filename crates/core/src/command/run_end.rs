@@ -8,7 +8,7 @@ use super::report::stale;
 use super::tx::{By, Did};
 use super::{Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
 use crate::event::{Body, LeaseEnd, RunEnded, StepFailed, StepLeaseExpired};
-use crate::id::{AgentId, AttemptId, RunId};
+use crate::id::{AttemptId, RunId};
 use crate::record::Reason;
 use crate::reject::{Code, Rejection};
 use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
@@ -46,9 +46,14 @@ impl Tx<'_, '_> {
             return self.run_is_gone(run);
         }
         let (code, outcome) = match (how, stopping.is_some()) {
-            (_, true) | (RunOutcome::Cancelled, _) => ("worker_cancelled", Outcome::Cancelled),
-            (RunOutcome::TimedOut, _) => ("worker_timeout", Outcome::TimedOut),
-            (RunOutcome::Finished | RunOutcome::Error, _) => {
+            (_, true) => ("worker_cancelled", Outcome::Cancelled),
+            // RUN-05: it stopped for a cancel that nobody knows of, so that nobody waits for the Step.
+            (RunOutcome::Cancelled, false) => {
+                let holder = self.holder_of(run);
+                return self.give_back(holder, pos, LeaseEnd::Released);
+            }
+            (RunOutcome::TimedOut, false) => ("worker_timeout", Outcome::TimedOut),
+            (RunOutcome::Finished | RunOutcome::Error, false) => {
                 ("worker_finished_without_terminal_step_status", Outcome::Abandoned)
             }
         };
@@ -58,7 +63,9 @@ impl Tx<'_, '_> {
 
     /// The end of a cancelled Run is written with the command that asked for it (5.4).
     fn name_after(&mut self, stopping: Option<&Stopping>) {
-        if let Some(Stopping { command: Some((id, digest)), .. }) = stopping {
+        if let Some(Stopping { command: Some((id, digest)), .. }) = stopping
+            && self.commit.command_id.is_none()
+        {
             self.commit.command_id = Some(id.clone());
             self.commit.command_digest = *digest;
         }
@@ -83,6 +90,11 @@ impl Tx<'_, '_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whose word the end of a Run with a Step is.
+    fn holder_of(&self, run: Pos) -> By {
+        By { agent: self.cx.caller.agent.clone(), run: Some(self.task.runs[run].run_id) }
     }
 
     fn give_back(&mut self, by: By, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
@@ -155,7 +167,7 @@ impl Tx<'_, '_> {
     pub(super) fn release(&mut self, attempt_id: AttemptId, token: u64) -> Result<Did, Rejection> {
         let attempt = self.task.attempts.by_key(&attempt_id).ok_or_else(stale)?;
         let (pos, run) = (attempt.step, attempt.run);
-        let holder = By { agent: self.cx.caller.agent.clone(), run: Some(attempt.run_id) };
+        let holder = self.holder_of(run);
         self.task.check_current(pos, Some(attempt_id), Some(token))?;
         if self.task.is_closing() {
             self.run_is_gone(run)?;
@@ -234,30 +246,6 @@ impl Task {
             return Ok(());
         }
         Err(Rejection::new(Code::PermissionDenied, format!("run {run_id} is not yours")))
-    }
-
-    /// What a heartbeat is judged by: the Task is live and the Attempt its Step's current one, and the
-    /// worker's own (PERM-13: nobody keeps a Step for another).
-    ///
-    /// # Errors
-    /// `task_terminal`, `stale_attempt`.
-    pub fn check_holder(
-        &self,
-        who: &AgentId,
-        attempt_id: AttemptId,
-        token: u64,
-    ) -> Result<(), Rejection> {
-        let attempt = self.attempts.by_key(&attempt_id).filter(|a| a.worker_id == *who);
-        let attempt = attempt.ok_or_else(stale)?;
-        if self.is_terminal() {
-            return Err(nothing_held(self.head.status));
-        }
-        self.check_current(attempt.step, Some(attempt_id), Some(token))
-    }
-
-    /// Whether the holder of an Attempt was asked to stop, by its Task or by its Run (CANCEL-07).
-    pub fn is_asked_to_stop(&self, attempt: Pos) -> bool {
-        self.is_closing() || self.volatile.stopping.contains_key(&self.attempts[attempt].run)
     }
 }
 

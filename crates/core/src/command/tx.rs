@@ -94,14 +94,15 @@ impl<'t, 'c> Tx<'t, 'c> {
 
     /// Tells of a Run what changes no Task (EVENT-07).
     pub(crate) fn tell(&mut self, what: RuntimeName, run: Pos) {
-        self.told.push(RuntimeEvent::of(self.task, what, run, self.now()));
+        self.told.push(RuntimeEvent::of(&self.task.live(), what, run, self.now()));
     }
 
     /// DISP-13: what a Run says in the end, for its dispatcher and whoever listens.
     pub(crate) fn hand_on(&mut self, run: Pos, result: &str) {
         let result = text(result);
         if self.task.keep_result(run, &result) {
-            let event = RuntimeEvent::of(self.task, RuntimeName::RunResult, run, self.now());
+            let live = self.task.live();
+            let event = RuntimeEvent::of(&live, RuntimeName::RunResult, run, self.now());
             self.told.push(RuntimeEvent { result: Some(result), ..event });
         }
     }

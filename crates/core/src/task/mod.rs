@@ -674,17 +674,6 @@ impl Task {
         before
     }
 
-    /// Whether some Run was asked to stop while it holds a Step (RUN-02).
-    pub fn has_stopping_runs(&self) -> bool {
-        !self.volatile.stopping.is_empty()
-    }
-
-    /// Whether the holder of an open Attempt was asked to stop (CANCEL-07).
-    pub fn must_stop(&self, id: AttemptId) -> bool {
-        let found = self.attempts.find(&id).filter(|&at| self.attempts[at].outcome.is_none());
-        found.is_some_and(|at| self.is_asked_to_stop(at))
-    }
-
     /// Attempts that are open, by position of their Step.
     pub fn open_attempts(&self) -> impl Iterator<Item = &Attempt> {
         let held = self.derived.held.iter();

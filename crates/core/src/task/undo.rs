@@ -1,12 +1,12 @@
 //! Taking back what is not durable, and reading past it (mechanisms 2).
 //!
 //! While an append is in flight, and while commands are decided for it, the state is ahead of the
-//! log. Every change first notes the record as it was. If the append fails, the notes are played
-//! backwards and the state is exactly what it was; if it succeeds, they are dropped. Readers see
-//! the last durable state through `Before`, an overlay made from the notes.
+//! log. Every change first notes the record as it was, what only memory knows included. If the append
+//! fails, the notes are played backwards and the state is exactly what it was; if it succeeds, they are
+//! dropped. Readers see the last durable state through `Before`, an overlay made from the notes.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -248,6 +248,12 @@ pub(crate) struct Before<'a> {
     pub(crate) runs: BTreeMap<Pos, &'a Run>,
     pub(crate) artifacts: BTreeMap<Pos, &'a Arc<Artifact>>,
     pub(crate) edges: BTreeMap<usize, &'a Edge>,
+    /// Runs that were not known to have ended.
+    pub(crate) not_spent: BTreeSet<Pos>,
+    /// Runs that had said nothing in the end.
+    pub(crate) silent: BTreeSet<Pos>,
+    /// How Runs were asked to stop, if they were.
+    pub(crate) stopping: BTreeMap<Pos, Option<&'a Stopping>>,
     pub(crate) steps_len: usize,
     pub(crate) attempts_len: usize,
     pub(crate) runs_len: usize,
@@ -267,6 +273,9 @@ impl<'a> Before<'a> {
             runs: BTreeMap::new(),
             artifacts: BTreeMap::new(),
             edges: BTreeMap::new(),
+            not_spent: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            stopping: BTreeMap::new(),
             steps_len: task.steps.len(),
             attempts_len: task.attempts.len(),
             runs_len: task.runs.len(),
@@ -293,11 +302,10 @@ impl<'a> Before<'a> {
             Note::RunAdded => self.runs_len -= 1,
             Note::ArtifactAdded => self.artifacts_len -= 1,
             Note::EdgeAdded => self.edges_len -= 1,
-            Note::Dependents { .. }
-            | Note::CommandAdded
-            | Note::Spent(_)
-            | Note::Result(_)
-            | Note::Stopping(..) => {}
+            Note::Spent(pos) => drop(self.not_spent.insert(*pos)),
+            Note::Result(pos) => drop(self.silent.insert(*pos)),
+            Note::Stopping(pos, before) => drop(self.stopping.insert(*pos, before.as_deref())),
+            Note::Dependents { .. } | Note::CommandAdded => {}
         }
     }
 }

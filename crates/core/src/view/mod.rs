@@ -1,9 +1,8 @@
 //! What readers see: views of one Task, and pure functions from views to answers.
 //!
 //! A [`View`] is the one way to read a Task from outside the core. [`Task::durable`] shows the last
-//! durable state, even while commits are in flight; it is what every reader gets.
-//! [`Task::live`] shows the state that decisions see. Both cost what is pending,
-//! not what the Task holds.
+//! durable state, even while commits are in flight; it is what every reader gets. It costs what is
+//! pending, not what the Task holds.
 //!
 //! | Question | Function |
 //! |---|---|
@@ -30,7 +29,6 @@
 //!
 //! [`Outcome`]: crate::Outcome
 //! [`Task::durable`]: crate::Task::durable
-//! [`Task::live`]: crate::Task::live
 //! [`Task::replay_traced`]: crate::Task::replay_traced
 
 pub mod artifact;

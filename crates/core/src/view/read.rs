@@ -1,21 +1,25 @@
-//! The one way to read a Task: its last durable state, or the live one.
+//! The one way to read a Task from outside: its last durable state.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::command::Caller;
+use crate::command::report::stale;
+use crate::command::run_end::nothing_held;
 use crate::id::{AgentId, ArtifactId, AttemptId, Millis, PoolId, RunId, StepId, TaskId};
 use crate::record::{Artifact, Edge, StepSpec};
-use crate::status::{RunState, StepStatus, TaskStatus};
+use crate::reject::Rejection;
+use crate::status::{Role, RunState, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::Tally;
 use crate::task::undo::Before;
 use crate::task::{Attempt, Head, Run, StepFacts, StepState, Stopping, Task};
 
-/// A Task as a reader sees it.
+/// A Task as a reader sees it: whatever leaves the process is made from one (law 3).
 ///
-/// A durable view of a Task that is ahead of its log looks through the notes of what is pending;
-/// every access costs at most a search in those.
+/// Outside of this crate there are durable ones only. Of a Task that is ahead of its log such a view
+/// looks through the notes of what is pending; every access costs at most a search in those.
 #[derive(Debug)]
 pub struct View<'a> {
     task: &'a Task,
@@ -50,7 +54,8 @@ impl<'a> StepRef<'a> {
     }
 }
 
-/// What only the owner's memory knows of a Run (2.3): true for this moment, on this node.
+/// What only the owner's memory knows of a Run (2.3), on this node. What a command has brought about
+/// that is answered with others' appends is not known before those are durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RunMemory<'a> {
     /// Who took it without a claim so far.
@@ -71,8 +76,8 @@ impl Task {
         View { task: self, before: self.before() }
     }
 
-    /// The state that decisions see, commits in flight included.
-    pub fn live(&self) -> View<'_> {
+    /// The state that decisions see, commits in flight included: nobody else may.
+    pub(crate) fn live(&self) -> View<'_> {
         View { task: self, before: None }
     }
 }
@@ -91,6 +96,11 @@ impl<'a> View<'a> {
     /// Native status of the Task.
     pub fn status(&self) -> TaskStatus {
         self.head().status
+    }
+
+    /// Whether the Task has ended.
+    pub fn is_terminal(&self) -> bool {
+        self.status().is_terminal()
     }
 
     /// `wal_seq` of the last event (OCC-01).
@@ -213,16 +223,80 @@ impl<'a> View<'a> {
     /// What the owner's memory knows of a Run.
     pub fn memory_of(&self, run: Pos) -> RunMemory<'a> {
         let memory = &self.task.volatile;
-        // Memory is of now: a Run whose claim is in flight has spent its licence on that.
-        let has_claimed = self.task.runs[run].attempt.is_some();
-        let has_ended = memory.spent.contains(&run);
+        let before = self.before.as_ref();
+        let has_claimed = self.run_at(run).attempt.is_some();
+        let has_ended =
+            memory.spent.contains(&run) && before.is_none_or(|b| !b.not_spent.contains(&run));
+        let noted = before.and_then(|b| b.stopping.get(&run).copied());
         RunMemory {
             taken_by: memory.taken.get(&run).map(|taken| &taken.by),
             spent: has_ended && !has_claimed,
             gone: has_ended && has_claimed,
-            stopping: memory.stopping.get(&run),
-            result: memory.results.get(&run),
+            stopping: noted.unwrap_or_else(|| memory.stopping.get(&run)),
+            result: memory
+                .results
+                .get(&run)
+                .filter(|_| before.is_none_or(|b| !b.silent.contains(&run))),
         }
+    }
+
+    /// Whether a Run has ended, as the log or memory has it (R05).
+    pub fn run_has_ended(&self, run: Pos) -> bool {
+        let memory = self.memory_of(run);
+        self.run_at(run).state == RunState::Ended || memory.spent || memory.gone
+    }
+
+    /// What a heartbeat is judged by: the Task is live and the Attempt its Step's current one, and the
+    /// worker's own (PERM-13: nobody keeps a Step for another).
+    ///
+    /// # Errors
+    /// `task_terminal`, `stale_attempt`.
+    pub fn check_holder(
+        &self,
+        who: &AgentId,
+        attempt_id: AttemptId,
+        token: u64,
+    ) -> Result<(), Rejection> {
+        let attempt = self.attempt(attempt_id).filter(|a| a.worker_id == *who).ok_or_else(stale)?;
+        if self.status().is_terminal() {
+            return Err(nothing_held(self.status()));
+        }
+        let current = self.step_at(attempt.step).and_then(|step| self.current(step));
+        let is_it = |a: &Attempt| a.attempt_id == attempt_id && a.fencing_token == token;
+        if current.is_some_and(is_it) { Ok(()) } else { Err(stale()) }
+    }
+
+    /// Whether a fencing token says that the log goes on behind what is known of it here: it is the place
+    /// of a claim there. What this view would say of that Attempt may be wrong then (mechanisms 4).
+    pub fn is_behind(&self, fencing_token: u64) -> bool {
+        fencing_token > self.version()
+    }
+
+    /// Whether the holder of an Attempt was asked to stop, by its Task or by its Run (CANCEL-07).
+    pub fn is_asked_to_stop(&self, attempt: &Attempt) -> bool {
+        self.is_closing() || self.memory_of(attempt.run).stopping.is_some()
+    }
+
+    /// Whether a caller is asked to stop: the Task is being closed, or the Run under which he asks.
+    pub fn asks_to_stop(&self, caller: &Caller) -> bool {
+        let run = caller.run_id.filter(|_| caller.role == Role::Worker);
+        let run = run.and_then(|id| self.find_run(id));
+        let is_stopped = |run: Pos| {
+            self.run_at(run).state != RunState::Ended && self.memory_of(run).stopping.is_some()
+        };
+        self.is_closing() || run.is_some_and(is_stopped)
+    }
+
+    /// Whether any holder may have been asked to stop: where not, nobody need be looked at.
+    pub fn asks_some_to_stop(&self) -> bool {
+        self.is_closing() || !self.task.volatile.stopping.is_empty()
+    }
+
+    /// The Task itself as this view shows it, to be kept.
+    pub fn to_task(&self) -> Task {
+        let mut task = self.task.clone();
+        task.abort();
+        task
     }
 
     /// All artifacts, oldest first.

@@ -15,7 +15,7 @@ use crate::id::{AgentId, AttemptId, Millis, PoolId, Ref, RunId, SessionId, StepI
 use crate::record::{Reason, RemoteRef, RetryPolicy};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState};
 use crate::table::Pos;
-use crate::task::{Attempt, Run, Task};
+use crate::task::{Attempt, Run};
 
 /// One claim of one Step by one Run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -279,8 +279,8 @@ pub struct RunOffer {
 
 impl RunOffer {
     /// A Run of a Task.
-    pub fn of(task: &Task, run: &Run) -> Self {
-        let spec = &task.head().spec;
+    pub fn of(view: &View<'_>, run: &Run) -> Self {
+        let spec = &view.head().spec;
         Self {
             session_id: spec.session_id.clone(),
             task_id: spec.task_id.clone(),

@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::read::View;
 use crate::id::{AgentId, AttemptId, Millis, RunId, SessionId, StepId, TaskId};
 use crate::status::names;
 use crate::table::Pos;
-use crate::task::Task;
 
 names! {
     /// The names of runtime events.
@@ -58,10 +58,10 @@ pub struct RuntimeEvent {
 
 impl RuntimeEvent {
     /// What happened to a Run, by position.
-    pub fn of(task: &Task, event: RuntimeName, run: Pos, created_at: Millis) -> Self {
-        let (spec, live) = (&task.head.spec, task.live());
-        let (run, taken_by) = (&task.runs[run], live.memory_of(run).taken_by);
-        let attempt = run.attempt.map(|at| &task.attempts[at]);
+    pub fn of(view: &View<'_>, event: RuntimeName, run: Pos, created_at: Millis) -> Self {
+        let spec = &view.head().spec;
+        let (run, taken_by) = (view.run_at(run), view.memory_of(run).taken_by);
+        let attempt = run.attempt.map(|at| view.attempt_at(at));
         Self {
             event,
             session_id: spec.session_id.clone(),

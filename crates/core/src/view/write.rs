@@ -79,6 +79,7 @@ pub fn write_summary(
         _ => None,
     };
     let run = made_run.map(|pos| view.run_at(pos));
+    let is_runs = caller.role == Role::Worker && matches!(scope, Some(Scope::Run { .. }));
     WriteSummary {
         task: header(view, scope, known),
         steps: changed.map(|s| StepView::of(view, s, known)).collect(),
@@ -91,7 +92,7 @@ pub fn write_summary(
             Made::Attempt(pos) => Some(view.attempt_at(pos).attempt_id),
             _ => None,
         },
-        cancel_requested: asked_to_stop(view, caller, scope),
+        cancel_requested: is_runs.then(|| view.asks_to_stop(caller)),
     }
 }
 
@@ -148,13 +149,4 @@ fn some_event_ids(written: &Written) -> Vec<String> {
 /// Ids of the events of a commit: `<commit_id>.<index>` (2.5).
 pub fn event_ids(written: &Written) -> Vec<String> {
     (0..written.count).map(|at| format!("{}.{at}", written.commit_id)).collect()
-}
-
-/// CANCEL-07, for the worker whose Run reports.
-fn asked_to_stop(view: &View<'_>, caller: &Caller, scope: Option<Scope<'_>>) -> Option<bool> {
-    if caller.role != Role::Worker {
-        return None;
-    }
-    let Some(Scope::Run { pos, .. }) = scope else { return None };
-    Some(view.is_closing() || view.memory_of(pos).stopping.is_some())
 }

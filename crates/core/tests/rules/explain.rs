@@ -326,7 +326,7 @@ fn an_explanation_survives_the_wire() {
 
 /// Every Run of a Task with every Step of it.
 fn pairs(task: &Task) -> Vec<(RunId, String, String)> {
-    let view = task.live();
+    let view = task.durable();
     let runs: Vec<_> = view.runs().map(|(_, r)| (r.run_id, r.worker_pool_id.to_string())).collect();
     let steps: Vec<_> = view.steps().map(|s| s.id().to_string()).collect();
     let both = runs
@@ -352,7 +352,7 @@ proptest! {
             let pool_facts = Some(PoolFacts { workers: 0, free: 0 });
             let whom = ForWhom { run_id: Some(run_id), worker: Some(&ant), pool: pool_facts };
             let known = Known::new(now, &alive);
-            let why = explain(&t.task.live(), &id(&step), whom, &known).unwrap();
+            let why = explain(&t.task.durable(), &id(&step), whom, &known).unwrap();
             let mut trial = t.task.clone();
             let caller = worker("ant", &pool, Some(run_id));
             let claimed = decide(&mut trial, &caller, &claim_command(run_id, &step), now, u128::MAX);
@@ -373,7 +373,7 @@ proptest! {
         dag in dags(), auto in any::<bool>(), moves in moves(60),
     ) {
         let t = after(dag, auto, &moves);
-        let view = t.task.live();
+        let view = t.task.durable();
         for step in view.steps() {
             let why = explain(&view, step.id(), ForWhom::default(), &known()).unwrap();
             let codes: Vec<_> = why.reasons.iter().map(|r| r.code).collect();

@@ -58,13 +58,7 @@ fn every_way_to_end_has_one_outcome() {
             Some(silent),
             E::FinishedWithoutTerminalStepStatus,
         ),
-        (
-            "A09",
-            |t, h| drop(t.end(h, RunOutcome::Cancelled)),
-            O::Cancelled,
-            Some("worker_cancelled"),
-            E::Cancelled,
-        ),
+        ("A09", |t, h| drop(t.stop(h)), O::Cancelled, Some("worker_cancelled"), E::Cancelled),
         (
             "A09 asked",
             |t, h| {

@@ -105,13 +105,13 @@ fn a_child_ends_as_its_parent_says() {
         (fail_task(), Intent::Fail, "parent_failed", TaskStatus::Failed),
     ] {
         let mut parent = Fixture::manual("a");
-        assert_eq!(parent.task.live().closes_children(), None);
+        assert_eq!(parent.task.durable().closes_children(), None);
         let held = parent.claim("a");
         parent.ok(close);
-        assert_eq!(parent.task.live().closes_children(), Some(intent));
+        assert_eq!(parent.task.durable().closes_children(), Some(intent));
         parent.ok_as(&held.caller(), held.releases());
         assert!(parent.task.is_terminal());
-        assert_eq!(parent.task.live().closes_children(), Some(intent));
+        assert_eq!(parent.task.durable().closes_children(), Some(intent));
 
         let mut child = Fixture::manual("a");
         let command = child.task.follows_parent(intent).unwrap();
@@ -129,7 +129,7 @@ fn a_child_ends_as_its_parent_says() {
     let a = completed.claim("a");
     completed.complete(&a);
     completed.ok(Command::TaskComplete(Default::default()));
-    assert_eq!(completed.task.live().closes_children(), None);
+    assert_eq!(completed.task.durable().closes_children(), None);
 }
 
 /// CANCEL-05, RECOVER-01: intent and deadline survive a restart; closing goes on with the time
@@ -153,9 +153,9 @@ fn every_holder_of_a_closing_task_is_asked_to_stop() {
     t.claim("a");
     t.claim("b");
     let open: Vec<_> = ["a", "b"].iter().map(|s| t.step(s).state.current.unwrap()).collect();
-    assert!(!open.iter().any(|&at| t.task.is_asked_to_stop(at)));
+    assert!(!open.iter().any(|&at| t.asks_to_stop(at)));
     t.ok(fail_task());
-    assert!(open.iter().all(|&at| t.task.is_asked_to_stop(at)));
+    assert!(open.iter().all(|&at| t.asks_to_stop(at)));
 }
 
 /// CANCEL-08, CANCEL-07: `cancel_run` of one Run asks its holder alone.
@@ -166,6 +166,6 @@ fn a_cancelled_run_asks_its_own_holder_alone() {
     t.claim("b");
     t.ok(cancel_run(held.run_id));
     let at = |t: &Fixture, s: &str| t.step(s).state.current.unwrap();
-    assert!(t.task.is_asked_to_stop(at(&t, "a")));
-    assert!(!t.task.is_asked_to_stop(at(&t, "b")));
+    assert!(t.asks_to_stop(at(&t, "a")));
+    assert!(!t.asks_to_stop(at(&t, "b")));
 }

@@ -424,10 +424,10 @@ proptest! {
         let count = |test: &dyn Fn(&Json) -> bool| events.iter().filter(|e| test(e)).count();
         let terminal = count(&|e| e["terminal"] == true);
         prop_assert_eq!(terminal, usize::from(t.task.is_terminal()));
-        let attempts = t.task.live().attempts().count();
+        let attempts = t.task.durable().attempts().count();
         prop_assert_eq!(count(&|e| e["event"] == "task.started"), attempts.min(1));
         prop_assert_eq!(count(&|e| e["event"] == "task.attempt.started"), attempts);
-        let ended = t.task.live().attempts().filter(|a| a.outcome.is_some()).count();
+        let ended = t.task.durable().attempts().filter(|a| a.outcome.is_some()).count();
         let ends = ["task.attempt.completed", "task.attempt.failed"];
         prop_assert_eq!(count(&|e| ends.iter().any(|n| e["event"] == *n)), ended);
         for event in events.iter().filter(|e| e["event"].as_str().unwrap().contains("attempt")) {
@@ -452,7 +452,7 @@ proptest! {
             prop_assert_eq!(&stages, &outcome.stages);
             prop_assert_eq!(stages.len(), commit.events.len());
             let last = stages.last().unwrap();
-            prop_assert_eq!(last.status, Facts::of(&live.task.live(), &known()).status());
+            prop_assert_eq!(last.status, Facts::of(&live.task.durable(), &known()).status());
             prop_assert_eq!(last.native, live.task_status());
         }
     }

@@ -191,7 +191,7 @@ fn some_failures_wait_for_the_orchestrator() {
     let (a, b) = (t.grant("ant", POOL).unwrap(), t.grant("bee", POOL).unwrap());
     t.fail(&b, "broken");
     assert_eq!(t.task_status(), TaskStatus::Running);
-    t.end(&a, RunOutcome::Cancelled);
+    t.stop(&a);
     assert_eq!(t.statuses("a b"), "a:failed b:failed");
     assert_eq!(t.task_status(), TaskStatus::Running);
     t.write("a", Pending);

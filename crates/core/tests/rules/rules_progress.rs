@@ -172,7 +172,8 @@ fn a_hundred_percent_changes_no_status() {
 fn delivery_starts_where_somebody_waits() {
     let state = |given: CreateTask, parent: Option<&Fixture>| {
         let child = "c".parse().unwrap();
-        let parent = parent.map(|p| tenure_core::command::create::Parent::of(&p.task, &child));
+        let parent =
+            parent.map(|p| tenure_core::command::create::Parent::of(&p.task.durable(), &child));
         let limits = tenure_core::Limits::default();
         let t = Fixture::try_create_under(given, Policy::Manual, limits, parent.as_ref()).unwrap();
         TaskSummary::of(&t.task.durable(), &known()).delivery_state

@@ -39,7 +39,7 @@ fn child_of(parent: &Fixture, name: &str) -> Result<Fixture, tenure_core::Reject
         given,
         Policy::Manual,
         Limits::default(),
-        Some(&Parent::of(&parent.task, &name.parse().unwrap())),
+        Some(&Parent::of(&parent.task.durable(), &name.parse().unwrap())),
     )
 }
 
@@ -109,13 +109,13 @@ fn a_child_is_born_with_its_edge() {
     assert_eq!(edges[0].from.as_str(), "child");
     assert_eq!(child.task.head().spec.root_task_id.as_str(), "t");
     assert!(stored(&parent.task).is_empty());
-    let adopt = parent.task.live().adopts(child.task.task_id()).unwrap();
+    let adopt = parent.task.durable().adopts(child.task.task_id()).unwrap();
     for _ in 0..2 {
         parent.ok_as(&system(), adopt.clone());
     }
     assert_eq!(stored(&parent.task).len(), 1);
-    assert_eq!(parent.task.live().adopts(child.task.task_id()), None);
-    assert_eq!(parent.task.live().children(), [child.task.task_id().clone()]);
+    assert_eq!(parent.task.durable().adopts(child.task.task_id()), None);
+    assert_eq!(parent.task.durable().children(), [child.task.task_id().clone()]);
     parent.refuse(link(EdgeKind::Child, "other"), Code::ValidationError);
 }
 

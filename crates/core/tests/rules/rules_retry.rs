@@ -98,7 +98,7 @@ fn failures_time_outs_and_silence_count_and_nothing_else() {
         (|t, h| t.fail(h, "broken"), 1, 0),
         (|t, h| drop(t.end(h, RunOutcome::TimedOut)), 1, 0),
         (|t, h| drop(t.end(h, RunOutcome::Finished)), 1, 0),
-        (|t, h| drop(t.end(h, RunOutcome::Cancelled)), 0, 0),
+        (|t, h| drop(t.stop(h)), 0, 0),
         (|t, h| drop(t.report(h, Blocked)), 0, 0),
         (|t, h| t.lose(h), 0, 1),
         (|t, h| drop(t.ok_as(&h.caller(), h.releases())), 0, 0),
@@ -354,7 +354,7 @@ fn an_ended_task_is_retried_as_a_new_one() {
     let mut t = with_policy("a b<-a gone", json!({"max_attempts": 2}), Policy::Manual);
     let reason: ReasonInput =
         serde_json::from_value(json!({"code": "flaky_network", "message": "once more"})).unwrap();
-    let live = t.task.retry_input("t2".parse().unwrap(), reason.clone()).unwrap_err();
+    let live = t.task.durable().retry_input("t2".parse().unwrap(), reason.clone()).unwrap_err();
     assert_eq!(live.code, Code::InvalidTransition);
     t.ok(patch(json!([
         {"op": "delete_step", "step_id": "gone"},
@@ -364,7 +364,7 @@ fn an_ended_task_is_retried_as_a_new_one() {
     t.do_step("a");
     t.ok(cancel_task());
     let before = t.task.clone();
-    let given = t.task.retry_input("t2".parse().unwrap(), reason).unwrap();
+    let given = t.task.durable().retry_input("t2".parse().unwrap(), reason).unwrap();
     let new = Fixture::create(given, Policy::Auto);
     assert_eq!(t.task, before, "the old one is untouched");
     assert_eq!(new.statuses("a b"), "a:ready b:pending");
@@ -384,7 +384,7 @@ fn an_ended_task_is_retried_as_a_new_one() {
     // A reason without a code has that of the operation, and one of words alone stays that.
     let again = |reason: Json| {
         let reason = serde_json::from_value(reason).unwrap();
-        let given = t.task.retry_input("t3".parse().unwrap(), reason).unwrap();
+        let given = t.task.durable().retry_input("t3".parse().unwrap(), reason).unwrap();
         let new = Fixture::try_create(given, Policy::Auto, Limits::default())?;
         let reason = &new.task.head().spec.relationships[0].reason;
         Ok::<_, Rejection>(serde_json::to_value(reason).unwrap())

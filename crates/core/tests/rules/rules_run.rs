@@ -39,7 +39,10 @@ fn a_run_that_ends_without_a_word_fails_its_step() {
             if started {
                 t.start(&held);
             }
-            t.end(&held, how);
+            match how {
+                RunOutcome::Cancelled => t.stop(&held),
+                _ => t.end(&held, how),
+            };
             assert_eq!(t.events(), ["task_step_failed a"]);
             assert_eq!(t.actors(), ["system"]);
             assert_eq!(t.code_of("a"), code);
@@ -182,11 +185,11 @@ fn a_run_at_work_is_asked_to_stop_first() {
         let mut t = Fixture::manual("a");
         let held = t.claim("a");
         let at = t.step("a").state.current.unwrap();
-        assert!(!t.task.is_asked_to_stop(at));
+        assert!(!t.asks_to_stop(at));
         let asked = t.ok(cancel_run(held.run_id));
         assert!(asked.commit.is_none());
         assert!(matches!(asked.reply.waits, Some(Wait::RunEnd(_))));
-        assert!(t.task.is_asked_to_stop(at));
+        assert!(t.asks_to_stop(at));
         assert_eq!(t.status("a"), StepStatus::Claimed);
         t.end(&held, how);
         assert_eq!(t.code_of("a"), "worker_cancelled");
@@ -236,10 +239,35 @@ fn a_report_overtakes_a_stop() {
 fn a_cancelled_run_leaves_its_step_to_the_orchestrator() {
     let mut t = Fixture::auto("a");
     let held = t.grant("ant", POOL).unwrap();
-    t.end(&held, RunOutcome::Cancelled);
+    t.stop(&held);
     assert_eq!(t.status("a"), StepStatus::Failed);
     assert_eq!(t.task_status(), TaskStatus::Running);
     assert_eq!(t.step("a").state.attempt_count, 0, "counts in no budget (RETRY-03)");
+}
+
+/// RUN-05, S26, R12, WAL-07: a worker that stops for a cancel of which nobody knows gives its Step back,
+/// which is ready at once and counts in no budget: a cancel of its Run, or of its Task, whose append has
+/// failed, and one that never was.
+#[test]
+fn a_step_that_is_given_up_for_a_cancel_that_never_was_goes_back() {
+    for asked in [None, Some(cancel_run as fn(RunId) -> Command), Some(|_| cancel_task())] {
+        let mut t = Fixture::auto("a");
+        let held = t.grant("ant", POOL).unwrap();
+        if let Some(asked) = asked {
+            let title = serde_json::from_value(json!([{"op": "update_task", "title": "b"}]));
+            let before = Command::TaskUpdate { operations: title.unwrap() };
+            t.in_one_append(&[(orchestrator(), before), (orchestrator(), asked(held.run_id))]);
+            t.task.abort();
+        }
+        t.end(&held, RunOutcome::Cancelled);
+        assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_ready a"]);
+        assert_eq!(t.actors()[0], "ant");
+        assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Abandoned));
+        assert_eq!(t.run_of(held.run_id).end_reason, Some(EndReason::Released));
+        let state = &t.step("a").state;
+        assert_eq!((state.attempt_count, state.lost_count), (0, 0));
+        assert!(t.grant("bee", POOL).is_some());
+    }
 }
 
 /// R09, R01: an unused Run ends at `expires_at` by the scheduler.
@@ -427,7 +455,7 @@ fn results_of_runs_take_little_memory() {
     let mut trial = t.clone();
     trial.in_one_append(&[(held.caller(), says(&held, StepStatus::Completed, "done"))]);
     trial.task.abort();
-    trial.end(&held, RunOutcome::Cancelled);
+    trial.stop(&held);
     assert_eq!(told(&trial, held.run_id), some(EndReason::Cancelled, ""));
 
     let runs: Vec<RunId> = (0..300)

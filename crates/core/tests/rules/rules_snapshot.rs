@@ -171,7 +171,7 @@ fn the_graph_of_tasks_goes_both_ways() {
     let b = manual("b", "s");
     let to = Ref::new("b").unwrap();
     a.ok(Command::LinkTasks(Link { kind: EdgeKind::Blocks, reason: None, to }));
-    let parent = tenure_core::command::create::Parent::of(&a.task, &"c".parse().unwrap());
+    let parent = tenure_core::command::create::Parent::of(&a.task.durable(), &"c".parse().unwrap());
     let given = CreateTask { parent_task_id: Some("a".parse().unwrap()), ..named("c", "s") };
     let c = Fixture::try_create_under(given, Policy::Manual, Default::default(), Some(&parent))
         .unwrap();

@@ -304,6 +304,28 @@ fn the_end_names_the_command_that_asked_for_it() {
     assert_eq!(again.reply.waits, None);
 }
 
+/// 2.5: a holder's final word may be what closing waits for; that commit is the holder's, who gave it no
+/// id, and not the cancel's. The end of a Run, which says nothing else, is written with the cancel.
+#[test]
+fn a_final_word_that_ends_the_closing_names_no_command() {
+    for is_report in [true, false] {
+        let mut t = Fixture::manual("a");
+        let held = t.claim("a");
+        let id = Some("close".into());
+        let asked = Envelope { command_id: id, digest: Some([9; 32]), ..Envelope::default() };
+        t.run_with(&orchestrator(), &cancel_task(), &asked).unwrap();
+        if is_report {
+            t.complete(&held);
+        } else {
+            t.end(&held, RunOutcome::Cancelled);
+        }
+        assert_eq!(t.task_status(), TaskStatus::Cancelled);
+        let named = t.last().command_id.as_ref().map(|id| id.as_str());
+        assert_eq!(named, (!is_report).then_some("close"));
+        assert_eq!(t.last().command_digest.is_some(), !is_report);
+    }
+}
+
 /// TERM-16, TERM-23, T11: what a holder reaches first while the Task is closing is kept, and its
 /// final report may be the last thing closing waited for.
 #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId};
 use tenure_core::status::Role;
 use tenure_core::task::Attempt;
-use tenure_core::{Code, Rejection, Task};
+use tenure_core::view::View;
+use tenure_core::{Code, Rejection};
 use tenure_ports::Journal as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
@@ -161,7 +162,7 @@ impl Gate {
         }
         let mut open = HashMap::new();
         for (key, attempts) in of_tasks {
-            let look = move |task: &Task| {
+            let look = move |task: &View<'_>| {
                 let those = attempts.iter().filter_map(|id| task.attempt(*id));
                 those.filter(|attempt| attempt.outcome.is_none()).map(open_attempt).collect()
             };
@@ -179,7 +180,7 @@ impl Gate {
     async fn look_at(
         &self,
         key: &TaskKey,
-        look: impl FnOnce(&Task) -> Vec<(AttemptId, OpenAttempt)> + Send + 'static,
+        look: impl FnOnce(&View<'_>) -> Vec<(AttemptId, OpenAttempt)> + Send + 'static,
     ) -> Result<Vec<(AttemptId, OpenAttempt)>, Rejection> {
         match self.scheduler.read(key, look).await {
             Err(refused) if refused.code == Code::TaskNotFound => Ok(Vec::new()),
@@ -197,7 +198,7 @@ impl Gate {
         let live = known.map_err(|error| tenure_scheduler::unreadable(&error))?.live;
         let mut found = Vec::new();
         for entry in live.into_iter().filter(|entry| entry.ended.is_none()) {
-            let look = |task: &Task| task.open_attempts().map(open_attempt).collect();
+            let look = |task: &View<'_>| task.open_attempts().map(open_attempt).collect();
             let open = self.look_at(&entry.key, look).await?;
             found.extend(open.into_iter().map(|(id, open)| (entry.key.clone(), id, open)));
         }

@@ -10,9 +10,9 @@ use tenure_core::id::{AttemptId, TaskId};
 use tenure_core::view::explain::ForWhom;
 use tenure_core::view::{
     ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput, ReplayInput, TaskPage,
-    TaskSummary, TaskView, explain, inspect, list_entry, timeline,
+    TaskSummary, TaskView, View, explain, inspect, list_entry, timeline,
 };
-use tenure_core::{Caller, Code, Commit, Rejection, Task};
+use tenure_core::{Caller, Code, Commit, Rejection};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::stored::encode;
@@ -90,9 +90,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     }
 
     async fn line(&self, task: &TaskId) -> Result<TaskSummary, Rejection> {
-        let look = |task: &Task, caller: &Caller, known: &Known<'_>| {
-            list_entry(&task.durable(), caller, known)
-        };
+        let look =
+            |view: &View<'_>, caller: &Caller, known: &Known<'_>| list_entry(view, caller, known);
         self.look(task, look).await?
     }
 
@@ -103,12 +102,11 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     ) -> Result<Explanation, Rejection> {
         check_tool(&self.caller, Operator::InspectTask)?;
         let scheduler = self.scheduler.clone();
-        let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
-            let view = task.durable();
+        let look = move |view: &View<'_>, _: &Caller, known: &Known<'_>| {
             let step = view.step(&input.step_id).filter(|_| !view.status().is_terminal());
             let pool = step.map(|step| scheduler.pool_facts(&step.spec.worker_pool_id));
             let whom = ForWhom { run_id: input.run_id, worker: input.worker_id.as_ref(), pool };
-            explain(&view, &input.step_id, whom, known)
+            explain(view, &input.step_id, whom, known)
         };
         self.look(task, look).await?
     }
@@ -124,9 +122,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let (range, last) = (input.range(), *input.range().end());
         let commits = self.commits_within(&key, range.clone(), usize::MAX).await?;
         let told = timeline(&key.session_id, task, &commits, range);
-        let look = move |task: &Task, _: &Caller, known: &Known<'_>| {
-            inspect(&task.durable(), told, last, known)
-        };
+        let look =
+            move |view: &View<'_>, _: &Caller, known: &Known<'_>| inspect(view, told, last, known);
         let history = self.look(task, look).await?;
         Ok(self.fit(history, Inspection::halve))
     }
@@ -149,7 +146,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     }
 
     async fn version(&self, key: &TaskKey) -> Result<u64, Rejection> {
-        self.scheduler.read(key, |task| task.durable().version()).await
+        self.scheduler.read(key, |task| task.version()).await
     }
 
     /// How a Task stands. Of one that has ended the index says it: its log is not read for that.
@@ -160,10 +157,10 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             let (version, status) = (ended.version, ended.end.status());
             return Ok(Stands { version, status, leases: Vec::new(), wal_path });
         }
-        let stands = move |task: &Task| {
+        let stands = move |task: &View<'_>| {
             let left = |id: AttemptId| node.leases.left_ms(id).map(|left| (id, left));
             let leases = task.open_attempts().filter_map(|a| left(a.attempt_id)).collect();
-            let (version, status) = (task.durable().version(), task.durable().status());
+            let (version, status) = (task.version(), task.status());
             Stands { version, status, leases, wal_path: node.wal_path(task) }
         };
         self.scheduler.read(key, stands).await

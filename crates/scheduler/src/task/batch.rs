@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tenure_core::command::{Cx, Grant as GrantCommand};
 use tenure_core::event::{Body, LeaseEnd};
-use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::status::Role;
 use tenure_core::task::Made;
-use tenure_core::{Command, Outcome, Rejection, Task};
+use tenure_core::{Command, Outcome, Rejection, Reply, Task};
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
-use crate::ask::{Answer, Ask, Held, What};
+use crate::ask::{Ask, Decided, Held, What};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
 use crate::pool::{Credits, Left, Loan, Msg as PoolMsg};
@@ -93,6 +93,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             }
             Waiting::Expired(mut attempt_ids, reason) => {
                 flight.ended.extend(self.take_those_over(&mut attempt_ids));
+                if reason == LeaseEnd::LeaseExpired {
+                    attempt_ids.retain(|id| self.is_lease_over(*id));
+                }
                 let told = attempt_ids.clone();
                 if self.decide_alone(flight, &Command::ExpireLeases { attempt_ids, reason }) {
                     if reason == LeaseEnd::LeaseExpired {
@@ -106,7 +109,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 command.map(|command| self.decide_alone(flight, &command));
             }
             Waiting::Adopt(child) => {
-                let command = self.task().and_then(|task| task.live().adopts(&child));
+                let command = self.task().and_then(|task| task.adopts(&child));
                 command.map(|command| self.decide_alone(flight, &command));
             }
             Waiting::Due => {
@@ -158,15 +161,18 @@ impl<J: Journal, L: Leases> State<J, L> {
             flight.told.extend(task.lost_claim(&cx, command, refused));
         }
         let waits = decided.as_ref().ok().and_then(|outcome| outcome.reply.waits);
-        let result = decided.map(|outcome| self.keep(flight, outcome));
-        flight.claimed.extend(result.as_ref().ok().and_then(|answer| answer.attempt_id));
+        let result = decided.map(|outcome| Self::keep(flight, outcome));
+        if let Ok(Decided { reply: Reply { made: Made::Attempt(attempt), .. }, .. }) = &result {
+            flight.claimed.push(*attempt);
+        }
         if flight.creates && flight.creation.is_none() {
             // The id may turn out to exist: then this is asked again of the Task that has it.
             let ask = Ask { what, envelope, digest, reply_to, lane, permit };
             flight.creation = Some(Box::new((ask, result)));
         } else {
-            let summary_for = (lane != Lane::Reports).then_some(envelope.caller);
-            flight.answers.push(Held { result, waits, reply_to, summary_for, _permit: permit });
+            let (caller, is_summarised) = (envelope.caller, lane != Lane::Reports);
+            let held = Held { result, waits, reply_to, caller, is_summarised, _permit: permit };
+            flight.answers.push(held);
         }
     }
 
@@ -186,7 +192,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         match task.decide(&cx, command) {
             Ok(outcome) => {
                 let did = outcome.commit.is_some();
-                self.keep(flight, outcome);
+                Self::keep(flight, outcome);
                 did
             }
             Err(rejection) => {
@@ -197,15 +203,14 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Takes a decision into the batch.
-    fn keep(&self, flight: &mut Flight, outcome: Outcome) -> Answer {
-        let Life::Known(task) = &self.life else { unreachable!("a decision was made on a task") };
-        let answer = Answer::of(task, outcome.reply, outcome.commit.is_some());
+    fn keep(flight: &mut Flight, outcome: Outcome) -> Decided {
+        let decided = Decided { reply: outcome.reply, is_written: outcome.commit.is_some() };
         flight.told.extend(outcome.told);
         if let Some(commit) = outcome.commit {
             flight.ended.extend(commit.events.iter().filter_map(|event| ended(&event.body)));
             flight.commits.push(Arc::new(commit));
         }
-        answer
+        decided
     }
 
     /// Gives ready Steps to a worker that has room. What finds no Step goes back to the pool.
@@ -240,6 +245,11 @@ impl<J: Journal, L: Leases> State<J, L> {
         over
     }
 
+    /// Whether a lease that a scan found over still is: its holder may have been heard while that waited.
+    fn is_lease_over(&self, attempt: AttemptId) -> bool {
+        self.node.leases.left_ms(attempt).is_none_or(|left| left == 0)
+    }
+
     fn claim(&mut self, flight: &mut Flight, command: &Command) -> Option<tenure_core::table::Pos> {
         let Life::Known(task) = &mut self.life else { return None };
         let cx = Cx {
@@ -254,7 +264,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         };
         let outcome = task.decide(&cx, command).ok()?;
         let Made::Attempt(attempt) = outcome.reply.made else { return None };
-        self.keep(flight, outcome);
+        Self::keep(flight, outcome);
         Some(attempt)
     }
 
@@ -333,17 +343,37 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     fn new_leases(&self, flight: &Flight) -> Vec<Lease> {
-        let claims = flight.commits.iter().flat_map(|c| c.events.iter().map(move |e| (c, e)));
-        claims
-            .filter_map(|(commit, event)| match &event.body {
-                Body::StepClaimed(claim) => Some(Lease {
-                    task: self.key.clone(),
-                    attempt_id: claim.attempt_id,
-                    duration_ms: claim.lease_expires_at.abs_diff(commit.created_at),
-                }),
-                _ => None,
-            })
-            .collect()
+        self.leases_by(flight, |body| match body {
+            Body::StepClaimed(claim) => Some((claim.attempt_id, claim.lease_expires_at)),
+            _ => None,
+        })
+    }
+
+    /// LEASE-04: those of holders whose reports ended nothing.
+    pub(super) fn reported_leases(&self, flight: &Flight) -> Vec<Lease> {
+        let mut leases = self.leases_by(flight, |body| match body {
+            Body::StepStarted(started) => Some((started.attempt_id, started.lease_expires_at)),
+            Body::StepUpdated(updated) => updated.attempt_id.zip(updated.lease_expires_at),
+            _ => None,
+        });
+        leases.retain(|lease| !flight.ended.contains(&lease.attempt_id));
+        leases
+    }
+
+    /// Leases as events say how long they last.
+    fn leases_by(
+        &self,
+        flight: &Flight,
+        says: impl Fn(&Body) -> Option<(AttemptId, Millis)>,
+    ) -> Vec<Lease> {
+        let mut leases = Vec::new();
+        for commit in &flight.commits {
+            for (attempt_id, until) in commit.events.iter().filter_map(|event| says(&event.body)) {
+                let duration_ms = until.abs_diff(commit.created_at);
+                leases.push(Lease { task: self.key.clone(), attempt_id, duration_ms });
+            }
+        }
+        leases
     }
 
     /// Offers Runs for credits that found no Step, and gives back what is left: the pool does not
@@ -384,8 +414,10 @@ impl<J: Journal, L: Leases> State<J, L> {
         for reply_to in creation.into_iter().chain(answers.into_iter().map(|h| h.reply_to)) {
             let _ = reply_to.send(Err(rejection.clone()));
         }
-        let made = self.new_leases(&flight).into_iter().map(|lease| lease.attempt_id);
-        self.node.drop_leases(made.collect());
+        if self.is_owned() {
+            let made = self.new_leases(&flight).into_iter().map(|lease| lease.attempt_id);
+            self.node.drop_leases(made.collect()); // Else they are the next owner's to drop.
+        }
     }
 }
 

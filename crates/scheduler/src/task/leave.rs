@@ -3,7 +3,6 @@
 use tenure_core::Rejection;
 use tenure_core::task::Waits;
 use tenure_ports::leases::Lease;
-use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
@@ -59,18 +58,7 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Makes sure that every open Attempt has a lease (LEASE-15).
     pub(crate) fn raise_leases(&self) {
-        let leases = self.open_leases();
-        if leases.is_empty() {
-            return;
-        }
-        let node = self.node.clone();
-        tokio::spawn(async move {
-            let (count, raise) = (leases.len(), node.leases.raise(leases));
-            if let Err(error) = node.watch_leases(LeaseCall::Raise, count, raise).await {
-                tracing::warn!(%error, "leases of open attempts were not raised");
-                node.note_leases_lost();
-            }
-        });
+        self.node.raise_leases(self.open_leases());
     }
 
     /// A lease for each open Attempt, with all of its duration.

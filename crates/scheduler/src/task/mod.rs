@@ -24,7 +24,8 @@ use std::time::Instant;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, PoolId, RunId, TaskId};
 use tenure_core::status::Intent;
-use tenure_core::view::RuntimeEvent;
+use tenure_core::table::Pos;
+use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Caller, Commit, Rejection, Task};
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
@@ -33,15 +34,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant as Moment;
 
-use crate::ask::{Answer, Ask, Held};
+use crate::ask::{Ask, Decided, Held};
 use crate::count::{InHand, One, WaitShare};
 use crate::node::Node;
 use crate::pool::{Credits, Loan, Worker};
 use crate::rounds::UnderWay;
 use address::Address;
 
-/// What is done with the last durable state of a Task.
-pub(crate) type Reader = Box<dyn FnOnce(Result<&Task, &Rejection>) + Send>;
+/// What is done with the last durable state of a Task. Nobody outside of the Task's actor sees another,
+/// so that nothing is told before it is durable (law 3).
+pub(crate) type Reader = Box<dyn FnOnce(Result<&View<'_>, &Rejection>) + Send>;
 
 /// What a Task's actor is told.
 pub(crate) enum Msg {
@@ -217,13 +219,13 @@ pub(crate) struct Flight {
     /// Some of it may not be refused for want of room.
     is_urgent: bool,
     /// The create itself, to be answered when it is durable, or asked again.
-    creation: Option<Box<(Ask, Result<Answer, Rejection>)>>,
+    creation: Option<Box<(Ask, Result<Decided, Rejection>)>>,
     commits: Vec<Arc<Commit>>,
     answers: Vec<Held>,
     /// Attempts made for workers that asked for work.
-    grants: Vec<(tenure_core::table::Pos, Loan)>,
+    grants: Vec<(Pos, Loan)>,
     /// Attempts that workers claimed by themselves.
-    claimed: Vec<AttemptId>,
+    claimed: Vec<Pos>,
     /// Attempts that end with it.
     ended: Vec<AttemptId>,
     /// Attempts that it ends because nobody holds them any more.
@@ -292,7 +294,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn read(&self, reader: Reader) {
         match &self.life {
             _ if !self.is_owned() => reader(Err(&crate::node::not_owner(&self.key))),
-            Life::Known(task) if !self.is_being_created() => reader(Ok(task)),
+            Life::Known(task) if !self.is_being_created() => reader(Ok(&task.durable())),
             Life::Unreadable(rejection) => reader(Err(rejection)),
             Life::New | Life::Known(_) => reader(Err(&crate::node::not_found(&self.key))),
         }

@@ -23,7 +23,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let now = self.node.clock.now();
             let worker = &loan.worker;
             let next = task.run_for((&worker.id, &worker.pool), worker.handlers.as_deref(), now);
-            let Some(offer) = next.map(|run| RunOffer::of(task, run)) else { break };
+            let Some(offer) = next.map(|run| RunOffer::of(&task.durable(), run)) else { break };
             let run_id = offer.run_id;
             let inbox = &loan.worker.inbox;
             if inbox.unbounded_send(Delivery::Run(Box::new(offer))).is_err() {
@@ -63,20 +63,19 @@ impl<J: Journal, L: Leases> State<J, L> {
         if let Some(next) = task.give_runs_back(self.node.clock.now()) {
             self.listens = listen_again(myself, self.node.clock.instant_of(next));
         }
-        if self.flight.is_none() {
-            self.offer(myself); // Else it is done when the append returns.
-        }
+        self.offer(myself);
     }
 }
 
 fn is_taken(task: &Task, run: RunId) -> bool {
-    let live = task.live();
-    live.find_run(run).is_some_and(|run| live.memory_of(run).taken_by.is_some())
+    let view = task.durable();
+    view.find_run(run).is_some_and(|run| view.memory_of(run).taken_by.is_some())
 }
 
 fn taken(task: &Task, run: RunId, now: Millis) -> Option<RuntimeEvent> {
-    let run = task.live().find_run(run)?;
-    Some(RuntimeEvent::of(task, RuntimeName::RunTaken, run, now))
+    let view = task.durable();
+    let run = view.find_run(run)?;
+    Some(RuntimeEvent::of(&view, RuntimeName::RunTaken, run, now))
 }
 
 /// Has the actor look for silent workers at a moment.

@@ -105,7 +105,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let hand = self.node.hand(&attempt.worker_id, pool).ok();
             self.held.extend(hand.map(|hand| (attempt.attempt_id, InHand::by(hand))));
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            let Some(claim) = self.node.claim(task, &view, attempt.attempt_id) else { continue };
+            let Some(claim) = self.node.claim(&view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {
                 pool.charge(&worker);
             }

@@ -17,9 +17,9 @@ use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
-use crate::ask::{Answer, Held};
+use crate::ask::{Answer, Decided, Held};
 use crate::count::InHand;
-use crate::handle::overloaded;
+use crate::handle::{ambiguous, overloaded};
 use crate::node::{not_owner, stopped};
 use crate::pool::{Left, Loan, Msg as PoolMsg};
 
@@ -76,6 +76,8 @@ impl<J: Journal, L: Leases> State<J, L> {
                     task.abort();
                 }
                 let mut flight = flight;
+                // Leases that are over the next scan finds, unless their holders were heard meanwhile.
+                flight.expired.retain(|(_, why)| *why != LeaseEnd::LeaseExpired);
                 self.undone.append(&mut flight.expired);
                 self.pause(myself);
                 self.refuse_all(flight, &storage_error("append_failed", &error.to_string()));
@@ -134,6 +136,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             self.take_back(grants);
         }
         self.note_claimed(&flight.claimed);
+        self.node.renew_leases(self.reported_leases(&flight));
         self.tell_children();
         if flight.creates {
             self.watch_parent(myself);
@@ -141,8 +144,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.end_attempts(&flight);
         if let Some((ask, result)) = flight.creation.map(|creation| *creation) {
             self.node.note_refusal(&result);
-            let summary_for = Some(&ask.envelope.caller);
-            let _ = ask.reply_to.send(self.as_of_now(result, summary_for)); // As below.
+            let answer = self.as_of_now(result, &ask.envelope.caller, true);
+            let _ = ask.reply_to.send(answer); // As below.
         }
         for held in flight.answers {
             self.answer(held);
@@ -159,7 +162,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let view = task.durable();
         for (attempt, loan) in grants {
             let attempt_id = view.attempt_at(attempt).attempt_id;
-            let Some(claim) = self.node.claim(task, &view, attempt_id) else { continue };
+            let Some(claim) = self.node.claim(&view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
@@ -182,9 +185,9 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Counts what workers claimed by themselves.
-    fn note_claimed(&mut self, claimed: &[AttemptId]) {
+    fn note_claimed(&mut self, claimed: &[Pos]) {
         let Life::Known(task) = &self.life else { return };
-        let claimed = claimed.iter().filter_map(|id| task.attempt(*id));
+        let claimed = claimed.iter().map(|at| task.attempt_at(*at));
         for attempt in claimed.filter(|attempt| attempt.outcome.is_none()) {
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
             self.held.insert(attempt.attempt_id, InHand::by(Arc::clone(&worker.hand)));
@@ -213,15 +216,16 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// heard.
     pub(super) fn signal(&mut self) {
         let Life::Known(task) = &self.life else { return };
-        if !task.is_closing() && !task.has_stopping_runs() {
+        let view = task.durable();
+        if !view.asks_some_to_stop() {
             self.told.clear();
             return;
         }
-        for attempt in task.open_attempts() {
-            if task.must_stop(attempt.attempt_id) && !self.told.contains(&attempt.attempt_id) {
+        for attempt in view.open_attempts() {
+            if view.is_asked_to_stop(attempt) && !self.told.contains(&attempt.attempt_id) {
                 self.told.push(attempt.attempt_id);
                 let (what, now) = (RuntimeName::CancelSignal, self.node.clock.now());
-                self.node.tell(|| Some(RuntimeEvent::of(task, what, attempt.run, now)));
+                self.node.tell(|| Some(RuntimeEvent::of(&view, what, attempt.run, now)));
                 let stop = Delivery::CancelRequested(attempt.attempt_id);
                 self.node.signal(&attempt.worker_id, stop);
             }
@@ -238,7 +242,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.late.push((Held { _permit: None, ..held }, self.node.waiters.one()));
             }
             _ => {
-                let result = self.as_of_now(held.result, held.summary_for.as_ref());
+                let result = self.as_of_now(held.result, &held.caller, held.is_summarised);
                 let _ = held.reply_to.send(result); // The caller may have gone; the change stands.
             }
         }
@@ -246,28 +250,28 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     fn as_of_now(
         &self,
-        result: Result<Answer, Rejection>,
-        summary_for: Option<&Caller>,
+        result: Result<Decided, Rejection>,
+        caller: &Caller,
+        is_summarised: bool,
     ) -> Result<Answer, Rejection> {
-        let Life::Known(task) = &self.life else { return result };
-        result.map(|answer| {
-            let summary = summary_for.map(|caller| {
-                let now = self.node.clock.now();
-                let known = |attempt| self.node.lease(attempt, now);
-                let wal = self.node.wal_path(task);
-                let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
-                Box::new(write_summary(&task.durable(), caller, &answer.reply, &known))
-            });
-            let (status, cancel_requested) = (task.head().status, task.is_closing());
-            Answer { status, cancel_requested, summary, ..answer }
-        })
+        let decided = result?;
+        let Life::Known(task) = &self.life else { return Err(ambiguous()) };
+        let view = task.durable();
+        let summary = is_summarised.then(|| {
+            let now = self.node.clock.now();
+            let known = |attempt| self.node.lease(attempt, now);
+            let wal = self.node.wal_path(&view);
+            let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
+            write_summary(&view, caller, &decided.reply, &known)
+        });
+        Ok(Answer::of(&view, caller, decided, summary))
     }
 
     fn has_happened(&self, wait: Wait) -> bool {
         let Life::Known(task) = &self.life else { return true };
         match wait {
-            Wait::TaskEnd => task.is_terminal(),
-            Wait::RunEnd(run) => task.run_has_ended(run),
+            Wait::TaskEnd => task.durable().status().is_terminal(),
+            Wait::RunEnd(run) => task.durable().run_has_ended(run),
         }
     }
 
@@ -287,6 +291,9 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Tells pools how many ready Steps and Runs wait for a worker: absolute numbers, so that repeating does
     /// no harm. Those that were told of some and have none now are told so.
     pub(super) fn offer(&mut self, myself: &Address) {
+        if self.flight.is_some() {
+            return; // What is ready in the end is told when the append returns.
+        }
         let Life::Known(task) = &self.life else { return };
         let ready = task.open_pools().filter(|_| !self.pauses);
         let ready: Vec<_> = ready.map(|(pool, n)| (pool.clone(), n)).collect();

@@ -14,10 +14,12 @@ use tenure_core::patch::StepInput;
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::ClaimResult;
+pub use tenure_core::view::View;
 use tenure_core::{Caller, Command, Rejection, Task};
 use tenure_local::MemoryLeases;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Faulty, Journal, Leases, MemoryJournal, wired};
 use tenure_scheduler::{Answer, Config, Envelope, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
@@ -41,6 +43,8 @@ pub async fn node_on(journal: Arc<Faulty<MemoryJournal>>) -> Node {
 pub struct Moody {
     pub inner: MemoryLeases,
     mood: Mutex<Mood>,
+    /// What fails whatever the mood.
+    failing: Mutex<Option<LeaseCall>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -56,11 +60,19 @@ impl Moody {
         *self.mood.lock().unwrap() = mood;
     }
 
+    pub fn set_failing(&self, call: Option<LeaseCall>) {
+        *self.failing.lock().unwrap() = call;
+    }
+
     async fn answer<T>(
         &self,
+        call: LeaseCall,
         answer: impl Future<Output = Result<T, LeaseError>>,
     ) -> Result<T, LeaseError> {
         let mood = *self.mood.lock().unwrap();
+        if *self.failing.lock().unwrap() == Some(call) {
+            return Err(LeaseError("it did not get this".into()));
+        }
         match mood {
             Mood::Answers => answer.await,
             Mood::Fails => Err(LeaseError("it is away".into())),
@@ -71,27 +83,27 @@ impl Moody {
 
 impl Leases for Moody {
     async fn acquire(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
-        self.answer(self.inner.acquire(leases)).await
+        self.answer(LeaseCall::Acquire, self.inner.acquire(leases)).await
     }
 
     async fn renew(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
-        self.answer(self.inner.renew(leases)).await
+        self.answer(LeaseCall::Renew, self.inner.renew(leases)).await
     }
 
     async fn raise(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
-        self.answer(self.inner.raise(leases)).await
+        self.answer(LeaseCall::Raise, self.inner.raise(leases)).await
     }
 
     async fn ensure(&self, leases: Vec<Lease>) -> Result<(), LeaseError> {
-        self.answer(self.inner.ensure(leases)).await
+        self.answer(LeaseCall::Ensure, self.inner.ensure(leases)).await
     }
 
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
-        self.answer(self.inner.release(attempts)).await
+        self.answer(LeaseCall::Release, self.inner.release(attempts)).await
     }
 
     async fn expired(&self) -> Result<Scan, LeaseError> {
-        self.answer(self.inner.expired()).await
+        self.answer(LeaseCall::Scan, self.inner.expired()).await
     }
 
     fn left_ms(&self, attempt: AttemptId) -> Option<u64> {
@@ -210,7 +222,7 @@ pub async fn step_status<J: Journal, L: Leases>(
 }
 
 /// Waits for a condition on the Task, never for a time alone.
-pub async fn until(node: &Node, key: &TaskKey, what: fn(&Task) -> bool) {
+pub async fn until(node: &Node, key: &TaskKey, what: fn(&View<'_>) -> bool) {
     let found = async {
         while !node.read(key, what).await.unwrap() {
             tokio::time::sleep(Duration::from_millis(5)).await;

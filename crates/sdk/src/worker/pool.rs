@@ -12,7 +12,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
-use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
+use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -244,9 +244,6 @@ impl<P: WorkerPort> Shared<P> {
 
     /// Begins what there is room for.
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: Stage) {
-        if self.past.lock().has(claim.attempt_id) {
-            return self.make_room(); // It is over for this worker, and its lease runs out.
-        }
         if let Some(observer) = &self.options.observer {
             observer.granted(&claim);
         }
@@ -262,14 +259,7 @@ impl<P: WorkerPort> Shared<P> {
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
         // The lock is not held while room is made, which has a lock of its own.
-        let is_new = match self.open.lock().entry(claim.attempt_id) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(place) => {
-                place.insert(open);
-                true
-            }
-        };
-        if !is_new {
+        if !self.take_in(open) {
             return self.make_room(); // A message that came twice runs once.
         }
         let lease_ms = claim.lease_ms;
@@ -293,6 +283,39 @@ impl<P: WorkerPort> Shared<P> {
         let free = Arc::clone(&self.slots).try_acquire_owned().ok();
         self.running.spawn(Arc::clone(self).run(claim, cancelled, forced, free));
         self.give_back_surplus();
+    }
+
+    /// Has an Attempt in hand from now on, unless it is or was: what was given up is over for this worker.
+    /// It is noted as given up before it leaves the hand, so that a grant finds it in one or the other.
+    fn take_in(&self, one: Open) -> bool {
+        let mut open = self.open.lock();
+        let attempt = one.holding.attempt_id;
+        match open.entry(attempt) {
+            Entry::Vacant(place) if !self.past.lock().has(attempt) => {
+                place.insert(one);
+                true
+            }
+            Entry::Vacant(_) | Entry::Occupied(_) => false,
+        }
+    }
+
+    /// A report that ended nothing is recorded: it has renewed the lease (LEASE-04), and says whether the
+    /// handler is asked to stop (CANCEL-07).
+    pub(super) fn note_recorded(
+        self: &Arc<Self>,
+        attempt: AttemptId,
+        asked: Moment,
+        said: Recorded,
+    ) {
+        if let Some(open) = self.open.lock().get_mut(&attempt) {
+            if !asked.since(&open.renewed).is_zero() {
+                open.renewed = asked;
+            }
+            open.heard = true;
+        }
+        if said.cancel_requested {
+            self.ask_to_stop(attempt);
+        }
     }
 
     /// What was to use room will not.
@@ -356,7 +379,7 @@ impl<P: WorkerPort> Shared<P> {
         free: Option<OwnedSemaphorePermit>,
     ) {
         let holding = Holding::of(&claim);
-        let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self.port)));
+        let reporter: Arc<dyn Reporter> = Arc::new(PortReporter(Arc::clone(&self)));
         let handler = self.handlers.get(&claim.step.handler).cloned();
         let ctx = StepContext::new(claim, cancelled.clone(), reporter);
         // A prefetched Step waits here for its slot; one that is no longer wanted does not start.

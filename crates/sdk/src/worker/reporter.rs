@@ -9,10 +9,11 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Recorded, WorkerPort};
 
 use super::context::Reporter;
-use super::pool::resend;
+use super::pool::{Shared, resend};
 use super::runs::repeated;
+use crate::clock::Moment;
 
-pub(super) struct PortReporter<P>(pub(super) Arc<P>);
+pub(super) struct PortReporter<P>(pub(super) Arc<Shared<P>>);
 
 impl<P: WorkerPort> Reporter for PortReporter<P> {
     fn send(
@@ -20,8 +21,9 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
         claim: &ClaimResult,
         report: StepReport,
     ) -> BoxFuture<'static, Result<Recorded, Rejection>> {
-        let (port, held) = (Arc::clone(&self.0), Holding::of(claim));
-        let mut sent = port.report(&held, report.clone(), None);
+        let (shared, held) = (Arc::clone(&self.0), Holding::of(claim));
+        let asked = Moment::now(); // A lease counts from before the request.
+        let mut sent = shared.port().report(&held, report.clone(), None);
         Box::pin(async move {
             let mut pauses = resend();
             loop {
@@ -29,9 +31,14 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
                     Err(no) if no.code == Code::Unavailable && !pauses.are_longest() => {
                         tokio::time::sleep(pauses.after(&no)).await;
                     }
-                    answer => return answer,
+                    answer => {
+                        if let Ok(said) = answer {
+                            shared.note_recorded(held.attempt_id, asked, said);
+                        }
+                        return answer;
+                    }
                 }
-                sent = port.report(&held, report.clone(), None);
+                sent = shared.port().report(&held, report.clone(), None);
             }
         })
     }
@@ -42,7 +49,7 @@ impl<P: WorkerPort> Reporter for PortReporter<P> {
         look: Look,
     ) -> BoxFuture<'static, Result<Looked, Rejection>> {
         let Holding { task, run_id, .. } = Holding::of(claim);
-        let port = Arc::clone(&self.0);
-        Box::pin(async move { repeated(|| port.look(&task, run_id, look.clone())).await })
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { repeated(|| shared.port().look(&task, run_id, look.clone())).await })
     }
 }

@@ -272,6 +272,32 @@ async fn the_result_of_a_run_is_sent_after_the_end_of_its_task() {
     pool.drain().await;
 }
 
+/// CANCEL-07: a handler learns from the answer to its report that it is asked to stop, though no other word of
+/// that came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_to_a_report_asks_a_handler_to_stop() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let obeys = Handlers::new().on("obeys", |ctx| async move {
+        ctx.start().await?;
+        while !ctx.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    });
+    let pool = start(&server, obeys.unwrap()).await;
+    node.link(&name(), "l", 4).await;
+    node.deliver(&name(), "l", 1, vec![grant("obeys", LONG)]).await;
+    let (_, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    let stop = ReportResult { version: Some(4), cancel_requested: true, error: None };
+    node.answer(&message, Ok(Reported { results: vec![stop] })).await;
+    let (said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+    let ended = Word::EndRun { outcome: RunOutcome::Cancelled, result: None };
+    assert_eq!(said.reports[0].word, ended);
+    node.record(&message, 5).await;
+    pool.drain().await;
+}
+
 /// S26, mechanisms 8: what is more than there are slots goes back, the newest first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_gives_back_what_it_has_no_room_for() {

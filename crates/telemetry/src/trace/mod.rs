@@ -20,11 +20,11 @@ pub use sampler::Sampler;
 pub use spans::{SpansOf, spans};
 
 use smol_str::{SmolStr, format_smolstr};
-use tenure_core::Task;
 use tenure_core::id::AttemptId;
+use tenure_core::view::View;
 
 /// Where spans of an Attempt's handler go: the traceparent of the Attempt's own span.
-pub fn traceparent(task: &Task, attempt: AttemptId, sampler: Sampler) -> SmolStr {
+pub fn traceparent(task: &View<'_>, attempt: AttemptId, sampler: Sampler) -> SmolStr {
     let head = task.head();
     let parent = head.trace.as_deref().and_then(Parent::parse);
     let trace = trace_of(&head.spec.session_id, &head.spec.task_id, parent);

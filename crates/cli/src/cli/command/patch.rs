@@ -124,8 +124,9 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
         limits: &data.limits(&loaded.key),
     };
     loaded.task.decide(&cx, &Command::TaskUpdate { operations })?;
+    loaded.task.settle(); // As if it were written: this is a copy.
     let plan =
-        data.look(&loaded, |_, known| Plan::of(&before.durable(), &loaded.task.live(), known));
+        data.look(&loaded, |_, known| Plan::of(&before.durable(), &loaded.task.durable(), known));
     place.output.answer(&plan, Shape::nameless(), || plan.print())?;
     Ok(Exit::Ok)
 }

@@ -146,7 +146,7 @@ impl Job {
         let open = open.steps().filter(|step| !step.status().is_settled());
         let pools: BTreeSet<PoolId> = open.map(|step| step.spec.worker_pool_id.clone()).collect();
         host.hire(pools, args.concurrency())?;
-        host.scheduler().read(&self.key, Task::version).await?;
+        host.scheduler().read(&self.key, |task| task.version()).await?;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use tenure_core::command::{Close, Complete, EndRun, RunAndWhy, RunOutcome, StepR
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{Millis, RunId};
 use tenure_core::status::{Policy, StepStatus};
+use tenure_core::table::Pos;
 use tenure_core::{Caller, Command, Cx, Limits, Outcome, Rejection, Stamp};
 
 use super::input::{create_input, reason, system, worker};
@@ -88,6 +89,17 @@ impl Fixture {
     /// The Run of a holder ends.
     pub fn end(&mut self, held: &Held, outcome: RunOutcome) -> Outcome {
         self.ok_as(&held.caller(), held.ends(outcome))
+    }
+
+    /// The Run of a holder is cancelled, and ends so.
+    pub fn stop(&mut self, held: &Held) -> Outcome {
+        self.ok(cancel_run(held.run_id));
+        self.end(held, RunOutcome::Cancelled)
+    }
+
+    /// Whether the holder of an Attempt is asked to stop.
+    pub fn asks_to_stop(&self, attempt: Pos) -> bool {
+        self.task.durable().is_asked_to_stop(self.task.attempt_at(attempt))
     }
 
     /// The lease of a holder runs out.

@@ -76,7 +76,7 @@ fn reads(world: &World, run_id: RunId) -> Vec<Json> {
         }
         answers.push(said(page.map(|answer| may.check(&answer))));
     }
-    may.check(&RunOffer::of(task, run));
+    may.check(&RunOffer::of(&task.durable(), run));
     if let Some(attempt) = run.attempt.map(|at| task.attempt_at(at).attempt_id) {
         let claim = claim_result(&view, attempt);
         May::of_claim(task, run).check(&claim);

@@ -73,7 +73,7 @@ impl May {
         let mut may = Self::default();
         may.name.extend(run.allowed_step_ids.iter().flat_map(|ids| ids.iter().cloned()));
         may.name.extend(run.attempt.map(|at| task.attempt_at(at).step_id.clone()));
-        for step in task.live().steps().filter(|s| is_open(task, run, task.step_at(s.pos))) {
+        for step in task.durable().steps().filter(|s| is_open(task, run, task.step_at(s.pos))) {
             may.see.insert(step.id().clone());
             may.depends(task, &step.spec.depends_on_step_ids);
         }
@@ -155,7 +155,7 @@ fn is_open(task: &Task, run: &Run, step: &Step) -> bool {
 
 /// A caller under a Run: whoever claimed or took it, else anybody of its pool.
 pub fn holder_of(task: &Task, run: RunId, anybody: &str) -> Caller {
-    let view = task.live();
+    let view = task.durable();
     let pos = view.find_run(run).expect("it was dispatched");
     let run = view.run_at(pos);
     let who = run.worker_id.as_ref().or(view.memory_of(pos).taken_by);
@@ -165,7 +165,7 @@ pub fn holder_of(task: &Task, run: RunId, anybody: &str) -> Caller {
 
 /// Steps with their records, by id, to find what a command has changed.
 pub fn steps_of(task: &Task) -> BTreeMap<StepId, Step> {
-    let view = task.live();
+    let view = task.durable();
     let all = view.steps().map(|s| (s.id().clone(), task.step_at(s.pos).clone()));
     all.collect()
 }

@@ -95,7 +95,7 @@ impl World {
     }
 
     fn dispatch(&mut self) {
-        let view = self.task.live();
+        let view = self.task.durable();
         let all: Vec<StepId> = view.steps().map(|s| s.id().clone()).collect();
         let ready = view.steps().filter(|s| s.status() == StepStatus::Ready);
         let ready: Vec<_> =
@@ -215,7 +215,7 @@ impl World {
     fn claim(&mut self) {
         let is_unused = |run: &RunId| self.task.run(*run).unwrap().attempt.is_none();
         let unused: Vec<RunId> = self.runs.iter().copied().filter(is_unused).collect();
-        let view = self.task.live();
+        let view = self.task.durable();
         let ready = view.steps().filter(|s| s.status() == StepStatus::Ready);
         let ready: Vec<StepId> = ready.map(|s| s.id().clone()).collect();
         let fits = |run: &RunId| {

@@ -87,7 +87,7 @@ pub fn decide(
 
 /// The command that a move means in this state, with who would send it.
 pub fn read_move(task: &Task, (kind, a, b): Move) -> (Caller, Command) {
-    let view = task.live();
+    let view = task.durable();
     let steps: Vec<StepId> = view.steps().map(|s| s.id().clone()).collect();
     let step = match steps.len() {
         0 => id("none"),
