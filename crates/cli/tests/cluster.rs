@@ -121,6 +121,32 @@ fn a_task_is_watched_waited_for_and_stopped() {
     cluster.tenure(&["task", "cancel", "nope"]).with(3);
 }
 
+/// CTRL-11: whoever broke a wait off, or set it a limit, is told of which Task, and how to go on waiting. The
+/// limit counts while no scheduler is there, too.
+#[test]
+fn a_wait_that_ends_early_names_its_task_and_says_how_to_go_on() {
+    let mut cluster = Cluster::start();
+    cluster.submit("held", BY_HAND, &[]).with(0);
+    for waits in [&["task", "wait", "held"][..], &["task", "events", "held"], &["watch", "held"]] {
+        let waiting = cluster.begin(waits);
+        waiting.listens();
+        waiting.stopped_saying("tenure task wait default/held");
+    }
+    let told = cluster.tenure(&["task", "wait", "held", "--timeout", "0"]).with(6);
+    told.saying("to go on waiting: tenure task wait default/held");
+    cluster.place.file("other.yaml", format!("task_id: other\n{BY_HAND}\n"));
+    let mut waiting = cluster.begin(&["submit", "other.yaml", "--wait"]);
+    waiting.hears("task other");
+    waiting.stopped_saying(
+        "task other goes on without this command; to wait for its end: tenure task wait",
+    );
+
+    drop(cluster.node.take());
+    let told = cluster.tenure(&["task", "wait", "held", "--timeout", "1"]).with(6);
+    let told = told.saying("no scheduler has told of task held");
+    told.saying("to go on waiting: tenure task wait default/held");
+}
+
 #[test]
 fn logs_go_out_as_files_and_come_back() {
     let cluster = Cluster::start();

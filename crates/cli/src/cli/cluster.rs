@@ -42,6 +42,16 @@ impl NatsArgs {
     }
 }
 
+/// The option that names a cluster to another command: none where the environment says it, or where a
+/// login is in the address, which is not to be seen.
+fn told(url: Option<&str>) -> String {
+    let environment = std::env::var("TENURE_NATS_URL").ok();
+    match url.filter(|url| environment.as_deref() != Some(*url) && !url.contains('@')) {
+        Some(url) => format!(" --nats {url}"),
+        None => String::new(),
+    }
+}
+
 /// A session of a cluster, and who commands there.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClusterArgs {
@@ -58,6 +68,11 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// What says to another command where this cluster is.
+    pub(crate) fn told(&self) -> String {
+        told(Some(&self.nats.url))
+    }
+
     /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
         let settings = self.nats.settings(&format!("tenure-{}", self.name));
@@ -118,6 +133,11 @@ impl LookArgs {
     /// Whether a cluster is named.
     pub(crate) const fn is_given(&self) -> bool {
         self.url.is_some()
+    }
+
+    /// What says to another command where this cluster is.
+    pub(crate) fn told(&self) -> String {
+        told(self.url.as_deref())
     }
 
     /// Connects, to the cluster that is named or to that of this machine.

@@ -1,22 +1,20 @@
 //! Signals that ask this process to stop.
 
-use std::fmt::Display;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::{Exit, Failure};
 use super::output;
 
-/// Waits for something that goes on without this process: who stops it is told so.
+/// Waits for something that goes on without this process: who stops it is told so, in the words of then.
 pub(crate) async fn unless_stopped(
-    said: impl Display,
+    said: impl FnOnce() -> String,
     work: impl Future<Output = Result<Exit, Failure>>,
 ) -> Result<Exit, Failure> {
     let mut stop = Stop::listen()?;
     tokio::select! {
         ended = work => ended,
         () = stop.asked() => {
-            output::say(said);
+            output::say(said());
             Ok(Exit::Interrupted)
         }
     }

@@ -16,6 +16,7 @@ use tenure_wire::bus::event::{Published, TaskEvent};
 use tokio::time::{Instant, timeout_at};
 
 use super::Client;
+use super::patience::patiently;
 use super::watch::LOOK;
 use crate::jitter::jittered;
 
@@ -24,7 +25,8 @@ impl<P: ClientPort> Client<P> {
     /// come included, until the Task has ended. 0 begins with its first; the `wal_seq` of the last
     /// event that was dealt with goes on behind it. Up to three events share a `wal_seq`: whoever was
     /// interrupted between them goes on with the one before, and knows events again by their
-    /// `event_id`. An error is the last item.
+    /// `event_id`. They go on when a scheduler answers again, however long none did. An error is the last
+    /// item.
     pub fn events(
         &self,
         task: &TaskId,
@@ -102,11 +104,12 @@ impl<P: ClientPort> Following<P> {
 
     async fn read(&mut self) -> Result<(), Rejection> {
         if self.live.is_none() {
-            self.live = Some(self.port.published(&self.task).await?); // Before the first look.
+            // Before the first look.
+            self.live = Some(patiently(|| self.port.published(&self.task)).await?);
         }
         self.put_off();
         self.has_heard = false;
-        let page = self.port.events(&self.task, self.through).await?;
+        let page = patiently(|| self.port.events(&self.task, self.through)).await?;
         self.read.extend(page.events);
         self.through = self.through.max(page.through);
         self.next = self.after_that(page.version, page.status);

@@ -16,6 +16,7 @@
 
 mod events;
 mod look;
+mod patience;
 mod steer;
 mod task;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing};
 use uuid::Uuid;
 
+pub use self::patience::patiently;
 pub use self::steer::answering;
 pub use self::task::{Step, Task};
 pub use self::watch::Ended;

@@ -1,5 +1,6 @@
 //! A scheduler of one Task, for tests of clients.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -34,6 +35,8 @@ pub(super) struct State {
     hints: Vec<UnboundedSender<Changed>>,
     listeners: Vec<UnboundedSender<Published>>,
     pub(super) reads: usize,
+    /// What so many of the next questions are answered with.
+    pub(super) refuses: VecDeque<Rejection>,
 }
 
 impl Fake {
@@ -50,6 +53,21 @@ impl Fake {
         for hints in &state.hints {
             hints.unbounded_send(changed.clone()).unwrap();
         }
+    }
+}
+
+impl Fake {
+    /// As when nobody owns the Task for a while: so many questions go unanswered.
+    pub(super) fn falls_silent(&self, questions: usize) {
+        let unanswered = || Rejection::new(Code::Unavailable, "nobody serves this now");
+        let not_owner = || Rejection::new(Code::NotOwner, "another does");
+        let all = (0..questions).map(|n| if n % 2 == 0 { unanswered() } else { not_owner() });
+        self.0.lock().refuses.extend(all);
+    }
+
+    /// The next question is refused for good.
+    pub(super) fn refuses(&self, code: Code) {
+        self.0.lock().refuses.push_back(Rejection::new(code, "for good"));
     }
 }
 
@@ -183,6 +201,9 @@ impl ClientPort for Fake {
     async fn log(&self, _: &TaskId, after: u64) -> Result<LogPage, Rejection> {
         let mut state = self.0.lock();
         state.reads += 1;
+        if let Some(refused) = state.refuses.pop_front() {
+            return Err(refused);
+        }
         let behind = after.saturating_add(1)..=state.commits;
         let commits: Vec<_> = behind.map(commit).collect();
         let more = commits.len() > 2;
@@ -197,12 +218,19 @@ impl ClientPort for Fake {
     async fn events(&self, _: &TaskId, after: u64) -> Result<EventPage, Rejection> {
         let mut state = self.0.lock();
         state.reads += 1;
-        Ok(events(&state, after, 4))
+        match state.refuses.pop_front() {
+            Some(refused) => Err(refused),
+            None => Ok(events(&state, after, 4)),
+        }
     }
 
     async fn published(&self, _: &TaskId) -> Result<Self::Events, Rejection> {
+        let mut state = self.0.lock();
+        if let Some(refused) = state.refuses.pop_front() {
+            return Err(refused);
+        }
         let (to, published) = unbounded();
-        self.0.lock().listeners.push(to);
+        state.listeners.push(to);
         Ok(published)
     }
 
@@ -222,8 +250,12 @@ impl ClientPort for Fake {
     }
 
     async fn changes(&self, _: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
+        let mut state = self.0.lock();
+        if let Some(refused) = state.refuses.pop_front() {
+            return Err(refused);
+        }
         let (to, hints) = unbounded();
-        self.0.lock().hints.push(to);
+        state.hints.push(to);
         Ok(hints)
     }
 }

@@ -12,6 +12,7 @@ use tenure_ports::client::Changed;
 use tokio::time::timeout;
 
 use super::Client;
+use super::patience::patiently;
 
 /// A hint may get lost: without one the log is looked at so often (mechanisms 11).
 pub(super) const LOOK: Duration = Duration::from_secs(5);
@@ -29,14 +30,14 @@ pub struct Ended {
 }
 
 impl<P: ClientPort> Client<P> {
-    /// Waits until a Task has ended, however long that takes.
+    /// Waits until a Task has ended, however long that takes, and however long no scheduler answers.
     ///
     /// # Errors
-    /// There is no such Task, or nobody answers for longer than the connection's patience.
+    /// There is no such Task, or it is not for this caller.
     pub async fn wait_for_end(&self, task: &TaskId) -> Result<Ended, Rejection> {
         let mut hints = Hints::of(self.port(), task).await?;
         loop {
-            let page = self.port().log(task, NO_COMMITS).await?;
+            let page = patiently(|| self.port().log(task, NO_COMMITS)).await?;
             if page.status.is_terminal() {
                 return Ok(Ended { status: page.status, version: page.version });
             }
@@ -48,7 +49,8 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// The commits of a Task behind event `after`, which is 0 or the last of a commit: all of them,
-    /// in order, those to come included, until the Task has ended. An error is the last item.
+    /// in order, those to come included, until the Task has ended. It goes on when a scheduler answers
+    /// again, however long none did. An error is the last item.
     pub fn watch(
         &self,
         task: &TaskId,
@@ -118,7 +120,7 @@ impl<P: ClientPort> Watch<P> {
         if self.hints.is_none() {
             self.hints = Some(Hints::of(&self.port, &self.task).await?); // Before the first look.
         }
-        let page = self.port.log(&self.task, self.after).await?;
+        let page = patiently(|| self.port.log(&self.task, self.after)).await?;
         self.after = page.commits.last().map_or(self.after, Commit::last_seq);
         self.next = match (page.more, page.status.is_terminal()) {
             (true, _) => Next::Read,
@@ -135,7 +137,7 @@ struct Hints<S>(Option<S>);
 
 impl<S: Stream<Item = Changed> + Unpin> Hints<S> {
     async fn of<P: ClientPort<Changes = S>>(port: &P, task: &TaskId) -> Result<Self, Rejection> {
-        Ok(Self(Some(port.changes(Some(task)).await?)))
+        Ok(Self(Some(patiently(|| port.changes(Some(task))).await?)))
     }
 
     /// The next hint that says something; none when it is time to look anyway.

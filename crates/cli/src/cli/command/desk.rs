@@ -14,7 +14,7 @@ use tenure_local::JsonlReader;
 use tenure_ports::ClientPort as _;
 use tenure_ports::client::Around;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::Client;
+use tenure_sdk::client::{Client, patiently};
 use tenure_sdk::nats::NatsClient;
 
 use crate::cli::exit::{Exit, Failure};
@@ -144,7 +144,11 @@ impl Desk {
     pub(super) async fn end(&self) -> Result<TaskSummary, Failure> {
         let task = &self.key.task_id;
         ask!(self, client => client.wait_for_end(task))?;
-        Ok(ask!(self, client => client.within(HEADER_BYTES).get(task))?.task)
+        let view = ask!(self, client => async {
+            let client = client.within(HEADER_BYTES);
+            patiently(|| client.get(task)).await
+        });
+        Ok(view?.task)
     }
 
     /// Sends a command that is answered when what it began is over, however long that takes.
@@ -156,7 +160,9 @@ impl Desk {
         loop {
             // What may take hours is answered by no request: the same again waits on.
             match self.command(around.clone(), command.clone()).await {
-                Err(silence) if silence.code() == Some(Code::Unavailable) => {
+                Err(silence)
+                    if matches!(silence.code(), Some(Code::Unavailable | Code::NotOwner)) =>
+                {
                     output::say("no answer yet; it is waited for");
                     tokio::time::sleep(PAUSE).await;
                 }

@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 use tenure_core::Command;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::event::Bindings;
-use tenure_core::id::{PoolId, RunId, StepId};
+use tenure_core::id::{CommandId, PoolId, RunId, StepId};
 use tenure_core::status::EndReason;
 use tenure_core::view::WriteSummary;
 use tenure_ports::journal::TaskKey;
@@ -164,10 +164,15 @@ impl DispatchArgs {
         tokio::select! {
             answer = desk.answer(around, command) => self.tell(desk.key(), &answer?),
             () = told => Ok(Exit::Ok), // It never ends.
-            () = tokio::time::sleep(most) => Err(has_not_ended(desk.key(), run.get(), most)),
+            () = tokio::time::sleep(most) => {
+                Err(has_not_ended(desk.key(), run.get(), most, &command_id))
+            },
             () = stop.asked() => {
-                let run = named(run.get());
-                output::say(format_args!("stopped; {run} goes on without this command"));
+                let (run, key) = (named(run.get()), desk.key());
+                output::say(format_args!(
+                    "stopped; {run} of task {key} goes on without this command; to go on waiting, give the same \
+                     command with --command-id {command_id}"
+                ));
                 Ok(Exit::Interrupted)
             }
         }
@@ -194,11 +199,17 @@ fn named(run: Option<RunId>) -> String {
     run.map_or_else(|| "the run".into(), |run| format!("run {run}"))
 }
 
-fn has_not_ended(key: &TaskKey, run: Option<RunId>, within: Duration) -> Failure {
+fn has_not_ended(
+    key: &TaskKey,
+    run: Option<RunId>,
+    within: Duration,
+    command: &CommandId,
+) -> Failure {
     let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
     let message = format!("{} of task {key} has not ended within {waited}", named(run));
     let run = run.map_or_else(|| "RUN_ID".into(), |run| run.to_string());
     Failure::new(Exit::Unavailable, message).help(format!(
-        "it goes on: `tenure runs get {key} {run}` shows it, `tenure runs cancel {key} {run}` takes it back"
+        "it goes on: `tenure runs get {key} {run}` shows it, `tenure runs cancel {key} {run}` takes it back; \
+         the same command with --command-id {command} goes on waiting"
     ))
 }

@@ -97,7 +97,13 @@ impl OnTask {
             if !wait {
                 return self.tell(desk.key(), Done::of(&summary));
             }
-            let said = format!("stopped; task {} was asked to end, and has not yet", desk.key());
+            let said = || {
+                let key = desk.key();
+                let waits_on = self.of.waits_on(key);
+                format!(
+                    "stopped; task {key} was asked to end, and has not yet; to wait for its end: {waits_on}"
+                )
+            };
             let ended = async {
                 let end = desk.end().await?;
                 self.tell(desk.key(), Done::of(&summary).at_end(&end))

@@ -1,8 +1,10 @@
 //! What the looking commands can be told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
+use tenure_core::Code;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::{AttemptStatus, StepStatus, TaskStatus};
 use tenure_core::view::Normal;
@@ -18,6 +20,9 @@ use super::wal::scan::Log;
 use crate::cli::cluster::LookArgs;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
+
+/// Between two looks for a scheduler.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Where to look, and how to answer.
 #[derive(Debug, Clone, Args)]
@@ -47,6 +52,13 @@ pub(crate) struct OfTask {
 
     #[command(flatten)]
     pub(crate) place: Place,
+}
+
+impl OfTask {
+    /// The command that waits for the end of the Task.
+    pub(crate) fn waits_on(&self, key: &TaskKey) -> String {
+        waits_on(&key.to_string(), self.place.data.as_deref(), &self.place.cluster)
+    }
 }
 
 /// One Task that somebody follows.
@@ -87,13 +99,57 @@ impl LiveTask {
         Ok(Some((data, log)))
     }
 
+    /// The Task as it was named.
+    pub(super) fn name(&self) -> &str {
+        &self.task
+    }
+
+    /// The command that goes on waiting for the Task.
+    pub(super) fn waits_on(&self, key: Option<&TaskKey>) -> String {
+        let name = match key {
+            Some(key) => key.to_string(),
+            None if self.task.contains('/') => self.task.clone(),
+            None => format!("{}/{}", self.session, self.task),
+        };
+        waits_on(&name, self.data.as_deref(), &self.cluster)
+    }
+
+    /// Connects to the session of the Task, and finds it. As the Task goes on without a scheduler's
+    /// answer, one is waited for.
+    pub(super) async fn far_in_the_end(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+        let mut is_told = false;
+        loop {
+            match self.far().await {
+                Err(silence)
+                    if matches!(silence.code(), Some(Code::Unavailable | Code::NotOwner)) =>
+                {
+                    if !is_told {
+                        output::say(format_args!("{}; it is waited for", silence.message));
+                    }
+                    is_told = true;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                found => return found,
+            }
+        }
+    }
+
     /// Connects to the session of the Task, and finds it.
-    pub(super) async fn far(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+    async fn far(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
         let key = key_in(&self.session, &self.task)?;
         let client = self.cluster.caller().await?.client(&key.session_id).await?;
         let key = select::find(&client, key).await?;
         Ok((client, key))
     }
+}
+
+/// The command that waits for the end of a Task of this name.
+fn waits_on(name: &str, data: Option<&Path>, cluster: &LookArgs) -> String {
+    let place = match data {
+        Some(data) => format!(" --data {}", data.display()),
+        None => cluster.told(),
+    };
+    format!("tenure task wait {name}{place}")
 }
 
 /// A cluster, and how to answer.

@@ -1,11 +1,13 @@
 //! `tenure submit`: hands a task file to a cluster, and waits for its end if asked to.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
 use futures::TryStreamExt as _;
 use serde::Serialize;
+use smol_str::SmolStr;
 use tenure_core::Rejection;
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_ports::client::Around;
@@ -43,6 +45,15 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     new: bool,
 
+    /// Id of this command, for a file that names its task or with --idempotency-key: the same again is
+    /// answered as the first time
+    #[arg(long, value_name = "ID", conflicts_with = "new")]
+    command_id: Option<CommandId>,
+
+    /// For a file that names no task: its id is made of KEY, and the same file again is the same task
+    #[arg(long, value_name = "KEY", conflicts_with = "new")]
+    idempotency_key: Option<SmolStr>,
+
     /// Value of a variable that the file declares (repeatable)
     #[arg(long = "var", value_name = "KEY=VALUE", value_parser = variable)]
     vars: Vec<(String, String)>,
@@ -68,37 +79,102 @@ struct Submitted<'a> {
 pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let request = Request::open(&args.file, &args.vars, args.time_scale)?;
-    let mut input = tenure::plan::into_create(request.named(args.new), now())?;
+    let is_known_again = args.is_known_again(request.task_id())?;
+    let mut plan = request.named(args.new);
+    if let Some(key) = &args.idempotency_key {
+        plan.task_id = Some(TaskId::of_key(&args.cluster.session, key).to_string());
+    }
+    let mut input = tenure::plan::into_create(plan, now())?;
     input.draft = args.draft.then_some(true);
+    input.idempotency_key.clone_from(&args.idempotency_key);
+    let (id, is_made) = (input.task_id()?.clone(), Cell::new(false));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let work = async {
             let client = args.cluster.connect().await?;
-            let id = input.task_id()?.clone();
-            let command = CommandId::new(Uuid::now_v7().to_string()).map_err(Rejection::from)?;
+            let fresh = || CommandId::new(Uuid::now_v7().to_string());
+            let command = args.command_id.clone().map_or_else(fresh, Ok).map_err(Rejection::from)?;
             let around = Around { trace: trace_of_caller(), ..Around::new(command) };
-            let made = client.create_under(around, input).await?;
+            let made = client.create_under(around, input).await;
+            let made = made.map_err(|refused| args.not_made(refused, &id, is_known_again))?;
+            is_made.set(true);
             if args.wait {
                 if args.output == Format::Table {
                     output::say(format_args!("task {id}"));
                 }
                 let commits = client.watch(&id, 0).map_err(Failure::from);
-                return show_to_end(args.output, commits, begun).await;
+                let shown = show_to_end(args.output, commits, begun).await;
+                return shown.map_err(|failure| {
+                    let more = failure.help.clone().map_or_else(String::new, |help| help + "; ");
+                    let waits_on = args.waits_on(&id);
+                    failure.help(format!("{more}task {id} goes on; to wait for its end: {waits_on}"))
+                });
             }
-            let session_id = &args.cluster.session;
-            match args.output {
-                Format::Table => {
-                    let done = if args.draft { "is a draft" } else { "submitted" };
-                    output::print(format_args!("task {id} {done}\n"))?;
-                }
-                Format::Json | Format::Jsonl => {
-                    let version = made.version;
-                    output::print_json(&Submitted { task_id: &id, session_id, version })?;
-                }
-                Format::Quiet => output::print(format_args!("{id}\n"))?,
-            }
+            args.tell(&id, made.version)?;
             Ok(Exit::Ok)
         };
-        unless_stopped("stopped; what was submitted goes on without this command", work).await
+        let said = || match (is_made.get(), is_known_again) {
+            (true, _) => {
+                let waits_on = args.waits_on(&id);
+                format!("stopped; task {id} goes on without this command; to wait for its end: {waits_on}")
+            }
+            (false, true) => {
+                format!("stopped while task {id} was handed in: the same command again goes on with it")
+            }
+            (false, false) => format!("stopped while task {id} was handed in: {LEFT}"),
+        };
+        unless_stopped(said, work).await
     })
+}
+
+/// What becomes of a Task that is not handed in again.
+const LEFT: &str =
+    "`tenure task get` says whether it is there, and one that is there in part ends by itself";
+
+impl SubmitArgs {
+    /// Whether the same command again means the same Task, which has this id if the file gives it one.
+    fn is_known_again(&self, id: Option<&str>) -> Result<bool, Failure> {
+        let is_named = id.is_some() && !self.new;
+        let usage = |message: &str| Err(Failure::new(Exit::Usage, message));
+        match (is_named, &self.idempotency_key, &self.command_id) {
+            (true, Some(_), _) => usage("--idempotency-key goes with a file that names no task"),
+            (false, None, Some(_)) => usage(
+                "--command-id goes with a file that names its task, or with --idempotency-key: else \
+                 another time it is another task",
+            ),
+            (_, key, _) => Ok(is_named || key.is_some()),
+        }
+    }
+
+    /// The command that waits for the end of a Task.
+    fn waits_on(&self, id: &TaskId) -> String {
+        format!("tenure task wait {}/{id}{}", self.cluster.session, self.cluster.told())
+    }
+
+    /// A refusal; of a Task that may be there all the same, with what to do about it.
+    fn not_made(&self, refused: Rejection, id: &TaskId, is_known_again: bool) -> Failure {
+        let is_in_doubt = refused.code.is_retryable();
+        let failure = Failure::from(refused);
+        match (is_in_doubt, is_known_again) {
+            (false, _) => failure,
+            (true, true) => failure.help(format!("the same command again goes on with task {id}")),
+            (true, false) => failure.help(format!("task {id} may be there: {LEFT}")),
+        }
+    }
+
+    /// Says that a Task was made.
+    fn tell(&self, id: &TaskId, version: u64) -> Result<(), Failure> {
+        match self.output {
+            Format::Table => {
+                let done = if self.draft { "is a draft" } else { "submitted" };
+                output::print(format_args!("task {id} {done}\n"))?;
+            }
+            Format::Json | Format::Jsonl => {
+                let session_id = &self.cluster.session;
+                output::print_json(&Submitted { task_id: id, session_id, version })?;
+            }
+            Format::Quiet => output::print(format_args!("{id}\n"))?,
+        }
+        Ok(())
+    }
 }

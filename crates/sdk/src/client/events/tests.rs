@@ -97,3 +97,19 @@ async fn a_task_that_never_rests_is_followed_on() {
     let asked = fake.0.lock().reads - reads;
     assert!((3..=8).contains(&asked), "{asked}");
 }
+
+/// CTRL-11: events go on when a scheduler answers again.
+#[tokio::test(start_paused = true)]
+async fn events_go_on_however_long_nobody_answers() {
+    let fake = Fake::default();
+    fake.commit(2, false);
+    fake.falls_silent(100);
+    let mut events = pin!(Client::new(fake.clone()).events(&task(), 0).fuse());
+    assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 1);
+    assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 2);
+    fake.commit(1, true); // Nobody tells of it.
+    fake.falls_silent(100);
+    assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);
+    assert_eq!(events.next().await.unwrap().unwrap().wal_seq, 3);
+    assert!(events.next().await.is_none(), "it has ended");
+}

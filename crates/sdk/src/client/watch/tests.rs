@@ -1,3 +1,5 @@
+use tenure_core::Code;
+
 use super::super::tests::{Fake, task};
 use super::*;
 
@@ -51,4 +53,30 @@ async fn an_end_is_seen_at_the_first_look_by_a_hint_and_without_one() {
         fake.commit(1, true);
     });
     assert_eq!(tokio::join!(lost, later).0, Ok(ended(4)));
+}
+
+/// CTRL-11: whoever waits outlasts elections and owners that change; a refusal that stands ends the wait.
+#[tokio::test(start_paused = true)]
+async fn a_wait_and_a_watch_go_on_however_long_nobody_answers() {
+    let fake = Fake::default();
+    fake.commit(1, false);
+    let client = Client::new(fake.clone());
+    fake.falls_silent(100);
+    let mut watch = Box::pin(client.watch(&task(), 0));
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 1, "it was waited for at first");
+    fake.commit(1, true);
+    fake.falls_silent(100);
+    assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 2, "and later");
+    assert!(watch.next().await.is_none());
+    fake.falls_silent(100);
+    let ended = Ended { status: TaskStatus::Completed, version: 2 };
+    assert_eq!(client.wait_for_end(&task()).await, Ok(ended));
+    for code in [Code::TaskNotFound, Code::Unauthenticated, Code::StorageError] {
+        fake.refuses(code);
+        assert_eq!(client.wait_for_end(&task()).await.unwrap_err().code, code);
+        fake.refuses(code);
+        let mut watch = Box::pin(client.watch(&task(), 0));
+        assert_eq!(watch.next().await.unwrap().unwrap_err().code, code);
+        assert!(watch.next().await.is_none());
+    }
 }

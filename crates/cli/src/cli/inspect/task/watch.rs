@@ -1,5 +1,6 @@
 //! `tenure task watch`, `events`, `wait`: a Task of a cluster or a directory, until it has ended.
 
+use std::cell::OnceCell;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use tenure_core::status::TaskStatus;
 use tenure_core::view::{Normal, TaskSummary};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::Follower;
+use tenure_sdk::client::patiently;
 use tenure_wire::bus::event::TaskEvent;
 
 use super::super::HEADER_BYTES;
@@ -88,11 +90,13 @@ struct End<'a> {
 
 pub(crate) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
     let (begun, here) = (Instant::now(), args.of.here()?);
-    until_stopped(async {
+    let found = OnceCell::new();
+    until_stopped(&args.of, &found, async {
         let commits = match &here {
             Some((_, log)) => follow(log.clone())?.boxed_local(),
             None => {
-                let (client, key) = args.of.far().await?;
+                let (client, key) = args.of.far_in_the_end().await?;
+                let key = found.get_or_init(|| key);
                 client.watch(&key.task_id, 0).map_err(Failure::from).boxed_local()
             }
         };
@@ -102,11 +106,13 @@ pub(crate) fn watch(args: &WatchArgs) -> Result<Exit, Failure> {
 
 pub(super) fn events(args: &EventsArgs) -> Result<Exit, Failure> {
     let here = args.of.here()?;
-    until_stopped(async {
+    let found = OnceCell::new();
+    until_stopped(&args.of, &found, async {
         let mut events = match &here {
             Some((_, log)) => events_of(log.clone(), args.after)?.boxed_local(),
             None => {
-                let (client, key) = args.of.far().await?;
+                let (client, key) = args.of.far_in_the_end().await?;
+                let key = found.get_or_init(|| key);
                 client.events(&key.task_id, args.after).map_err(Failure::from).boxed_local()
             }
         };
@@ -143,31 +149,22 @@ const FIRST_ANSWER: Duration = Duration::from_secs(1);
 pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
     let most = args.timeout.map_or(Duration::MAX, Duration::from_secs);
     let here = args.of.here()?;
-    until_stopped(async {
-        let (key, waited) = match &here {
+    let found = OnceCell::new();
+    until_stopped(&args.of, &found, async {
+        let waited = match &here {
             // The log is read to its end before the timeout is looked at.
             Some((data, log)) => {
-                (log.key.clone(), tokio::time::timeout(most, end_of(data, log)).await)
+                found.get_or_init(|| log.key.clone());
+                tokio::time::timeout(most, end_of(data, log)).await
             }
-            None => {
-                let (client, key) = args.of.far().await?;
-                let ended = async {
-                    client.wait_for_end(&key.task_id).await?;
-                    Ok::<_, Failure>(client.within(HEADER_BYTES).get(&key.task_id).await?.task)
-                };
-                // However short the time, it is asked once.
-                let waited = tokio::time::timeout(most.max(FIRST_ANSWER), ended).await;
-                (key, waited)
-            }
+            // However short the time, it is asked once.
+            None => tokio::time::timeout(most.max(FIRST_ANSWER), end_far(&args.of, &found)).await,
         };
-        let ended = waited.map_err(|_| has_not_ended(&key, most))??;
-        let end = End {
-            task_id: &key.task_id,
-            session_id: &key.session_id,
-            status: ended.status,
-            native_status: ended.native_status,
-            version: ended.version,
-        };
+        let ended = waited.map_err(|_| has_not_ended(&args.of, found.get(), most))??;
+        let (task_id, session_id) = (&ended.task_id, &ended.session_id);
+        let key = TaskKey { session_id: session_id.clone(), task_id: task_id.clone() };
+        let (status, native_status) = (ended.status, ended.native_status);
+        let end = End { task_id, session_id, status, native_status, version: ended.version };
         args.output.answer(&end, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {}\n", ended.status))
         })?;
@@ -176,6 +173,15 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Failure> {
             _ => Exit::TaskFailed,
         })
     })
+}
+
+/// How a Task of a cluster ends, when it has.
+async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary, Failure> {
+    let (client, key) = of.far_in_the_end().await?;
+    let task = &found.get_or_init(|| key).task_id;
+    client.wait_for_end(task).await?;
+    let client = client.within(HEADER_BYTES);
+    Ok(patiently(|| client.get(task)).await?.task)
 }
 
 /// How the Task of a log ends, when it has. What is there is read without a pause: however long the
@@ -194,14 +200,34 @@ async fn end_of(data: &Data, log: &Log) -> Result<TaskSummary, Failure> {
     }
 }
 
-fn has_not_ended(key: &TaskKey, within: Duration) -> Failure {
+fn has_not_ended(of: &LiveTask, key: Option<&TaskKey>, within: Duration) -> Failure {
     let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-    Failure::new(Exit::Unavailable, format!("task {key} has not ended within {waited}"))
-        .help(format!("`tenure task explain {key}` says what it waits for"))
+    let (message, why) = match key {
+        Some(key) => {
+            let why = format!("`tenure task explain {key}` says what it waits for; ");
+            (format!("task {key} has not ended within {waited}"), why)
+        }
+        None => {
+            (format!("within {waited} no scheduler has told of task {}", of.name()), String::new())
+        }
+    };
+    let help = format!("{why}to go on waiting: {}", of.waits_on(key));
+    Failure::new(Exit::Unavailable, message).help(help)
 }
 
 /// Waits for something that goes on without whoever waits.
-fn until_stopped(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn until_stopped(
+    of: &LiveTask,
+    found: &OnceCell<TaskKey>,
+    work: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(unless_stopped("stopped; the task goes on without this command", work))
+    let said = || {
+        let name = found.get().map_or_else(|| of.name().to_owned(), TaskKey::to_string);
+        let waits_on = of.waits_on(found.get());
+        format!(
+            "stopped; task {name} goes on without this command; to wait for its end: {waits_on}"
+        )
+    };
+    runtime.block_on(unless_stopped(said, work))
 }
