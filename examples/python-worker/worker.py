@@ -12,6 +12,7 @@ import time
 import msgpack
 import nats
 
+IDS = ("session_id", "task_id", "run_id", "attempt_id", "fencing_token")
 traceparent = contextvars.ContextVar("traceparent", default=None)  # Spans go below it.
 
 
@@ -33,8 +34,8 @@ async def fail(given):
 
 def unpack(message):
     said = msgpack.unpackb(message.data) if message.data else {"v": 1}  # Empty: nobody is there.
-    if said["v"] != 1:
-        raise ValueError("this version of the protocol is not known")
+    if said["v"] != 1 or "owned" in said and said.get("placement", 1) != 2:
+        raise ValueError("this version of the protocol, or this placement, is not known")
     return said
 
 
@@ -51,7 +52,7 @@ class Worker:
     async def run(self):
         self.nc = await nats.connect(
             self.options.nats, user=self.options.user, password=os.getenv("TENURE_PASSWORD", ""),
-            inbox_prefix=self.inbox.encode(), max_reconnect_attempts=-1)
+            inbox_prefix=self.inbox.encode(), max_reconnect_attempts=-1, ping_interval=2)
         await self.nc.subscribe(f"{self.inbox}.d.*", cb=self.on_deliveries)
         await self.nc.subscribe(f"{self.inbox}.hb.*", cb=self.on_pulses)
         await self.nc.subscribe("tenure.v1.node.>", cb=self.on_node)
@@ -118,8 +119,7 @@ class Worker:
         if self.open and self.now >= self.beat_at:
             beats = [claim["lease_ms"] / claim.get("beats", 9) for claim in self.open.values()]
             self.beat_at = self.now + min(beats) / 1000
-            ids = ("session_id", "task_id", "run_id", "attempt_id", "fencing_token")
-            held = [{name: claim[name] for name in ids} for claim in self.open.values()]
+            held = [{name: claim[name] for name in IDS} for claim in self.open.values()]
             await self.say("hb", f"{self.inbox}.hb.{int(1000 * self.now)}", holdings=held)
 
     async def on_pulses(self, message):
@@ -167,15 +167,15 @@ class Worker:
             self.open.pop(attempt_id, None)  # Whatever happened, its lease may run out.
 
     async def report(self, of, operation, **given):  # Until recorded or refused: then the error.
-        partition = 0xCBF29CE484222325  # FNV-1a
+        hashed = 0xCBF29CE484222325  # FNV-1a, then a mix, whose last step changes no high bit.
         for byte in f"{of['session_id']}\0{of['task_id']}".encode():
-            partition = (partition ^ byte) * 0x100000001B3 % 2**64
-        subject = f"{self.root}.report.{(partition >> 32) % self.partitions}"
+            hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            hashed = (hashed ^ hashed >> 33) * factor % 2**64
+        subject = f"{self.root}.report.{(hashed >> 32) % self.partitions}"
         if operation == "task_update_step":
-            given |= {name: of[name] for name in ("attempt_id", "fencing_token")}
-            given["step_id"] = of["step"]["step_id"]
-        report = {name: of[name] for name in ("session_id", "task_id", "run_id")}
-        report["word"] = {"operation": operation, "input": given}
+            given |= {"step_id": of["step"]["step_id"], **{name: of[name] for name in IDS[3:]}}
+        report = {"word": dict(operation=operation, input=given), **{it: of[it] for it in IDS[:3]}}
         message, pause = msgpack.packb({"v": 1, "reports": [report]}), 10
         while "attempt_id" not in of or of["attempt_id"] in self.open:  # Else it is lost.
             try:

@@ -24,7 +24,7 @@ pub mod ownership;
 pub mod redis_at;
 pub mod supervise;
 
-pub use journal::{JetStreamJournal, Leaving, OpenError, Settings, TakeError};
+pub use journal::{JetStreamJournal, Leaving, OpenError, OtherCluster, Settings, TakeError};
 
 pub use leases::RedisLeases;
 pub use owned::Owned;

@@ -22,6 +22,7 @@ use tenure_core::Rejection;
 use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::Parting;
+use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -129,7 +130,12 @@ impl Gate {
         if right == partition {
             return Ok(());
         }
-        let message = format!("task {} is of partition {right}, not {partition}", key.task_id);
+        let message = format!(
+            "task {} is of partition {right}, not {partition}: whoever asks knows another number of \
+             partitions, or another placement than {PLACEMENT}; ask how the cluster is made, or use the \
+             version that its nodes have",
+            key.task_id
+        );
         Err(Rejection::new(tenure_core::Code::NotOwner, message).with("partition", right))
     }
 

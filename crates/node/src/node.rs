@@ -12,6 +12,7 @@ use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisLeases, supervise};
 use tenure_core::Rejection;
 use tenure_ports::observer::Sample;
+use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::Scheduler;
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
@@ -57,7 +58,7 @@ pub enum StartError {
         why: String,
     },
     /// The log cannot be used.
-    #[error("the log in jetstream: {0}")]
+    #[error(transparent)]
     Log(#[from] tenure_cluster::OpenError),
     /// Redis cannot be used.
     #[error(transparent)]
@@ -310,7 +311,8 @@ impl Gate {
     pub(crate) async fn say_alive(&self) {
         let node = self.node.as_str();
         let owned = self.served.lock().iter().copied().collect();
-        let alive = Alive { v: V, node: node.into(), partitions: self.partitions, owned };
+        let (partitions, placement) = (self.partitions, PLACEMENT);
+        let alive = Alive { v: V, node: node.into(), partitions, placement, owned };
         say(&self.control, &format!("tenure.v1.node.{node}.alive"), &alive).await;
     }
 }

@@ -22,22 +22,6 @@ pub struct TaskKey {
     pub task_id: TaskId,
 }
 
-impl TaskKey {
-    /// FNV-1a 64 over session, a zero byte, and task (OWN-01).
-    pub fn hash64(&self) -> u64 {
-        let bytes =
-            self.session_id.as_str().bytes().chain([0]).chain(self.task_id.as_str().bytes());
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
-    }
-
-    /// The partition of the Task among `count`, from 0 (OWN-01).
-    pub fn partition(&self, count: u32) -> u32 {
-        u32::try_from((self.hash64() >> 32) % u64::from(count.max(1))).unwrap_or(0)
-    }
-}
-
 impl std::fmt::Display for TaskKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.session_id, self.task_id)

@@ -14,6 +14,7 @@ pub mod journal;
 pub mod leases;
 pub mod memory;
 pub mod observer;
+pub mod placement;
 pub mod wired;
 
 pub use client::ClientPort;

@@ -23,7 +23,7 @@ use tenure_core::view::{
 };
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
-use tenure_wire::bus::node::{Alive, Hungry};
+use tenure_wire::bus::node::Hungry;
 use tenure_wire::bus::operate::ListLeases;
 use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
@@ -157,10 +157,8 @@ fn the_bytes_of_every_message_stay_as_they_are() {
             step_id: "a".parse().unwrap(),
         },
     );
-    golden("alive", &Alive { v: V, node: "n1".into(), partitions: 8, owned: vec![0, 3] });
     let pool = "default".parse().unwrap();
     golden("hungry", &Hungry { v: V, node: "n1".into(), pool, wants: 12 });
-    golden("welcome", &Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8 })));
     golden("refused", &Answer::<Welcome>::from(Err(refused)));
     for (name, request) in operators::messages() {
         golden_bytes(name, &request);

@@ -38,13 +38,16 @@ pub fn wait<T>(work: impl Future<Output = T>) -> T {
     runtime().block_on(work)
 }
 
-/// The partition of a Task: FNV-1a over session, a zero byte and Task.
+/// The partition of a Task: FNV-1a over session, a zero byte and Task, and a mix.
 pub fn partition_of(task: &str, partitions: u32) -> u32 {
     let bytes = SESSION.bytes().chain([0]).chain(task.bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    u32::try_from((hash >> 32) % u64::from(partitions)).unwrap_or_default()
+    let mixed = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53]
+        .into_iter()
+        .fold(hash, |hash: u64, by| (hash ^ (hash >> 33)).wrapping_mul(by));
+    u32::try_from(((mixed ^ (mixed >> 33)) >> 32) % u64::from(partitions)).unwrap_or_default()
 }
 
 /// An orchestrator. It notes what it was told to be durable.
@@ -77,6 +80,7 @@ impl Client {
         while begun.elapsed() < Duration::from_secs(20) {
             if let Answer::Done(ok) = client.request(&subject, &json!({"v": 1})).await? {
                 let partitions = number(&ok, "partitions").context("no partitions")?;
+                ensure!(number(&ok, "placement") == Some(2), "a cluster of another placement");
                 client.partitions = u32::try_from(partitions)?;
                 return Ok(client);
             }

@@ -14,7 +14,7 @@ use futures::{StreamExt as _, stream};
 use tokio::time::timeout;
 
 use super::{Finding, Verdict, bytes, latency, partitions, percent};
-use crate::journal::{PARTITIONS_KEY, Settings};
+use crate::journal::{Settings, record};
 
 /// How often something is measured.
 const TIMES: usize = 5;
@@ -289,14 +289,8 @@ fn unseen(why: &str) -> Wrong {
 
 fn problems(settings: &Settings, is_cluster: bool, info: &Info) -> Vec<Wrong> {
     let mut wrong = Vec::new();
-    let made_with = info.config.metadata.get(PARTITIONS_KEY).cloned().unwrap_or_default();
-    if made_with != settings.partitions.to_string() {
-        wrong.push((
-            "log.streams",
-            Verdict::Bad,
-            format!("made for a cluster of {made_with} partitions, not {}", settings.partitions),
-            format!("give --partitions {made_with}"),
-        ));
+    if let Err(other) = record::check(&info.config.metadata, settings.partitions) {
+        wrong.push(("log.streams", Verdict::Bad, other.to_string(), other.advice()));
     }
     wrong.extend(lossy(&info.config).into_iter().map(|(found, change)| {
         ("log.settings", Verdict::Bad, found.to_owned(), format!("change the stream: {change}"))

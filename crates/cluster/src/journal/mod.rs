@@ -19,6 +19,7 @@ mod lists;
 mod marks;
 mod out;
 mod read;
+pub(crate) mod record;
 mod room;
 mod row;
 mod settings;
@@ -50,14 +51,12 @@ use self::index::Index;
 pub use self::leave::Leaving;
 pub use self::out::{Reached, Stored};
 use self::read::Frames;
+pub use self::record::OtherCluster;
 use self::room::{Asks, Room};
 pub use self::settings::Settings;
 use self::shelf::Shelf;
 use self::writer::{Reply, Request};
 use crate::owned::Owned;
-
-/// Where a stream's metadata says how many partitions there are.
-pub(crate) const PARTITIONS_KEY: &str = "tenure_partitions";
 
 /// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -70,14 +69,19 @@ pub enum OpenError {
         /// What went wrong.
         message: String,
     },
-    /// The cluster was made with another number of partitions.
-    #[error("the cluster has {found} partitions, not {given}: the number is fixed when it is made")]
-    Partitions {
-        /// What its streams say.
-        found: String,
-        /// What the settings say.
-        given: u32,
-    },
+    /// The cluster was made in another way than this node is for.
+    #[error(transparent)]
+    Other(#[from] OtherCluster),
+}
+
+impl OpenError {
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Stream { .. } => "JetStream must be on, with room for the log".into(),
+            Self::Other(other) => other.advice(),
+        }
+    }
 }
 
 /// Why a partition could not be taken.
@@ -457,17 +461,11 @@ async fn ensure_stream(
         allow_atomic_publish: true,
         deny_delete: true,
         deny_purge: true,
-        metadata: [(PARTITIONS_KEY.to_owned(), settings.partitions.to_string())].into(),
+        metadata: record::write(settings.partitions),
         ..stream::Config::default()
     };
     let found = timeout(settings.timeout, context.get_or_create_stream(config)).await;
     let found = found.map_err(|_| failed("JetStream does not answer".into()))?;
     let found = found.map_err(|error| failed(error.to_string()))?;
-    let metadata = &found.cached_info().config.metadata;
-    let partitions = metadata.get(PARTITIONS_KEY).cloned().unwrap_or_default();
-    if partitions != settings.partitions.to_string() {
-        let given = settings.partitions;
-        return Err(OpenError::Partitions { found: partitions, given });
-    }
-    Ok(())
+    Ok(record::check(&found.cached_info().config.metadata, settings.partitions)?)
 }

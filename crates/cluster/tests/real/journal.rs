@@ -240,17 +240,6 @@ async fn a_full_stream_refuses_and_loses_nothing() {
     assert!(journal.owned().epoch(0).is_some(), "it is owned still");
 }
 
-/// OWN-01: the number of partitions is fixed when the cluster is made.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_number_of_partitions_is_fixed() {
-    let server = nats();
-    let two = Settings { partitions: 2, ..settings("one") };
-    JetStreamJournal::open(connect(&server).await, two.clone()).await.unwrap();
-    let three = Settings { partitions: 3, ..two };
-    let refused = JetStreamJournal::open(connect(&server).await, three).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Partitions { given: 3, .. }), "{refused}");
-}
-
 /// A frame with one commit of a Task, as a node of that version writes it.
 fn frame_of(
     version: u32,

@@ -13,6 +13,7 @@ mod lost;
 mod ownership;
 mod parts;
 mod proxy;
+mod record;
 mod redis_at;
 mod room;
 mod scheduler;

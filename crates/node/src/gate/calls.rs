@@ -13,6 +13,7 @@ use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView, WriteSu
 use tenure_core::{Rejection, TraceParent};
 use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::{ClientLink, Done};
 use tenure_wire::bus::event::EventPage;
 use tenure_wire::bus::request::{
@@ -40,7 +41,7 @@ impl Gate {
     /// Says how the cluster is made.
     pub(super) async fn welcome(&self, bytes: &[u8], reply: &str) {
         let node = self.node.as_str().into();
-        let welcome = Welcome { node, partitions: self.partitions };
+        let welcome = Welcome { node, partitions: self.partitions, placement: PLACEMENT };
         let answer = decode::<Hello>(bytes).map(|_| welcome).map_err(Rejection::from);
         say_answer(&self.intake, reply, &Answer::from(answer)).await;
     }

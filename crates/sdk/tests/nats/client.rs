@@ -9,6 +9,7 @@ use tenure_core::status::Role;
 use tenure_core::view::WriteSummary;
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::ClientPort as _;
+use tenure_ports::placement::PLACEMENT;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::V;
@@ -44,8 +45,28 @@ async fn join_for(
     let joined = tokio::spawn(async move { NatsClient::join(connection, &name).await });
     let (verb, message) = node.asked().await;
     assert_eq!(verb, ClientVerb::Hello);
-    node.answer(&message, Ok(Welcome { node: "n1".into(), partitions })).await;
+    let welcome = Welcome { node: "n1".into(), partitions, placement: PLACEMENT };
+    node.answer(&message, Ok(welcome)).await;
     joined.await.unwrap().unwrap()
+}
+
+/// OWN-01: a client asks nothing of a cluster whose Tasks it would look for elsewhere, and says what to do.
+#[tokio::test]
+async fn a_cluster_of_another_placement_is_refused() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    for (placement, advice) in [(1, "tenure wal export --all"), (3, "use the version")] {
+        let (connection, name) = (server.connect(an_inbox()).await, name());
+        let joined = tokio::spawn(async move { NatsClient::join(connection, &name).await });
+        let (_, message) = node.asked().await;
+        let welcome = Welcome { node: "n1".into(), partitions: 8, placement };
+        node.answer(&message, Ok(welcome)).await;
+        let refused = joined.await.unwrap().unwrap_err();
+        assert_eq!(refused.code, Code::ValidationError);
+        let said = format!("its placement is {placement}, and this version's 2");
+        assert!(refused.message.contains(&said), "{refused}");
+        assert!(refused.message.contains(advice), "{refused}");
+    }
 }
 
 fn written(version: u64) -> WriteSummary {

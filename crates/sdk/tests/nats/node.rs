@@ -11,6 +11,7 @@ use tenure_core::Rejection;
 use tenure_core::id::{AttemptId, HandlerName, PoolId, RunId, SessionId, StepId, TaskId};
 use tenure_core::record::StepSpec;
 use tenure_core::view::ClaimResult;
+use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::subject::{ClientVerb, Heard, ROOT, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{
@@ -52,8 +53,13 @@ impl Node {
     }
 
     pub(crate) async fn say_alive(&self, owned: &[u32]) {
+        self.say_alive_in(PLACEMENT, owned).await;
+    }
+
+    /// The same as a node of a cluster of this placement.
+    pub(crate) async fn say_alive_in(&self, placement: u32, owned: &[u32]) {
         let (node, owned) = (self.name.into(), owned.to_vec());
-        let alive = Alive { v: V, node, partitions: 1, owned };
+        let alive = Alive { v: V, node, partitions: 1, placement, owned };
         self.publish(format!("{ROOT}.node.{}.alive", self.name), &alive).await;
     }
 

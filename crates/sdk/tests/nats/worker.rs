@@ -14,7 +14,7 @@ use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{Delivery, Hello, ReportResult, Reported, Reports, Word};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::node::{Node, grant};
 use crate::server::Server;
@@ -369,4 +369,30 @@ async fn dropping_a_worker_says_goodbye() {
     node.awaits::<Hello>(WorkerVerb::Hello).await;
     drop(worker);
     while !matches!(node.hears().await.0, Heard::Worker(_, WorkerVerb::Bye)) {}
+}
+
+/// OWN-01: a worker takes no work of a cluster where its results would go to another partition, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_no_work_of_a_cluster_of_another_placement() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.awaits::<Hello>(WorkerVerb::Hello).await;
+    node.deliver(&name(), "l", 1, Vec::new()).await; // The link may open first: no room is stated yet.
+    node.say_alive_in(1, &[0]).await;
+    let refused = timeout(Duration::from_secs(20), pool.port().denied()).await.unwrap();
+    assert_eq!(refused.code, Code::ValidationError);
+    assert!(refused.message.contains("tenure wal export --all"), "{refused}");
+    node.deliver(&name(), "l", 1, vec![grant("count", LONG)]).await;
+    pool.drain().await;
+    drop(pool);
+    loop {
+        match node.hears().await.0 {
+            Heard::Worker(_, WorkerVerb::Bye) => break,
+            Heard::Worker(_, WorkerVerb::Hello) => {}
+            other => panic!("nothing else is said: {other:?}"),
+        }
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 0);
 }

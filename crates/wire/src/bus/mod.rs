@@ -29,6 +29,15 @@ use tenure_core::Rejection;
 /// The version that is spoken here.
 pub const VERSION: u16 = 1;
 
+/// The placement of a cluster whose nodes say none (OWN-01).
+fn first_placement() -> u32 {
+    1
+}
+
+fn is_first_placement(placement: &u32) -> bool {
+    *placement == first_placement()
+}
+
 /// Longest message, in bytes.
 pub const MESSAGE_MAX: usize = 1 << 20;
 

@@ -16,6 +16,9 @@ pub struct Alive {
     pub node: SmolStr,
     /// Partitions of the cluster.
     pub partitions: u32,
+    /// How Tasks are placed in them (OWN-01); 1 if it is left out.
+    #[serde(default = "super::first_placement", skip_serializing_if = "super::is_first_placement")]
+    pub placement: u32,
     /// Those that it owns.
     pub owned: Vec<u32>,
 }

@@ -32,6 +32,9 @@ pub struct Welcome {
     pub node: SmolStr,
     /// Partitions of the cluster: with session and Task they give the partition to ask (OWN-01).
     pub partitions: u32,
+    /// How Tasks are placed in them (OWN-01); 1 if it is left out.
+    #[serde(default = "super::first_placement", skip_serializing_if = "super::is_first_placement")]
+    pub placement: u32,
 }
 
 /// Everything around an operation.

@@ -9,11 +9,12 @@ use serde::de::DeserializeOwned;
 use tenure_core::Counts;
 use tenure_core::command::create::Parent;
 use tenure_core::status::{Intent, TaskStatus};
+use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, Kept, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
     PoolFacts, WaitFacts, WorkerFacts,
 };
-use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request};
+use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -108,7 +109,24 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("delivery-drain", bytes(&Delivery { drain: true, ..Delivery::default() })),
     ];
     all.extend(of_nodes());
+    all.extend(of_its_making());
     all
+}
+
+/// How a cluster was made, as nodes say. OWN-01: of the first placement they say none.
+fn of_its_making() -> [(&'static str, Vec<u8>); 4] {
+    let alive = |placement| {
+        bytes(&Alive { v: V, node: "n1".into(), partitions: 8, placement, owned: vec![0, 3] })
+    };
+    let welcome = |placement| {
+        bytes(&Answer::from(Ok(Welcome { node: "n1".into(), partitions: 8, placement })))
+    };
+    [
+        ("alive", alive(1)),
+        ("alive-placed", alive(2)),
+        ("welcome", welcome(1)),
+        ("welcome-placed", welcome(2)),
+    ]
 }
 
 /// A pool of a node that says no more of it.

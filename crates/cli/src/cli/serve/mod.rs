@@ -52,14 +52,13 @@ fn take_small_pages() {
 fn not_started(error: StartError) -> Failure {
     let help = match &error {
         StartError::Nats { .. } => {
-            "--nats names the server; deploy/nats says which rights a node needs"
+            "--nats names the server; deploy/nats says which rights a node needs".to_owned()
         }
-        StartError::Log(_) => {
-            "JetStream must be on, with room for the log; the number of partitions is fixed when a \
-             cluster is made"
+        StartError::Log(error) => error.advice(),
+        StartError::Leases(_) => "--redis names the server; it must never evict keys".to_owned(),
+        StartError::Ownership(_) | StartError::Refused(_) => {
+            "TENURE_LOG=debug says more".to_owned()
         }
-        StartError::Leases(_) => "--redis names the server; it must never evict keys",
-        StartError::Ownership(_) | StartError::Refused(_) => "TENURE_LOG=debug says more",
     };
     Failure::caused(Exit::Unavailable, &error).help(help)
 }

@@ -11,7 +11,7 @@ fn stream(changes: Value) -> Info {
             "max_msgs_per_subject": -1, "max_msg_size": -1, "discard": "new", "storage": "file",
             "num_replicas": 1, "duplicate_window": 120_000_000_000_u64, "deny_delete": true,
             "deny_purge": true, "allow_direct": true, "allow_atomic": true, "sealed": false,
-            "metadata": {PARTITIONS_KEY: "2"},
+            "metadata": record::write(2),
         },
         "created": "2026-01-01T00:00:00Z",
         "state": {
@@ -126,8 +126,10 @@ fn the_stream_of_checkpoints_is_judged_too() {
 
 #[test]
 fn a_log_of_another_cluster_is_told() {
-    let other = json!({"config": {"metadata": {PARTITIONS_KEY: "16"}}});
-    assert_eq!(one(false, other), ("log.streams", Verdict::Bad));
+    for metadata in [record::write(16), record::tests::entry("2")] {
+        let other = json!({"config": {"metadata": metadata}});
+        assert_eq!(one(false, other), ("log.streams", Verdict::Bad));
+    }
 }
 
 #[test]

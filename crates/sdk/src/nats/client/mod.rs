@@ -33,6 +33,7 @@ use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
+use tenure_ports::placement;
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
 use tenure_wire::bus::request::{
     Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
@@ -86,7 +87,7 @@ impl NatsClient {
     /// # Errors
     /// `unavailable` if no node answers for as long as the patience lasts; `unauthenticated` if the server
     /// does not let this login be this client; `validation_error` for another role than orchestrator or
-    /// observer, or the inbox of another.
+    /// observer, the inbox of another, or a cluster of another placement (OWN-01).
     pub async fn join(connection: Connection, name: &ClientName) -> Result<Self, Rejection> {
         if !matches!(name.role, Role::Orchestrator | Role::Observer) {
             return Err(Rejection::invalid("role", "a client is an orchestrator or an observer"));
@@ -103,6 +104,7 @@ impl NatsClient {
         let hello = Bytes::from(encode(&Hello { v: V })?);
         let patience = shared.connection.patience();
         let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
+        placement::check(welcome.placement)?;
         shared.partitions = welcome.partitions;
         Ok(Self(Arc::new(shared)))
     }

@@ -11,6 +11,7 @@ use smol_str::SmolStr;
 use tenure_core::id::PoolId;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
+use tenure_ports::placement::{self, OtherPlacement};
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::subject::{ROOT, WorkerName};
 use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
@@ -132,11 +133,16 @@ async fn send_reports(inner: Arc<Inner>) {
 
 impl Inner {
     fn take_alive(&self, alive: Alive) {
+        if let Err(other) = placement::check(alive.placement) {
+            return self.turn_away(other);
+        }
         let partitions = alive.partitions;
         self.desk.lock().alive(Moment::now(), alive);
         let is_new = self.partitions.send_if_modified(|known| {
-            let is_new = *known == 0 && partitions > 0;
-            *known = if is_new { partitions } else { *known };
+            let is_new = known.is_none() && partitions > 0;
+            if is_new {
+                *known = Some(Ok(partitions));
+            }
             is_new
         });
         if is_new {
@@ -144,6 +150,13 @@ impl Inner {
             self.reports.notify_one();
         }
         self.room.notify_one();
+    }
+
+    /// The cluster is not for this worker: from then on it takes nothing.
+    fn turn_away(&self, other: OtherPlacement) {
+        tracing::error!(%other, advice = other.advice(), "this worker takes no work");
+        self.desk.lock().leave();
+        self.partitions.send_replace(Some(Err(other)));
     }
 
     fn take_hungry(&self, hungry: &Hungry, pool: &PoolId) {
@@ -155,9 +168,11 @@ impl Inner {
 
     fn what_to_say(&self) -> (bool, Vec<(SmolStr, Room)>) {
         let now = Moment::now();
+        // Before it is known where reports go there is no room.
+        let is_placed = matches!(*self.partitions.borrow(), Some(Ok(_)));
         let mut desk = self.desk.lock();
         desk.sweep(now);
-        (desk.says_hello(now), desk.rooms(now))
+        (desk.says_hello(now), if is_placed { desk.rooms(now) } else { Vec::new() })
     }
 
     async fn say_hello(&self) {

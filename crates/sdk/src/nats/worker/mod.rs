@@ -37,6 +37,7 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
+use tenure_ports::placement::OtherPlacement;
 use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{Bye, Claim, Looking, Query, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
@@ -70,8 +71,9 @@ struct Inner {
     handlers: Option<Vec<HandlerName>>,
     desk: Mutex<Desk>,
     outbox: Mutex<Outbox>,
-    /// Partitions of the cluster; 0 while nobody has said.
-    partitions: watch::Sender<u32>,
+    /// Partitions of the cluster; none while nobody has said. Of another placement it is not for this
+    /// worker (OWN-01).
+    partitions: watch::Sender<Option<Result<u32, OtherPlacement>>>,
     /// A node may not know how much room there is.
     room: Notify,
     /// A report waits, or may go now.
@@ -106,7 +108,7 @@ impl NatsWorker {
             handlers,
             desk: Mutex::new(Desk::new(Moment::now())),
             outbox: Mutex::default(),
-            partitions: watch::Sender::new(0),
+            partitions: watch::Sender::new(None),
             room: Notify::new(),
             reports: Notify::new(),
         });
@@ -122,10 +124,19 @@ impl NatsWorker {
         self.inner.leave().await
     }
 
-    /// Waits until the server refuses a subject to this worker, or answers at once if it has: then it is not
-    /// the worker that its name says, and gets no work.
+    /// Waits until this worker cannot be one of the cluster, or answers at once if that is so. The server
+    /// refuses a subject to it: then it is not the worker that its name says. Or the cluster is of another
+    /// placement (OWN-01). It gets no work then.
     pub async fn denied(&self) -> Rejection {
-        self.inner.connection.denials().any().await
+        let mut partitions = self.inner.partitions.subscribe();
+        let is_other = |known: &Option<Result<_, _>>| matches!(known, Some(Err(_)));
+        tokio::select! {
+            denied = self.inner.connection.denials().any() => denied,
+            Ok(known) = partitions.wait_for(is_other) => match &*known {
+                Some(Err(other)) => other.clone().into(),
+                _ => unavailable("no node has been heard of yet"), // It is not waited for.
+            }
+        }
     }
 
     fn tell(&self, task: TaskKey, run_id: RunId, word: Word, room: Option<Credit>) -> Answering {
@@ -201,11 +212,11 @@ impl Inner {
         within: Duration,
     ) -> Result<String, Rejection> {
         let mut partitions = self.partitions.subscribe();
-        let known = tokio::time::timeout(within, partitions.wait_for(|count| *count > 0)).await;
-        match known {
-            Ok(Ok(count)) => Ok(format!("{}.{verb}.{}", self.root, task.partition(*count))),
-            _ => Err(unavailable("no node has been heard of yet")),
-        }
+        let known = tokio::time::timeout(within, partitions.wait_for(Option::is_some)).await;
+        let unheard = || unavailable("no node has been heard of yet");
+        let known = known.ok().and_then(Result::ok).and_then(|known| known.clone());
+        let count = known.ok_or_else(unheard)??;
+        Ok(format!("{}.{verb}.{}", self.root, task.partition(count)))
     }
 }
 

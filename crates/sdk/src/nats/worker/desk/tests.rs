@@ -1,4 +1,5 @@
 use tenure_core::id::AttemptId;
+use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::V;
 use uuid::Uuid;
 
@@ -19,7 +20,7 @@ fn batch(node: &str, link: &str, first: u64, count: usize) -> Deliveries {
 }
 
 fn alive(node: &str, owned: &[u32]) -> Alive {
-    Alive { v: V, node: node.into(), partitions: 4, owned: owned.to_vec() }
+    Alive { v: V, node: node.into(), partitions: 4, placement: PLACEMENT, owned: owned.to_vec() }
 }
 
 fn credit(free: u64, number: u64) -> Credit {

@@ -1,0 +1,83 @@
+//! What was fixed when a cluster was made: its record, in the metadata of each stream of its log.
+//!
+//! One entry says how many partitions there are and how Tasks are placed in them, as in `8, placement 2`.
+//! Without a placement it is 1: a node of an older version, which compares the whole entry with its number of
+//! partitions, so refuses a cluster whose placement it does not know.
+
+use std::collections::HashMap;
+
+use tenure_ports::placement::{self, OtherPlacement, PLACEMENT};
+
+/// The entry.
+const KEY: &str = "tenure_partitions";
+
+/// What stands between the numbers.
+const PLACED: &str = ", placement ";
+
+/// Why the log of a cluster is not for this node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OtherCluster {
+    /// It was made with another number of partitions.
+    #[error("the cluster has {found} partitions, not {given}: the number is fixed when it is made")]
+    Partitions {
+        /// What its streams say.
+        found: String,
+        /// What the settings say.
+        given: u32,
+    },
+    /// It was made with another placement.
+    #[error(transparent)]
+    Placement(#[from] OtherPlacement),
+}
+
+impl OtherCluster {
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Partitions { found, .. } => format!("give --partitions {found}"),
+            Self::Placement(other) => other.advice().to_owned(),
+        }
+    }
+}
+
+/// What a node that makes a cluster writes.
+pub(crate) fn write(partitions: u32) -> HashMap<String, String> {
+    [(KEY.to_owned(), format!("{partitions}{PLACED}{PLACEMENT}"))].into()
+}
+
+/// Refuses the record of a cluster with another number of partitions, or another placement.
+///
+/// # Errors
+/// See [`OtherCluster`].
+pub(crate) fn check(metadata: &HashMap<String, String>, given: u32) -> Result<(), OtherCluster> {
+    let entry = metadata.get(KEY).map(String::as_str).unwrap_or_default();
+    let (found, placed) = entry.split_once(PLACED).unwrap_or((entry, "1"));
+    if found != given.to_string() {
+        return Err(OtherCluster::Partitions { found: found.to_owned(), given });
+    }
+    Ok(placement::check(placed.parse().unwrap_or(u32::MAX))?)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The record as an older or a newer version wrote it.
+    pub(crate) fn entry(said: &str) -> HashMap<String, String> {
+        [(KEY.to_owned(), said.to_owned())].into()
+    }
+
+    /// OWN-01: one of each, and the record of an older version has no placement.
+    #[test]
+    fn a_record_is_of_one_number_of_partitions_and_one_placement() {
+        assert_eq!(write(8), entry("8, placement 2"), "fixed: others read it");
+        assert_eq!(check(&write(8), 8), Ok(()));
+        let partitions = |found: &str| OtherCluster::Partitions { found: found.into(), given: 8 };
+        assert_eq!(check(&write(16), 8), Err(partitions("16")));
+        assert_eq!(check(&HashMap::new(), 8), Err(partitions("")));
+        assert_eq!(check(&entry("8"), 8), Err(OtherPlacement { found: 1 }.into()));
+        assert_eq!(check(&entry("8, placement 3"), 8), Err(OtherPlacement { found: 3 }.into()));
+        // An older node compares the whole entry, and refuses it.
+        assert_ne!(write(8), entry("8"));
+    }
+}
