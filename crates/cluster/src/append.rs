@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, header};
 use bytes::Bytes;
@@ -31,11 +32,19 @@ const REFUSED_AFTER: Duration = Duration::from_millis(500);
 /// Refusals in a row after which a repeated append is given up: the server is there, and will not.
 const REFUSALS_MAX: u32 = 10;
 
+/// How long an append may take before it is sent again: the server that had it, or the leader behind that, may
+/// be frozen. By then the connection may be to another, or another may lead.
+const UNHEARD: Duration = Duration::from_secs(1);
+
+/// How often a connection that is not there is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// How long a mebibyte may take to be stored: what is long is not sent again before it could be there.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// First and longest wait before an append of unknown fate is repeated.
-const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// First and longest wait before an append of unknown fate is repeated, and the longest where it is refused.
+const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+const REPEAT_REFUSED: Duration = Duration::from_secs(1);
 
 /// What became of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +174,7 @@ impl Appender {
                 }
             }
             sleep(wait).await;
-            wait = (wait * 2).min(REPEAT.1);
+            wait = (wait * 2).min(if refusals > 0 { REPEAT_REFUSED } else { REPEAT.1 });
         }
     }
 
@@ -174,9 +183,14 @@ impl Appender {
     async fn try_append(&mut self, expected: u64, messages: &[Bytes], first: u64) -> Tried {
         let bytes: usize = messages.iter().map(Bytes::len).sum();
         let deadline = Instant::now()
-            + self.ack_timeout
+            + self.ack_timeout.min(UNHEARD)
             + SLOWEST * u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
-        let sent = timeout_at(deadline, self.send(expected, messages)).await;
+        // Kept by the client library until there is a connection, each repeat would take memory.
+        let sent = timeout_at(deadline, async {
+            connected(&self.client).await;
+            self.send(expected, messages).await
+        });
+        let sent = sent.await;
         match sent {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Tried::Unknown(error),
@@ -283,6 +297,12 @@ async fn is_at(stream: &impl Stored, at: u64, message: &Bytes) -> Option<Place> 
         Some(_) => Place::Other,
         None => Place::Empty,
     })
+}
+
+async fn connected(client: &Client) {
+    while client.connection_state() != State::Connected {
+        sleep(LOOK).await;
+    }
 }
 
 /// Only the first message of a batch names its place.

@@ -1,13 +1,16 @@
 //! Speaking over NATS, each time within a time of our own: a client that has lost its server would
 //! wait for ever.
 
+use std::future::{Ready, ready};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Subscriber};
+use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerInfo, Subscriber};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tenure_wire::bus::subject::Token;
+use tenure_wire::bus::turns::Turns;
 use tenure_wire::bus::{address, encode};
 use tokio::time::timeout;
 
@@ -15,6 +18,10 @@ use crate::settings::{Login, Nats};
 
 /// How long a server may take to be spoken to.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often a server is asked whether it is still there. With the third question without an answer in between
+/// it is lost, and another has its turn: a frozen server says nothing, and its connections stay open.
+const PING: Duration = Duration::from_secs(1);
 
 /// How long the first connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -43,8 +50,9 @@ pub(crate) async fn options(
         .name(format!("tenure-{node}-{part}"))
         .custom_inbox_prefix(format!("_INBOX.scheduler.{node}.{part}"))
         .subscription_capacity(WAITING_MAX)
-        .ping_interval(Duration::from_secs(5))
-        .connection_timeout(TIMEOUT);
+        .ping_interval(PING)
+        .connection_timeout(TIMEOUT)
+        .reconnect_to_server_callback(in_turn());
     let options = match &nats.ca {
         Some(ca) => options.add_root_certificates(ca.clone()),
         None => options,
@@ -66,6 +74,16 @@ pub(crate) async fn options(
             read.map_err(|error| format!("{}: {error}", path.display()))?
         }
     })
+}
+
+/// Has another server tried at once when one is lost.
+fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+    let turns = Mutex::new(Turns::default());
+    move |servers, _| {
+        let servers: Vec<_> = servers.into_iter().map(|it| (it.addr, it.did_connect)).collect();
+        let next = turns.lock().next(&servers);
+        ready(next.map(|addr| ReconnectToServer { addr, delay: None }))
+    }
 }
 
 /// Connects.

@@ -35,7 +35,15 @@ impl Proxy {
     /// # Errors
     /// There is no port to be had.
     pub fn before(server: u16) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::at(0, server)
+    }
+
+    /// The same on this port; 0 is any.
+    ///
+    /// # Errors
+    /// The port is not to be had.
+    pub fn at(port: u16, server: u16) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let port = listener.local_addr()?.port();
         let cuts = Arc::new(Cuts::default());
         let shared = Arc::clone(&cuts);

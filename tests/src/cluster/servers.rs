@@ -87,7 +87,8 @@ impl Server {
             let config = format!(
                 "server_name: {name}\nlisten: 127.0.0.1:{port}\nhttp: 127.0.0.1:{health}\n\
                  jetstream {{ store_dir: \"js-{name}\", sync_interval: always }}\n\
-                 cluster {{ name: tests, listen: 127.0.0.1:{route}, routes: [{all}] }}\n"
+                 cluster {{ name: tests, listen: 127.0.0.1:{route}, routes: [{all}], \
+                 ping_interval: \"2s\" }}\n"
             );
             std::fs::write(dir.join(format!("{name}.conf")), config)?;
             let mut command = Command::new(find("TENURE_NATS_SERVER", "nats-server")?);

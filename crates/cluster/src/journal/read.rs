@@ -35,6 +35,9 @@ pub(super) struct Frames<'a> {
     pub(super) shelf: Option<&'a Shelf>,
 }
 
+/// How long a follower may take to answer: one that is frozen never does, and the leader is asked.
+const FOLLOWER: Duration = Duration::from_millis(500);
+
 /// Messages that are looked through for a broken chain's older end.
 const LOOKED_THROUGH_MAX: u64 = 2_000;
 
@@ -98,7 +101,8 @@ impl Frames<'_> {
     /// A message. A follower may lag behind: what it does not have the leader is asked for.
     pub(super) async fn message(self, at: u64) -> Result<Bytes, ReadError> {
         if !self.asks_leader
-            && let Ok(Ok(found)) = timeout(self.timeout, self.stream.direct_get(at)).await
+            && let Ok(Ok(found)) =
+                timeout(self.timeout.min(FOLLOWER), self.stream.direct_get(at)).await
         {
             return Ok(found.payload);
         }

@@ -6,6 +6,7 @@ mod bus;
 mod calls;
 mod common;
 mod doubt;
+mod frozen;
 mod handlers;
 mod limits;
 mod orders;

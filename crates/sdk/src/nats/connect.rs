@@ -5,13 +5,15 @@
 //! one, so nothing old is sent by surprise when it comes back.
 
 use std::fmt;
+use std::future::{Ready, ready};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, PublishErrorKind, ServerAddr, StatusCode};
-use async_nats::{Message, Subscriber};
+use async_nats::{Message, ReconnectToServer, Server, ServerInfo, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use parking_lot::Mutex;
@@ -20,6 +22,7 @@ use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
 pub use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::address::{self, Login, login};
+use tenure_wire::bus::turns::Turns;
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
@@ -34,8 +37,15 @@ use crate::supervise::spawn;
 /// How often a connection that is not there is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often the server is asked whether it is still there.
-const PING: Duration = Duration::from_secs(5);
+/// How often whoever waits for an answer looks whether the connection is still the one he asked over.
+const LOOK_FOR_ANOTHER: Duration = Duration::from_millis(100);
+
+/// How often the server is asked whether it is still there. With the third question without an answer in between
+/// it is lost, and another has its turn: a frozen server says nothing, and its connections stay open.
+const PING: Duration = Duration::from_secs(2);
+
+/// How long one server may take to let this in: then it is another's turn.
+const LET_IN: Duration = Duration::from_secs(2);
 
 /// How to reach the servers.
 #[derive(Clone)]
@@ -182,6 +192,8 @@ impl Connection {
             .name(&settings.name)
             .custom_inbox_prefix(&inbox)
             .ping_interval(PING)
+            .connection_timeout(LET_IN)
+            .reconnect_to_server_callback(in_turn())
             .retry_on_initial_connect()
             .event_callback(move |event| {
                 told.take(&event);
@@ -298,6 +310,15 @@ impl Connection {
         Ok(AskedAll { _place: place, replies, deadline })
     }
 
+    /// Waits until there is another connection than now. What was asked over this one is not answered any more.
+    pub(super) async fn replaced(&self) {
+        let count = || self.0.client.statistics().connects.load(Ordering::Relaxed);
+        let now = count();
+        while count() == now {
+            sleep(LOOK_FOR_ANOTHER).await;
+        }
+    }
+
     /// Sends a request once and reads its answer, or hears that the server refuses it.
     pub(super) async fn request<T: DeserializeOwned>(
         &self,
@@ -311,6 +332,7 @@ impl Connection {
             biased;
             answer = asked.answer() => answer,
             denied = denials.of(&subject) => Err(denied),
+            () = self.replaced() => Err(ambiguous("the connection was lost")),
         }
     }
 
@@ -411,6 +433,16 @@ async fn subscribe(
         Ok(Ok(messages)) => Ok(messages),
         Ok(Err(error)) => Err(unavailable(format!("the subscription failed: {error}"))),
         Err(_) => Err(unavailable("there is no connection to the server")),
+    }
+}
+
+/// Has another server tried at once when one is lost.
+fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+    let turns = Mutex::new(Turns::default());
+    move |servers, _| {
+        let servers: Vec<_> = servers.into_iter().map(|it| (it.addr, it.did_connect)).collect();
+        let next = turns.lock().next(&servers);
+        ready(next.map(|addr| ReconnectToServer { addr, delay: None }))
     }
 }
 

@@ -16,6 +16,7 @@ pub mod operate;
 mod report;
 pub mod request;
 pub mod subject;
+pub mod turns;
 pub mod worker;
 
 use std::io::ErrorKind::UnexpectedEof;

@@ -1,6 +1,7 @@
 //! Heartbeats: one message for all Attempts, and answers from whoever owns some of them.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -40,8 +41,14 @@ async fn ask_all(inner: &Inner, holdings: &[Holding], roll: &mut Roll) -> Result
     let body = encode(&message)?.into();
     let subject = format!("{}.hb", inner.root);
     let mut asked = inner.connection.ask_all(subject, body, patience(holdings)).await?;
+    let mut replaced = pin!(inner.connection.replaced());
     while roll.missing > 0 {
-        match asked.next::<Pulses>().await {
+        let said = tokio::select! {
+            said = asked.next::<Pulses>() => said,
+            // The next is not to wait for what will not be answered.
+            () = &mut replaced => break,
+        };
+        match said {
             Some(Ok(pulses)) => pulses.pulses.into_iter().for_each(|said| roll.take(said)),
             Some(Err(refused)) => tracing::debug!(%refused, "a node renews nothing"),
             None => break,

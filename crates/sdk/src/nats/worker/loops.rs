@@ -24,6 +24,7 @@ use super::Inner;
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::Asked;
+use crate::nats::patience::ambiguous;
 use crate::supervise::guard;
 
 /// What is said of room waits so long for more of it.
@@ -218,7 +219,11 @@ impl Inner {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             let answer = match asked {
-                Ok(asked) => asked.answer::<Reported>().await,
+                Ok(asked) => tokio::select! {
+                    biased;
+                    answer = asked.answer::<Reported>() => answer,
+                    () = inner.connection.replaced() => Err(ambiguous("the connection was lost")),
+                },
                 Err(refused) => Err(refused),
             };
             inner.settle(partition, items, answer);
