@@ -145,6 +145,35 @@ async fn a_step_waits_for_a_worker_with_its_handler() {
     node.wait_for_end(&key).await.unwrap();
 }
 
+/// DISP-14, P16: a Step that fits none of the workers with room waits in peace: each of them is thought of
+/// once, and not in turn for ever.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fits_nobody_keeps_nobody_busy() {
+    let node = node().await;
+    let pool = PoolId::new(POOL).unwrap();
+    let mut others = Vec::new();
+    for id in ["u", "v", "w"] {
+        let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
+        let (link, inbox) = node.join(AgentId::new(id).unwrap(), pool.clone(), other).unwrap();
+        link.credit(Credit { free: 1, seen: 0, number: 1 });
+        others.push((link, inbox));
+    }
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let (busy, too_long) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        let _ = busy.send(()); // The test may have ended long ago.
+    });
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(5)) => {} // Time passes only while nobody is busy.
+        _ = too_long => panic!("the pool and the task are busy with each other"),
+    }
+    assert_eq!(node.pool_facts(&pool).free, 3);
+    assert!(others.iter_mut().all(|(_, inbox)| inbox.try_recv().is_err()));
+    let _workers = completing(&node, 1);
+    node.wait_for_end(&key).await.unwrap();
+}
+
 /// S26: a grant that reaches nobody gives its Step back at once, and the Step counts in no budget.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_reaches_nobody_is_released() {

@@ -24,7 +24,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
 use self::members::Members;
-use self::turns::{Turns, Waiting};
+use self::turns::Turns;
 use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
 use crate::task::address::Address;
@@ -301,14 +301,11 @@ impl Actor for PoolActor {
     ) -> Result<(), ActorProcessingErr> {
         match msg {
             Msg::Ready(key, left) => {
-                pool.state.lock().turns.put(key, Waiting { left, unfit: Vec::new() });
+                pool.state.lock().turns.put(key, left);
             }
             // The loan goes back when this is done: not before it is noted that it does not fit.
             Msg::Unfit(key, left, ref loan) => {
-                let turns = &mut pool.state.lock().turns;
-                let mut unfit = turns.unfit(&key);
-                unfit.push(loan.worker.id.clone());
-                turns.put(key, Waiting { left, unfit });
+                pool.state.lock().turns.put_unfit(key, left, &loan.worker.id);
             }
             Msg::Match => pool.told.store(false, Ordering::Release),
         }

@@ -18,19 +18,11 @@ use crate::task::address::Address;
 /// The moment that a turn lasts where Steps are short.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// A Task with ready Steps.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) left: Left,
-    /// Workers that none of its ready Steps fits; forgotten when it has new ones.
-    pub(super) unfit: Vec<AgentId>,
-}
-
 /// A Task with a place in a lane. Once it has no ready Step left it stays until its turn comes, so
 /// that it never has two places.
 #[derive(Debug)]
 struct Entry {
-    waiting: Waiting,
+    has: Left,
     /// Credits left of its turn; 0 before its turn begins.
     left: usize,
 }
@@ -40,6 +32,9 @@ struct Entry {
 pub(super) struct Turns {
     lanes: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
     entries: HashMap<TaskKey, Entry>,
+    /// Workers that none of the ready Steps of a Task fits, until it has others. Kept apart from its place,
+    /// which it loses while all that is known to be ready is on loan to it.
+    unfit: HashMap<TaskKey, Vec<AgentId>>,
     pace: Pace,
 }
 
@@ -75,7 +70,7 @@ impl Pace {
 impl Turns {
     pub(super) fn new() -> Self {
         let pace = Pace { since: Instant::now(), now: 0, before: 0 };
-        Self { lanes: BTreeMap::new(), entries: HashMap::new(), pace }
+        Self { lanes: BTreeMap::new(), entries: HashMap::new(), unfit: HashMap::new(), pace }
     }
 
     /// Whether nobody waits.
@@ -85,12 +80,12 @@ impl Turns {
 
     /// Ready Steps and Runs of all that wait.
     pub(super) fn waiting(&self) -> u64 {
-        self.entries.values().map(|entry| entry.waiting.left.ready as u64).sum()
+        self.entries.values().map(|entry| entry.has.ready as u64).sum()
     }
 
     /// Ready Steps of all that wait, as far as is known: which were given out is not.
     pub(super) fn steps(&self) -> u64 {
-        let steps = |entry: &Entry| entry.waiting.left.steps.min(entry.waiting.left.ready) as u64;
+        let steps = |entry: &Entry| entry.has.steps.min(entry.has.ready) as u64;
         self.entries.values().map(steps).sum()
     }
 
@@ -100,40 +95,49 @@ impl Turns {
         is_meant: impl Fn(&TaskKey) -> bool,
     ) -> Option<(&TaskKey, &(Millis, StepId))> {
         let of_tasks = self.entries.iter().filter(|(key, _)| is_meant(key));
-        let waiting = of_tasks.filter(|(_, entry)| entry.waiting.left.ready > 0);
-        let next =
-            waiting.filter_map(|(key, entry)| Some((key, entry.waiting.left.next.as_ref()?)));
+        let waiting = of_tasks.filter(|(_, entry)| entry.has.ready > 0);
+        let next = waiting.filter_map(|(key, entry)| Some((key, entry.has.next.as_ref()?)));
         next.min_by_key(|(key, (since, _))| (*since, *key))
     }
 
-    /// Notes how many ready Steps a Task has; one that waits already keeps its place, unless its
-    /// priority has changed.
-    pub(super) fn put(&mut self, key: TaskKey, waiting: Waiting) {
+    /// Notes how many ready Steps a Task has. They may be new, and fit anybody.
+    pub(super) fn put(&mut self, key: TaskKey, has: Left) {
+        self.unfit.remove(&key);
+        self.place(key, has);
+    }
+
+    /// Notes that none of what a Task has left fits a worker.
+    pub(super) fn put_unfit(&mut self, key: TaskKey, has: Left, worker: &AgentId) {
+        if has.ready == 0 {
+            self.unfit.remove(&key);
+        } else {
+            self.unfit.entry(key.clone()).or_default().push(worker.clone());
+        }
+        self.place(key, has);
+    }
+
+    /// One that waits already keeps its place, unless its priority has changed.
+    fn place(&mut self, key: TaskKey, has: Left) {
         if let Some(entry) = self.entries.get_mut(&key) {
-            let (old, new) = (Reverse(entry.waiting.left.priority), Reverse(waiting.left.priority));
-            entry.waiting = waiting;
+            let (old, new) = (Reverse(entry.has.priority), Reverse(has.priority));
+            entry.has = has;
             if old != new {
                 entry.left = 0;
                 self.lanes.entry(old).or_default().retain(|waits| *waits != key);
                 self.lanes.entry(new).or_default().push_back(key);
             }
-        } else if waiting.left.ready > 0 {
-            self.lanes.entry(Reverse(waiting.left.priority)).or_default().push_back(key.clone());
-            self.entries.insert(key, Entry { waiting, left: 0 });
+        } else if has.ready > 0 {
+            self.lanes.entry(Reverse(has.priority)).or_default().push_back(key.clone());
+            self.entries.insert(key, Entry { has, left: 0 });
         }
     }
 
     /// A Task that no longer waits.
     pub(super) fn remove(&mut self, key: &TaskKey) {
+        self.unfit.remove(key);
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.waiting.left.ready = 0;
+            entry.has.ready = 0;
         }
-    }
-
-    /// Workers known not to fit a Task.
-    pub(super) fn unfit(&mut self, key: &TaskKey) -> Vec<AgentId> {
-        let entry = self.entries.get_mut(key);
-        entry.map_or_else(Vec::new, |entry| std::mem::take(&mut entry.waiting.unfit))
     }
 
     /// Serves the Task whose turn it is. `take` gets how many credits it may have, and the workers
@@ -163,12 +167,13 @@ impl Turns {
             let others = self.lanes.get(&lane).map_or(0, VecDeque::len);
             let worth = self.worth(&key, others, free);
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            if entry.waiting.left.ready == 0 {
+            if entry.has.ready == 0 {
                 self.entries.remove(&key);
                 continue;
             }
-            let task = entry.waiting.left.task.clone();
-            let (given, taken) = take(worth.min(entry.waiting.left.ready), &entry.waiting.unfit);
+            let task = entry.has.task.clone();
+            let unfit = self.unfit.get(&key).map_or(&[][..], Vec::as_slice);
+            let (given, taken) = take(worth.min(entry.has.ready), unfit);
             self.spend(&key, lane, worth, given);
             if given > 0 {
                 return Some((key, task, taken));
@@ -192,7 +197,7 @@ impl Turns {
     fn spend(&mut self, key: &TaskKey, lane: Reverse<i32>, worth: usize, given: usize) {
         self.pace.note(given);
         let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.waiting.left.ready = entry.waiting.left.ready.saturating_sub(given);
+        entry.has.ready = entry.has.ready.saturating_sub(given);
         entry.left = if given == 0 { 0 } else { worth.saturating_sub(given) };
         let lane = self.lanes.entry(lane).or_default();
         if entry.left > 0 {
@@ -223,7 +228,7 @@ impl Turns {
         queue.pop_front();
         let others = queue.len();
         let worth = self.worth(key, others, free);
-        let unfit = self.entries.get(key).map_or(&[][..], |entry| &entry.waiting.unfit);
+        let unfit = self.unfit.get(key).map_or(&[][..], Vec::as_slice);
         let (given, taken) = take(worth.min(steps), unfit);
         self.spend(key, lane, worth, given);
         taken
@@ -234,7 +239,7 @@ impl Turns {
         let entries = &mut self.entries;
         self.lanes.retain(|_, lane| {
             while let Some(key) = lane.front()
-                && entries.get(key).is_none_or(|entry| entry.waiting.left.ready == 0)
+                && entries.get(key).is_none_or(|entry| entry.has.ready == 0)
             {
                 entries.remove(key);
                 lane.pop_front();
