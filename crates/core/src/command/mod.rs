@@ -344,18 +344,13 @@ impl Task {
         let point = self.savepoint();
         let mut tx = Tx::begin(self, cx);
         let result = tx.run(command).and_then(|made| tx.finish(made));
-        match result {
-            Ok(outcome) => {
-                if outcome.commit.is_none() {
-                    self.keep_unwritten(point);
-                }
-                Ok(outcome)
-            }
-            Err(rejection) => {
-                self.rollback(point);
-                Err(rejection)
-            }
+        match &result {
+            Ok(outcome) if outcome.commit.is_none() => self.keep_unwritten(point),
+            Ok(_) => {}
+            Err(_) => self.rollback(point),
         }
+        debug_assert_eq!(self.check_if_small(), Ok(()), "after {command:?}");
+        result
     }
 
     /// K4: the session is the Task's.

@@ -122,6 +122,7 @@ impl Task {
     /// exactly.
     pub fn abort(&mut self) {
         self.rollback(Savepoint(0));
+        debug_assert_eq!(self.check_if_small(), Ok(()), "after a step back");
     }
 
     pub(crate) fn note(&mut self, note: impl FnOnce(&Self) -> Note) {

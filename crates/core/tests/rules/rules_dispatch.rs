@@ -4,8 +4,9 @@
 
 use crate::common;
 use common::*;
-use tenure_core::command::{Dispatch, RunOutcome, Wait};
+use tenure_core::command::{Dispatch, EndRun, RunOutcome, Wait};
 use tenure_core::event::Bindings;
+use tenure_core::id::RunId;
 use tenure_core::status::{Policy, RunState, StepStatus};
 use tenure_core::task::Made;
 use tenure_core::{Code, Command, Limits};
@@ -202,6 +203,68 @@ fn a_run_taken_in_silence_is_offered_again() {
     assert_eq!(t.task.give_runs_back(until + 5), None);
     assert_eq!(offered(&t), 2);
     t.task.check_invariants().unwrap();
+}
+
+/// The Runs that a worker may take, oldest first.
+fn offered(t: &Fixture) -> Vec<RunId> {
+    t.task.runs_to_take(&pool_id(POOL), t.now).map(|run| run.run_id).collect()
+}
+
+/// 5.4 `take_run`: a Run that its worker has used is not waited for: nobody is to look at it again.
+#[test]
+fn a_run_that_was_taken_and_used_is_not_waited_for() {
+    let mut t = Fixture::manual("a b");
+    let (used, silent) = (t.dispatch(POOL), t.dispatch(POOL));
+    assert!(t.takes(used, "ant"));
+    t.claim_under("ant", used, "a");
+    assert_eq!(t.task.give_runs_back(t.now), None);
+    assert!(t.takes(silent, "ant"));
+    let until = t.now + 30_000;
+    assert_eq!(t.task.give_runs_back(t.now), Some(until));
+    assert_eq!(t.task.give_runs_back(until), None);
+    assert_eq!(offered(&t), [silent]);
+}
+
+/// WAL-07, DISP-16: what memory alone holds of a Run, who took it or that it ended with nothing claimed, goes
+/// with a dispatch that was not written: the next Run is new, and is offered.
+#[test]
+fn memory_forgets_a_run_that_was_not_written() {
+    let takes = |t: &mut Fixture, run| assert!(t.takes(run, "ant"));
+    let ends = |t: &mut Fixture, run_id| {
+        let end = Command::EndRun(EndRun { outcome: RunOutcome::Finished, result: None, run_id });
+        let ended = t.ahead(&worker("ant", POOL, Some(run_id)), &end);
+        assert!(ended.commit.is_none() && t.task.is_ahead(), "memory alone has it");
+    };
+    let ways: [fn(&mut Fixture, RunId); 2] = [takes, ends];
+    for known_to_memory in ways {
+        let mut t = Fixture::manual("a b");
+        let before = t.task.clone();
+        let made = t.ahead(&orchestrator(), &Command::DispatchWorker(dispatch())).reply.made;
+        let Made::Run(run) = made else { panic!("a dispatch makes a run") };
+        let run = t.task.run_at(run).run_id;
+        known_to_memory(&mut t, run);
+        assert_eq!(offered(&t), []);
+        t.task.abort();
+        assert!(t.task.is_untouched_since(&before));
+        let next = t.dispatch(POOL);
+        assert_eq!(offered(&t), [next]);
+        t.claim_under("bee", next, "a");
+    }
+}
+
+/// WAL-07: what memory learnt while nothing was under way is no part of a later append that fails.
+#[test]
+fn memory_keeps_what_it_knew_before_an_append_that_fails() {
+    let mut t = Fixture::manual("a b");
+    let run_id = t.dispatch(POOL);
+    let end = Command::EndRun(EndRun { outcome: RunOutcome::Finished, result: None, run_id });
+    t.ahead(&worker("ant", POOL, Some(run_id)), &end);
+    assert!(!t.task.is_ahead(), "no append will come to settle it");
+    let before = t.task.clone();
+    t.ahead(&orchestrator(), &Command::DispatchWorker(dispatch()));
+    t.task.abort();
+    assert!(t.task.is_untouched_since(&before));
+    assert_eq!(offered(&t), [], "it has ended");
 }
 
 /// K3, P30: instructions are bounded, at the limit and one over.

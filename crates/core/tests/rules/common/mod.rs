@@ -241,6 +241,23 @@ impl Fixture {
         assert_eq!(trial, self.task, "abort restores the state after {commands:?}");
     }
 
+    /// Decides a command that is in order, and leaves the state ahead of the log.
+    pub fn ahead(&mut self, caller: &Caller, command: &Command) -> Outcome {
+        self.now += 1;
+        let limits = self.limits.clone();
+        let cx = Cx {
+            caller,
+            stamp: stamp(self.now, &mut self.ids, self.random),
+            command_id: None,
+            digest: None,
+            expected_version: None,
+            trace: None,
+            epoch: 0,
+            limits: &limits,
+        };
+        self.task.decide(&cx, command).expect("it is in order")
+    }
+
     /// Runs an orchestrator's command that is in order.
     pub fn ok(&mut self, command: Command) -> Outcome {
         self.ok_as(&orchestrator(), command)
