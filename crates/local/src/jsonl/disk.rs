@@ -1,4 +1,4 @@
-//! What is done to log files, behind a seam where tests put failures.
+//! What is done to log files, and what is waited for, behind a seam where tests put failures.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -40,6 +40,11 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Waits until what the index says is on disk.
+    fn sync_index(&self, index: &File) -> io::Result<()> {
+        index.sync_all()
+    }
 
     /// Writes everything at `offset`, in one call unless the system writes less.
     fn write_all_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<()> {

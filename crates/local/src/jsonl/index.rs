@@ -17,6 +17,7 @@ use tenure_core::status::End;
 use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{is_sealed, seal};
 
+use super::disk::Disk;
 use super::lines::{Forward, LineFault};
 use super::seek::START;
 
@@ -137,20 +138,20 @@ struct Writer {
 
 impl Index {
     /// Goes on with the file at `path`, or begins it.
-    pub(crate) fn resume(path: &Path) -> io::Result<Self> {
+    pub(crate) fn resume(disk: &impl Disk, path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
         if file.metadata()?.len() > 0 {
             file.write_all(b"\n")?; // Its last line may be torn.
         }
-        let file = Self::begin(file)?;
+        let file = Self::begin(disk, file)?;
         Ok(Self { writer: Mutex::new(Writer { file, line: Vec::new(), in_doubt: false }) })
     }
 
     /// Replaces the file at `path` by one with these rows and nothing else.
     pub(crate) fn rewrite(
         &self,
-        path: &Path,
-        draft: &Path,
+        disk: &impl Disk,
+        (path, draft): (&Path, &Path),
         rows: impl Iterator<Item = Row>,
     ) -> io::Result<()> {
         let mut writer = self.writer.lock();
@@ -161,16 +162,16 @@ impl Index {
             out.write_all(&writer.line)?;
         }
         let file = out.into_inner()?;
-        writer.file = Self::begin(file)?;
+        writer.file = Self::begin(disk, file)?;
         std::fs::rename(draft, path)
     }
 
     /// Says durably that from now on rows may lag behind.
-    fn begin(mut file: File) -> io::Result<File> {
+    fn begin(disk: &impl Disk, mut file: File) -> io::Result<File> {
         let mut line = Vec::new();
         write_line(&mut line, &Mark { mark: State::Open })?;
         file.write_all(&line)?;
-        file.sync_all()?;
+        disk.sync_index(&file)?;
         Ok(file)
     }
 
@@ -189,10 +190,10 @@ impl Index {
     }
 
     /// Says durably that every row is written, if so.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, disk: &impl Disk) {
         let mut writer = self.writer.lock();
         if !writer.in_doubt
-            && let Err(error) = writer.close()
+            && let Err(error) = writer.close(disk)
         {
             tracing::warn!(%error, "the index could not be closed and will be checked");
         }
@@ -211,12 +212,12 @@ impl Writer {
         self.file.write_all(&self.line)
     }
 
-    fn close(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
+    fn close(&mut self, disk: &impl Disk) -> io::Result<()> {
+        disk.sync_index(&self.file)?;
         self.line.clear();
         write_line(&mut self.line, &Mark { mark: State::Closed })?;
         self.file.write_all(&self.line)?;
-        self.file.sync_data()
+        disk.sync_index(&self.file)
     }
 }
 

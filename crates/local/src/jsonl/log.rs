@@ -86,7 +86,7 @@ impl<D: Disk> Logs<D> {
         if self.lock.check().is_err() || self.catalog.slots(None).iter().any(in_doubt) {
             self.index.doubt();
         }
-        self.index.close();
+        self.index.close(&self.disk);
     }
 
     pub(crate) fn path(&self, slot: &Slot) -> PathBuf {

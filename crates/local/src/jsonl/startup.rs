@@ -138,7 +138,7 @@ pub(crate) fn open<D: Disk>(
     let io_error = |source| OpenError::Io { path: data.to_owned(), source };
     make_durable(&disk, &layout).map_err(|source| not_writable(data, source))?;
     let rows = load_rows(&layout).map_err(io_error)?;
-    let index = Index::resume(&layout.index()).map_err(|source| not_writable(data, source))?;
+    let index = Index::resume(&disk, &layout.index()).map_err(|error| not_writable(data, error))?;
     let logs = Logs {
         disk,
         layout,
@@ -377,9 +377,8 @@ impl<D: Disk> Logs<D> {
     fn rewrite_index(&self, slots: &[Arc<Slot>]) {
         let sound = slots.iter().filter(|slot| !slot.facts.lock().damaged);
         let rows = sound.map(|slot| slot.row());
-        if let Err(error) =
-            self.index.rewrite(&self.layout.index(), &self.layout.index_draft(), rows)
-        {
+        let (path, draft) = (self.layout.index(), self.layout.index_draft());
+        if let Err(error) = self.index.rewrite(&self.disk, (&path, &draft), rows) {
             tracing::warn!(%error, "the index could not be written anew");
         }
     }

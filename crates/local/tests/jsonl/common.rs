@@ -125,6 +125,8 @@ pub(crate) enum Did {
     SyncDir(PathBuf),
     /// It ended.
     SyncedDir(PathBuf),
+    /// The index, which was so long.
+    SyncIndex(u64),
     Remove(PathBuf),
 }
 
@@ -239,6 +241,11 @@ impl Disk for TestDisk {
         Files.sync_dir(path)?;
         self.note(Did::SyncedDir(path.to_owned()));
         Ok(())
+    }
+
+    fn sync_index(&self, index: &File) -> io::Result<()> {
+        self.note(Did::SyncIndex(index.metadata()?.len()));
+        Files.sync_index(index)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

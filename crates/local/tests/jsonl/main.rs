@@ -5,6 +5,7 @@
 mod common;
 mod conformance;
 mod damage;
+mod durable;
 mod failures;
 mod index;
 mod reading;
