@@ -12,6 +12,7 @@ use common::{
 };
 use futures::StreamExt as _;
 use tenure_core::command::{Close, Why};
+use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AgentId, PoolId, SessionId, WalName};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Commit, Rejection};
@@ -236,6 +237,26 @@ async fn after_a_failed_append_the_scheduler_goes_on_by_itself() {
     until(&second, &key, |task| task.head().status == TaskStatus::Completed).await;
     let task = replayed(&second, &key).await;
     assert_eq!(task.durable().attempts_len(), 5);
+}
+
+/// WAL-07, LEASE-15: that Attempts of an earlier boot are over is decided again after an append that failed,
+/// as what it is, and not found out when their leases have run out.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_orphans_whose_append_failed_is_written_again() {
+    let (journal, key) = dies_holding_two().await;
+    let second = node_on(journal).await;
+    second.journal().next(Fault::Fail);
+    second.resume_all().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(second.journal().is_spent());
+    let task = replayed(&second, &key).await;
+    assert_eq!(task.tally().held(), 0);
+    let commits = second.commits(&key).await.unwrap();
+    let ends = commits.iter().flat_map(|c| &c.events).filter_map(|event| match &event.body {
+        Body::StepLeaseExpired(end) => Some(end.reason),
+        _ => None,
+    });
+    assert_eq!(ends.collect::<Vec<_>>(), [LeaseEnd::HostRestarted; 2]);
 }
 
 /// A create whose append fails has made nothing; the id is free.

@@ -11,6 +11,7 @@ use common::{
     Node, View, cancel, completing, create, dag, envelope, events, key, node, node_on, status,
     step_id, until,
 };
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tenure_core::command::create::{CreateTask, Parent};
@@ -20,6 +21,7 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Body, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Rejection, Task};
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Faulty, MemoryJournal};
@@ -236,6 +238,34 @@ async fn a_child_that_nobody_tells_asks_by_itself() {
         assert_eq!(status(&away, &child).await, status_of_child);
         assert_eq!(away.read(&child, reason).await.unwrap(), why);
     }
+}
+
+/// CANCEL-03, mechanisms 12: a child is told once that its parent is being closed, however much is still
+/// written of that parent until its end.
+#[tokio::test(start_paused = true)]
+async fn a_child_is_told_once_that_its_parent_closes() {
+    let (home, away) = (node().await, node().await);
+    home.journal().give_away(&key("c"));
+    away.journal().give_away(&key("p"));
+    let to_child = Deaf::new(&away);
+    home.set_peers(to_child.clone());
+    away.set_peers(Deaf::new(&home));
+    let pool = common::POOL.parse().unwrap();
+    let (link, mut inbox) = home.join("w".parse().unwrap(), pool, None).unwrap();
+    link.credit(Credit { free: 3, seen: 0, number: 1 });
+    let parent = create(&home, dag("p", "x y z")).await.unwrap();
+    let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
+    home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
+    until(&home, &parent, |task| task.durable().children().len() == 1).await;
+    let close = Close { wait: Some(false), ..Close::default() };
+    home.command(&parent, envelope(), Command::TaskCancel(close)).await.unwrap();
+    for _ in 0..3 {
+        let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+        link.report(&Holding::of(&claim), common::completes(&claim), None).await.unwrap();
+    }
+    until(&home, &parent, Task::is_terminal).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(*to_child.lost.lock(), [Kin::ParentCloses]);
 }
 
 /// Mechanisms 12: a child asks no more of a parent on another node that has ended and leaves it be; and what

@@ -16,10 +16,12 @@ use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{AgentId, CommandId, PoolId};
 use tenure_core::status::{End, EndReason, Policy, TaskStatus};
+use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Command};
 use tenure_local::MemoryLeases;
-use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Faulty, Leases as _, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler, WorkerLink};
 
 type Link = WorkerLink<Faulty<MemoryJournal>, MemoryLeases>;
@@ -69,6 +71,16 @@ async fn a_task_that_was_left_and_taken_again_goes_on() {
 /// owner before. The worker has one Attempt, and ends it where it is now.
 #[tokio::test(start_paused = true)]
 async fn a_new_owner_sends_grants_again() {
+    let Moved { node, link, claim, key, .. } = granted_and_moved(Duration::ZERO).await;
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    let claims = events(&node, &key).await;
+    assert_eq!(claims.iter().filter(|name| **name == "task_step_claimed").count(), 1);
+}
+
+/// A Task that one node granted and another has now, and the claim: the worker `w` has links to both, and its
+/// lease was taken so long ago.
+async fn granted_and_moved(ago: Duration) -> Moved {
     let journal = Arc::new(Faulty::new(MemoryJournal::default()));
     let leases = Arc::new(MemoryLeases::default());
     let mut config = Config::embedded(PoolId::new(POOL).unwrap());
@@ -79,8 +91,8 @@ async fn a_new_owner_sends_grants_again() {
     let (next_link, mut next_inbox) = join(&new, "w");
     link.credit(Credit { free: 1, seen: 0, number: 1 });
     let key = create(&old, dag("t", "a")).await.unwrap();
-    let Some(Delivery::Grant(first)) = inbox.next().await else { panic!("a grant comes") };
-
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    tokio::time::sleep(ago).await;
     let partition = key.partition(8);
     journal.set_epoch(None);
     old.leave(partition, Some(0)).await;
@@ -88,11 +100,49 @@ async fn a_new_owner_sends_grants_again() {
     journal.set_epoch(Some(7));
     assert_eq!(new.resume(partition).await.unwrap(), 1);
     let Some(Delivery::Grant(again)) = next_inbox.next().await else { panic!("it comes again") };
-    assert_eq!(again, first);
-    next_link.report(&Holding::of(&again), completes(&again), None).await.unwrap();
-    new.wait_for_end(&key).await.unwrap();
-    let claims = events(&new, &key).await;
-    assert_eq!(claims.iter().filter(|name| **name == "task_step_claimed").count(), 1);
+    assert_eq!(again, claim);
+    Moved { node: new, leases, link: next_link, inbox: next_inbox, claim, key }
+}
+
+struct Moved {
+    node: Node,
+    leases: Arc<MemoryLeases>,
+    link: Link,
+    inbox: UnboundedReceiver<Delivery>,
+    claim: Box<ClaimResult>,
+    key: TaskKey,
+}
+
+/// LEASE-14, RECOVER-03: the leases of a Task that comes to a node are raised: its workers have the time to
+/// find that node, whatever was left of them.
+#[tokio::test(start_paused = true)]
+async fn a_new_owner_raises_the_leases_of_what_it_opens() {
+    let Moved { node, leases, link, claim, key, .. } =
+        granted_and_moved(Duration::from_secs(29)).await;
+    let left = leases.left_ms(claim.attempt_id).unwrap();
+    assert!((14_900..=15_000).contains(&left), "{left} ms are left");
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    let held = Holding::of(&claim);
+    let pulses = link.heartbeat(std::slice::from_ref(&held)).await;
+    assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false }]);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    link.report(&held, completes(&claim), None).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
+    assert!(!events(&node, &key).await.contains(&"task_step_lease_expired"));
+}
+
+/// S26, mechanisms 7: that a grant which was sent once more did not arrive says nothing of the first one: the
+/// worker may be at work, and its lease alone tells.
+#[tokio::test(start_paused = true)]
+async fn a_grant_sent_again_in_vain_ends_no_running_work() {
+    let Moved { node, link, mut inbox, claim, key, .. } = granted_and_moved(Duration::ZERO).await;
+    let before = events(&node, &key).await;
+    link.undelivered(&key, claim.attempt_id);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(events(&node, &key).await, before);
+    assert!(inbox.try_recv().is_err(), "nor is it told to stop");
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    node.wait_for_end(&key).await.unwrap();
 }
 
 /// DISP-16: a dispatched Run that nobody has used survives a restart and a change of owners, who took it

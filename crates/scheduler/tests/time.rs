@@ -407,6 +407,27 @@ async fn a_heartbeat_waits_for_no_single_task() {
     assert!(pulses.iter().all(|pulse| matches!(pulse, Pulse::Renewed { .. })), "{pulses:?}");
 }
 
+/// CTX-11: nor does it give up a Task at once that is late with its answer, as one whose log is being read.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_waits_a_while_for_a_task_that_is_late() {
+    let node = node().await;
+    let id = AgentId::new("w").unwrap();
+    let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
+    let gate = node.journal().hold_reads();
+    node.journal().next(Fault::UnknownKept);
+    node.command(&key, envelope(), Command::PauseTask(Why::default())).await.unwrap_err();
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(1_900)).await;
+        gate.open();
+    };
+    let held = [Holding::of(&claim)];
+    let (pulses, ()) = tokio::join!(link.heartbeat(&held), late);
+    assert_eq!(pulses, [Pulse::Renewed { cancel_requested: false }]);
+}
+
 /// RECOVER-09: what falls due all at once is written in appends of a bounded size, and all of it.
 #[tokio::test(start_paused = true)]
 async fn what_falls_due_at_once_is_written_in_bounded_appends() {
