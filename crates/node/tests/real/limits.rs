@@ -7,7 +7,8 @@ use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
-use tenure_core::status::{Role, TaskStatus};
+use tenure_core::record::{Body, Value};
+use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_node::Settings;
 use tenure_ports::ClientPort as _;
@@ -16,9 +17,10 @@ use tenure_wire::bus::V;
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::request::{Ask, Entries, List, Request};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
-use tenure_wire::bus::worker::{Bye, Delivery, Hello};
+use tenure_wire::bus::worker::{Bye, Delivery, Hello, Word};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, input, until};
+use crate::workers::{report, tell};
 
 /// Writes go on where no more may be read.
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +72,55 @@ async fn what_is_too_long_for_a_message_is_answered_in_short() {
     assert_eq!((page.steps.len(), page.next_offset), (12, Some(12)));
     let done = say("cancel", json!({"operation": "task_cancel", "input": {}})).await;
     assert_eq!((done.steps.len(), done.event_ids.len()), (0, 26));
+}
+
+/// CLAIM-14: a Step that is too long for a message, with what it is handed of those before it, fails for that
+/// reason and is given to nobody else. The link goes on behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_too_long_to_be_sent_fails_and_says_so() {
+    const BEFORE: usize = 20;
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    let mut alice = Hand::join(&servers, "alice").await;
+    alice.room(64).await;
+    let before: Vec<String> = (0..BEFORE).map(|n| format!("a{n}")).collect();
+    let step = |id: &str, on: &[String]| {
+        json!({"step_id": id, "title": id, "summary": "", "depends_on_step_ids": on,
+               "handler": "noop"})
+    };
+    let mut steps: Vec<Json> = before.iter().map(|id| step(id, &[])).collect();
+    steps.push(step("z", &before));
+    let input = json!({"task_id": "t", "title": "t", "summary": "", "steps": steps});
+    let create = Ask::Create(Box::new(serde_json::from_value(input).unwrap()));
+    bob.ask::<WriteSummary>("t", "create", create).await.unwrap();
+    let mut granted = Vec::new();
+    while granted.len() < BEFORE {
+        granted.extend(alice.take().await.into_iter().filter_map(|one| one.grant));
+    }
+    alice.room(64 - BEFORE as u64).await;
+    for claim in &granted {
+        let mut done = report(claim, StepStatus::Completed);
+        let Word::TaskUpdateStep(word) = &mut done.word else { panic!("{done:?}") };
+        let body = Body::Data(vec![b'x'; 60_000].into());
+        word.output = Some(Value { content_type: "text/plain".into(), body });
+        let results = tell(&alice, vec![done]).await;
+        assert!(results[0].error.is_none(), "{results:?}");
+    }
+    let instead = alice.take().await;
+    assert_eq!(instead, [Delivery::default()], "so that what is numbered goes on");
+    until(async || bob.log("t").await.unwrap().status == TaskStatus::Failed).await;
+    let ends = bob.events("t").await;
+    assert_eq!(ends.iter().filter(|name| *name == "task_step_claimed").count(), BEFORE + 1);
+    let view: TaskView = bob.ask("t", "unused", Ask::Get).await.unwrap();
+    let z = view.steps.iter().find(|step| step.step_id.as_str() == "z").unwrap();
+    assert_eq!(z.status, StepStatus::Failed);
+    assert_eq!(z.status_reason.as_ref().unwrap().code, "claim_too_long");
+
+    bob.create("u", &["a"]).await;
+    alice.room(1).await;
+    let next = alice.take().await;
+    assert_eq!(next[0].grant.as_ref().unwrap().task_id.as_str(), "u", "{next:?}");
 }
 
 /// A worker too many gets no link; it does as soon as another has left.
