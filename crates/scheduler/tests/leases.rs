@@ -50,7 +50,7 @@ fn join(node: &Node, free: u64) -> (Link, Inbox) {
 }
 
 async fn grant(inbox: &mut Inbox) -> ClaimResult {
-    let next = timeout(LATE, inbox.next()).await.expect("it comes");
+    let next = timeout(LATE, inbox.next()).await.unwrap();
     let Some(Delivery::Grant(claim)) = next else { panic!("a grant comes, not {next:?}") };
     *claim
 }
@@ -163,7 +163,7 @@ async fn a_release_whose_append_failed_is_written_again() {
     assert_eq!(leases.kept(), [].into());
 }
 
-/// TERM-14: what a Task that is cancelled held has no lease any more.
+/// TERM-15: what a Task that is cancelled held has no lease any more.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_task_keeps_no_lease() {
     let (node, leases) = node().await;
