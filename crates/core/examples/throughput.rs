@@ -143,6 +143,7 @@ impl Host {
     fn stamp(&mut self) -> Stamp {
         Stamp {
             now: 1_000_000,
+            steady: 1_000_000,
             commit_id: CommitId(self.id()),
             run_id: RunId(self.id()),
             attempt_id: tenure_core::id::AttemptId(self.id()),

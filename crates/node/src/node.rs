@@ -126,6 +126,10 @@ impl Node {
             let scheduler = scheduler.clone();
             move || scheduler.now()
         });
+        keeping.heard = Some(Arc::new({
+            let scheduler = scheduler.clone();
+            move |there, took| scheduler.compare_clock(there, took)
+        }));
         let keeper = Keeper::start(keeping, Arc::clone(&journal));
         let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
         let links =
@@ -295,7 +299,6 @@ async fn sweep(gate: Arc<Gate>) {
         if gate.control.connection_state() != State::Connected {
             gate.scheduler.note_unheard();
         }
-        gate.scheduler.catch_up();
         gate.links.sweep().await;
         gate.lists.sweep();
         for (pool, wants) in gate.scheduler.hungry_pools() {

@@ -1,103 +1,380 @@
-//! Time and ids for the core, which has neither.
+//! Time and ids for the core, which has neither (mechanisms 17).
+//!
+//! There are two lines of time. The *steady* one counts what has passed, by the runtime's clock, which
+//! tests steer, and what the machine was suspended: nobody can set it, and all waits are counted on it.
+//! The *clock* says how late it is. It begins with the system's, and goes on with the steady line: the
+//! system's clock may be set, and is followed only where something else bears it out. In a cluster that is
+//! Redis' clock, which the keeper of partitions asks anyway; where one process is all there is, it is that
+//! the system's clock has stayed as it was set for a while.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tenure_core::Stamp;
 use tenure_core::id::{AttemptId, CommitId, Millis, RunId};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How far the system's clock must be ahead to be caught up with.
-const BEHIND: Millis = 1_000;
+/// How far clocks may be apart before one of them was set, or the machine suspended: less may be their ways
+/// of counting, and what it takes to ask them.
+const APART: Millis = 1_000;
 
-/// A wall clock that follows tokio's: it stands still when a test pauses time, and never steps
-/// back while the process lives.
+/// How far the system's clock and another's may be apart and still bear each other out.
+const AGREE: Duration = Duration::from_secs(5);
+
+/// How long the system's clock stays as it was set before it is followed where nothing else tells the time.
+const STAYS: Duration = Duration::from_secs(60);
+
+/// The clocks of the machine beside the runtime's.
+pub trait Machine: fmt::Debug + Send + Sync {
+    /// Unix milliseconds by the system's clock, which may be set at any time.
+    fn wall(&self) -> Millis;
+
+    /// What has passed since a moment that stays the same, suspension included, and never steps.
+    fn passed(&self) -> Duration;
+
+    /// How much of that the machine was suspended.
+    fn suspended(&self) -> Duration;
+}
+
+/// The machine that this runs on.
+#[derive(Debug, Clone, Copy)]
+pub struct ThisMachine {
+    seen: std::time::Instant,
+}
+
+impl ThisMachine {
+    /// Its clocks.
+    pub fn new() -> Self {
+        Self { seen: std::time::Instant::now() }
+    }
+}
+
+impl Default for ThisMachine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Machine for ThisMachine {
+    fn wall(&self) -> Millis {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        millis(since)
+    }
+
+    fn passed(&self) -> Duration {
+        boot_and_awake().map_or_else(|| self.seen.elapsed(), |(boot, _)| boot)
+    }
+
+    fn suspended(&self) -> Duration {
+        boot_and_awake().map_or(Duration::ZERO, |(boot, awake)| boot.saturating_sub(awake))
+    }
+}
+
+/// What has passed since the machine was started, and what of that it was not suspended. In this order: what
+/// lies between the two readings is no suspension.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn boot_and_awake() -> Option<(Duration, Duration)> {
+    use nix::time::ClockId;
+    let boot = ClockId::CLOCK_BOOTTIME.now().ok()?;
+    let awake = ClockId::CLOCK_MONOTONIC.now().ok()?;
+    Some((boot.into(), awake.into()))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn boot_and_awake() -> Option<(Duration, Duration)> {
+    None
+}
+
+fn millis(duration: Duration) -> Millis {
+    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
+}
+
+/// Both lines of time of a scheduler; see the module's text.
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
+    machine: Arc<dyn Machine>,
     started: Instant,
-    started_at: AtomicI64,
+    /// What the machine had been suspended when this was started.
+    suspended_before: Duration,
+    /// What it has been since, in milliseconds: tokio's clock stood still meanwhile.
+    suspended: AtomicI64,
+    /// What the clock is ahead of the steady line.
+    ahead: AtomicI64,
+    /// The system's clock, as it is followed.
+    followed: Mutex<Followed>,
+    /// The clock was set since that was last asked.
+    was_set: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Followed {
+    /// What it is ahead of what has passed.
+    ahead: Millis,
+    /// What it differs from that, and since when: it was set.
+    doubt: Option<(Millis, Duration)>,
 }
 
 impl Clock {
-    /// Starts at the system's time.
-    pub fn new() -> Self {
-        Self { started: Instant::now(), started_at: AtomicI64::new(system_time()) }
-    }
-
-    /// Whether a time is well ahead.
-    pub(crate) fn is_behind(&self, at: Millis) -> bool {
-        at.saturating_sub(self.now()) > BEHIND
-    }
-
-    /// Goes forward to a time that is well ahead. Whether it did: what is to happen at a time is to happen
-    /// sooner then.
-    pub(crate) fn go_forward_to(&self, at: Millis) -> bool {
-        let is_behind = self.is_behind(at);
-        if is_behind {
-            let started_at = at.saturating_sub_unsigned(self.passed_ms());
-            self.started_at.fetch_max(started_at, Ordering::Relaxed);
+    /// Starts with the system's time.
+    pub(crate) fn new(machine: Arc<dyn Machine>) -> Self {
+        let wall = machine.wall();
+        let followed = Followed { ahead: wall - millis(machine.passed()), doubt: None };
+        Self {
+            started: Instant::now(),
+            suspended_before: machine.suspended(),
+            suspended: AtomicI64::new(0),
+            ahead: AtomicI64::new(wall),
+            followed: Mutex::new(followed),
+            was_set: AtomicBool::new(false),
+            machine,
         }
-        is_behind
     }
 
     /// Unix milliseconds now.
-    pub fn now(&self) -> Millis {
-        self.started_at.load(Ordering::Relaxed).saturating_add_unsigned(self.passed_ms())
+    pub(crate) fn now(&self) -> Millis {
+        self.at(self.passed())
     }
 
-    /// Milliseconds since it was started, however often it went forward.
-    pub(crate) fn passed_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// What the clock says at a moment of the steady line.
+    fn at(&self, passed: Millis) -> Millis {
+        passed.saturating_add(self.ahead.load(Ordering::Relaxed))
     }
 
-    /// The tokio instant of a Unix time, as the clock goes now; one that has passed, if it has.
-    pub fn instant_of(&self, at: Millis) -> Instant {
-        let from_start = u64::try_from(at.saturating_sub(self.started_at.load(Ordering::Relaxed)));
-        let from_start = from_start.unwrap_or(0);
-        self.started + std::time::Duration::from_millis(from_start)
+    /// The steady line: milliseconds since this was started.
+    pub(crate) fn passed(&self) -> Millis {
+        millis(self.started.elapsed()).saturating_add(self.suspended.load(Ordering::Relaxed))
     }
 
-    /// Time, fresh ids and randomness for one decision.
-    pub fn stamp(&self) -> Stamp {
+    /// The tokio instant of a moment of the steady line; one that has passed, if it has.
+    pub(crate) fn instant_of(&self, passed: Millis) -> Instant {
+        let awake = passed.saturating_sub(self.suspended.load(Ordering::Relaxed));
+        self.started + Duration::from_millis(u64::try_from(awake).unwrap_or(0))
+    }
+
+    /// Time, fresh ids and randomness for one decision on a Task whose steady line is so far ahead of this
+    /// one.
+    pub(crate) fn stamp(&self, lead: Millis) -> Stamp {
         let (commit, attempt) = (Uuid::now_v7(), Uuid::now_v7());
+        let passed = self.passed();
         Stamp {
-            now: self.now(),
+            now: self.at(passed),
+            steady: passed.saturating_add(lead),
             commit_id: CommitId(commit),
             run_id: RunId(Uuid::now_v7()),
             attempt_id: AttemptId(attempt),
             random: attempt.as_u64_pair().1,
         }
     }
-}
 
-impl Default for Clock {
-    fn default() -> Self {
-        Self::new()
+    /// What the steady line of a Task is ahead of this one that was last written to at `updated_at`: it goes
+    /// on from there, or from now if that is later.
+    pub(crate) fn lead(&self, updated_at: Millis) -> Millis {
+        let passed = self.passed();
+        self.at(passed).max(updated_at).saturating_sub(passed)
     }
-}
 
-pub(crate) fn system_time() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+    /// How far a steady line with this lead is ahead of the clock.
+    pub(crate) fn steady_ahead(&self, lead: Millis) -> Millis {
+        lead.saturating_sub(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the machine's clocks. Answers whether either line is elsewhere now than where tokio's clock
+    /// would have brought it since the last look: what is due is due at another instant.
+    pub(crate) fn look(&self, is_alone: bool) -> bool {
+        let was_suspended = self.note_suspension();
+        if is_alone {
+            self.follow_what_stays();
+        }
+        self.was_set.swap(false, Ordering::AcqRel) || was_suspended
+    }
+
+    fn note_suspension(&self) -> bool {
+        let suspended = millis(self.machine.suspended().saturating_sub(self.suspended_before));
+        let is_news = suspended.saturating_sub(self.suspended.load(Ordering::Relaxed)) > APART;
+        if is_news {
+            self.suspended.fetch_max(suspended, Ordering::Relaxed);
+        }
+        is_news
+    }
+
+    /// Follows a system's clock that was set and has stayed so: nobody else tells the time.
+    fn follow_what_stays(&self) {
+        let passed = self.machine.passed();
+        let mut followed = self.followed.lock();
+        let apart = self.machine.wall() - millis(passed) - followed.ahead;
+        if apart.abs() <= APART {
+            followed.doubt = None;
+            return;
+        }
+        match followed.doubt {
+            Some((doubted, since)) if (apart - doubted).abs() <= APART => {
+                if passed.saturating_sub(since) >= STAYS {
+                    self.follow(&mut followed, apart);
+                }
+            }
+            _ => followed.doubt = Some((apart, passed)),
+        }
+    }
+
+    /// Another clock said `there` within `took`: the system's clock is followed if it agrees.
+    pub(crate) fn compare(&self, there: Millis, took: Duration) {
+        let wall = self.machine.wall();
+        let mut followed = self.followed.lock();
+        let apart = wall - millis(self.machine.passed()) - followed.ahead;
+        let agree = wall.abs_diff(there) <= millis(AGREE + took).unsigned_abs();
+        if agree && apart.abs() > APART {
+            self.follow(&mut followed, apart);
+        }
+    }
+
+    fn follow(&self, followed: &mut Followed, apart: Millis) {
+        tracing::warn!(apart_ms = apart, "the system's clock was set, and is followed");
+        *followed = Followed { ahead: followed.ahead + apart, doubt: None };
+        self.ahead.fetch_add(apart, Ordering::Relaxed);
+        self.was_set.store(true, Ordering::Release);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Mechanisms 17: a clock that stood still goes forward, and never back.
+    const HOUR: Millis = 3_600_000;
+
+    /// A machine whose clocks are set by hand: the system's, what has passed, what was slept through.
+    #[derive(Debug, Default)]
+    struct Hands(Mutex<(Millis, Duration, Duration)>);
+
+    impl Hands {
+        /// So much passes, on tokio's clock too.
+        async fn pass(&self, seconds: u64) {
+            let passed = Duration::from_secs(seconds);
+            tokio::time::advance(passed).await;
+            let mut hands = self.0.lock();
+            hands.0 += millis(passed);
+            hands.1 += passed;
+        }
+
+        fn set_wall(&self, by: Millis) {
+            self.0.lock().0 += by;
+        }
+
+        fn suspend(&self, seconds: u64) {
+            let mut hands = self.0.lock();
+            let slept = Duration::from_secs(seconds);
+            *hands = (hands.0 + millis(slept), hands.1 + slept, hands.2 + slept);
+        }
+    }
+
+    impl Machine for Hands {
+        fn wall(&self) -> Millis {
+            self.0.lock().0
+        }
+
+        fn passed(&self) -> Duration {
+            self.0.lock().1
+        }
+
+        fn suspended(&self) -> Duration {
+            self.0.lock().2
+        }
+    }
+
+    fn clock() -> (Arc<Hands>, Clock) {
+        let hands = Arc::new(Hands::default());
+        hands.set_wall(500 * HOUR);
+        (Arc::clone(&hands), Clock::new(hands))
+    }
+
+    /// Mechanisms 17: a system's clock that is set for a moment moves nothing.
     #[tokio::test(start_paused = true)]
-    async fn it_goes_forward_and_never_back() {
-        let clock = Clock::new();
-        let before = clock.now();
-        assert!(!clock.go_forward_to(before + BEHIND));
-        assert_eq!(clock.now(), before, "so little may be the clocks' ways of counting");
-        assert!(clock.go_forward_to(before + 3_600_000));
-        assert_eq!(clock.now(), before + 3_600_000);
-        assert!(!clock.go_forward_to(before));
-        assert_eq!(clock.now(), before + 3_600_000);
-        let later = clock.instant_of(clock.now() + 5_000);
-        assert_eq!(later - Instant::now(), std::time::Duration::from_secs(5));
+    async fn a_clock_that_is_off_for_a_moment_is_not_followed() {
+        let (hands, clock) = clock();
+        for by in [2 * HOUR, -2 * HOUR] {
+            let (now, passed) = (clock.now(), clock.passed());
+            hands.set_wall(by);
+            for _ in 0..59 {
+                assert!(!clock.look(true));
+                hands.pass(1).await;
+            }
+            hands.set_wall(-by);
+            hands.pass(1).await;
+            assert!(!clock.look(true));
+            assert_eq!((clock.now() - now, clock.passed() - passed), (60_000, 60_000));
+        }
+    }
+
+    /// Mechanisms 17: one that stays as it was set is followed, forward and back, where nothing else tells
+    /// the time; waits go on as if nothing had been.
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_stays_set_is_followed() {
+        let (hands, clock) = clock();
+        for by in [2 * HOUR, -2 * HOUR] {
+            let (now, passed) = (clock.now(), clock.passed());
+            hands.set_wall(by);
+            for _ in 0..60 {
+                assert!(!clock.look(true));
+                hands.pass(1).await;
+            }
+            assert!(clock.look(true));
+            assert!(!clock.look(true), "told once");
+            assert_eq!((clock.now() - now, clock.passed() - passed), (by + 60_000, 60_000));
+            assert_eq!(clock.now(), hands.wall());
+        }
+    }
+
+    /// Mechanisms 17: another clock that agrees bears the system's out; one that does not, never.
+    #[tokio::test(start_paused = true)]
+    async fn a_second_clock_bears_the_systems_out_or_contradicts_it() {
+        let (hands, clock) = clock();
+        let right = hands.wall();
+        hands.set_wall(10 * 60_000);
+        for _ in 0..200 {
+            clock.compare(right, Duration::ZERO);
+            assert!(!clock.look(false), "contradicted, however long that takes");
+        }
+        assert_eq!(clock.now(), right);
+        hands.set_wall(-10 * 60_000);
+        clock.compare(right, Duration::ZERO);
+        assert!(!clock.look(false));
+        for by in [-HOUR, 2 * HOUR] {
+            hands.set_wall(by);
+            clock.compare(hands.wall() + 5_100, Duration::from_millis(200));
+            assert!(clock.look(false));
+            assert_eq!(clock.now(), hands.wall());
+        }
+    }
+
+    /// Mechanisms 17: a machine that was suspended has let time pass on both lines, and that is no setting.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_slept_through_has_passed() {
+        let (hands, clock) = clock();
+        let (now, due) = (clock.now(), clock.passed() + 5_000);
+        assert_eq!(clock.instant_of(due) - Instant::now(), Duration::from_secs(5));
+        hands.suspend(3_600);
+        assert!(clock.look(true));
+        assert!(!clock.look(true));
+        assert_eq!((clock.now() - now, clock.passed()), (HOUR, HOUR));
+        assert!(clock.instant_of(due) <= Instant::now());
+        let due = clock.passed() + 5_000;
+        assert_eq!(clock.instant_of(due) - Instant::now(), Duration::from_secs(5));
+    }
+
+    /// Mechanisms 17: a Task's waits go on from its last event where the clock is behind that, and from the
+    /// clock where it is not.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_goes_on_from_its_last_event() {
+        let (hands, clock) = clock();
+        let steady = |lead| clock.stamp(lead).steady;
+        assert_eq!(steady(clock.lead(clock.now() - HOUR)), clock.now());
+        let ahead = clock.lead(clock.now() + HOUR);
+        assert_eq!(steady(ahead), clock.now() + HOUR);
+        assert_eq!(clock.steady_ahead(ahead), HOUR);
+        hands.pass(7).await;
+        assert_eq!(steady(ahead), clock.now() + HOUR);
     }
 }

@@ -7,6 +7,8 @@ use tenure_core::Limits;
 use tenure_core::id::PoolId;
 use tenure_ports::Observer;
 
+use crate::clock::{Machine, ThisMachine};
+
 /// Commands in flight before intake answers `unavailable`: bounds memory, not throughput.
 pub(crate) const COMMANDS_IN_FLIGHT: usize = 8_192;
 
@@ -46,6 +48,8 @@ pub struct Config {
     pub embedded: bool,
     /// Supervising partitions of Tasks.
     pub partitions: u32,
+    /// Where the time comes from.
+    pub machine: Arc<dyn Machine>,
     /// Is told what happens; none, and it costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -59,6 +63,7 @@ impl Config {
             tick: Duration::from_secs(1),
             embedded: true,
             partitions: 8,
+            machine: Arc::new(ThisMachine::new()),
             observer: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 use tenure_core::command::create::{CreateTask, Defaults};
@@ -16,7 +17,6 @@ use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use crate::ask::{Answer, Ask, Envelope, What};
-use crate::clock::system_time;
 use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
 use crate::node::{Appended, Node, stopped};
 use crate::partition::{NodeActor, Nothing, PartitionActor};
@@ -390,30 +390,10 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.leases.left_ms(attempt)
     }
 
-    /// Goes forward to the system's time where that is ahead: the machine was suspended, or its clock
-    /// was set. To be asked now and then, where time is the system's.
-    pub fn catch_up(&self) {
-        self.go_forward_to(system_time());
-    }
-
-    /// Goes forward to a time that is well ahead: what is due by then is due at once, but for the time
-    /// limits of Steps: what their workers did in time was not heard (mechanisms 6).
-    pub fn go_forward_to(&self, at: Millis) {
-        if self.node.clock.is_behind(at) {
-            self.node.spare_steps(at); // First: a limit may be judged just now.
-        }
-        if !self.node.clock.go_forward_to(at) {
-            return;
-        }
-        for task in self.node.directory.all() {
-            let set = |state: &mut State<J, L>| {
-                state.set_timer(&task);
-                true
-            };
-            if !task.at_rest(set) {
-                let _ = task.cast(Msg::Later); // It may be over.
-            }
-        }
+    /// Tells what a clock elsewhere said that was asked, and how long its answer took: the system's clock is
+    /// followed where it agrees, and not where it does not (mechanisms 17).
+    pub fn compare_clock(&self, there: Millis, took: Duration) {
+        self.node.clock.compare(there, took);
     }
 
     /// The scheduler's clock.

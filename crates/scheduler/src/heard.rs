@@ -2,7 +2,7 @@
 //! nobody is judged by silence (mechanisms 6, LEASE-14).
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tenure_core::id::Millis;
@@ -21,10 +21,10 @@ pub(crate) struct Heard {
     keeps_leases: AtomicBool,
     /// Leases of open Attempts could not be made sure of: it is tried again.
     leases_lost: AtomicBool,
-    /// Until when no Step fails by a time limit of its own.
+    /// Until when no Step fails by a time limit of its own, on the steady line.
     steps_spared_until: AtomicI64,
-    /// When leases were looked at last, since the clock's start.
-    ticked_ms: AtomicU64,
+    /// When leases were looked at last, on the steady line.
+    ticked: AtomicI64,
 }
 
 impl Default for Heard {
@@ -33,7 +33,7 @@ impl Default for Heard {
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
             steps_spared_until: AtomicI64::new(0),
-            ticked_ms: AtomicU64::new(0),
+            ticked: AtomicI64::new(0),
         }
     }
 }
@@ -42,7 +42,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// The store of leases has answered, or has not.
     pub(crate) fn note_leases(&self, answered: bool) {
         if !answered || !self.keeps_leases() {
-            self.spare_steps(self.clock.now());
+            self.spare_steps();
         }
         self.heard.keeps_leases.store(answered, Ordering::Release);
     }
@@ -54,7 +54,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     /// There is a gap: leases are made sure of at the next look at them.
     pub(crate) fn note_leases_lost(&self) {
-        self.spare_steps(self.clock.now());
+        self.spare_steps();
         self.heard.leases_lost.store(true, Ordering::Release);
     }
 
@@ -67,29 +67,29 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) fn note_tick(&self) -> bool {
         let is_late = self.is_tick_late();
         if is_late {
-            self.spare_steps(self.clock.now());
+            self.spare_steps();
         }
-        self.heard.ticked_ms.store(self.clock.passed_ms(), Ordering::Release);
+        self.heard.ticked.store(self.clock.passed(), Ordering::Release);
         is_late
     }
 
     fn is_tick_late(&self) -> bool {
-        let since =
-            self.clock.passed_ms().saturating_sub(self.heard.ticked_ms.load(Ordering::Acquire));
-        Duration::from_millis(since) > self.config.tick + SLACK
+        let since = self.clock.passed().saturating_sub(self.heard.ticked.load(Ordering::Acquire));
+        let since = Duration::from_millis(u64::try_from(since).unwrap_or(0));
+        since > self.config.tick + SLACK
     }
 
     /// Steps are not judged by their time limits before workers had the time to be heard, and to be
-    /// given Steps, from then on.
-    pub(crate) fn spare_steps(&self, from: Millis) {
-        self.heard.steps_spared_until.fetch_max(self.after_grace(from), Ordering::AcqRel);
+    /// given Steps, from now on.
+    pub(crate) fn spare_steps(&self) {
+        self.heard.steps_spared_until.fetch_max(self.after_grace(), Ordering::AcqRel);
     }
 
-    /// When every worker has had the time to be heard since `from`. As leases: they are raised to one and
-    /// a half heartbeat intervals, and not judged for one and some more.
-    pub(crate) fn after_grace(&self, from: Millis) -> Millis {
+    /// When every worker has had the time to be heard from now on, on the steady line. As leases: they are
+    /// raised to one and a half heartbeat intervals, and not judged for one and some more.
+    pub(crate) fn after_grace(&self) -> Millis {
         let heard = u64::try_from(self.heard_after().as_millis()).unwrap_or(u64::MAX);
-        from.saturating_add_unsigned(heard.max(self.config.limits.lease_ms / 2))
+        self.clock.passed().saturating_add_unsigned(heard.max(self.config.limits.lease_ms / 2))
     }
 
     /// How long after a gap no lease is judged: a heartbeat interval and a little.
@@ -97,7 +97,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         Duration::from_millis(self.config.limits.lease_ms / 3) + SLACK
     }
 
-    /// Until when Steps are spared, as far as it is known.
+    /// Until when Steps are spared, as far as it is known, on the steady line.
     pub(crate) fn steps_spared_until(&self) -> Millis {
         self.heard.steps_spared_until.load(Ordering::Acquire)
     }
@@ -105,7 +105,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// The same, for whoever judges now: what makes a gap may not have been noted yet, or go on.
     pub(crate) fn look_at_gaps(&self) -> Millis {
         if !self.keeps_leases() || self.is_tick_late() {
-            self.spare_steps(self.clock.now());
+            self.spare_steps();
         }
         self.steps_spared_until()
     }

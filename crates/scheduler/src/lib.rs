@@ -34,7 +34,7 @@ mod worker;
 
 pub use ask::{Answer, Done, Envelope};
 pub use client::ClientLink;
-pub use clock::Clock;
+pub use clock::{Machine, ThisMachine};
 pub use config::Config;
 pub use follow::Follower;
 pub use handle::{Scheduler, overloaded};

@@ -1,7 +1,7 @@
 //! What all actors of a node share: ports, pools, the directory, settings.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ const FREE_MAX: usize = 1_024;
 const FREE_MIN: usize = 64;
 
 /// How long after leases were slow appends go without claims.
-const SLOW_FOR_MS: u64 = 1_000;
+const SLOW_FOR_MS: Millis = 1_000;
 
 /// The shared parts of a node.
 #[derive(Debug)]
@@ -117,8 +117,8 @@ pub(crate) struct Node<J, L> {
     trouble: watch::Sender<Option<Arc<str>>>,
     /// Where it was started: actors run there, whoever has them started.
     runtime: Handle,
-    /// Until when, since the clock's start, appends go without claims, whose leases would hold them up.
-    leases_slow_until_ms: AtomicU64,
+    /// Until when, on the steady line, appends go without claims, whose leases would hold them up.
+    leases_slow_until: AtomicI64,
 }
 
 impl<J: Journal, L: Leases> Node<J, L> {
@@ -126,8 +126,8 @@ impl<J: Journal, L: Leases> Node<J, L> {
         Self {
             journal,
             leases,
+            clock: Clock::new(Arc::clone(&config.machine)),
             config,
-            clock: Clock::new(),
             directory: Directory::new(),
             totals: Totals::default(),
             waits: Arc::default(),
@@ -146,7 +146,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             peers: OnceLock::new(),
             trouble: watch::Sender::new(None),
             runtime: Handle::current(),
-            leases_slow_until_ms: AtomicU64::default(),
+            leases_slow_until: AtomicI64::default(),
         }
     }
 
@@ -397,12 +397,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
 
     /// Leases have held up an append: for a while none waits for any.
     pub(crate) fn note_slow_leases(&self) {
-        self.leases_slow_until_ms
-            .fetch_max(self.clock.passed_ms() + SLOW_FOR_MS, Ordering::Relaxed);
+        self.leases_slow_until.fetch_max(self.clock.passed() + SLOW_FOR_MS, Ordering::Relaxed);
     }
 
     pub(crate) fn are_leases_slow(&self) -> bool {
-        self.clock.passed_ms() < self.leases_slow_until_ms.load(Ordering::Relaxed)
+        self.clock.passed() < self.leases_slow_until.load(Ordering::Relaxed)
     }
 
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {

@@ -17,6 +17,8 @@ use crate::task::{Msg, State};
 
 /// Looks for ended leases on every tick and tells their Tasks.
 ///
+/// Each time the machine's clocks are looked at first: it may have been suspended, or the system's clock set.
+///
 /// Nothing is judged before every worker had the time to be heard since the last gap: this process
 /// stood still, the store of leases or the log did not answer, the store has lost what it was told, or
 /// its clock was set (mechanisms 6). What it lost in silence is made good once in the time of a lease.
@@ -31,8 +33,12 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
             let Some(node) = node.upgrade() else { return };
             let heard = node.heard_after();
             let now = Instant::now();
+            let has_moved = node.clock.look(node.config.embedded);
             if node.note_tick() {
                 judge_from = now + heard; // The workers of this process stood still with it.
+            }
+            if has_moved {
+                set_timers(&node);
             }
             if now - ensured >= Duration::from_millis(node.config.limits.lease_ms) {
                 ensured = now;
@@ -46,7 +52,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
             match scan {
                 Ok(scan) if scan.doubtful || node.take_leases_lost() => {
                     judge_from = Instant::now() + heard;
-                    node.spare_steps(node.clock.now());
+                    node.spare_steps();
                     raise_all(&node);
                 }
                 Ok(scan) if Instant::now() >= judge_from => tell_tasks(&node, scan.ended),
@@ -59,6 +65,19 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
             }
         }
     })
+}
+
+/// Has every Task wait for the instant at which its next thing is due now.
+fn set_timers<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+    for task in node.directory.all() {
+        let set = |state: &mut State<J, L>| {
+            state.set_timer(&task);
+            true
+        };
+        if !task.at_rest(set) {
+            let _ = task.cast(Msg::Later); // It may be over.
+        }
+    }
 }
 
 /// Has every Task make sure of its leases.

@@ -100,12 +100,13 @@ async fn after_a_gap_limits_of_steps_wait() {
 
 /// Mechanisms 6 and 17: nor after the machine was suspended.
 #[tokio::test(start_paused = true)]
-async fn after_the_clock_went_forward_limits_of_steps_wait() {
-    let node = node().await;
+async fn after_a_suspension_limits_of_steps_wait() {
+    let machine = common::Hands::new();
+    let node = common::node_by(&machine, &Arc::default(), true).await;
     let (link, mut inbox) = join(&node, 1);
     let key = create(&node, short("a")).await.unwrap();
     let claim = grant(&mut inbox).await;
-    node.go_forward_to(node.now() + 60_000);
+    machine.suspend(60_000);
     sleep(Duration::from_secs(10)).await;
     link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
     assert_eq!(status(&node, &key).await, TaskStatus::Completed);

@@ -141,34 +141,6 @@ async fn a_failed_step_is_tried_again_after_its_backoff() {
     assert!(started.elapsed() <= Duration::from_secs(31), "{:?}", started.elapsed());
 }
 
-/// READY-05, mechanisms 17: what is due at a time is due when the clock, which went forward, says so.
-#[tokio::test(start_paused = true)]
-async fn a_timer_follows_a_clock_that_goes_forward() {
-    const HOUR_MS: u64 = 3_600_000;
-    let node = node().await;
-    let tries = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&tries);
-    let _workers = workers(&node, 1, move |ctx| {
-        let nth = counted.fetch_add(1, Ordering::SeqCst);
-        async move {
-            if nth == 0 {
-                return Err("not yet".into());
-            }
-            Ok(ctx.complete(None)?)
-        }
-    });
-    let backoff =
-        Backoff { initial_ms: HOUR_MS, max_ms: HOUR_MS, jitter: 0.0, ..Backoff::default() };
-    let policy = RetryPolicy { max_attempts: Some(2), backoff, ..RetryPolicy::default() };
-    let key = create(&node, with_policy(dag("t", "a"), policy)).await.unwrap();
-    until(&node, &key, |task| task.to_task().next_due().is_some()).await;
-    let started = Instant::now();
-    node.go_forward_to(node.now().saturating_add_unsigned(HOUR_MS));
-    node.wait_for_end(&key).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
-    assert_eq!(tries.load(Ordering::SeqCst), 2);
-}
-
 /// S14, RETRY-10: a Step that takes longer than `start_to_close_ms` fails with `worker_timeout`, and
 /// its worker is told.
 #[tokio::test(start_paused = true)]

@@ -360,6 +360,9 @@ impl Keeping {
 
     /// Notes whether this node's clock is off Redis', which answered within `took`.
     fn compare_clocks(&mut self, there: Millis, took: Duration) {
+        if let Some(heard) = &self.options.heard {
+            heard(there, took);
+        }
         let apart = (self.options.clock)().abs_diff(there);
         let is_off = Duration::from_millis(apart) > APART + took;
         if is_off != self.standing.is_off {
@@ -368,7 +371,7 @@ impl Keeping {
                     apart_ms = apart,
                     "this node's clock and Redis' are apart: it takes no partition and gives its own \
                      away until they agree; \
-                     set the clocks right, and start it anew if its own was ahead"
+                     set the clock right that is wrong"
                 ),
                 false => tracing::info!("this node's clock and Redis' agree again"),
             }

@@ -60,6 +60,9 @@ pub type Rival = Arc<dyn Fn(u32) -> BoxFuture<'static, Option<String>> + Send + 
 /// Unix milliseconds by the clock that stamps what a node writes.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
 
+/// What is told Redis' time, in Unix milliseconds, and how long the answer took.
+pub type Heard = Arc<dyn Fn(Millis, Duration) + Send + Sync>;
+
 /// How a node keeps its partitions.
 #[derive(Clone)]
 pub struct Options {
@@ -80,6 +83,9 @@ pub struct Options {
     pub rival: Option<Rival>,
     /// What is compared with Redis' clock: a node whose times nobody could believe takes nothing.
     pub clock: Clock,
+    /// Told Redis' time with each answer, before `clock` is asked: it bears out, or contradicts, what the
+    /// system's clock says.
+    pub heard: Option<Heard>,
 }
 
 impl Options {
@@ -94,6 +100,7 @@ impl Options {
             given: None,
             rival: None,
             clock: Arc::new(system_time),
+            heard: None,
         }
     }
 }
@@ -106,7 +113,7 @@ fn system_time() -> Millis {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { redis, name, node, lease, every, given: _, rival: _, clock: _ } = self;
+        let Self { redis, name, node, lease, every, given: _, rival: _, clock: _, heard: _ } = self;
         let mut all = f.debug_struct("Options");
         all.field("redis", redis).field("name", name).field("node", node);
         all.field("lease", lease).field("every", every).finish_non_exhaustive()

@@ -72,7 +72,7 @@ impl Tx<'_, '_> {
                 "the run was taken by another worker",
             ));
         }
-        let expired = run.expires_at.is_some_and(|at| at <= self.now());
+        let expired = run.expiry().is_some_and(|at| at <= self.steady());
         if run.state == RunState::Ended || expired || self.task.volatile.spent.contains(&pos) {
             return Err(Rejection::new(Code::RunEnded, "the run has ended"));
         }

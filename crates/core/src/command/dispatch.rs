@@ -42,12 +42,12 @@ impl Tx<'_, '_> {
 }
 
 impl Task {
-    /// Runs of a pool that a worker may take, oldest first: unused, and known to be nobody's. None
-    /// while nothing can be claimed in this Task.
-    pub fn runs_to_take(&self, pool: &PoolId, now: Millis) -> impl Iterator<Item = &Run> {
+    /// Runs of a pool that a worker may take at a moment of the steady line, oldest first: unused, and known
+    /// to be nobody's. None while nothing can be claimed in this Task.
+    pub fn runs_to_take(&self, pool: &PoolId, steady: Millis) -> impl Iterator<Item = &Run> {
         let open = self.volatile.to_take.get(pool).filter(|_| self.gives_out());
         let runs = open.into_iter().flatten().map(|&pos| &self.runs[pos]);
-        runs.filter(move |run| run.expires_at.is_none_or(|at| at > now))
+        runs.filter(move |run| run.expiry().is_none_or(|at| at > steady))
     }
 
     /// The oldest Run that is something for a worker: it takes none whose ready Steps are all for
@@ -56,13 +56,13 @@ impl Task {
         &self,
         (worker, pool): (&AgentId, &PoolId),
         handlers: Option<&[HandlerName]>,
-        now: Millis,
+        steady: Millis,
     ) -> Option<&Run> {
         let fits = |spec: &StepSpec| {
             !is_assigned_elsewhere(&self.head, spec, worker)
                 && handlers.is_none_or(|known| known.contains(&spec.handler))
         };
-        self.runs_to_take(pool, now).find(|run| {
+        self.runs_to_take(pool, steady).find(|run| {
             let (mut ready, mut for_others) = (self.ready_in_scope(run), false);
             ready.any(|spec| {
                 for_others |= !fits(spec);

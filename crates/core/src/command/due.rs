@@ -2,10 +2,13 @@
 //!
 //! The shell asks [`Task::next_due`], waits, and sends `Command::Due` until nothing is due any
 //! more. Each thing is judged once, in a commit of its own.
+//!
+//! Moments here are on the Task's steady line: whatever is done to the clock, a wait takes as long as it
+//! was to take from the event that began it. The deadline alone is a time of the clock (mechanisms 17).
 
-use super::Tx;
 use super::close::{Closing, summary_only};
 use super::tx::{By, Did};
+use super::{Stamp, Tx};
 use crate::event::{Body, RunEnded};
 use crate::id::Millis;
 use crate::record::Reason;
@@ -34,25 +37,34 @@ enum Due {
 }
 
 impl Task {
-    /// The earliest moment at which [`Command::Due`](super::Command::Due) has something to do.
+    /// The earliest moment at which [`Command::Due`](super::Command::Due) has something to do, on the
+    /// steady line.
     pub fn next_due(&self) -> Option<Millis> {
-        self.dues().into_iter().flatten().map(|(at, _)| at).min()
+        let ahead = self.volatile.steady_ahead;
+        self.dues(ahead).into_iter().flatten().map(|(at, _)| at).min()
+    }
+
+    /// How far the steady line is ahead of the clock now, for [`next_due`](Self::next_due).
+    pub fn note_steady_ahead(&mut self, ahead: Millis) {
+        self.volatile.steady_ahead = ahead;
     }
 
     /// Until then no Step fails by a time limit of its own: what its worker did in time may not have been
-    /// heard, or no worker may have been given it (mechanisms 6).
+    /// heard, or no worker may have been given it (mechanisms 6). A moment of the steady line.
     pub fn spare_steps_until(&mut self, at: Millis) {
         self.volatile.steps_spared_until = at;
     }
 
-    /// The first thing that is due at `now`, in the order of RECOVER-09.
-    fn first_due(&self, now: Millis) -> Option<Due> {
-        let passed = self.dues().into_iter().flatten().find(|(at, _)| *at <= now);
+    /// The first thing that is due, in the order of RECOVER-09.
+    fn first_due(&self, stamp: &Stamp) -> Option<Due> {
+        let ahead = stamp.steady.saturating_sub(stamp.now);
+        let passed = self.dues(ahead).into_iter().flatten().find(|(at, _)| *at <= stamp.steady);
         passed.map(|(_, due)| due)
     }
 
-    /// The earliest of each kind, kinds in the order in which they are judged.
-    fn dues(&self) -> [Option<(Millis, Due)>; 7] {
+    /// The earliest of each kind, kinds in the order in which they are judged, where the steady line is so
+    /// far ahead of the clock.
+    fn dues(&self, ahead: Millis) -> [Option<(Millis, Due)>; 7] {
         if self.is_terminal() {
             return [None; 7];
         }
@@ -70,10 +82,12 @@ impl Task {
             backoff.map(|&(at, _)| (at, Due::NotBefore)),
             start.map(|(at, pos)| (at, Due::ScheduleToStart(pos))),
             start_to_close.map(|(at, pos)| (at, Due::StartToClose(pos))),
-            self.deadline().map(|at| (at, Due::Deadline)),
+            self.deadline().map(|at| (at.saturating_add(ahead), Due::Deadline)),
             self.volatile.run_expiry.first().map(|&(at, pos)| (at, Due::RunExpiry(pos))),
             stopping.map(|(at, run)| (at, Due::Stopping(run))),
-            closing.map(|request| (request.deadline_at, Due::Closing)),
+            closing.map(|request| {
+                (request.deadline_at.saturating_add(self.head.closing_shift), Due::Closing)
+            }),
         ]
     }
 
@@ -98,7 +112,7 @@ impl Task {
 
 impl Tx<'_, '_> {
     pub(super) fn judge_due(&mut self) -> Result<Did, Rejection> {
-        match self.task.first_due(self.now()) {
+        match self.task.first_due(&self.cx.stamp) {
             None => {}
             Some(Due::NotBefore) => self.promote()?,
             Some(Due::ScheduleToStart(pos)) => {

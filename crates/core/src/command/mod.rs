@@ -83,8 +83,11 @@ impl Caller {
 /// What a decision needs from outside: time, ids and randomness are values (WAL-13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// The owner's clock.
+    /// The owner's clock: what events are stamped with, and what deadlines are judged by.
     pub now: Millis,
+    /// The same moment on the Task's steady line: what waits are counted on. It said what the clock said
+    /// when the Task was read, and goes on evenly since, whatever is done to the clock (mechanisms 17).
+    pub steady: Millis,
     /// Id of the commit, if there will be one.
     pub commit_id: CommitId,
     /// Id of the Run, if one will be made.

@@ -88,7 +88,7 @@ impl Tx<'_, '_> {
         let derived = &self.task.derived;
         let mut steps: Vec<Pos> = derived.promotable.iter().copied().collect();
         let without_backoff = steps.len();
-        let over = derived.timers.not_before.iter().take_while(|(at, _)| *at <= self.now());
+        let over = derived.timers.not_before.iter().take_while(|(at, _)| *at <= self.steady());
         steps.extend(over.map(|&(_, pos)| pos));
         if steps.len() > without_backoff {
             steps.sort_unstable();

@@ -155,7 +155,7 @@ impl Tx<'_, '_> {
             command: self.cx.command_id.map(|id| (id.clone(), self.cx.digest)),
             reason,
             requested_at: self.now(),
-            deadline_at: after(self.now(), self.cx.limits.cancel_wait_ms),
+            deadline_at: after(self.steady(), self.cx.limits.cancel_wait_ms),
         };
         if !self.task.volatile.stopping.contains_key(&pos) {
             self.task.set_stopping(pos, Some(stopping));

@@ -73,6 +73,11 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.commit.created_at
     }
 
+    /// This moment on the steady line.
+    pub(crate) fn steady(&self) -> Millis {
+        self.cx.stamp.steady
+    }
+
     /// `wal_seq` of the next event.
     pub(crate) fn next_seq(&self) -> u64 {
         self.commit.first_seq + self.commit.events.len() as u64
@@ -135,7 +140,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             first_seq: self.commit.first_seq,
             count: 0,
         };
-        let at = At { seq: self.next_seq(), time: self.commit.created_at, written };
+        let shift = self.steady().saturating_sub(self.now());
+        let at = At { seq: self.next_seq(), time: self.now(), shift, written };
         let applied = self.task.apply_at(&event, pos, at);
         debug_assert!(applied.is_ok(), "a decided event fits: {applied:?} {event:?}");
         applied.map_err(|message| Rejection::new(Code::InvalidTransition, message))?;

@@ -8,7 +8,7 @@ use core::fmt;
 
 use super::derived::{Derived, Tally};
 use super::undo::{Note, UndoLog};
-use super::{CommandRecord, Head, Made, Mark, Run, Step, StepState, Task, Written, text};
+use super::{CommandRecord, Head, Made, Mark, Run, Shift, Step, StepState, Task, Written, text};
 use crate::event::{
     Body, CancelRequested, Commit, Event, RunDispatched, RunEnded, TaskCreated, TaskProgress,
     Unlinked,
@@ -43,6 +43,8 @@ pub(super) type Applied = Result<(), String>;
 pub(crate) struct At {
     pub(crate) seq: u64,
     pub(crate) time: Millis,
+    /// How far the steady line is ahead of that; 0 on replay.
+    pub(crate) shift: Shift,
     pub(crate) written: Written,
 }
 
@@ -102,7 +104,7 @@ impl Task {
         debug_assert!(!self.is_ahead(), "replay works on durable state");
         let written = commit.written();
         for (seq, event) in (commit.first_seq..).zip(&commit.events) {
-            let at = At { seq, time: commit.created_at, written };
+            let at = At { seq, time: commit.created_at, shift: 0, written };
             self.apply(event, at).map_err(|message| Illegal { wal_seq: seq, message })?;
             see(self, event);
         }
@@ -133,6 +135,8 @@ impl Task {
             picked_up: false,
             ended_at: None,
             resumed_at: None,
+            resumed_shift: 0,
+            closing_shift: 0,
             trace: None,
         };
         Self {
@@ -204,7 +208,10 @@ impl Task {
             Body::TaskSubmitted(p) | Body::TaskRunning(p) => self.move_task(event, p.from, None),
             Body::TaskReopened(p) | Body::TaskResumed(p) => {
                 self.move_task(event, p.from, None)?;
-                self.change_resumed_at(|task| task.head.resumed_at = Some(at.time));
+                self.change_resumed_at(|task| {
+                    task.head.resumed_at = Some(at.time);
+                    task.head.resumed_shift = at.shift;
+                });
                 Ok(())
             }
             Body::TaskBlocked(p) | Body::TaskPaused(p) => {
@@ -243,7 +250,9 @@ impl Task {
         if self.is_closing() || self.head.status == TaskStatus::Draft {
             return Err(format!("closing of a task that is {} or closing", self.head.status));
         }
-        self.head_mut().cancel_requested = Some(Arc::new(CancelRequest {
+        let head = self.head_mut();
+        head.closing_shift = at.shift;
+        head.cancel_requested = Some(Arc::new(CancelRequest {
             intent: p.intent,
             reason: p.reason.clone(),
             by: event.actor.clone(),
@@ -294,6 +303,7 @@ impl Task {
             instructions: p.instructions.as_deref().map(text),
             bindings: p.bindings.clone().map(Arc::new),
             expires_at: Some(p.expires_at),
+            shift: at.shift,
             created_at: at.time,
             ended_at: None,
         });

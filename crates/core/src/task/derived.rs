@@ -40,7 +40,7 @@ pub struct Derived {
     pub timers: Timers,
 }
 
-/// Moments at which something falls due, one list per kind: some kinds rest while the Task is
+/// Moments on the steady line at which something falls due, one list per kind: some kinds rest while the Task is
 /// blocked or closing, and a resting list is passed over as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timers {
@@ -165,13 +165,15 @@ impl Around<'_> {
         let state = &self.step.state;
         match state.status {
             StepStatus::Pending if state.unmet == 0 => {
-                state.not_before.map(|at| (Limit::NotBefore, at))
+                let at = state.not_before?;
+                Some((Limit::NotBefore, at.saturating_add(state.shift)))
             }
             StepStatus::Ready => self.schedule_to_start().map(|at| (Limit::ScheduleToStart, at)),
             StepStatus::Claimed | StepStatus::Running => {
                 let attempt = &self.attempts[state.current?];
                 let limit = attempt.retry_policy.as_ref()?.start_to_close_ms?;
-                Some((Limit::StartToClose, after(attempt.started_at, limit)))
+                let started_at = attempt.started_at.saturating_add(state.shift);
+                Some((Limit::StartToClose, after(started_at, limit)))
             }
             _ => None,
         }
@@ -182,8 +184,9 @@ impl Around<'_> {
         let own = self.step.spec.retry_policy.as_deref();
         let policy = own.or(self.head.spec.retry_policy.as_deref())?;
         let limit = policy.schedule_to_start_ms?;
-        let from = self.step.state.ready_at?.max(self.head.resumed_at.unwrap_or(Millis::MIN));
-        Some(after(from, limit))
+        let ready_at = self.step.state.ready_at?.saturating_add(self.step.state.shift);
+        let resumed_at = self.head.resumed_at.map(|at| at.saturating_add(self.head.resumed_shift));
+        Some(after(ready_at.max(resumed_at.unwrap_or(Millis::MIN)), limit))
     }
 
     /// A Step that starts again after an Attempt that ended badly. Its last Attempt has ended, so

@@ -80,8 +80,10 @@ pub struct Volatile {
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
     /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
     pub run_expiry: BTreeSet<(Millis, Pos)>,
-    /// Until when no Step fails by a time limit of its own.
+    /// Until when no Step fails by a time limit of its own, on the steady line.
     pub steps_spared_until: Millis,
+    /// How far the steady line is ahead of the clock.
+    pub steady_ahead: Millis,
 }
 
 /// Results of Runs that are remembered, those of the newest Runs: some 2 MiB of a Task at most.
@@ -92,7 +94,8 @@ const RESULTS_MAX: usize = 256;
 pub struct Taken {
     /// The worker.
     pub by: AgentId,
-    /// When the Run is offered again, if the worker says nothing until then.
+    /// When the Run is offered again, if the worker says nothing until then, by whatever measure the shell
+    /// counts.
     pub until: Millis,
 }
 
@@ -105,7 +108,7 @@ pub struct Stopping {
     pub reason: Option<Reason>,
     /// When it was asked.
     pub requested_at: Millis,
-    /// How long the run may take.
+    /// How long the run may take, on the steady line.
     pub deadline_at: Millis,
 }
 
@@ -114,14 +117,14 @@ impl Volatile {
         if run.state != RunState::Dispatched || self.spent.contains(&pos) {
             return;
         }
-        self.run_expiry.extend(run.expires_at.map(|at| (at, pos)));
+        self.run_expiry.extend(run.expiry().map(|at| (at, pos)));
         if !self.taken.contains_key(&pos) {
             self.to_take.entry(run.worker_pool_id.clone()).or_default().insert(pos);
         }
     }
 
     fn withdraw(&mut self, pos: Pos, run: &Run) {
-        if let Some(at) = run.expires_at {
+        if let Some(at) = run.expiry() {
             self.run_expiry.remove(&(at, pos));
         }
         let Some(pool) = self.to_take.get_mut(&run.worker_pool_id) else { return };
@@ -160,6 +163,11 @@ pub struct Mark {
     /// Time of the last event.
     pub updated_at: Millis,
 }
+
+/// By how much the steady line was ahead of the stamp of an event: 0 unless the clock was set, or was behind
+/// the log. What a wait ends at is its stamp, shifted as the event that began it was. Only the owner's memory
+/// holds it: after a replay stamps are all there is.
+pub type Shift = Millis;
 
 /// The Task without its Steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -203,6 +211,12 @@ pub struct Head {
     pub ended_at: Option<Millis>,
     /// Last `task_reopened` or `task_resumed` (S15).
     pub resumed_at: Option<Millis>,
+    /// The shift of that event.
+    #[serde(skip)] // As all shifts.
+    pub resumed_shift: Shift,
+    /// The shift of the event that began the closing.
+    #[serde(skip)] // As all shifts.
+    pub closing_shift: Shift,
     /// W3C traceparent of whoever made the Task.
     pub trace: Option<SmolStr>,
 }
@@ -250,6 +264,9 @@ pub struct StepState {
     pub ready_at: Option<Millis>,
     /// End of the backoff, only while pending.
     pub not_before: Option<Millis>,
+    /// The shift of the event that made it ready, pending or claimed.
+    #[serde(skip)] // As all shifts.
+    pub shift: Shift,
     /// When the Step was made.
     pub created_at: Millis,
     /// When it last changed.
@@ -317,6 +334,7 @@ impl StepState {
             last_attempt: None,
             ready_at: None,
             not_before: None,
+            shift: 0,
             created_at: at,
             updated_at: at,
             facts: None,
@@ -458,10 +476,20 @@ pub struct Run {
     pub bindings: Option<Arc<Bindings>>,
     /// End of its life while unused; none for automatic Runs.
     pub expires_at: Option<Millis>,
+    /// The shift of the event that made it.
+    #[serde(skip)] // As all shifts.
+    pub shift: Shift,
     /// When it was made.
     pub created_at: Millis,
     /// When it ended.
     pub ended_at: Option<Millis>,
+}
+
+impl Run {
+    /// When it ends by itself while it is unused, on the steady line.
+    pub(crate) fn expiry(&self) -> Option<Millis> {
+        self.expires_at.map(|at| at.saturating_add(self.shift))
+    }
 }
 
 /// Where the events of a command stand: what a replay of it is answered with (IDEM-01).

@@ -33,6 +33,7 @@ impl Task {
                     s.status = to;
                     s.ready_at = Some(at.time);
                     s.not_before = None;
+                    s.shift = at.shift;
                     s.updated_at = at.time;
                 });
                 Ok(())
@@ -172,6 +173,7 @@ impl Task {
             s.current = Some(attempt_pos);
             s.last_attempt = Some(attempt_pos);
             s.ready_at = None;
+            s.shift = at.shift;
             s.updated_at = at.time;
             if s.facts.as_ref().is_some_and(|f| f.progress.is_some()) {
                 s.facts_mut().progress = None;
@@ -211,6 +213,7 @@ impl Task {
             instructions: None,
             bindings: None,
             expires_at: None,
+            shift: at.shift,
             created_at: at.time,
             ended_at: None,
         }))
@@ -314,6 +317,7 @@ impl Task {
             s.fatal_failure = false;
             s.wait_kind = None;
             s.not_before = p.not_before;
+            s.shift = at.shift;
             s.updated_at = at.time;
             if p.counters_reset {
                 (s.attempt_count, s.lost_count) = (0, 0);

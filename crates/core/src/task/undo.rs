@@ -174,7 +174,10 @@ impl Task {
             Note::Head(head) if head.spec.retry_policy != self.head.spec.retry_policy => {
                 self.change_policy(|task| task.head = *head);
             }
-            Note::Head(head) if head.resumed_at != self.head.resumed_at => {
+            Note::Head(head)
+                if (head.resumed_at, head.resumed_shift)
+                    != (self.head.resumed_at, self.head.resumed_shift) =>
+            {
                 self.change_resumed_at(|task| task.head = *head);
             }
             Note::Head(head) => self.head = *head,

@@ -16,6 +16,7 @@ mod rules_attempt;
 mod rules_board;
 mod rules_cancel;
 mod rules_claim;
+mod rules_clock;
 mod rules_dag;
 mod rules_dispatch;
 mod rules_event_map;

@@ -280,7 +280,7 @@ fn stamp(now: i64, ids: &mut u128) -> Stamp {
         Uuid::from_u128(*ids)
     };
     let (commit_id, run_id, attempt_id) = (CommitId(next()), RunId(next()), AttemptId(next()));
-    Stamp { now, commit_id, run_id, attempt_id, random: *ids as u64 }
+    Stamp { now, steady: now, commit_id, run_id, attempt_id, random: *ids as u64 }
 }
 
 /// A stand-in for the digest that the edge makes: equal exactly for equal commands of one actor.

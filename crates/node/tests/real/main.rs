@@ -4,6 +4,7 @@
 mod alike;
 mod bus;
 mod calls;
+mod clocks;
 mod common;
 mod doubt;
 mod frozen;

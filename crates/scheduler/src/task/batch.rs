@@ -128,7 +128,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Ask { what, envelope, digest, reply_to, lane, permit } = ask;
         let cx = Cx {
             caller: &envelope.caller,
-            stamp: self.node.clock.stamp(),
+            stamp: self.node.clock.stamp(self.lead),
             command_id: envelope.command_id.as_ref(),
             digest,
             expected_version: envelope.expected_version,
@@ -181,7 +181,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &mut self.life else { return false };
         let cx = Cx {
             caller: &self.system,
-            stamp: self.node.clock.stamp(),
+            stamp: self.node.clock.stamp(self.lead),
             command_id: None,
             digest: None,
             expected_version: None,
@@ -254,7 +254,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &mut self.life else { return None };
         let cx = Cx {
             caller: &self.system,
-            stamp: self.node.clock.stamp(),
+            stamp: self.node.clock.stamp(self.lead),
             command_id: None,
             digest: None,
             expected_version: None,

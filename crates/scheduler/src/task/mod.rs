@@ -61,7 +61,7 @@ pub(crate) enum Msg {
     Flush,
     /// Something is due.
     Timer(u64),
-    /// The clock went forward.
+    /// What is due is due at another instant now.
     Later,
     /// The log may be written, or read, again after that failed.
     Again,
@@ -205,8 +205,11 @@ pub(crate) struct State<J, L> {
     listens: bool,
     /// How often the log could not be read.
     failed_reads: u32,
-    /// Until when no Step fails by a time limit of its own, since the Task was read.
+    /// Until when no Step fails by a time limit of its own, since the Task was read: on the node's steady
+    /// line.
     spared_until: Millis,
+    /// What the Task's steady line is ahead of the node's (mechanisms 17).
+    lead: Millis,
     /// Left to another node.
     is_left: bool,
     /// Bytes of its log, if the Task had ended when it was read.
@@ -248,7 +251,6 @@ impl<J: Journal, L: Leases> State<J, L> {
             epoch: node.journal.epoch(&key).unwrap_or(u64::MAX),
             waits: WaitShare::of(&node.waits),
             key,
-            node,
             life: Life::New,
             waiting: VecDeque::new(),
             flush_is_due: false,
@@ -269,8 +271,10 @@ impl<J: Journal, L: Leases> State<J, L> {
             listens: false,
             failed_reads: 0,
             spared_until: 0,
+            lead: node.clock.lead(Millis::MIN),
             is_left: false,
             ended_bytes: None,
+            node,
         }
     }
 
@@ -329,9 +333,11 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Sets the one timer to the next moment at which something is due.
     pub(crate) fn set_timer(&mut self, myself: &Address) {
         self.spare_steps(self.node.steps_spared_until());
-        let Life::Known(task) = &self.life else { return };
+        let (clock, lead) = (&self.node.clock, self.lead);
+        let Life::Known(task) = &mut self.life else { return };
+        task.note_steady_ahead(clock.steady_ahead(lead));
         let due = task.next_due().filter(|_| !self.pauses);
-        let due = due.map(|at| self.node.clock.instant_of(at)); // Another, if the clock went forward.
+        let due = due.map(|at| clock.instant_of(at.saturating_sub(lead)));
         if self.timer.as_ref().map(|(at, _)| *at) == due {
             return;
         }
@@ -348,10 +354,11 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.timer = Some((at, sleeper));
     }
 
-    /// No Step fails by a time limit of its own until then, nor soon after the Task was read.
+    /// No Step fails by a time limit of its own until then, on the node's steady line, nor soon after the
+    /// Task was read.
     fn spare_steps(&mut self, until: Millis) {
         if let Life::Known(task) = &mut self.life {
-            task.spare_steps_until(until.max(self.spared_until));
+            task.spare_steps_until(until.max(self.spared_until).saturating_add(self.lead));
         }
     }
 

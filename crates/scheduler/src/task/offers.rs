@@ -20,9 +20,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
         while !self.pauses && loan.credits() > 0 {
-            let now = self.node.clock.now();
+            let steady = self.node.clock.passed().saturating_add(self.lead);
             let worker = &loan.worker;
-            let next = task.run_for((&worker.id, &worker.pool), worker.handlers.as_deref(), now);
+            let next = task.run_for((&worker.id, &worker.pool), worker.handlers.as_deref(), steady);
             let Some(offer) = next.map(|run| RunOffer::of(&task.durable(), run)) else { break };
             let run_id = offer.run_id;
             let inbox = &loan.worker.inbox;
@@ -30,7 +30,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 return; // It has left; the Run waits for another.
             }
             task.take_run(run_id, (&loan.worker.id, &loan.worker.pool), until);
-            self.node.tell(|| taken(task, run_id, now));
+            self.node.tell(|| taken(task, run_id, self.node.clock.now()));
             if let Some(one) = loan.take_one() {
                 one.spend();
             }
@@ -38,8 +38,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
+    /// Until when a worker that took a Run may be silent, on the node's steady line.
     fn silent_until(&self) -> Millis {
-        self.node.clock.now().saturating_add_unsigned(self.node.config.limits.lease_ms)
+        self.node.clock.passed().saturating_add_unsigned(self.node.config.limits.lease_ms)
     }
 
     /// A worker that asks under its Run keeps it; one that asks under a Run of nobody takes it.
@@ -60,7 +61,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     pub(super) fn end_silence(&mut self, myself: &Address) {
         self.listens = false;
         let Life::Known(task) = &mut self.life else { return };
-        if let Some(next) = task.give_runs_back(self.node.clock.now()) {
+        if let Some(next) = task.give_runs_back(self.node.clock.passed()) {
             self.listens = listen_again(myself, self.node.clock.instant_of(next));
         }
         self.offer(myself);

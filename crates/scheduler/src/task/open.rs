@@ -66,6 +66,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         };
         let Life::Known(task) = &self.life else { return };
         self.failed_reads = 0;
+        self.lead = self.node.clock.lead(task.updated_at());
         self.waits.tell(task.waits());
         if task.is_terminal() {
             return;
@@ -81,7 +82,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         self.grant_again();
         self.raise_leases();
         if !self.node.config.embedded {
-            self.spared_until = self.node.after_grace(self.node.clock.now());
+            self.spared_until = self.node.after_grace();
         }
         if !orphans.is_empty() {
             tracing::info!(task = %self.key, count = orphans.len(), "attempts of an earlier boot end");

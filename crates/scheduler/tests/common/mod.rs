@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::panic;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, RunOutcome, StepReport};
 use tenure_core::id::{
-    AgentId, AttemptId, CommandId, HandlerName, PoolId, SessionId, StepId, TaskId,
+    AgentId, AttemptId, CommandId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId,
 };
 use tenure_core::patch::StepInput;
 use tenure_core::record::RetryPolicy;
@@ -23,8 +24,9 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Faulty, Journal, Leases, MemoryJournal, wired};
-use tenure_scheduler::{Answer, Config, Envelope, Scheduler, WorkerLink};
+use tenure_scheduler::{Answer, Config, Envelope, Machine, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tokio::time::Instant;
 
 pub type Node = Scheduler<Faulty<MemoryJournal>, MemoryLeases>;
 pub type Pool = WorkerPool<wired::Worker<WorkerLink<Faulty<MemoryJournal>, MemoryLeases>>>;
@@ -33,6 +35,65 @@ pub const POOL: &str = "default";
 
 pub async fn node() -> Node {
     node_on(Arc::new(Faulty::new(MemoryJournal::default()))).await
+}
+
+/// A machine whose time is the runtime's, but for what is done to it by hand.
+#[derive(Debug)]
+pub struct Hands {
+    started: Instant,
+    /// By how much the system's clock was set, in milliseconds.
+    set: AtomicI64,
+    /// For how long the machine was suspended, in milliseconds.
+    slept: AtomicI64,
+}
+
+impl Hands {
+    /// What its clock says at first, in Unix milliseconds.
+    pub const FIRST: Millis = 1_700_000_000_000;
+
+    pub fn new() -> Arc<Self> {
+        let (set, slept) = (AtomicI64::new(0), AtomicI64::new(0));
+        Arc::new(Self { started: Instant::now(), set, slept })
+    }
+
+    pub fn set_clock(&self, by_ms: Millis) {
+        self.set.fetch_add(by_ms, Ordering::SeqCst);
+    }
+
+    pub fn suspend(&self, ms: Millis) {
+        self.slept.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// What a clock says that nobody sets.
+    pub fn right(&self) -> Millis {
+        Self::FIRST + Millis::try_from(self.passed().as_millis()).unwrap()
+    }
+}
+
+impl Machine for Hands {
+    fn wall(&self) -> Millis {
+        self.right() + self.set.load(Ordering::SeqCst)
+    }
+
+    fn passed(&self) -> Duration {
+        self.started.elapsed() + self.suspended()
+    }
+
+    fn suspended(&self) -> Duration {
+        Duration::from_millis(self.slept.load(Ordering::SeqCst).unsigned_abs())
+    }
+}
+
+/// A node on a machine, embedded or as one of a cluster.
+pub async fn node_by(
+    machine: &Arc<Hands>,
+    journal: &Arc<Faulty<MemoryJournal>>,
+    embedded: bool,
+) -> Node {
+    let machine: Arc<dyn Machine> = Arc::clone(machine) as _;
+    let config = Config { embedded, machine, ..Config::embedded(PoolId::new(POOL).unwrap()) };
+    let leases = Arc::new(MemoryLeases::default());
+    Scheduler::start(Arc::clone(journal), leases, config).await.unwrap()
 }
 
 pub async fn node_on(journal: Arc<Faulty<MemoryJournal>>) -> Node {

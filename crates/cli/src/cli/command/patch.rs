@@ -111,6 +111,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
         caller: &caller,
         stamp: Stamp {
             now: data.now,
+            steady: data.now,
             commit_id: CommitId(nobody),
             run_id: RunId(nobody),
             attempt_id: AttemptId(nobody),

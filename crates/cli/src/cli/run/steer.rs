@@ -13,10 +13,13 @@ use super::args::RunArgs;
 use super::hint;
 use super::host::Host;
 use super::watch::{Stage, Watcher};
-use super::words::{now, steps};
+use super::words::steps;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::cli::stop::Stop;
+
+/// How often the clock is looked at while a deadline is waited for: it may be set meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +65,7 @@ impl Steer<'_> {
                     return Ok(Ended::Task); // The watcher has left; it says why.
                 },
                 () = stop.asked() => return self.interrupt(stop).await,
-                () = until(self.deadline.filter(|_| self.is_manual)) => {
+                () = self.until(self.deadline.filter(|_| self.is_manual)) => {
                     left_to_itself_at = Some(self.leave_to_itself().await?);
                 }
                 Ok(()) = trouble.changed() => {
@@ -81,6 +84,14 @@ impl Steer<'_> {
         self.is_manual = false;
         let fields = TaskFields { completion: Change::Set(Policy::Auto), ..TaskFields::default() };
         change(self.host, self.key, fields).await
+    }
+
+    /// Waits for a moment of the scheduler's clock; for ever if there is none.
+    async fn until(&self, at: Option<Millis>) {
+        let Some(at) = at else { return std::future::pending().await };
+        while let Ok(wait @ 1..) = u64::try_from(at.saturating_sub(self.host.scheduler().now())) {
+            tokio::time::sleep(Duration::from_millis(wait).min(LOOK)).await;
+        }
     }
 
     async fn interrupt(self, stop: &mut Stop) -> Result<Ended, Failure> {
@@ -131,16 +142,5 @@ pub(super) async fn change(host: &Host, key: &TaskKey, fields: TaskFields) -> Re
         Ok(answer) => Ok(answer.reply.version),
         Err(Rejection { code: Code::TaskTerminal | Code::TaskCancelling, .. }) => Ok(u64::MAX),
         Err(rejection) => Err(rejection.into()),
-    }
-}
-
-/// Waits for a moment; for ever if there is none.
-async fn until(at: Option<Millis>) {
-    match at {
-        Some(at) => {
-            let wait = u64::try_from(at - now()).unwrap_or(0);
-            tokio::time::sleep(Duration::from_millis(wait)).await;
-        }
-        None => std::future::pending().await,
     }
 }

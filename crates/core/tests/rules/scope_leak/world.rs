@@ -380,5 +380,5 @@ pub fn stamp(now: i64, ids: &mut u128) -> Stamp {
         Uuid::from_u128(*ids)
     };
     let (commit_id, run_id, attempt_id) = (CommitId(next()), RunId(next()), AttemptId(next()));
-    Stamp { now, commit_id, run_id, attempt_id, random: 0 }
+    Stamp { now, steady: now, commit_id, run_id, attempt_id, random: 0 }
 }

@@ -70,6 +70,7 @@ pub fn decide(
         caller,
         stamp: Stamp {
             now,
+            steady: now,
             commit_id: CommitId(id),
             run_id: RunId(id),
             attempt_id: AttemptId(id),
