@@ -284,8 +284,16 @@ impl JetStreamJournal {
         if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }
-        let (lines, heads) = encoded(key, after, created, &commits)?;
-        drop(commits); // Those of an imported log may be many, and its lines are as long again.
+        let (lines, heads) = match commits.len() {
+            ..MANY => encoded(key, after, created, &commits)?,
+            // Those of an imported log may be many: others are served meanwhile.
+            _ => {
+                let (key, created) = (key.clone(), created.cloned());
+                let encode = move || encoded(&key, after, created.as_ref(), &commits);
+                let encoded = tokio::task::spawn_blocking(encode).await;
+                encoded.map_err(|error| AppendError::Failed(error.to_string()))??
+            }
+        };
         let room = partition.room.take(lines.len(), asks).await.ok_or(AppendError::NoRoom)?;
         let (to, answer) = oneshot::channel();
         let reply = Reply { to, room };
@@ -296,6 +304,9 @@ impl JetStreamJournal {
         answer.await.unwrap_or_else(|_| Err(AppendError::Unsettled("the writer has gone".into())))
     }
 }
+
+/// So many commits are encoded on another thread: together they take milliseconds.
+const MANY: usize = 1_000;
 
 /// Where commits are written.
 #[derive(Debug, Clone, Copy)]

@@ -111,6 +111,15 @@ impl Imports {
     }
 }
 
+/// A log that has come is judged and written: whatever becomes of that, its place is free afterwards.
+struct Settling<'a>(&'a Imports, &'a TaskKey);
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        self.0.settle(self.1);
+    }
+}
+
 impl Gate {
     /// A part of a log comes.
     pub(super) fn import(
@@ -153,9 +162,9 @@ impl Gate {
             Came::Part(received) => return Ok(Imported { received, version: None }),
             Came::Whole(lines) => (lines.len() as u64, lines),
         };
-        let written = self.write_whole(&key, lines).await;
-        self.imports.settle(&key);
-        let version = written?;
+        let settling = Settling(&self.imports, &key);
+        let version = self.write_whole(&key, lines).await?;
+        drop(settling);
         tracing::info!(task = %key, by = %name.principal, version, "a log was taken in");
         self.begin(&key).await;
         Ok(Imported { received: len, version })
@@ -172,11 +181,8 @@ impl Gate {
         let log =
             judged.await.map_err(|error| Rejection::invalid("lines", error.to_string()))??;
         let version = log.commits.last().map(|last| last.last_seq());
-        journal.import(key, &log.wal_name, log.commits).await.map_err(|error| match error {
-            AppendError::TaskExists => exists(key),
-            AppendError::NotOwner => not_owner(),
-            other => Rejection::new(Code::StorageError, other.to_string()),
-        })?;
+        let written = journal.import(key, &log.wal_name, log.commits).await;
+        written.map_err(|error| not_written(key, &error))?;
         Ok(version)
     }
 
@@ -232,6 +238,21 @@ fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<Log, Rejection> {
         }
         _ => {
             Err(Rejection::invalid("lines", "the log does not begin with the creation of its task"))
+        }
+    }
+}
+
+/// Why a log was not written, as far as that is known: of one that may have been, the same again tells.
+fn not_written(key: &TaskKey, error: &AppendError) -> Rejection {
+    match error {
+        AppendError::TaskExists => exists(key),
+        AppendError::NotOwner => not_owner(),
+        AppendError::NoRoom => later("too much waits to be written here"),
+        AppendError::Unknown(_) | AppendError::Unsettled(_) => {
+            Rejection::in_doubt(format!("whether the log was written is not known yet: {error}"))
+        }
+        other => {
+            Rejection::new(Code::StorageError, other.to_string()).with("kind", "append_failed")
         }
     }
 }
@@ -295,6 +316,29 @@ mod tests {
         }
         imports.settle(&key());
         assert_eq!(take(&imports, "a", part(6, 4, b"ef")), Ok((0, false)), "it is gone");
+    }
+
+    /// A log whose writing broke off comes again; one of which it is not known asks to be repeated (WAL-09).
+    #[test]
+    fn a_log_may_come_again_whatever_became_of_writing_it() {
+        let imports = Imports::default();
+        assert_eq!(take(&imports, "a", part(2, 0, b"ab")), Ok((2, true)));
+        let writing = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let key = key();
+            let _settling = Settling(&imports, &key);
+            panic!("on purpose");
+        }));
+        assert!(writing.is_err());
+        assert_eq!(take(&imports, "a", part(2, 0, b"ab")), Ok((2, true)));
+
+        let told = |error| not_written(&key(), &error);
+        for unknown in [AppendError::Unknown("x".into()), AppendError::Unsettled("x".into())] {
+            let told = told(unknown);
+            assert_eq!((told.code, told.is_ambiguous()), (Code::Unavailable, true));
+        }
+        assert_eq!(told(AppendError::NoRoom).code, Code::Unavailable);
+        let failed = told(AppendError::Failed("x".into()));
+        assert_eq!((failed.code, failed.is_ambiguous()), (Code::StorageError, false));
     }
 
     /// The bound is that of all logs on their way: the longest comes alone, until it is written.
