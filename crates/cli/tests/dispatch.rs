@@ -71,7 +71,9 @@ fn a_wait_for_a_run_ends(cluster: &Cluster) {
     let mut waiting = cluster.begin(&dispatch);
     let said = waiting.hears(" is dispatched");
     let run = said.split(' ').nth(1).unwrap();
-    waiting.stopped_saying(&format!("stopped; run {run} goes on without this command"));
+    waiting.stopped_saying(&format!(
+        "stopped; run {run} of task default/poster goes on without this command"
+    ));
     let shown = cluster.tenure(&["runs", "get", "poster", run, "-o", "json"]).with(0).json();
     assert_eq!(shown["state"], "dispatched");
 }
@@ -86,11 +88,13 @@ fn whoever_stops_waiting_for_an_end_is_told_what_goes_on() {
     let _worker = cluster.worker("w1");
     cluster.submit("slow", STUBBORN, &[]).with(0);
     cluster.is_at_work("slow");
-    cluster.begin(&["task", "wait", "slow"]).stopped_saying("the task goes on");
+    cluster.begin(&["task", "wait", "slow"]).stopped_saying("goes on without this command");
     cluster.tenure(&["watch", "sloww"]).with(3).saying("did you mean `slow`?");
-    cluster.begin(&["watch", "slow"]).stopped_saying("the task goes on");
+    cluster.begin(&["watch", "slow"]).stopped_saying("goes on without this command");
     let submit = ["submit", "slow.yaml", "--new", "--wait"];
-    cluster.begin(&submit).stopped_saying("what was submitted goes on");
+    let mut submitted = cluster.begin(&submit);
+    submitted.hears("task slow-");
+    submitted.stopped_saying("goes on without this command");
     let cancel = ["task", "cancel", "slow", "--wait"];
     cluster.begin(&cancel).stopped_saying("stopped; task default/slow was asked to end");
     let end = cluster.tenure(&[&cancel[..], &["-o", "json"]].concat()).with(0).json();

@@ -418,7 +418,7 @@ fn a_wait_that_is_stopped_says_so() {
     place.wait_for("begun");
     for waits in [&["watch", "gated"][..], &["task", "wait", "gated"], &["task", "events", "gated"]]
     {
-        place.start(waits).stopped_saying("stopped; the task goes on without this command");
+        place.start(waits).stopped_saying("to wait for its end: tenure task wait");
     }
     place.file("go", "now");
     run.end().with(0);

@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smol_str::SmolStr;
 
+use crate::creation::Creation;
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId, StepId,
 };
@@ -202,6 +203,9 @@ pub struct Nothing {}
 pub struct TaskCreated {
     /// Everything the creator wrote, defaults filled in.
     pub task: Arc<TaskSpec>,
+    /// It comes in parts, and this is what it is when it is whole (IDEM-07).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
     /// Key of a repeated create (IDEM-03).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<SmolStr>,

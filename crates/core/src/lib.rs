@@ -18,6 +18,7 @@ extern crate alloc;
 
 pub mod command;
 pub mod counts;
+pub mod creation;
 pub mod dag;
 pub mod eligibility;
 pub mod event;

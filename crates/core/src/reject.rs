@@ -43,6 +43,8 @@ names! {
         RunNotFound = "run_not_found",
         /// The `task_id` exists in the session.
         TaskIdConflict = "task_id_conflict",
+        /// Parts of the creation of the Task are missing.
+        CreationUnfinished = "creation_unfinished",
         /// Dispatch or claim while draft, blocked or paused.
         TaskNotDispatchable = "task_not_dispatchable",
         /// A cancel or fail is being carried out.

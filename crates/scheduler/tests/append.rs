@@ -271,12 +271,16 @@ async fn a_failed_create_makes_nothing() {
     create(&node, dag("t", "a")).await.unwrap();
 }
 
-/// ID-03, IDEM-03, OWN-07: of concurrent creates of one id one wins; a repeat with its key gets the
-/// first Task, anything else a conflict.
+/// ID-03, IDEM-03, OWN-07: of concurrent creates of one id one wins; a repeat with its key or
+/// content gets the first Task, anything else a conflict.
 #[tokio::test]
 async fn one_of_many_creates_of_an_id_wins() {
     let node = node().await;
-    let creates = (0..20).map(|_| create(&node, dag("t", "a")));
+    let creates = (0..20).map(|n| {
+        let mut input = dag("t", "a");
+        input.summary = n.to_string().into();
+        create(&node, input)
+    });
     let results = futures::future::join_all(creates).await;
     assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 1);
     let lost = results.into_iter().filter_map(Result::err).map(|r| r.code);

@@ -41,7 +41,8 @@ pub fn digest_command(actor: &AgentId, command: &Command) -> Result<Digest, Dige
     digest_of(&Asked { actor, command })
 }
 
-fn digest_of(value: &impl Serialize) -> Result<Digest, DigestError> {
+/// The digest of any value: the same for the same content, however its maps are ordered.
+pub fn digest_of(value: &impl Serialize) -> Result<Digest, DigestError> {
     Ok(Digest(Sha256::digest(canonical(value)?).into()))
 }
 
@@ -224,6 +225,7 @@ mod tests {
             assignee: Some(agent("a")),
             completion: Some(Policy::Auto),
             constraints: Some(object()),
+            creation: None,
             default_worker_pool_id: Some(PoolId::new("p").unwrap()),
             dispatch: Some(Policy::Auto),
             draft: Some(true),

@@ -13,7 +13,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use samples::{commit, event, full, least, session, task};
+use tenure_core::creation::Creation;
 use tenure_core::event::{Body, Commit};
+use tenure_core::id::Digest;
 use tenure_wire::stored::{Assembler, decode_line, encode};
 
 fn dir() -> PathBuf {
@@ -66,6 +68,18 @@ fn every_event_type_reads_and_writes_as_it_once_did() {
         assert_eq!(read, commits, "{name}");
         assert_eq!(String::from_utf8(written(&read)), String::from_utf8(text), "{name}");
     }
+}
+
+/// IDEM-07, WAL-12: what a creation in parts adds to its `task_created`.
+#[test]
+fn a_creation_in_parts_reads_and_writes_as_it_once_did() {
+    let mut created = full().remove(0);
+    let Body::TaskCreated(made) = &mut created else { panic!("{created:?}") };
+    made.creation = Some(Creation { digest: Digest([0xab; 32]), draft: true, steps: 6_000 });
+    let commits = vec![commit(1, vec![event(created)], true)];
+    let text = fs::read(dir().join("../created-in-parts-v1.jsonl")).unwrap();
+    assert_eq!(String::from_utf8(written(&commits)), String::from_utf8(text.clone()));
+    assert_eq!(read(&text), commits);
 }
 
 /// WAL-12: there is a file for each event type and for nothing else.

@@ -59,6 +59,7 @@ impl Exit {
             | Code::VersionConflict
             | Code::IdempotencyConflict
             | Code::TaskIdConflict
+            | Code::CreationUnfinished
             | Code::TaskNotDispatchable
             | Code::TaskCancelling
             | Code::StepNotReady

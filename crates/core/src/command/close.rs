@@ -28,6 +28,11 @@ pub(super) struct Closing {
 }
 
 impl Closing {
+    /// A cancellation by the scheduler itself.
+    pub(super) fn cancel(reason: Reason) -> Self {
+        Self { intent: Intent::Cancel, reason, by: None }
+    }
+
     /// A failure by policy.
     pub(super) fn fail(reason: Reason) -> Self {
         Self { intent: Intent::Fail, reason, by: None }

@@ -13,6 +13,7 @@ pub use super::family::Parent;
 use super::relate::kept;
 use super::tx::Did;
 use super::{Cx, Operator, Outcome, Reply, Tx, check_principal, check_tool};
+use crate::creation::Creation;
 use crate::dag::find_cycle;
 use crate::event::{Body, Event, TaskCreated};
 use crate::id::{AgentId, Millis, PoolId, Ref, StepId, TaskId, WalName};
@@ -40,6 +41,9 @@ pub struct CreateTask {
     /// Who ends the Task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion: Option<Policy>,
+    /// It comes in parts: a draft that has some of the Steps now, and gets the others by patches (IDEM-07).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
     /// Opaque but for `deadline_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
@@ -176,7 +180,8 @@ impl Task {
         }
         let spec = spec_of(cx, given, defaults, parent, wal_name, steps)?;
         let idempotency_key = given.idempotency_key.clone();
-        let created = TaskCreated { task: Arc::new(spec), idempotency_key };
+        let creation = given.creation;
+        let created = TaskCreated { task: Arc::new(spec), creation, idempotency_key };
         let event = Event {
             actor: cx.caller.agent.clone(),
             run: cx.caller.run_id,
@@ -201,21 +206,26 @@ impl Task {
             return Ok(reply);
         }
         let first = self.commands.get(0).filter(|record| record.written.first_seq == 1);
-        let same_key =
-            given.idempotency_key.is_some() && given.idempotency_key == self.head.idempotency_key;
+        let same_key = given.idempotency_key == self.head.idempotency_key;
+        // The digest of a Task that is made again leaves its reason out: only a key makes it the same.
+        let is_told = given.idempotency_key.is_some() || given.retry_of.is_none();
+        let same_content = |digest| is_told && cx.digest.is_some() && digest == cx.digest;
         match first {
-            Some(record) if same_key && record.digest == cx.digest => Ok(Reply {
+            Some(record) if same_key && same_content(record.digest) => Ok(Reply {
                 written: Some(record.written),
                 version: record.written.version(),
                 made: Made::Nothing,
                 changed: Vec::new(),
                 waits: None,
             }),
-            _ if same_key => {
+            _ if same_key && given.idempotency_key.is_some() => {
                 let message = "this idempotency_key was used for a different task";
                 Err(Rejection::new(Code::IdempotencyConflict, message))
             }
-            _ => Err(task_id_conflict(self.task_id())),
+            _ => Err(match self.unfinished() {
+                Some(_) => task_id_conflict(self.task_id()).with("unfinished_creation", true),
+                None => task_id_conflict(self.task_id()),
+            }),
         }
     }
 }
@@ -448,6 +458,7 @@ impl CreateTask {
                 .with("limit", limits.steps_max)
                 .with("given", self.steps.len()));
         }
+        self.validate_creation(limits)?;
         if let Some(policy) = &self.retry_policy {
             super::validate::policy("retry_policy", policy)?;
         }
@@ -459,5 +470,23 @@ impl CreateTask {
             })?;
         }
         super::validate::deadline(self.constraints.as_ref())
+    }
+
+    /// IDEM-07: what comes in parts is a draft until it is whole, and has more Steps then than now.
+    fn validate_creation(&self, limits: &Limits) -> Result<(), Rejection> {
+        let Some(creation) = self.creation else { return Ok(()) };
+        if self.draft != Some(true) {
+            let message = "what comes in parts is a draft until it is whole";
+            return Err(Rejection::invalid("draft", message));
+        }
+        let whole = creation.steps as usize;
+        if whole <= self.steps.len() || whole > limits.steps_max {
+            let message = format!(
+                "{whole} steps in parts; at least one more than come with this, and at most {}",
+                limits.steps_max
+            );
+            return Err(Rejection::invalid("creation.steps", message));
+        }
+        Ok(())
     }
 }

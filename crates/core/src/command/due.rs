@@ -34,7 +34,12 @@ enum Due {
     Stopping(Pos),
     /// Closing has waited long enough (TERM-12).
     Closing,
+    /// A creation in parts was left (IDEM-09).
+    Unfinished,
 }
+
+/// A creation in parts of which no part comes for so long was left: a day.
+const LEFT_MS: Millis = 24 * 60 * 60 * 1000;
 
 impl Task {
     /// The earliest moment at which [`Command::Due`](super::Command::Due) has something to do, on the
@@ -64,9 +69,9 @@ impl Task {
 
     /// The earliest of each kind, kinds in the order in which they are judged, where the steady line is so
     /// far ahead of the clock.
-    fn dues(&self, ahead: Millis) -> [Option<(Millis, Due)>; 7] {
+    fn dues(&self, ahead: Millis) -> [Option<(Millis, Due)>; 8] {
         if self.is_terminal() {
-            return [None; 7];
+            return [None; 8];
         }
         let timers = &self.derived.timers;
         let closing = self.head.cancel_requested.as_deref();
@@ -87,6 +92,10 @@ impl Task {
             stopping.map(|(at, run)| (at, Due::Stopping(run))),
             closing.map(|request| {
                 (request.deadline_at.saturating_add(self.head.closing_shift), Due::Closing)
+            }),
+            self.unfinished().map(|_| {
+                let left = self.mark.updated_at.saturating_add(LEFT_MS);
+                (left.saturating_add(ahead), Due::Unfinished)
             }),
         ]
     }
@@ -131,6 +140,9 @@ impl Tx<'_, '_> {
             }
             Some(Due::Stopping(run)) => self.end_stopped_run(run)?,
             Some(Due::Closing) => self.end_closing(true)?,
+            Some(Due::Unfinished) => {
+                self.begin_closing(&Closing::cancel(Reason::code("unfinished_creation")))?;
+            }
         }
         Ok(Did::DONE)
     }

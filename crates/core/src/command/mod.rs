@@ -33,6 +33,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
+use crate::creation::Unfinished;
 use crate::event::{Commit, LeaseEnd};
 use crate::id::{
     AgentId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, RunId, SessionId, StepId,
@@ -344,6 +345,7 @@ impl Task {
         }
         self.check_rights(cx, command)?;
         self.check_live(cx, command)?;
+        self.check_whole(cx, command)?;
         let point = self.savepoint();
         let mut tx = Tx::begin(self, cx);
         let result = tx.run(command).and_then(|made| tx.finish(made));
@@ -411,6 +413,21 @@ impl Task {
             }
             _ => Ok(()),
         }
+    }
+
+    /// IDEM-09: of a creation in parts nobody changes or begins anything before it is whole.
+    fn check_whole(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
+        let Some(Unfinished { creation, here }) = self.unfinished() else { return Ok(()) };
+        let is_part = || cx.command_id.is_some_and(|id| creation.has_part(id));
+        match command {
+            Command::SubmitTask(_) => {}
+            Command::TaskUpdate { .. } if !is_part() => {}
+            _ => return Ok(()),
+        }
+        let message = format!("{here} of {} steps of the task have come", creation.steps);
+        Err(Rejection::new(Code::CreationUnfinished, message)
+            .with("steps_here", here)
+            .with("steps", creation.steps))
     }
 
     pub(crate) fn step_or_reject(&self, id: &StepId) -> Result<Pos, Rejection> {

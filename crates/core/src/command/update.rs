@@ -7,6 +7,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,17 +17,19 @@ use super::report::{immutable, in_progress};
 use super::topology::{Found, Topology};
 use super::tx::Did;
 use super::{Tx, invalid_transition};
-use crate::event::{Body, StepCancelled, StepReopened, TaskUpdated};
+use crate::creation::Creation;
+use crate::event::{Body, Moved, StepCancelled, StepReopened, TaskUpdated};
 use crate::id::{Ref, StepId};
 use crate::patch::{Operation, ReasonInput, StepFields};
 use crate::reject::{Code, Rejection};
 use crate::status::{StepStatus, TaskStatus};
-use crate::table::Pos;
+use crate::table::{Pos, next_pos};
 use crate::task::Task;
 use crate::task::patching::{Draft, Misfit};
 
 impl Tx<'_, '_> {
     pub(super) fn update(&mut self, operations: &[Operation]) -> Result<Did, Rejection> {
+        let coming = self.task.unfinished();
         let Found { demoted, edited, touched } = judge(self.task, operations, self.cx.limits)?;
         let event = TaskUpdated {
             operations: Arc::from(operations),
@@ -36,7 +39,22 @@ impl Tx<'_, '_> {
         touched.into_iter().for_each(|pos| self.touched(pos));
         self.emit(self.caller(), Body::TaskUpdated(event))?;
         operations.iter().try_for_each(|operation| self.act(operation))?;
+        coming.map_or(Ok(()), |coming| self.part_came(coming.creation))?;
         Ok(Did::DONE)
+    }
+
+    /// IDEM-08: the part that makes the Task whole lets it begin, unless a draft was asked for.
+    fn part_came(&mut self, creation: Creation) -> Result<(), Rejection> {
+        let here = next_pos(self.task.steps.len());
+        if here > creation.steps {
+            let message = format!("{here} steps; the creation has {}", creation.steps);
+            return Err(Rejection::invalid("operations", message));
+        }
+        if here < creation.steps || creation.draft {
+            return Ok(());
+        }
+        let moved = Moved { from: TaskStatus::Draft, reason: None };
+        self.emit(self.caller(), Body::TaskSubmitted(moved))
     }
 
     /// PATCH-18: what acts through an event of its own, if its Step is still there in the end.

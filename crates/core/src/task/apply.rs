@@ -129,6 +129,7 @@ impl Task {
             evidence_refs: Arc::default(),
             created_by_agent_id: event.actor.clone(),
             created_by_run_id: event.run,
+            creation: created.creation,
             idempotency_key: created.idempotency_key.clone(),
             created_at: at,
             started_at: None,

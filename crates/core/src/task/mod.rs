@@ -24,6 +24,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
+use crate::creation::{Creation, Unfinished};
 use crate::event::{Bindings, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId,
@@ -37,7 +38,7 @@ use crate::status::{
     AttemptStatus, DeliveryState, EndReason, Outcome, ReplyKind, RunState, StepStatus, TaskStatus,
     WaitKind,
 };
-use crate::table::{Keyed, Pos, Table};
+use crate::table::{Keyed, Pos, Table, next_pos};
 
 use derived::Derived;
 pub use records::Records;
@@ -62,6 +63,13 @@ pub struct Task {
     pub(crate) no_refs: Arc<Vec<Ref>>,
     /// What the indexes of its tables are hashed with.
     pub(crate) seed: u64,
+}
+
+impl Task {
+    /// What is missing of a creation in parts (IDEM-07).
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        Unfinished::of(&self.head, next_pos(self.steps.len()))
+    }
 }
 
 /// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
@@ -198,6 +206,9 @@ pub struct Head {
     pub created_by_agent_id: AgentId,
     /// The creator's Run.
     pub created_by_run_id: Option<RunId>,
+    /// It came, or comes, in parts (IDEM-07).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
     /// Key of a repeated create (IDEM-03).
     pub idempotency_key: Option<SmolStr>,
     /// When it was created.

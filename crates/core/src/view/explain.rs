@@ -191,6 +191,9 @@ impl Case<'_, '_> {
         let id = self.step.id();
         match code {
             O::TaskTerminal => Vec::from([Remedy::new("retry_task")]),
+            O::TaskDraft if self.view.unfinished().is_some() => {
+                Vec::from([Remedy::new("task_create"), Remedy::new("agent.task_cancel")])
+            }
             O::TaskDraft => Vec::from([Remedy::new("submit_task")]),
             O::TaskBlocked => Vec::from([Remedy::new("reopen_task")]),
             O::TaskPaused => Vec::from([Remedy::new("resume_task")]),

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::command::Caller;
 use crate::command::report::stale;
 use crate::command::run_end::nothing_held;
+use crate::creation::Unfinished;
 use crate::id::{AgentId, ArtifactId, AttemptId, Millis, PoolId, RunId, StepId, TaskId};
 use crate::record::{Artifact, Edge, StepSpec};
 use crate::reject::Rejection;
@@ -126,6 +127,11 @@ impl<'a> View<'a> {
     /// TASK-19: every required Step completed and no Step claimed or running.
     pub fn is_completeable(&self) -> bool {
         self.tally().is_completeable()
+    }
+
+    /// What is missing of a creation in parts (IDEM-07).
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        Unfinished::of(self.head(), self.steps_len())
     }
 
     /// Steps ever made, deleted ones included.

@@ -14,7 +14,7 @@ use super::Known;
 use super::normal::{Facts, Normal};
 use super::read::View;
 use super::run::AttemptView;
-use super::summary::{TaskSummary, current_run_id, progress};
+use super::summary::{TaskSummary, current_run_id, progress, unfinished};
 use crate::id::{AgentId, ArtifactId, Millis, Ref, RunId, StepId, TaskId};
 use crate::record::{Edge, Object, Progress, Reason};
 use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind};
@@ -458,7 +458,7 @@ impl BlockedTask {
             native_status: view.status(),
             owner: view.head().spec.owner.clone(),
             requested_by: view.head().spec.requested_by.clone(),
-            reason: view.head().status_reason.as_deref().cloned(),
+            reason: unfinished(view).or_else(|| view.head().status_reason.as_deref().cloned()),
             required_action_ids: of_task.into_iter().chain(of_steps).collect(),
             blockers,
             blocked_by_task_ids,
@@ -471,6 +471,7 @@ fn task_action(view: &View<'_>) -> Option<&'static str> {
     match view.status() {
         TaskStatus::Blocked => Some("reopen_task"),
         TaskStatus::Paused => Some("resume_task"),
+        TaskStatus::Draft if view.unfinished().is_some() => Some("task_create"),
         TaskStatus::Draft => Some("submit_task"),
         _ if view.is_completeable() => Some("agent.task_complete"),
         _ => None,

@@ -1,5 +1,6 @@
 //! A Task in short: a line of a list, the answer to a write (CTRL-04, LIST, TASK-18 to TASK-20).
 
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -10,6 +11,7 @@ use smol_str::SmolStr;
 use super::Known;
 use super::normal::{Facts, Normal, Row};
 use super::read::{StepRef, View};
+use crate::creation::Unfinished;
 use crate::id::{AgentId, Millis, RunId, SessionId, StepId, TaskId, WalName};
 use crate::record::{Counter, Object, Progress, Reason};
 use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visibility, WaitKind};
@@ -238,6 +240,9 @@ pub fn current_run_id(view: &View<'_>) -> Option<RunId> {
 
 /// Why the Task stands as its row of 7.2 says.
 fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason> {
+    if let Some(unfinished) = unfinished(view) {
+        return Some(unfinished);
+    }
     let head = view.head();
     let blocked_by = |kinds: &[WaitKind]| {
         view.blocked().find(|s| s.state.wait_kind.is_some_and(|k| kinds.contains(&k)))
@@ -263,6 +268,21 @@ fn status_reason(view: &View<'_>, known: &Known<'_>, row: Row) -> Option<Reason>
         Row::N24 => Some(stalled(view)),
         _ => head.status_reason.as_deref().cloned(),
     }
+}
+
+/// IDEM-09: why a creation in parts does not begin.
+pub(super) fn unfinished(view: &View<'_>) -> Option<Reason> {
+    let Unfinished { creation, here } = view.unfinished()?;
+    let message = format!(
+        "the creation of the task is unfinished: {here} of {} steps have come; the same create again goes on \
+         with it, and if none comes it is cancelled after a day",
+        creation.steps
+    );
+    Some(about("unfinished_creation", &message, |details| {
+        details.insert("digest".into(), creation.digest.to_string().into());
+        details.insert("steps".into(), creation.steps.into());
+        details.insert("steps_here".into(), here.into());
+    }))
 }
 
 /// The reason of a Step, with its id.

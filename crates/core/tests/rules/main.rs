@@ -17,6 +17,7 @@ mod rules_board;
 mod rules_cancel;
 mod rules_claim;
 mod rules_clock;
+mod rules_creation;
 mod rules_dag;
 mod rules_dispatch;
 mod rules_event_map;

@@ -215,6 +215,17 @@ fn a_create_is_idempotent_by_its_key() {
     assert_eq!(replayed.version, first.last_seq());
 }
 
+/// IDEM-03: without a key the same content is the same Task; other content is a conflict.
+#[test]
+fn a_create_without_a_key_is_idempotent_by_its_content() {
+    let mut t = Fixture::manual("a");
+    let (boss, given) = (orchestrator(), create_input("a"));
+    let same = recreate(&mut t, &boss, &given, ("another", 7)).unwrap();
+    assert_eq!(same.version, t.log[0].last_seq());
+    let no = recreate(&mut t, &boss, &given, ("another", 8)).unwrap_err();
+    assert_eq!(no.code, Code::TaskIdConflict);
+}
+
 /// PERM-04, PERM-16: a repeated create tells nothing to those who may not create.
 #[test]
 fn a_repeated_create_is_checked_as_the_first() {

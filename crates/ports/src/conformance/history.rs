@@ -89,7 +89,8 @@ impl History {
     /// The Task is created and runs.
     pub fn create(&mut self) -> Arc<Commit> {
         let task = Arc::new(self.spec());
-        let created = Body::TaskCreated(TaskCreated { task, idempotency_key: None });
+        let created =
+            Body::TaskCreated(TaskCreated { task, creation: None, idempotency_key: None });
         let ready = Body::StepReady(Nothing {});
         let running = Body::TaskRunning(Moved { from: TaskStatus::Pending, reason: None });
         self.commit([created, ready, running])

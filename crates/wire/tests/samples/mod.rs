@@ -64,6 +64,7 @@ pub(crate) fn full() -> Vec<Body> {
     vec![
         Body::TaskCreated(TaskCreated {
             task: Arc::new(task_spec()),
+            creation: None,
             idempotency_key: Some("key \"1\"".into()),
         }),
         Body::TaskSubmitted(moved(TaskStatus::Draft)),
@@ -182,7 +183,8 @@ pub(crate) fn least() -> Vec<Body> {
 fn strip(body: &mut Body) {
     match body {
         Body::TaskCreated(p) => {
-            *p = TaskCreated { task: Arc::new(least_task()), idempotency_key: None };
+            *p =
+                TaskCreated { task: Arc::new(least_task()), creation: None, idempotency_key: None };
         }
         Body::TaskSubmitted(p)
         | Body::TaskRunning(p)

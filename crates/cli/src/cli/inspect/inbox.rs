@@ -70,7 +70,8 @@ impl Waiting {
 
 /// What is done with a Task that waits itself: the action, the verb that does it, and what it is for
 /// people.
-const OF_TASKS: [(&str, &str, &str); 4] = [
+const OF_TASKS: [(&str, &str, &str); 5] = [
+    ("task_create", "cancel", "the rest of it"),
     ("reopen_task", "reopen", "going on"),
     ("resume_task", "resume", "going on"),
     ("submit_task", "submit", "its beginning"),
@@ -142,7 +143,9 @@ fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
     let mut all = Vec::new();
     for (action, verb, name) in OF_TASKS {
         if task.required_action_ids.iter().any(|id| id == action) {
-            all.push(of_task(name, format!("tenure task {verb} {task_id}{at}")));
+            // An unfinished creation goes on by the command that began it.
+            let again = if action == "task_create" { "the same `tenure submit`, or " } else { "" };
+            all.push(of_task(name, format!("{again}tenure task {verb} {task_id}{at}")));
         }
     }
     all.extend(task.blockers.into_iter().map(|blocker| {

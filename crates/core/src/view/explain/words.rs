@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::super::summary::unfinished;
 use super::{Case, DependencyState, Evidence};
 use crate::eligibility::Obstacle;
 use crate::record::Reason;
@@ -16,7 +17,10 @@ impl Case<'_, '_> {
         use Obstacle as O;
         let id = self.step.id();
         match (code, evidence) {
-            (O::TaskDraft, _) => "the task is a draft and was not submitted".into(),
+            (O::TaskDraft, _) => match unfinished(self.view) {
+                Some(reason) => reason.message,
+                None => "the task is a draft and was not submitted".into(),
+            },
             (_, Evidence::Task { task_status, reason }) => {
                 format!("the task is {task_status}{}", because(reason.as_deref()))
             }

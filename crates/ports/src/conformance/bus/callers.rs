@@ -45,7 +45,9 @@ pub(super) async fn a_command_is_carried_out_once<B: Bus>(bus: &B) {
     assert_eq!(made.event_ids.len() as u64, made.version);
     let other = client.create(around("create"), caller.task(&task, &["b"])).await;
     assert_eq!(code(other), Code::IdempotencyConflict);
-    let other = client.create(around("another"), caller.task(&task, &["a"])).await;
+    let same = client.create(around("another"), caller.task(&task, &["a"])).await.unwrap();
+    assert_eq!((&made.event_ids, made.version), (&same.event_ids, same.version));
+    let other = client.create(around("a third"), caller.task(&task, &["b"])).await;
     assert_eq!(code(other), Code::TaskIdConflict);
 
     let first = caller.say(&task, "c1", pause()).await;

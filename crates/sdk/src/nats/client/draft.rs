@@ -1,16 +1,18 @@
-//! A long create, cut into a draft and patches (mechanisms 10).
+//! A long create, cut into a draft and patches (mechanisms 10, IDEM-07).
 //!
 //! The cut depends on what is created and on nothing else: the same create again makes the same
-//! parts, which is what makes it resumable.
+//! parts under the same ids, so it goes on where it was broken off, whoever sends it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::StepId;
+use tenure_core::creation::Creation;
+use tenure_core::id::{CommandId, StepId};
 use tenure_core::patch::{Operation, StepInput};
 use tenure_core::{Command, Rejection};
 use tenure_wire::bus::encode;
+use tenure_wire::digest::{DigestError, digest_of};
 
 /// What a Step costs in a patch beside itself.
 const AROUND_A_STEP: usize = 32;
@@ -18,19 +20,22 @@ const AROUND_A_STEP: usize = 32;
 /// A create in parts, in the order in which they are sent.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// A draft with the first Steps.
+    /// A draft with the first Steps; all of it, if it has no others.
     pub(super) first: CreateTask,
-    /// Patches that add the others.
-    pub(super) rest: Vec<Command>,
-    /// Whether the draft is to be submitted in the end: unless a draft was asked for.
-    pub(super) submit: bool,
+    /// Patches that add the others, and the ids of these commands.
+    pub(super) rest: Vec<(CommandId, Command)>,
 }
 
 /// Cuts a create into parts of about `most` bytes. A Step comes after those it waits for, and
 /// otherwise in its place.
 pub(super) fn cut(input: CreateTask, most: usize) -> Result<Parts, Rejection> {
-    let submit = !input.draft.unwrap_or(false);
-    let mut first = CreateTask { draft: Some(true), ..input };
+    let of_digest = |error: DigestError| Rejection::invalid("steps", error.to_string());
+    let creation = Creation {
+        digest: digest_of(&input).map_err(of_digest)?,
+        draft: input.draft.unwrap_or(false),
+        steps: u32::try_from(input.steps.len()).unwrap_or(u32::MAX),
+    };
+    let mut first = input;
     let steps = in_order(std::mem::take(&mut first.steps));
     let mut parts: Vec<Vec<StepInput>> = vec![Vec::new()];
     let mut bytes = encode(&first)?.len();
@@ -47,7 +52,11 @@ pub(super) fn cut(input: CreateTask, most: usize) -> Result<Parts, Rejection> {
     }
     let mut parts = parts.into_iter();
     first.steps = parts.next().unwrap_or_default();
-    Ok(Parts { first, rest: parts.map(patch).collect(), submit })
+    if parts.len() > 0 {
+        first = CreateTask { creation: Some(creation), draft: Some(true), ..first };
+    }
+    let rest = (1..).zip(parts).map(|(number, steps)| Ok((creation.part(number)?, patch(steps))));
+    Ok(Parts { rest: rest.collect::<Result<_, Rejection>>()?, first })
 }
 
 fn patch(steps: Vec<StepInput>) -> Command {
@@ -113,7 +122,7 @@ mod tests {
         steps.into_iter().map(|step| step.step_id.as_str()).collect()
     }
 
-    fn added(command: &Command) -> Vec<&str> {
+    fn added((_, command): &(CommandId, Command)) -> Vec<&str> {
         let Command::TaskUpdate { operations } = command else { panic!("{command:?}") };
         let mut steps = Vec::new();
         for operation in operations {
@@ -126,16 +135,24 @@ mod tests {
     #[test]
     fn a_long_create_becomes_a_draft_and_patches() {
         let steps = vec![step("a", &[]), step("b", &["a"]), step("c", &[]), step("d", &[])];
-        let Parts { first, rest, submit } = cut(create(steps), 2500).unwrap();
-        assert_eq!((first.draft, submit), (Some(true), true));
+        let Parts { first, rest } = cut(create(steps.clone()), 2500).unwrap();
+        let creation = first.creation.unwrap();
+        assert_eq!((first.draft, creation.draft, creation.steps), (Some(true), false, 4));
         assert_eq!(ids(&first.steps), ["a", "b"]);
         assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["c", "d"]]);
+        assert_eq!(rest[0].0, creation.part(1).unwrap());
+        let other = CreateTask { title: "u".into(), ..create(steps) };
+        assert_ne!(cut(other, 2500).unwrap().first.creation.unwrap().digest, creation.digest);
     }
 
     #[test]
-    fn a_draft_that_was_asked_for_is_not_submitted() {
-        let draft = CreateTask { draft: Some(true), ..create(vec![step("a", &[])]) };
-        assert!(!cut(draft, 2500).unwrap().submit);
+    fn a_draft_that_was_asked_for_stays_one_and_what_fits_is_not_cut() {
+        let steps = vec![step("a", &[]), step("b", &[]), step("c", &[])];
+        let draft = CreateTask { draft: Some(true), ..create(steps.clone()) };
+        assert!(cut(draft.clone(), 2500).unwrap().first.creation.unwrap().draft);
+        let whole = cut(draft.clone(), 1 << 20).unwrap();
+        assert_eq!((whole.first, whole.rest.len()), (draft, 0));
+        assert_eq!(cut(create(steps), 1 << 20).unwrap().first.draft, None);
     }
 
     #[test]

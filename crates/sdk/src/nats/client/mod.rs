@@ -2,7 +2,7 @@
 //!
 //! Every request goes to the owner of its partition and is repeated, with the same `command_id`,
 //! until it is answered for good or patience runs out (IDEM-01). A Task that is too long for one
-//! message is built as a draft, part by part.
+//! message is created in parts.
 
 mod draft;
 mod operate;
@@ -19,10 +19,9 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
-use smol_str::SmolStr;
+use tenure_core::command::RetryEnded;
 use tenure_core::command::create::CreateTask;
-use tenure_core::command::{RetryEnded, Why};
-use tenure_core::id::{CommandId, SessionId, TaskId};
+use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
@@ -196,25 +195,19 @@ impl Shared {
         self.ask_owner(task, self.request(task, around, ask).write()?.into()).await
     }
 
-    /// Builds a long Task as a draft. The commands of the parts are named after that of the whole, or,
-    /// of one with a key, after the Task, so the same create again goes on where it was broken off.
-    /// What refuses a part leaves the draft, and is told its name.
+    /// Creates a long Task in parts (IDEM-07). Their commands are named after the content, so the same create
+    /// again goes on where it was broken off. What refuses a part leaves an unfinished creation, and is told
+    /// its name.
     async fn create_in_parts(
         &self,
         task: &TaskId,
         around: Around,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        let whole = match input.idempotency_key {
-            Some(_) => task.to_string(),
-            None => around.command_id.to_string(),
-        };
-        let Parts { first, rest, submit } = draft::cut(input, PART)?;
+        let Parts { first, rest } = draft::cut(input, PART)?;
         let mut last = self.command(task, around.clone(), Ask::Create(Box::new(first))).await?;
-        let mut commands = rest;
-        commands.extend(submit.then(|| Command::SubmitTask(Why::default())));
-        for (number, command) in (1..).zip(commands) {
-            let around = part_of(&whole, number, around.trace.clone())?;
+        for (command_id, command) in rest {
+            let around = Around { command_id, expected_version: None, trace: around.trace.clone() };
             let sent = self.command(task, around, Ask::Command(Box::new(command))).await;
             last = sent.map_err(|refused| refused.with("draft_task_id", task.as_str()))?;
         }
@@ -309,12 +302,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// What goes with a part of a long create.
-fn part_of(whole: &str, number: usize, trace: Option<SmolStr>) -> Result<Around, Rejection> {
-    let command_id = CommandId::new(format!("{whole}/{number}"))?;
-    Ok(Around { command_id, expected_version: None, trace })
 }
 
 impl ClientPort for NatsClient {

@@ -45,7 +45,10 @@ pub(super) fn describe(event: &Event) -> String {
 }
 
 fn created(event: &TaskCreated) -> String {
-    let steps = human::plural(event.task.steps.len(), "step");
+    let steps = match &event.creation {
+        None => human::plural(event.task.steps.len(), "step"),
+        Some(whole) => format!("the first {} of {} steps", event.task.steps.len(), whole.steps),
+    };
     match event.task.title.is_empty() {
         true => steps,
         false => format!("{steps}: {}", event.task.title),
