@@ -12,16 +12,51 @@ mod servers;
 mod support;
 
 use cluster::Cluster;
+use futures::StreamExt as _;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use support::Running;
 use tenure_ports::journal::TaskKey;
+use tenure_wire::bus::request::{Ask, Request};
 
 /// A Task of two Steps, one after the other.
 const TWO: &str = "steps: {a: {run: echo one}, b: {run: echo two, needs: a}}";
 
 /// A Task that runs until it is told to stop.
 const LONG: &str = "steps: {a: {run: sleep 600}, b: {run: echo two, needs: a}}";
+
+/// LIST-07: a list has what owners say of Tasks, ended ones too: the log of none is fetched for it.
+#[test]
+fn a_list_of_a_cluster_fetches_no_log() {
+    let cluster = Cluster::start();
+    let _worker = cluster.worker("w1");
+    cluster.submit("two", TWO, &["--wait", "-o", "quiet"]).with(0);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut heard = runtime.block_on(async {
+        let spy = async_nats::connect(cluster.url()).await.unwrap();
+        let heard = spy.subscribe("tenure.v1.>").await.unwrap();
+        spy.flush().await.unwrap();
+        heard
+    });
+    let mut asks = |args: &[&str]| {
+        let listed = cluster.tenure(args).with(0).json();
+        assert_eq!(listed["tasks"][0]["task_id"], "two", "{args:?}");
+        cluster.tenure(&["wal", "show", "two"]).with(0); // It asks for a log, behind all that the list asked.
+        runtime.block_on(async {
+            let mut before = 0;
+            while let Some(message) = heard.next().await {
+                match Request::read(&message.payload).map(|request| request.ask) {
+                    Ok(Ask::ReadLog(_)) => return before,
+                    Ok(Ask::Tasks(_)) => before += 1,
+                    _ => {}
+                }
+            }
+            before
+        })
+    };
+    assert!(asks(&["task", "list", "--all", "-o", "json"]) >= 8, "each partition is asked");
+    assert!(asks(&["task", "list", "--all", "--status", "completed", "-o", "json"]) >= 8);
+}
 
 #[test]
 fn a_cluster_is_looked_into_as_a_directory_is() {

@@ -66,7 +66,9 @@ impl Listing {
             wal_name: None,
             wal_path: None,
             status: Normal::Unknown,
-            status_reason: Why::unread("the owner cannot read its log".into()),
+            status_reason: Why::unread(
+                "the owner cannot read its log, or not yet: ask again".into(),
+            ),
         });
         Self { page, unreadable: unreadable.collect() }
     }
@@ -80,7 +82,7 @@ struct Unreadable {
     /// None where only its owner knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     wal_name: Option<String>,
-    /// Its file; none in a cluster.
+    /// Its file; none in a cluster, whose owners know where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     wal_path: Option<String>,
     status: Normal,
@@ -110,10 +112,10 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         user_facing: args.user_facing,
     };
     let session = &args.place.session;
-    let listing = match data.cluster().filter(|_| !input.include_terminal) {
+    let listing = match data.cluster() {
         Some(cluster) => {
             let page = |input| data.tasks(cluster, session, input);
-            Listing::of(live(page, (&input, &args.status))?, session)
+            Listing::of(far(page, (&input, &args.status))?, session)
         }
         None => {
             let found = data.listing(Some(session), input.include_terminal)?;
@@ -137,9 +139,9 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The page, where all are live and have owners, who know how they stand. What the native status does not
-/// tell is looked for here, page by page.
-fn live(
+/// The page, where Tasks have owners, who know how they stand: no log is fetched. What the native status
+/// does not tell is looked for here, page by page.
+fn far(
     ask: impl Fn(ListInput) -> Result<TaskPage, Failure>,
     (input, asked): (&ListInput, &[Asked<TaskStatus>]),
 ) -> Result<TaskPage, Failure> {
@@ -174,7 +176,7 @@ fn live(
 }
 
 /// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
-/// knows enough to leave them out, and a cluster is asked for no log that is not shown.
+/// knows enough to leave them out.
 fn list(
     data: &Data,
     found: Found,
@@ -186,10 +188,7 @@ fn list(
     let mut rows = Rows { data, input, asked, passed: 0, tasks, unreadable };
     let mut more = false;
     for entry in Entry::in_order(found.entries, input) {
-        more = match data.cluster() {
-            Some(_) => rows.take_far(&entry, limit)?,
-            None => rows.take(data.log(&entry), limit),
-        };
+        more = rows.take(data.log(&entry), limit);
         if more {
             break;
         }
@@ -241,33 +240,12 @@ impl Rows<'_> {
         false
     }
 
-    /// The same of a Task whose log has to be fetched, unless it is known without it that the Task
-    /// is before the page or behind it. The index knows of each Task whether it has ended, and how.
-    fn take_far(&mut self, entry: &Entry, limit: usize) -> Result<bool, Failure> {
-        let is_told = self.input.is_told_by_index(entry.ended.is_some());
-        let is_sure = self.asked.is_empty() && is_told && !entry.damaged;
-        if is_sure && self.passed < self.input.offset {
-            self.passed += 1;
-            return Ok(false);
-        }
-        if is_sure && self.tasks.len() == limit {
-            return Ok(true);
-        }
-        if entry.damaged {
-            self.note_unreadable(&self.data.log(entry), "the owner cannot read its log".into());
-            return Ok(false);
-        }
-        let log = self.data.find(&entry.key)?;
-        Ok(self.take(log, limit))
-    }
-
     fn note_unreadable(&mut self, log: &Log, message: String) {
-        let is_here = self.data.cluster().is_none();
         self.unreadable.push(Unreadable {
             task_id: log.key.task_id.to_string(),
             session_id: log.key.session_id.to_string(),
             wal_name: Some(log.wal_name.to_string()),
-            wal_path: is_here.then(|| log.path.display().to_string()),
+            wal_path: Some(log.path.display().to_string()),
             status: Normal::Unknown,
             status_reason: Why::unread(message),
         });
@@ -349,7 +327,7 @@ mod tests {
             })
         };
         let asked = [task_status("queued").unwrap()];
-        let all = live(ask, (&ListInput::default(), &asked)).unwrap();
+        let all = far(ask, (&ListInput::default(), &asked)).unwrap();
         assert_eq!(all.missing_partitions, ["1", "3"]);
         assert_eq!(all.unreadable.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((all.truncated, all.next_offset), (true, None));
