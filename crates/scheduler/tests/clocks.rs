@@ -76,7 +76,7 @@ async fn a_backoff_ends_though_the_machine_is_suspended() {
     let node = node_by(&machine, &Arc::default(), true).await;
     let _workers = failing_once(&node);
     let key = create(&node, patient("t", Duration::from_secs(3_600))).await.unwrap();
-    until(&node, &key, |task| task.next_due().is_some()).await;
+    until(&node, &key, |task| task.to_task().next_due().is_some()).await;
     let started = Instant::now();
     machine.suspend(HOUR);
     node.wait_for_end(&key).await.unwrap();
@@ -114,7 +114,7 @@ async fn deadlines_follow_a_clock_that_stays_set_and_waits_do_not() {
         let node = node_by(&machine, &Arc::default(), true).await;
         let failing = failing_once(&node);
         let retried = create(&node, patient("retried", Duration::from_secs(600))).await.unwrap();
-        until(&node, &retried, |task| task.next_due().is_some()).await;
+        until(&node, &retried, |task| task.to_task().next_due().is_some()).await;
         drop(failing);
         let _hanging = hanging(&node);
         let limit = create(&node, limited("limited", Duration::from_secs(300))).await.unwrap();
@@ -145,7 +145,7 @@ async fn after_a_restart_with_a_clock_set_back_no_wait_is_longer() {
         let node = node_by(&ahead, &journal, true).await;
         let _workers = failing_once(&node);
         let key = create(&node, patient("t", Duration::from_secs(10))).await.unwrap();
-        until(&node, &key, |task| task.next_due().is_some()).await;
+        until(&node, &key, |task| task.to_task().next_due().is_some()).await;
         node.stop().await;
         key
     };
@@ -182,7 +182,7 @@ async fn a_clock_that_a_second_one_contradicts_is_not_followed() {
     compared(120).await;
     let failing = failing_once(&node);
     let key = create(&node, patient("t", Duration::from_secs(10))).await.unwrap();
-    until(&node, &key, |task| task.next_due().is_some()).await;
+    until(&node, &key, |task| task.to_task().next_due().is_some()).await;
     machine.set_clock(-HOUR / 6);
     let started = Instant::now();
     node.wait_for_end(&key).await.unwrap();

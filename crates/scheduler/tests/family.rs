@@ -256,14 +256,14 @@ async fn a_child_is_told_once_that_its_parent_closes() {
     let parent = create(&home, dag("p", "x y z")).await.unwrap();
     let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
     home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
-    until(&home, &parent, |task| task.durable().children().len() == 1).await;
+    until(&home, &parent, |task| task.children().len() == 1).await;
     let close = Close { wait: Some(false), ..Close::default() };
     home.command(&parent, envelope(), Command::TaskCancel(close)).await.unwrap();
     for _ in 0..3 {
         let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
         link.report(&Holding::of(&claim), common::completes(&claim), None).await.unwrap();
     }
-    until(&home, &parent, Task::is_terminal).await;
+    until(&home, &parent, |task| task.status().is_terminal()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(*to_child.lost.lock(), [Kin::ParentCloses]);
 }

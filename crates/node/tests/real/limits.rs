@@ -9,8 +9,7 @@ use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
 use tenure_core::record::{Body, Value};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
-use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, WriteSummary};
-use tenure_core::{Code, Task};
+use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, View, WriteSummary};
 use tenure_node::Settings;
 use tenure_ports::ClientPort as _;
 use tenure_sdk::nats;
@@ -110,10 +109,10 @@ async fn a_step_that_is_too_long_to_be_sent_fails_and_says_so() {
     }
     let instead = alice.take().await;
     assert_eq!(instead, [Delivery::default()], "so that what is numbered goes on");
-    let look = |task: &Task| {
+    let look = |task: &View<'_>| {
         let z = task.step(&"z".parse().unwrap()).unwrap();
         let why = z.state.facts().status_reason.as_ref().map(|reason| reason.code.to_string());
-        (task.head().status, why, task.durable().attempts_len())
+        (task.status(), why, task.attempts_len())
     };
     let ends = async || node.scheduler().read(&bob.key("t"), look).await.unwrap();
     until(async || ends().await.0 == TaskStatus::Failed).await;
