@@ -5,6 +5,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{
@@ -144,6 +145,53 @@ async fn while_nobody_keeps_leases_limits_of_steps_wait() {
     let claim = grant(&mut inbox).await;
     assert_eq!(claim.step.step_id.as_str(), "b");
     link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+}
+
+/// What is said of leases from warnings on.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+/// Mechanisms 6: that the store of leases is away is said once, however long that takes.
+#[tokio::test(start_paused = true)]
+async fn that_nobody_keeps_leases_is_said_once() {
+    let warnings = Warnings::default();
+    let _heard = tracing::subscriber::set_default(warnings.clone());
+    let leases = Arc::new(Moody::default());
+    let journal = Arc::new(Faulty::new(MemoryJournal::default()));
+    let config = Config::embedded(PoolId::new(POOL).unwrap());
+    let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
+    let (link, mut inbox) = join(&node, 1);
+    node.create(envelope(), dag("t", "a"), Policy::Auto).await.unwrap();
+    let claim = grant(&mut inbox).await;
+    for times in 1..=2 {
+        leases.set(Mood::Fails);
+        for _ in 0..60 {
+            sleep(Duration::from_secs(1)).await;
+            link.heartbeat(&[Holding::of(&claim)]).await;
+        }
+        assert_eq!(warnings.0.load(Ordering::SeqCst), times);
+        leases.set(Mood::Answers);
+        sleep(Duration::from_secs(5)).await;
+    }
 }
 
 /// LEASE-14: a claim that was long under way, as where the log has no leader, is not over before it
