@@ -53,7 +53,7 @@ fn holders(redis: &Server) -> Vec<String> {
     holders
 }
 
-/// OWN-02, mechanisms 3: a node that Redis hears and that does not hear Redis in time is no candidate and
+/// OWN-02, OWN-09, mechanisms 3: a node that Redis hears and that does not hear Redis in time is no candidate and
 /// keeps no lease: the other has everything, and is not made to give any of it away. It has its share
 /// again when it hears again.
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +79,7 @@ async fn a_node_that_does_not_hear_redis_in_time_holds_nothing() {
     until_shared(&[&one, &two], &[&polls, &polls_of_two]).await;
 }
 
-/// OWN-02, mechanisms 3: a node that cannot reach the log, and can reach Redis, gives what it owns to one
+/// OWN-09, mechanisms 3: a node that cannot reach the log, and can reach Redis, gives what it owns to one
 /// that does reach it. Where nobody reaches it, everybody keeps what he has.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_does_not_reach_the_log_gives_its_partitions_away() {
@@ -110,7 +110,7 @@ async fn a_node_that_does_not_reach_the_log_gives_its_partitions_away() {
     until_shared(&[&one, &two], &all_polls).await;
 }
 
-/// Mechanisms 3: a node that was late twice takes nothing for a while, and is given nothing: each time
+/// OWN-09, mechanisms 3: a node that was late twice takes nothing for a while, and is given nothing: each time
 /// costs what it had a moment without service.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_late_again_rests() {
