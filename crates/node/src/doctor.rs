@@ -2,7 +2,7 @@
 //!
 //! What is wrong with one server does not keep the others from being looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_nats::{Client, Event, ServerError, ServerInfo};
@@ -34,6 +34,8 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// Sessions that have leases.
     pub sessions: BTreeSet<SessionId>,
+    /// Which node has the lease of which partition, by this Redis.
+    pub holders: BTreeMap<u32, String>,
     /// NATS or Redis did not answer.
     pub is_cut_off: bool,
 }
@@ -54,7 +56,7 @@ pub async fn examine(settings: &Settings, monitors: &[String]) -> Examined {
     let is_away = |finding: &Finding| finding.check == "redis" && finding.verdict == Verdict::Bad;
     examined.is_cut_off |= of_redis.findings.iter().any(is_away);
     examined.findings.extend(of_redis.findings);
-    examined.sessions = of_redis.sessions;
+    (examined.sessions, examined.holders) = (of_redis.sessions, of_redis.holders);
     examined
 }
 

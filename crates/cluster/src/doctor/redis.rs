@@ -31,6 +31,8 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// Sessions that have leases.
     pub sessions: BTreeSet<SessionId>,
+    /// Which node has the lease of which partition.
+    pub holders: BTreeMap<u32, String>,
 }
 
 /// Looks at Redis. `name` begins all keys of the cluster.
@@ -52,7 +54,7 @@ async fn examine_into(
 ) -> Result<(), String> {
     let client = at.client(PATIENCE).map_err(|error| error.to_string())?;
     let mut redis = client.connect().await.map_err(|error| error.to_string())?;
-    let Examined { findings, sessions } = examined;
+    let Examined { findings, sessions, holders } = examined;
     findings.extend(judge_all(&infos(&mut redis).await?));
     let mut times = Vec::new();
     for _ in 0..TIMES {
@@ -71,7 +73,8 @@ async fn examine_into(
     let owners: HashMap<String, String> =
         answer(&mut redis, cmd("HGETALL").arg(key("owners"))).await?;
     let ends: HashMap<String, i64> = answer(&mut redis, cmd("HGETALL").arg(key("ends"))).await?;
-    findings.push(judge_owners(count, redis_ms, &owners, &ends));
+    *holders = holding(count, redis_ms, &owners, &ends);
+    findings.push(judge_owners(count, holders));
     let rights = scripts(&mut redis, name).await;
     let may_run = rights.is_ok();
     findings.push(judge_rights(rights));
@@ -236,28 +239,35 @@ fn persistence(info: &Info) -> Finding {
     }
 }
 
-/// Judges who owns the partitions.
-fn judge_owners(
+/// Who has the lease of which partition, of those that have not ended.
+fn holding(
     count: u32,
     now: i64,
     owners: &HashMap<String, String>,
     ends: &HashMap<String, i64>,
-) -> Finding {
-    const CHECK: &str = "partitions.owners";
-    let is_owned = |partition: &u32| {
+) -> BTreeMap<u32, String> {
+    let holder = |partition: u32| {
         let key = partition.to_string();
-        owners.contains_key(&key) && ends.get(&key).is_some_and(|&end| end > now)
+        let owner = owners.get(&key).filter(|_| ends.get(&key).is_some_and(|&end| end > now))?;
+        Some((partition, owner.clone()))
     };
-    let without: Vec<u32> = (0..count).filter(|partition| !is_owned(partition)).collect();
+    (0..count).filter_map(holder).collect()
+}
+
+/// Judges who owns the partitions.
+fn judge_owners(count: u32, holders: &BTreeMap<u32, String>) -> Finding {
+    const CHECK: &str = "partitions.owners";
+    let without: Vec<u32> = (0..count).filter(|it| !holders.contains_key(it)).collect();
     if without.is_empty() {
-        let nodes: BTreeSet<&String> = owners.values().collect();
+        let nodes: BTreeSet<&String> = holders.values().collect();
         return Finding::good(
             CHECK,
             format!("all {count} have an owner, of {} nodes", nodes.len()),
         );
     }
     let found = format!("{} of {count}: no node owns them", partitions(&without));
-    let advice = "start `tenure serve`; where it runs, its log says why it does not take them";
+    let advice = "start `tenure serve`; where it runs, its log says why it does not take them: it hears Redis \
+                  too late, the log does not answer it, or its clock is off";
     Finding::bad(CHECK, found, advice)
 }
 
@@ -321,11 +331,12 @@ mod tests {
     fn partitions_without_an_owner_are_named() {
         let owners = info(&[("0", "n1"), ("1", "n2"), ("2", "n2")]);
         let ends = |last| HashMap::from([("0".into(), 11), ("1".into(), 11), ("2".into(), last)]);
-        let good = judge_owners(3, 10, &owners, &ends(11));
+        let judged = |count, ends| judge_owners(count, &holding(count, 10, &owners, &ends));
+        let good = judged(3, ends(11));
         assert_eq!((good.verdict, &*good.found), (Good, "all 3 have an owner, of 2 nodes"));
-        let ended = judge_owners(3, 10, &owners, &ends(10));
+        let ended = judged(3, ends(10));
         assert_eq!((ended.verdict, &*ended.found), (Bad, "partition 2 of 3: no node owns them"));
-        let none = judge_owners(2, 10, &Info::new(), &HashMap::new());
+        let none = judged(2, HashMap::new());
         assert_eq!(none.found, "2 partitions: 0, 1 of 2: no node owns them");
     }
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -90,6 +91,9 @@ pub(crate) struct DoctorArgs {
     output: Format,
 }
 
+/// Which node has the lease of which partition.
+type Holders = BTreeMap<u32, String>;
+
 #[derive(Debug, Serialize)]
 struct Report {
     /// Nothing is bad.
@@ -104,7 +108,7 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (findings, is_cut_off) = runtime.block_on(async {
-        let Examined { mut findings, sessions, is_cut_off } =
+        let Examined { mut findings, sessions, holders, is_cut_off } =
             examine(&settings, &args.nats_monitor).await;
         let others = sessions.into_iter().filter(|session| *session != args.session);
         let sessions: Vec<SessionId> = iter::once(args.session.clone()).chain(others).collect();
@@ -117,7 +121,7 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             patience: PATIENCE,
             ..Settings::new(url)
         };
-        findings.extend(ask(&asking, &args, &sessions).await);
+        findings.extend(ask(&asking, &args, &sessions, &holders).await);
         (findings, is_cut_off)
     });
     let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
@@ -131,7 +135,12 @@ pub(super) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
 }
 
 /// Asks the nodes of the cluster, in some sessions.
-async fn ask(settings: &Settings, args: &DoctorArgs, sessions: &[SessionId]) -> Vec<Finding> {
+async fn ask(
+    settings: &Settings,
+    args: &DoctorArgs,
+    sessions: &[SessionId],
+    holders: &Holders,
+) -> Vec<Finding> {
     let caller = match Caller::looking(settings, args.role, args.name.clone()).await {
         Ok(caller) => caller,
         Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
@@ -143,7 +152,7 @@ async fn ask(settings: &Settings, args: &DoctorArgs, sessions: &[SessionId]) -> 
     let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
     let mut findings = match heard {
         Some((session, client)) => {
-            let mut findings = hear(&caller, session, &client).await;
+            let mut findings = hear(&caller, session, &client, holders).await;
             if args.audit {
                 findings.extend(audit::audit(&client).await);
             }
@@ -179,7 +188,12 @@ async fn look<'a>(caller: &Caller, session: &'a SessionId) -> Looked<'a> {
 }
 
 /// Hears how fast a node answers, and what all of them say, where somebody may ask.
-async fn hear(caller: &Caller, session: &SessionId, client: &Client<NatsClient>) -> Vec<Finding> {
+async fn hear(
+    caller: &Caller,
+    session: &SessionId,
+    client: &Client<NatsClient>,
+    holders: &Holders,
+) -> Vec<Finding> {
     let mut times = Vec::new();
     while times.len() < TIMES {
         let begun = Instant::now();
@@ -193,7 +207,7 @@ async fn hear(caller: &Caller, session: &SessionId, client: &Client<NatsClient>)
         vec![latency("nodes.latency", "an answer of a node", &mut times, ANSWER, advice)];
     let begun = now_ms();
     let heard = client.port().nodes().await;
-    findings.extend(nodes(heard, begun..=now_ms()));
+    findings.extend(nodes(heard, begun..=now_ms(), holders));
     findings
 }
 
@@ -206,12 +220,15 @@ fn now_ms() -> Millis {
 fn nodes(
     heard: Result<Heard<NodeFacts>, Rejection>,
     within: RangeInclusive<Millis>,
+    holders: &Holders,
 ) -> Vec<Finding> {
     const CHECK: &str = "nodes";
-    const ADVICE: &str = "start `tenure serve`; where it runs, its log says what it lacks";
     let heard = match heard {
         Ok(heard) => heard,
-        Err(refused) => return vec![Finding::bad(CHECK, refused.to_string(), ADVICE)],
+        Err(refused) => {
+            let advice = "start `tenure serve`; where it runs, its log says what it lacks";
+            return vec![Finding::bad(CHECK, refused.to_string(), advice)];
+        }
     };
     let mut findings = Vec::new();
     let name = |node: &NodeFacts| {
@@ -223,8 +240,9 @@ fn nodes(
     } else {
         let missing = heard.missing_partitions.iter().map(u32::to_string).collect::<Vec<_>>();
         let found = format!("nobody answers for partitions {}: {names}", missing.join(", "));
-        findings.push(Finding::bad(CHECK, found, ADVICE));
+        findings.push(Finding::bad(CHECK, found, not_served(&heard.missing_partitions, holders)));
     }
+    findings.extend(elsewhere(CHECK, &heard.answers, holders));
     for node in &heard.answers {
         if let Some(at) = node.at {
             let nearest = at.clamp(*within.start(), *within.end().max(within.start()));
@@ -233,6 +251,45 @@ fn nodes(
         }
     }
     findings
+}
+
+/// What to do about partitions for which nobody answers: whoever holds them in Redis does not serve them.
+fn not_served(missing: &[u32], holders: &Holders) -> String {
+    let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for partition in missing {
+        if let Some(holder) = holders.get(partition) {
+            held.entry(holder).or_default().push(partition.to_string());
+        }
+    }
+    if held.is_empty() {
+        return "start `tenure serve`; where it runs, its log says what it lacks".into();
+    }
+    let held: Vec<String> =
+        held.iter().map(|(node, which)| format!("{node} holds {}", which.join(", "))).collect();
+    format!(
+        "{}, and does not serve them: another scheduler does not help. See whether it reaches NATS, and what \
+         its log says. Within seconds it gives them away or serves them; if it does neither, stop it, and \
+         others take them",
+        held.join("; ")
+    )
+}
+
+/// Partitions that a node serves and that Redis says are another's.
+fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> Option<Finding> {
+    let is_other =
+        |node: &NodeFacts, at: &u32| holders.get(at).is_some_and(|it| node.node != it.as_str());
+    let of = |node: &NodeFacts| {
+        let which: Vec<String> =
+            node.owned.iter().filter(|at| is_other(node, at)).map(u32::to_string).collect();
+        (!which.is_empty()).then(|| format!("{} serves {}", node.node, which.join(", ")))
+    };
+    let found: Vec<String> = answers.iter().filter_map(of).collect();
+    let advice = "look again: they may have just changed hands. If it stays so, that node has another Redis, or \
+                  none: give all schedulers the same";
+    (!found.is_empty()).then(|| {
+        let found = format!("{}, by Redis another's", found.join("; "));
+        Finding::caution(check, found, advice)
+    })
 }
 
 /// Judges whether leases fit logs. Sessions that say nothing are told together.
@@ -330,7 +387,7 @@ mod tests {
 
     fn judged(answers: Vec<NodeFacts>, missing_partitions: Vec<u32>) -> Vec<(Verdict, String)> {
         let heard = Ok(Heard { answers, missing_partitions });
-        let found = nodes(heard, 99_700..=100_000).into_iter();
+        let found = nodes(heard, 99_700..=100_000, &Holders::new()).into_iter();
         found.map(|finding| (finding.verdict, finding.found)).collect()
     }
 
@@ -341,8 +398,27 @@ mod tests {
         assert_eq!(found, [(Verdict::Bad, told.to_owned())]);
         assert_eq!(judged(vec![node("n1", vec![0, 1], None)], vec![])[0].0, Verdict::Good);
         let nobody = Rejection::new(tenure_core::Code::Unavailable, "nobody");
-        let silent = nodes(Err(nobody), 0..=1);
+        let silent = nodes(Err(nobody), 0..=1, &Holders::new());
         assert_eq!(silent[0].verdict, Verdict::Bad);
+    }
+
+    /// Who holds what nobody answers for is named: another scheduler would not help.
+    #[test]
+    fn who_holds_what_is_not_served_is_named() {
+        let judged = |owned, missing_partitions, holders: &[(u32, &str)]| {
+            let heard = Heard { answers: vec![node("n1", owned, None)], missing_partitions };
+            let holders = holders.iter().map(|(at, name)| (*at, (*name).to_owned())).collect();
+            nodes(Ok(heard), 0..=1, &holders)
+        };
+        let found = judged(vec![0], vec![1], &[(0, "n1"), (1, "n2")]);
+        assert_eq!((found.len(), found[0].verdict), (1, Verdict::Bad));
+        let advice = found[0].advice.clone().unwrap();
+        assert!(advice.starts_with("n2 holds 1, and does not serve them"), "{advice}");
+        let nobody = judged(vec![0], vec![1], &[(0, "n1")]);
+        assert!(nobody[0].advice.as_ref().unwrap().starts_with("start `tenure serve`"));
+        let other = judged(vec![0, 1], vec![], &[(0, "n1"), (1, "n2")]);
+        assert_eq!(other[1].verdict, Verdict::Caution);
+        assert_eq!(other[1].found, "n1 serves 1, by Redis another's");
     }
 
     #[test]
