@@ -15,9 +15,9 @@ mod records;
 mod step_events;
 mod tables;
 pub mod undo;
+mod volatile;
 mod waits;
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -42,7 +42,8 @@ use crate::table::{Keyed, Pos, Table, next_pos};
 
 use derived::Derived;
 pub use records::Records;
-use undo::{Note, UndoLog};
+use undo::UndoLog;
+pub use volatile::{Stopping, Taken, Volatile};
 pub use waits::Waits;
 
 /// One Task: a DAG of Steps with its Runs, Attempts and memory of commands.
@@ -69,97 +70,6 @@ impl Task {
     /// What is missing of a creation in parts (IDEM-07).
     pub fn unfinished(&self) -> Option<Unfinished> {
         Unfinished::of(&self.head, next_pos(self.steps.len()))
-    }
-}
-
-/// What only the owner's memory holds: no WAL event says it, and an owner change forgets it (2.3,
-/// DISP-16, R05). Not part of the state that replay restores.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Volatile {
-    /// Who took an unclaimed Run.
-    pub taken: BTreeMap<Pos, Taken>,
-    /// Runs that ended with nothing claimed.
-    pub spent: BTreeSet<Pos>,
-    /// Runs asked to stop while they hold a Step.
-    pub stopping: BTreeMap<Pos, Stopping>,
-    /// What dispatched Runs said in the end, for their dispatchers (DISP-13).
-    pub results: BTreeMap<Pos, Arc<str>>,
-    /// Runs that a worker may take, by pool: unused, as far as the log and this memory know.
-    pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
-    /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
-    pub run_expiry: BTreeSet<(Millis, Pos)>,
-    /// Until when no Step fails by a time limit of its own, on the steady line.
-    pub steps_spared_until: Millis,
-    /// How far the steady line is ahead of the clock.
-    pub steady_ahead: Millis,
-}
-
-/// Results of Runs that are remembered, those of the newest Runs: some 2 MiB of a Task at most.
-const RESULTS_MAX: usize = 256;
-
-/// Who took an unclaimed Run (5.4 `take_run`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    /// The worker.
-    pub by: AgentId,
-    /// When the Run is offered again, if the worker says nothing until then, by whatever measure the shell
-    /// counts.
-    pub until: Millis,
-}
-
-/// A `cancel_run` of a Run that holds a Step (5.4).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Stopping {
-    /// The command, which the final event will carry.
-    pub command: Option<(CommandId, Option<Digest>)>,
-    /// In the orchestrator's words.
-    pub reason: Option<Reason>,
-    /// When it was asked.
-    pub requested_at: Millis,
-    /// How long the run may take, on the steady line.
-    pub deadline_at: Millis,
-}
-
-impl Volatile {
-    fn offer(&mut self, pos: Pos, run: &Run) {
-        if run.state != RunState::Dispatched || self.spent.contains(&pos) {
-            return;
-        }
-        self.run_expiry.extend(run.expiry().map(|at| (at, pos)));
-        if !self.taken.contains_key(&pos) {
-            self.to_take.entry(run.worker_pool_id.clone()).or_default().insert(pos);
-        }
-    }
-
-    fn withdraw(&mut self, pos: Pos, run: &Run) {
-        if let Some(at) = run.expiry() {
-            self.run_expiry.remove(&(at, pos));
-        }
-        let Some(pool) = self.to_take.get_mut(&run.worker_pool_id) else { return };
-        pool.remove(&pos);
-        if pool.is_empty() {
-            self.to_take.remove(&run.worker_pool_id);
-        }
-    }
-
-    /// Whether what is known of unused Runs is what follows from them.
-    pub(crate) fn agrees_with(&self, runs: &Table<Run>) -> bool {
-        let (to_take, run_expiry) = (BTreeMap::new(), BTreeSet::new());
-        let mut fresh = Self { to_take, run_expiry, ..self.clone() };
-        (0..).zip(runs.iter()).for_each(|(pos, run)| fresh.offer(pos, run));
-        (&fresh.to_take, &fresh.run_expiry) == (&self.to_take, &self.run_expiry)
-    }
-
-    /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
-    pub(crate) fn put_stopping(
-        &mut self,
-        run: Pos,
-        stopping: Option<Stopping>,
-    ) -> Option<Stopping> {
-        match stopping {
-            Some(stopping) => self.stopping.insert(run, stopping),
-            None => self.stopping.remove(&run),
-        }
     }
 }
 
@@ -674,43 +584,6 @@ impl Task {
     /// The policy in force for a Step: its own, else the Task's, as a whole.
     pub fn policy_of<'a>(&'a self, spec: &'a StepSpec) -> Option<&'a Arc<RetryPolicy>> {
         spec.retry_policy.as_ref().or(self.head.spec.retry_policy.as_ref())
-    }
-
-    /// Remembers that a Run has ended although the log does not say so (R05, RUN-08). Answers whether
-    /// that is news.
-    pub(crate) fn mark_spent(&mut self, run: Pos) -> bool {
-        let is_news = self.change_memory(run, |memory| memory.spent.insert(run));
-        if is_news {
-            self.note(|_| Note::Spent(run));
-        }
-        is_news
-    }
-
-    /// Remembers the first thing that a dispatched Run said in the end; nobody waits for a Run that the
-    /// scheduler made. Answers whether it is the first, as far as that is known.
-    pub(crate) fn keep_result(&mut self, run: Pos, result: &Arc<str>) -> bool {
-        if self.volatile.results.contains_key(&run) {
-            return false;
-        }
-        if self.runs[run].expires_at.is_some() {
-            self.note(|_| Note::Result(run));
-            self.volatile.results.insert(run, Arc::clone(result));
-            if self.volatile.results.len() > RESULTS_MAX {
-                self.volatile.results.pop_first();
-            }
-        }
-        true
-    }
-
-    /// Records, or forgets, that a Run was asked to stop; answers what was recorded.
-    pub(crate) fn set_stopping(
-        &mut self,
-        run: Pos,
-        stopping: Option<Stopping>,
-    ) -> Option<Stopping> {
-        let before = self.volatile.put_stopping(run, stopping);
-        self.note(|_| Note::Stopping(run, before.clone().map(alloc::boxed::Box::new)));
-        before
     }
 
     /// Attempts that are open, by position of their Step.
