@@ -42,8 +42,11 @@ pub(crate) async fn hear(gate: Arc<Gate>, partition: u32, mut asked: Subscriber)
     while let Some(message) = asked.next().await {
         let Some(reply) = message.reply.filter(|reply| reply.starts_with(INBOX)) else { continue };
         let owns = gate.fence.journal.owned().epoch(partition).is_some();
-        let is_sure = owns && gate.fence.keeper.is_certain();
-        let serves = Serves { v: V, node: gate.node.as_str().into(), is_sure };
+        // One that is not sure stays silent: the answer of one that is may come behind.
+        if !owns || !gate.fence.keeper.is_certain() {
+            continue;
+        }
+        let serves = Serves { v: V, node: gate.node.as_str().into(), is_sure: true };
         say(&gate.control, &reply, &serves).await;
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tenure_wire::stored::frame::decode_chunk;
 use tokio::time::timeout;
 
-use super::read::Frames;
+use super::read::{FOLLOWER, Frames};
 use super::shelf::Opened;
 
 /// Messages of a stretch.
@@ -85,7 +85,10 @@ impl Frames<'_> {
         let _turn = shelf.turn().await;
         let Some(mut messages) = self.ask_for(first, last).await else { return 0 };
         let (mut parts, mut bytes) = (Parts::default(), 0);
-        while let Ok(Some(message)) = timeout(self.timeout, messages.next()).await {
+        // Any replica may answer, and one of them may hang: the rest waits on its turn meanwhile.
+        let mut patience = self.timeout.min(FOLLOWER);
+        while let Ok(Some(message)) = timeout(patience, messages.next()).await {
+            patience = self.timeout;
             let Some(at) = place(&message).filter(|at| *at <= last) else { break };
             bytes += message.payload.len() as u64;
             let whole = parts.take(&message.payload);

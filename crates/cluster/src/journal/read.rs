@@ -36,7 +36,7 @@ pub(super) struct Frames<'a> {
 }
 
 /// How long a follower may take to answer: one that is frozen never does, and the leader is asked.
-const FOLLOWER: Duration = Duration::from_millis(500);
+pub(super) const FOLLOWER: Duration = Duration::from_millis(500);
 
 /// Messages that are looked through for a broken chain's older end.
 const LOOKED_THROUGH_MAX: u64 = 2_000;

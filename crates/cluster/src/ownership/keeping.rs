@@ -30,6 +30,10 @@ const SETTLED_POLLS: usize = 4;
 /// How long a hand-over waits for appends in flight. The next owner's record settles what is left.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// Leases after which a node that no log answers is cut off. The connection finds another server of NATS
+/// sooner than that, if there is one, and one stream without a leader is no silence.
+const SILENT_LEASES: u32 = 3;
+
 /// How far the clocks of a node that takes partitions and of Redis may be apart.
 const APART: Duration = Duration::from_secs(5);
 
@@ -305,7 +309,8 @@ impl Keeping {
             if has_ended && may_take && seen >= ENDED_POLLS + rank {
                 changes.push(Change::Take(partition));
             }
-            let is_due = is_mine && better.is_some() && !self.standing.is_cut_off;
+            let keeps = self.standing.is_cut_off || self.standing.rests();
+            let is_due = is_mine && better.is_some() && !keeps;
             let seen = count(&mut self.settled, partition, is_due, cause);
             if cause == Cause::Tick && seen >= SETTLED_POLLS && self.leaving.is_empty() {
                 // One at a time: each is without service for a moment.
@@ -346,7 +351,7 @@ impl Keeping {
 
     /// Notes whether the log answers this node, and says so when that changes.
     fn note_the_log(&mut self) {
-        let is_cut_off = self.shared.log_silent() >= self.options.lease;
+        let is_cut_off = self.shared.log_silent() >= self.options.lease * SILENT_LEASES;
         match (self.standing.is_cut_off, is_cut_off) {
             (false, true) => tracing::warn!(
                 "the log does not answer this node: it takes no partition, and gives its own to others \

@@ -19,7 +19,7 @@ pub(super) struct Standing {
     pub(super) hears: bool,
     /// Its clock was off Redis' at the last answer.
     pub(super) is_off: bool,
-    /// The log has not answered it for a lease.
+    /// The log has not answered it for some leases.
     pub(super) is_cut_off: bool,
     losses: Losses,
 }
@@ -27,12 +27,17 @@ pub(super) struct Standing {
 impl Standing {
     /// Whether it may be given partitions, or take them before others.
     pub(super) fn is_candidate(&self) -> bool {
-        self.can_take() && !self.losses.rests()
+        self.can_take() && !self.rests()
     }
 
     /// Whether it may take what nobody else would.
     pub(super) fn can_take(&self) -> bool {
         self.hears && !self.is_off && !self.is_cut_off
+    }
+
+    /// Whether it takes nothing for a while, and keeps what it has.
+    pub(super) fn rests(&self) -> bool {
+        self.losses.rests()
     }
 
     /// It has lost partitions that it did not give away; for how long it rests.

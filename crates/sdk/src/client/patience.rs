@@ -13,7 +13,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// for a scheduler too. Dropping it gives up.
 ///
 /// # Errors
-/// A refusal that stands: another than `unavailable` and `not_owner`.
+/// A refusal that stands: another than `unavailable` and `not_owner`, and a `not_owner` that names another
+/// partition, as the cluster was made anew then.
 pub async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, Rejection>
 where
     F: Future<Output = Result<T, Rejection>>,
@@ -22,7 +23,7 @@ where
     let mut is_told = false;
     loop {
         match ask().await {
-            Err(refused) if matches!(refused.code, Code::Unavailable | Code::NotOwner) => {
+            Err(refused) if passes(&refused) => {
                 if !is_told {
                     tracing::warn!(%refused, "there is no answer yet; it is waited for");
                 }
@@ -31,5 +32,13 @@ where
             }
             answer => return answer,
         }
+    }
+}
+
+fn passes(refused: &Rejection) -> bool {
+    match refused.code {
+        Code::Unavailable => true,
+        Code::NotOwner => !refused.details.contains_key("partition"),
+        _ => false,
     }
 }
