@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tenure_core::id::Millis;
+use tenure_ports::leases::LeaseError;
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::time::timeout;
 
@@ -21,6 +23,8 @@ pub(crate) struct Heard {
     keeps_leases: AtomicBool,
     /// Leases of open Attempts could not be made sure of: it is tried again.
     leases_lost: AtomicBool,
+    /// That the store of leases fails has been said, and not yet that it answers again.
+    failure_said: AtomicBool,
     /// Until when no Step fails by a time limit of its own, on the steady line.
     steps_spared_until: AtomicI64,
     /// When leases were looked at last, on the steady line.
@@ -32,6 +36,7 @@ impl Default for Heard {
         Self {
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
+            failure_said: AtomicBool::new(false),
             steps_spared_until: AtomicI64::new(0),
             ticked: AtomicI64::new(0),
         }
@@ -56,6 +61,23 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) fn note_leases_lost(&self) {
         self.spare_steps();
         self.heard.leases_lost.store(true, Ordering::Release);
+    }
+
+    /// The store of leases has not taken something, which makes a gap. That is said once until it answers
+    /// again, however many calls fail meanwhile.
+    pub(crate) fn note_leases_failed(&self, call: LeaseCall, error: &LeaseError) {
+        self.note_leases_lost();
+        if !self.heard.failure_said.swap(true, Ordering::AcqRel) {
+            let call = call.as_str();
+            tracing::warn!(%error, call, "the store of leases fails: claims and ends of leases may wait");
+        }
+    }
+
+    /// The store of leases has answered, and nothing failed for as long as a scan takes.
+    pub(crate) fn note_leases_answer(&self) {
+        if self.heard.failure_said.swap(false, Ordering::AcqRel) {
+            tracing::info!("the store of leases answers again");
+        }
     }
 
     /// Whether leases are to be made sure of, told once.

@@ -70,8 +70,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let (node, told) = (Arc::clone(self), tell(Arc::clone(self)));
         tokio::spawn(async move {
             if let Err(error) = node.watch_leases(call, items, told).await {
-                tracing::warn!(%error, call = call.as_str(), "the store of leases does not answer");
-                node.note_leases_lost();
+                node.note_leases_failed(call, &error);
             }
         });
     }

@@ -28,7 +28,6 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
         let mut ticks = interval(tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut judge_from, mut ensured) = (Instant::now(), Instant::now());
-        let mut is_away = false;
         loop {
             ticks.tick().await;
             let Some(node) = node.upgrade() else { return };
@@ -50,25 +49,21 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
             node.told.sweep();
             let scan = node.watch_leases(LeaseCall::Scan, 0, node.leases.expired()).await;
             node.note_leases(scan.is_ok());
-            let was_away = std::mem::replace(&mut is_away, scan.is_err());
-            match &scan {
-                Err(error) if !was_away => {
-                    tracing::warn!(%error, "no lease can be judged, and nothing claimed, for now");
-                }
-                Ok(_) if was_away => tracing::info!("leases can be judged again"),
-                _ => {}
-            }
             match scan {
                 Ok(scan) if scan.doubtful || node.take_leases_lost() => {
                     judge_from = Instant::now() + heard;
                     node.spare_steps();
                     raise_all(&node);
                 }
-                Ok(scan) if Instant::now() >= judge_from => tell_tasks(&node, scan.ended),
-                Ok(_) => {}
-                Err(_) => {
+                Ok(scan) => {
+                    node.note_leases_answer();
+                    if Instant::now() >= judge_from {
+                        tell_tasks(&node, scan.ended);
+                    }
+                }
+                Err(error) => {
                     judge_from = Instant::now() + heard;
-                    node.note_leases_lost();
+                    node.note_leases_failed(LeaseCall::Scan, &error);
                 }
             }
         }

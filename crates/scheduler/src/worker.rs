@@ -368,8 +368,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         let node = &self.scheduler.node;
         let (count, renew) = (leases.len(), node.leases.renew(leases));
         if let Err(error) = node.watch_leases(LeaseCall::Renew, count, renew).await {
-            tracing::debug!(%error, "leases are renewed in memory alone"); // The scan says so once.
-            self.scheduler.node.note_leases_lost();
+            node.note_leases_failed(LeaseCall::Renew, &error);
         }
         pulses
     }

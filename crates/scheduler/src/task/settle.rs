@@ -13,6 +13,7 @@ use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
 use tenure_core::{Caller, Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
+use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
@@ -38,9 +39,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             Ok(()) => {
                 let leased = landed.leases;
                 if let Err(error) = &leased {
-                    tracing::warn!(task = %self.key, %error, "leases of new attempts were not taken");
                     self.node.note_leases(false);
-                    self.node.note_leases_lost(); // Claims of workers stand, and need theirs.
+                    // Claims of workers stand, and need theirs.
+                    self.node.note_leases_failed(LeaseCall::Acquire, error);
                 }
                 self.settle(myself, flight, leased.is_ok());
             }
