@@ -2,12 +2,10 @@
 //! have, whichever of the two could not be written.
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Mood, Moody, POOL, completes, dag, envelope, key};
+use crate::common::{self, Mood, Moody, POOL, completes, dag, envelope, key};
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Close, Why};

@@ -2,13 +2,11 @@
 //! once the first one's append fails after the other has spoken.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Close, Complete, Dispatch, StepReport};

@@ -2,11 +2,9 @@
 //! that cannot be.
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Node, View, create, dag, envelope, node, node_on, replayed};
+use crate::common::{self, Node, View, create, dag, envelope, node, node_on, replayed};
 use tenure_core::command::create::CreateTask;
 use tenure_core::{Command, Task};
 use tenure_ports::Journal;

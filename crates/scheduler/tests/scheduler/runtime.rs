@@ -1,13 +1,11 @@
 //! Runtime events: what happens around Runs and changes no Task (EVENT-07).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt as _, StreamExt as _};
 use tenure_core::command::Dispatch;
@@ -98,7 +96,7 @@ async fn what_happens_to_runs_is_told_and_not_written() {
     }
     assert_eq!(events.try_recv().unwrap_err(), TryRecvError::Empty);
     assert_eq!(
-        common::events(&node, &key).await,
+        crate::common::events(&node, &key).await,
         [
             "task_created",
             "task_step_ready",

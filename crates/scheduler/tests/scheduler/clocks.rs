@@ -1,13 +1,13 @@
 //! Clocks that are set, and machines that are suspended (mechanisms 17), on time that the test holds.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Hands, Node, Pool, create, dag, node_by, status, step_status, until, with_policy};
+use crate::common::{
+    self, Hands, Node, Pool, create, dag, node_by, status, step_status, until, with_policy,
+};
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::Millis;
 use tenure_core::record::{Backoff, RetryPolicy};

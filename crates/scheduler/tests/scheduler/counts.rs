@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{POOL, View, cancel, completing, create, dag, envelope, key, node, until, workers};
+use crate::common::{
+    self, POOL, View, cancel, completing, create, dag, envelope, key, node, until, workers,
+};
 use futures::StreamExt as _;
 use serde_json::json;
 use smol_str::SmolStr;

@@ -1,14 +1,14 @@
 //! Pools: credits, fairness, admission, workers that come and go.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use futures::StreamExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{POOL, completing, create, dag, envelope, events, key, node, status, until, workers};
+use crate::common::{
+    self, POOL, completing, create, dag, envelope, events, key, node, status, until, workers,
+};
 use tenure_core::Command;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::patch::{Change, Operation, TaskFields};

@@ -2,12 +2,10 @@
 //! clients ask. And while appends are slow, or fail, nobody loses an Attempt by it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Close, Dispatch, RunAndWhy, RunOutcome, StepReport};

@@ -1,13 +1,11 @@
 //! Tasks with which nothing happens have no actor, and nobody can tell.
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
-mod common;
-
 use futures::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{POOL, completing, create, dag, node, node_on, status};
+use crate::common::{self, POOL, completing, create, dag, node, node_on, status};
 use tenure_core::Code;
 use tenure_core::command::StepReport;
 use tenure_core::event::Body;

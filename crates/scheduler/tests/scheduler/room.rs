@@ -1,13 +1,11 @@
 //! What is served where there is little room, or the store of leases is slow.
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{
-    Mood, Moody, Node, POOL, cancel, create, dag, envelope, key, node, node_on, replayed,
+use crate::common::{
+    self, Mood, Moody, Node, POOL, cancel, create, dag, envelope, key, node, node_on, replayed,
 };
 use futures::StreamExt as _;
 use tenure_core::command::{StepReport, Why};

@@ -1,16 +1,14 @@
 //! Leases, backoffs and limits, on a clock that the test holds.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use futures::StreamExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{
-    POOL, cancel, completing, create, dag, envelope, events, node, replayed, status, step_status,
-    until, with_policy, workers,
+use crate::common::{
+    self, POOL, cancel, completing, create, dag, envelope, events, node, replayed, status,
+    step_status, until, with_policy, workers,
 };
 use tenure_core::Command;
 use tenure_core::command::{Close, RunAndWhy, Why};

@@ -1,14 +1,12 @@
 //! Decide, append, apply, answer: what holds while an append is in flight, and when it fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{
-    completing, create, dag, envelope, events, key, node, node_on, replayed, status, until,
+use crate::common::{
+    self, completing, create, dag, envelope, events, key, node, node_on, replayed, status, until,
 };
 use futures::StreamExt as _;
 use tenure_core::command::{Close, Why};

@@ -2,11 +2,9 @@
 //! goes through it page by page.
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Node, cancel, create, dag, envelope, node, node_on, orchestrator};
+use crate::common::{Node, cancel, create, dag, envelope, node, node_on, orchestrator};
 use tenure_core::Command;
 use tenure_core::command::Why;
 use tenure_core::status::Role;

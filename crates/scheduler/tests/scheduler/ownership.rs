@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Node, POOL, View, cancel, completes, completing, create, dag, envelope, events, key, node_on,
     step_id,
 };

@@ -1,14 +1,12 @@
 //! Dispatched Runs: offered to workers, used, left, offered again (5.4 `take_run`, DISP, RUN).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use futures::StreamExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::{Dispatch, RunAndWhy};
 use tenure_core::id::{AgentId, CommandId, PoolId, RunId};

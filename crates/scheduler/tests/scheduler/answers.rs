@@ -1,9 +1,7 @@
 //! What writes are answered with.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
-use common::{
+use crate::common::{
     POOL, View, cancel, completes, create, dag, envelope, key, node, orchestrator, session, step_id,
 };
 use futures::StreamExt as _;

@@ -2,15 +2,13 @@
 //! away, nobody is judged by what was not heard (mechanisms 6).
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{
-    Mood, Moody, POOL, View, completes, create, dag, envelope, key, node, status, step_status,
-    until, with_policy,
+use crate::common::{
+    self, Mood, Moody, POOL, View, completes, create, dag, envelope, key, node, status,
+    step_status, until, with_policy,
 };
 use futures::StreamExt as _;
 use tenure_core::command::create::CreateTask;

@@ -2,12 +2,10 @@
 //! accepted twice, and no credit leaks. Seeds are printed, and `TENURE_SEED` repeats one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, missing_docs)]
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Node, POOL, View, create, dag, events, node_on, replayed, with_policy};
+use crate::common::{self, Node, POOL, View, create, dag, events, node_on, replayed, with_policy};
 use tenure_core::id::PoolId;
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::TaskStatus;

@@ -54,7 +54,7 @@ fn a_lease_scan_that_panics_ends_the_process_and_says_why() {
         return run_a_scan_that_panics();
     }
     let mut process = Command::new(std::env::current_exe().unwrap());
-    let name = "a_lease_scan_that_panics_ends_the_process_and_says_why";
+    let name = "supervised::a_lease_scan_that_panics_ends_the_process_and_says_why";
     let ended = process.args([name, "--exact", "--nocapture"]).env(FAILS, "1").output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success(), "{ended:?}");

@@ -1,15 +1,13 @@
 //! Tasks and other Tasks: children end with their parents, relations and references are checked.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{
-    Node, View, cancel, completing, create, dag, envelope, events, key, node, node_on, status,
-    step_id, until,
+use crate::common::{
+    self, Node, View, cancel, completing, create, dag, envelope, events, key, node, node_on,
+    status, step_id, until,
 };
 use futures::StreamExt as _;
 use futures::future::BoxFuture;

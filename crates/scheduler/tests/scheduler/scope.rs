@@ -1,11 +1,9 @@
 //! What a worker learns of Tasks and Attempts that are not its own: nothing, whatever it says.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::command::StepReport;
