@@ -1,7 +1,7 @@
 //! Whether workers, the store of leases and the log can be heard, and could without a gap: before that
 //! nobody is judged by silence (mechanisms 6, LEASE-14).
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -135,8 +135,10 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Waits for an append. While that takes too long the log cannot be written, and workers' words are
     /// not taken: no lease is judged, least of all of the claims that are written with it. Each note of it
     /// has all leases raised, and holds for a while.
-    pub(crate) async fn unless_held_up<T>(&self, append: impl Future<Output = T>) -> T {
-        let mut append = pin!(append);
+    pub(crate) async fn unless_held_up<T>(
+        &self,
+        mut append: Pin<&mut impl Future<Output = T>>, // It is large: it is moved nowhere.
+    ) -> T {
         if let Ok(done) = timeout(SLACK, append.as_mut()).await {
             return done;
         }

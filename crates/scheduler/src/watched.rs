@@ -1,6 +1,7 @@
 //! What an observer is told of a node's calls to its ports.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -72,7 +73,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
     pub(crate) async fn watch_append(
         &self,
         items: usize,
-        answer: impl Future<Output = Result<(), AppendError>>,
+        answer: Pin<&mut impl Future<Output = Result<(), AppendError>>>,
     ) -> Result<(), AppendError> {
         let answer = self.unless_held_up(answer);
         let Some(observer) = &self.config.observer else { return answer.await };

@@ -94,11 +94,11 @@ impl Task {
         self.undo.head_noted = false;
     }
 
-    /// Ends a decision that wrote nothing. Where the state is not ahead of the log, what only
-    /// memory holds is settled at once: no append will come to settle it.
+    /// Ends a decision that wrote nothing. What only memory learnt by it shares the fate of what was decided
+    /// with it: its caller is answered when that is known.
     pub(crate) fn keep_unwritten(&mut self, point: Savepoint) {
-        let idle = self.undo.notes.len() == point.0 + 1;
-        if idle || point.0 == 0 {
+        let has_learnt = self.undo.notes.len() > point.0 + 1;
+        if !has_learnt {
             self.undo.notes.truncate(point.0);
         }
         self.undo.recording = !self.undo.notes.is_empty();

@@ -259,7 +259,7 @@ fn memory_keeps_what_it_knew_before_an_append_that_fails() {
     let run_id = t.dispatch(POOL);
     let end = Command::EndRun(EndRun { outcome: RunOutcome::Finished, result: None, run_id });
     t.ahead(&worker("ant", POOL, Some(run_id)), &end);
-    assert!(!t.task.is_ahead(), "no append will come to settle it");
+    t.task.settle(); // As its owner does where nothing is to be appended.
     let before = t.task.clone();
     t.ahead(&orchestrator(), &Command::DispatchWorker(dispatch()));
     t.task.abort();

@@ -1,5 +1,6 @@
 //! Deciding what has gathered, and sending it to the log as one append.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use tenure_core::command::{Cx, Grant as GrantCommand};
@@ -63,6 +64,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         self.claim_at_once(&mut flight);
         if flight.commits.is_empty() {
+            if let Life::Known(task) = &mut self.life {
+                task.settle(); // What only memory has learnt waits for no append.
+            }
             self.answer_refusals(myself, flight);
             self.set_timer(myself);
             self.flush_soon(myself);
@@ -308,20 +312,20 @@ impl<J: Journal, L: Leases> State<J, L> {
         let is_urgent = flight.is_urgent;
         let append = tokio::spawn(async move {
             let count = commits.len();
-            let append = async {
+            let append = pin!(async {
                 match creates {
                     Some(name) => node.journal.create(&key, &name, commits).await,
                     None if is_urgent => node.journal.append(&key, after, commits).await,
                     None => node.journal.append_if_room(&key, after, commits).await,
                 }
-            };
-            let take = async {
+            });
+            let take = pin!(async {
                 if leases.is_empty() {
                     return Ok(());
                 }
                 let (count, acquire) = (leases.len(), node.leases.acquire(leases));
                 node.watch_leases(LeaseCall::Acquire, count, acquire).await
-            };
+            });
             let begun = Instant::now();
             let append = async { (node.watch_append(count, append).await, begun.elapsed()) };
             let take = async { (take.await, begun.elapsed()) };

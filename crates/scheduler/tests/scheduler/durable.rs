@@ -91,11 +91,12 @@ const GOES_ON: Pulse = Pulse::Renewed { cancel_requested: false };
 /// nobody who looks sees more, and the worker that stops all the same gives its Step back.
 #[tokio::test(start_paused = true)]
 async fn a_cancel_that_is_not_written_stops_nobody() {
-    for is_run in [false, true] {
+    for (is_run, is_first) in [(false, false), (true, false), (true, true)] {
         let node = node().await;
         let (key, link, held, mut inbox) = held(&node).await;
         let cancel = if is_run { stop(&held) } else { Command::TaskCancel(Close::default()) };
-        let (gate, asked) = in_one_failing_append(&node, &key, vec![retitle(), cancel]).await;
+        let commands = if is_first { vec![cancel, retitle()] } else { vec![retitle(), cancel] };
+        let (gate, asked) = in_one_failing_append(&node, &key, commands).await;
         let before = node.read(&key, |task| task.to_task()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(link.heartbeat(std::slice::from_ref(&held)).await, [GOES_ON]);
