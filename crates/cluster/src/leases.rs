@@ -83,8 +83,8 @@ struct Place {
     epoch: Option<u64>,
     /// What stands for it in Redis.
     member: Arc<str>,
-    /// When it ends by this node's clock, if it was set here: for those who look. Redis' clock alone
-    /// decides.
+    /// When it ends by this node's clock, at the earliest, if that is known here: for those who look. Redis'
+    /// clock alone decides.
     ends: Option<Instant>,
 }
 
@@ -133,14 +133,17 @@ enum To {
 }
 
 impl To {
-    /// When it ends then by this node's clock, if it was to end at `before`.
-    fn ends(self, now: Instant, before: Option<Instant>) -> Instant {
+    /// When it ends then by this node's clock, if it was to end at `before`: at the earliest, where another
+    /// has set it; not known, where nothing says even that.
+    fn ends(self, now: Instant, before: Option<Instant>) -> Option<Instant> {
         let after = |ms: u64| now + Duration::from_millis(ms.min(LEASE_MS_MAX));
-        match (self, before) {
-            (Self::LastHalf(ms), Some(before)) => before.clamp(after(ms / 2), after(ms)),
-            (Self::BeThere(_), Some(before)) => before,
-            (Self::Last(ms) | Self::LastHalf(ms) | Self::BeThere(ms), _) => after(ms),
-            (Self::Nothing, _) => now,
+        match self {
+            Self::Last(ms) => Some(after(ms)),
+            Self::LastHalf(ms) => {
+                Some(before.map_or(after(ms / 2), |before| before.clamp(after(ms / 2), after(ms))))
+            }
+            Self::BeThere(_) => before,
+            Self::Nothing => Some(now),
         }
     }
 
@@ -201,7 +204,7 @@ impl RedisLeases {
                     ends: None,
                 });
                 let to = to(duration_ms);
-                (place.epoch, place.ends) = (epoch, Some(to.ends(now, place.ends)));
+                (place.epoch, place.ends) = (epoch, to.ends(now, place.ends));
                 let change = Change { member: Arc::clone(&place.member), to };
                 by_partition.entry(partition).or_default().push(change);
             }

@@ -83,6 +83,26 @@ async fn an_older_epoch_is_refused() {
     assert!(refused.0.contains("not owned"), "{refused}");
 }
 
+/// Mechanisms 6, LEASE-14: whoever takes over leases that another has set thinks of none that it lasts longer
+/// than the store does: what a scan finds over is over for those who look as well.
+#[tokio::test]
+async fn a_lease_that_another_has_set_lasts_no_longer_here_than_in_the_store() {
+    let server = redis(&[]);
+    let (old, new) = (leases(&server, 5).await, leases(&server, 6).await);
+    let held = || vec![lease(1, 600)];
+    old.acquire(held()).await.unwrap();
+    new.ensure(held()).await.unwrap();
+    assert_eq!(
+        new.left_ms(held()[0].attempt_id),
+        None,
+        "the other has set it, to what is not known"
+    );
+    new.raise(held()).await.unwrap();
+    assert!(new.left_ms(held()[0].attempt_id).unwrap() <= 300);
+    wait(async || !new.expired().await.unwrap().ended.is_empty()).await;
+    assert_eq!(new.left_ms(held()[0].attempt_id), Some(0));
+}
+
 /// A Redis that may drop leases in silence is refused, with the setting that mends it.
 #[tokio::test]
 async fn a_redis_that_evicts_is_refused() {
