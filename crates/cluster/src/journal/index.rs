@@ -156,6 +156,11 @@ impl Index {
         }
     }
 
+    /// Where the newest commit of a Task that goes on is.
+    pub(super) fn newest_if_live(&self, key: &TaskKey) -> Option<Newest> {
+        self.rows.get(key).filter(|row| row.ended.is_none()).map(|row| row.newest)
+    }
+
     /// Where the newest commit of a Task is, which gets its row again if it had ended long ago. An
     /// error where what was found of it is not so any more.
     pub(super) fn newest(

@@ -47,7 +47,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::checkpoint::{Checkpoints, Wants};
-use self::index::Index;
+use self::index::{Index, Known};
 pub use self::leave::Leaving;
 pub use self::out::{Reached, Stored};
 use self::read::Frames;
@@ -278,9 +278,16 @@ impl JetStreamJournal {
         if commits.iter().any(|commit| commit.epoch != partition.epoch) {
             return Err(AppendError::NotOwner);
         }
-        let known = self.known(key, &partition).await;
-        let known = known.map_err(|error| AppendError::Failed(error.to_string()))?;
-        let newest = known.row.as_ref().map(|row| row.newest);
+        // A Task that goes on stays in the index, from where the writer has it.
+        let live = partition.index.read().newest_if_live(key);
+        let (newest, known) = match live {
+            Some(newest) => (Some(newest), Known::default()),
+            None => {
+                let known = self.known(key, &partition).await;
+                let known = known.map_err(|error| AppendError::Failed(error.to_string()))?;
+                (known.row.as_ref().map(|row| row.newest), known)
+            }
+        };
         if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }

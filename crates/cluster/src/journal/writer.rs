@@ -104,7 +104,7 @@ impl Head {
 pub(super) struct Request {
     pub(super) key: TaskKey,
     pub(super) after: u64,
-    /// What was known of the Task: an older ended one has no row in the index.
+    /// What was known of the Task, unless it goes on: an older ended one has no row in the index.
     pub(super) known: Known,
     pub(super) heads: Vec<Head>,
     /// The lines of all of them.
