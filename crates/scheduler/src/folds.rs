@@ -1,7 +1,8 @@
 //! What was folded from logs and is not in use just now: whoever asks next need not have the log read
 //! again. Only so much is kept as came out of a number of bytes of logs, beside the last of all.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,58 +17,88 @@ const KEPT: Duration = Duration::from_secs(60);
 /// Bytes of a log of which none are known, for each event.
 const EVENT_BYTES: u64 = 64;
 
-/// Folds by what they are asked for by, the oldest first.
+/// Folds by what they are asked for by.
 #[derive(Debug)]
-pub(crate) struct Folds<K, V>(Mutex<VecDeque<Kept<K, V>>>);
+pub(crate) struct Folds<K, V>(Mutex<Shelf<K, V>>);
 
 #[derive(Debug)]
-struct Kept<K, V> {
-    key: K,
+struct Shelf<K, V> {
+    kept: HashMap<K, Kept<V>>,
+    /// The same, the oldest first.
+    by_age: BTreeMap<u64, K>,
+    /// How many were ever kept.
+    count: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Kept<V> {
     fold: V,
     bytes: u64,
     since: Instant,
+    /// Its place among the others by age.
+    age: u64,
 }
 
 impl<K, V> Default for Folds<K, V> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(Mutex::new(Shelf {
+            kept: HashMap::new(),
+            by_age: BTreeMap::new(),
+            count: 0,
+            bytes: 0,
+        }))
     }
 }
 
-impl<K: PartialEq, V> Folds<K, V> {
+impl<K: Eq + Hash + Clone, V> Folds<K, V> {
     /// Takes one out, for whoever goes on with it.
     pub(crate) fn take(&self, key: &K) -> Option<V> {
-        let mut all = self.0.lock();
-        let at = all.iter().position(|kept| kept.key == *key)?;
-        all.remove(at).map(|kept| kept.fold)
+        self.0.lock().take(key).map(|kept| kept.fold)
     }
 
     /// Keeps one of a log of so many events and bytes. It takes the place of another of its key.
     pub(crate) fn put(&self, key: K, fold: V, events: u64, bytes: u64) {
         let mut gone = Vec::new(); // Dropped without the lock: they may be large.
-        let mut all = self.0.lock();
-        if let Some(at) = all.iter().position(|kept| kept.key == key) {
-            gone.extend(all.remove(at));
+        let mut shelf = self.0.lock();
+        gone.extend(shelf.take(&key));
+        let (bytes, age) = (bytes.max(events * EVENT_BYTES), shelf.count);
+        shelf.count += 1;
+        shelf.bytes += bytes;
+        shelf.by_age.insert(age, key.clone());
+        shelf.kept.insert(key, Kept { fold, bytes, since: Instant::now(), age });
+        while shelf.bytes > BYTES_MAX && shelf.kept.len() > 1 {
+            gone.extend(shelf.take_oldest());
         }
-        let bytes = bytes.max(events * EVENT_BYTES);
-        all.push_back(Kept { key, fold, bytes, since: Instant::now() });
-        let mut sum: u64 = all.iter().map(|kept| kept.bytes).sum();
-        while sum > BYTES_MAX && all.len() > 1 {
-            sum -= all.front().map_or(0, |oldest| oldest.bytes);
-            gone.extend(all.pop_front());
-        }
-        drop(all);
+        drop(shelf);
     }
 
     /// Lets those go that nobody has asked for lately.
     pub(crate) fn sweep(&self) {
-        let is_old = |kept: &Kept<K, V>| kept.since.elapsed() >= KEPT;
         let mut gone = Vec::new(); // As above.
-        let mut all = self.0.lock();
-        while all.front().is_some_and(is_old) {
-            gone.extend(all.pop_front());
+        let mut shelf = self.0.lock();
+        while shelf.oldest().is_some_and(|oldest| oldest.since.elapsed() >= KEPT) {
+            gone.extend(shelf.take_oldest());
         }
-        drop(all);
+        drop(shelf);
+    }
+}
+
+impl<K: Eq + Hash, V> Shelf<K, V> {
+    fn take(&mut self, key: &K) -> Option<Kept<V>> {
+        let kept = self.kept.remove(key)?;
+        self.by_age.remove(&kept.age);
+        self.bytes -= kept.bytes;
+        Some(kept)
+    }
+
+    fn oldest(&self) -> Option<&Kept<V>> {
+        self.kept.get(self.by_age.first_key_value()?.1)
+    }
+
+    fn take_oldest(&mut self) -> Option<Kept<V>> {
+        let (_, key) = self.by_age.pop_first()?;
+        self.take(&key)
     }
 }
 
