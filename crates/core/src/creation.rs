@@ -24,7 +24,7 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// The id of the command that brings a part, from 1: the same whoever sends it, and however often.
+    /// The id of the command that brings a part, from 1: the same however often it is sent.
     ///
     /// # Errors
     /// Never: it is short enough.

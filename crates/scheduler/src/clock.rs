@@ -33,7 +33,8 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Unix milliseconds by the system's clock, which may be set at any time.
     fn wall(&self) -> Millis;
 
-    /// What has passed since a moment that stays the same, suspension included, and never steps.
+    /// What has passed since a moment that stays the same; it never steps. A suspension is part of it where
+    /// the system tells (Linux, Android): elsewhere one looks as if the system's clock had been set.
     fn passed(&self) -> Duration;
 
     /// How much of that the machine was suspended.
@@ -222,9 +223,13 @@ impl Clock {
 
     /// Another clock said `there` within `took`: the system's clock is followed if it agrees.
     pub(crate) fn compare(&self, there: Millis, took: Duration) {
-        let wall = self.machine.wall();
         let mut followed = self.followed.lock();
-        let apart = wall - millis(self.machine.passed()) - followed.ahead;
+        let passed = self.machine.passed();
+        let wall = self.machine.wall();
+        if millis(self.machine.passed().saturating_sub(passed)) > APART {
+            return; // This process was held up between the two: they say nothing of each other.
+        }
+        let apart = wall - millis(passed) - followed.ahead;
         let agree = wall.abs_diff(there) <= millis(AGREE + took).unsigned_abs();
         if agree && apart.abs() > APART {
             self.follow(&mut followed, apart);

@@ -131,11 +131,13 @@ fn key(session: &SessionId, task: &TaskId) -> TaskKey {
     TaskKey { session_id: session.clone(), task_id: task.clone() }
 }
 
+/// Whether a Task cannot be read however often it is tried: its log is damaged.
+pub(crate) fn is_damaged(refused: &Rejection) -> bool {
+    refused.details.get("kind").is_some_and(|kind| kind == crate::task::open::REPLAY_FAILED)
+}
+
 fn damaged_has_none(refused: Rejection) -> Result<bool, Rejection> {
-    if refused.details.get("kind").is_some_and(|kind| kind == crate::task::open::REPLAY_FAILED) {
-        return Ok(false);
-    }
-    Err(refused)
+    if is_damaged(&refused) { Ok(false) } else { Err(refused) }
 }
 
 /// A Task that does not exist is an answer, not a failure.

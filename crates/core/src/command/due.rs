@@ -4,7 +4,8 @@
 //! more. Each thing is judged once, in a commit of its own.
 //!
 //! Moments here are on the Task's steady line: whatever is done to the clock, a wait takes as long as it
-//! was to take from the event that began it. The deadline alone is a time of the clock (mechanisms 17).
+//! was to take from the event that began it. Times of the clock are the deadline, and the day after which a
+//! creation ends that nobody goes on with (mechanisms 17).
 
 use super::close::{Closing, summary_only};
 use super::tx::{By, Did};

@@ -11,12 +11,17 @@ use crate::status::TaskStatus;
 impl Tx<'_, '_> {
     pub(super) fn submit(&mut self, why: &Why) -> Result<Did, Rejection> {
         let moved = self.moved(why, TaskStatus::Draft, TaskStatus::Pending)?;
+        self.submit_as(moved)?;
+        Ok(Did::DONE)
+    }
+
+    /// A draft is a draft no longer.
+    pub(super) fn submit_as(&mut self, moved: Moved) -> Result<(), Rejection> {
         if self.task.tally().steps() == 0 {
             return Err(Rejection::new(Code::ValidationError, "a task needs at least one step")
                 .with("field", "steps"));
         }
-        self.emit(self.caller(), Body::TaskSubmitted(moved))?;
-        Ok(Did::DONE)
+        self.emit(self.caller(), Body::TaskSubmitted(moved))
     }
 
     pub(super) fn pause(&mut self, why: &Why) -> Result<Did, Rejection> {

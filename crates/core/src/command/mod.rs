@@ -86,8 +86,9 @@ impl Caller {
 pub struct Stamp {
     /// The owner's clock: what events are stamped with, and what deadlines are judged by.
     pub now: Millis,
-    /// The same moment on the Task's steady line: what waits are counted on. It said what the clock said
-    /// when the Task was read, and goes on evenly since, whatever is done to the clock (mechanisms 17).
+    /// The same moment on the Task's steady line: what waits are counted on. Where the
+    /// Task was read it began at the later of the clock and the Task's last event, and goes on evenly since,
+    /// whatever is done to the clock (mechanisms 17).
     pub steady: Millis,
     /// Id of the commit, if there will be one.
     pub commit_id: CommitId,
@@ -386,7 +387,7 @@ impl Task {
                 close.waits().filter(|_| self.is_closing())
             }
             (Command::DispatchWorker(dispatch), Made::Run(run)) => {
-                dispatch.waits(run).filter(|_| !self.run_has_ended(run))
+                dispatch.waits(run).filter(|_| !self.live().run_has_ended(run))
             }
             _ => None,
         }

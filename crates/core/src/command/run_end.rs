@@ -140,7 +140,7 @@ impl Tx<'_, '_> {
     /// RUN-02: at once where no Step is held; else the run is asked to stop, and the answer waits.
     pub(super) fn cancel_run(&mut self, cancel: &RunAndWhy) -> Result<Did, Rejection> {
         let pos = self.task.run_or_reject(cancel.run_id)?;
-        if self.task.run_has_ended(pos) || self.task.is_terminal() {
+        if self.task.live().run_has_ended(pos) || self.task.is_terminal() {
             return Ok(Did::DONE);
         }
         let reason = cancel.reason.as_ref().map(|r| reason_or(Some(r), "cancelled"));

@@ -53,8 +53,7 @@ impl Tx<'_, '_> {
         if here < creation.steps || creation.draft {
             return Ok(());
         }
-        let moved = Moved { from: TaskStatus::Draft, reason: None };
-        self.emit(self.caller(), Body::TaskSubmitted(moved))
+        self.submit_as(Moved { from: TaskStatus::Draft, reason: None })
     }
 
     /// PATCH-18: what acts through an event of its own, if its Step is still there in the end.

@@ -556,11 +556,6 @@ impl Task {
         &self.runs[pos]
     }
 
-    /// Whether a Run has ended, as the log or memory has it (R05).
-    pub fn run_has_ended(&self, pos: Pos) -> bool {
-        self.runs[pos].state == RunState::Ended || self.volatile.spent.contains(&pos)
-    }
-
     /// The Attempt at a position.
     pub fn attempt_at(&self, pos: Pos) -> &Attempt {
         &self.attempts[pos]

@@ -41,8 +41,8 @@ const RESULTS_MAX: usize = 256;
 pub struct Taken {
     /// The worker.
     pub by: AgentId,
-    /// When the Run is offered again, if the worker says nothing until then, by whatever measure the shell
-    /// counts.
+    /// When the Run is offered again, if the worker says nothing until then, on the steady line of the node
+    /// (which is not the Task's).
     pub until: Millis,
 }
 

@@ -23,6 +23,7 @@ use super::open::unreadable;
 use super::{Begin, Life, Msg, Reader, State};
 use crate::node::{Node, stopped};
 use crate::peers::Kin;
+use crate::relations::is_damaged;
 
 /// How often a child asks (CANCEL-03).
 const ASK: Duration = Duration::from_secs(30);
@@ -108,7 +109,7 @@ async fn until_recorded<J: Journal, L: Leases>(
         match parent_of(&node, &parent, &child).await {
             Ok(known) if known.adopts => adopt(&node, &parent, &child),
             Ok(_) => return,
-            Err(gone) if gone.code == Code::TaskNotFound => return,
+            Err(gone) if gone.code == Code::TaskNotFound || is_damaged(&gone) => return,
             Err(_) => {} // It is asked again.
         }
         drop(node);
