@@ -48,7 +48,8 @@ impl Peers for NatsPeers {
     ) -> BoxFuture<'static, Result<Parent, Rejection>> {
         let (peers, key, child) = (self.clone(), key.clone(), child.clone());
         Box::pin(async move {
-            match peers.ask(&key, Ask::ReadParent(ReadParent { child: child.clone() })).await {
+            let ask = ReadParent { child: child.clone(), record: false };
+            match peers.ask(&key, Ask::ReadParent(ask)).await {
                 // A node of the release before does not know the question: its log says.
                 Err(unknown) if unknown.code == Code::ValidationError => {
                     Ok(Parent::of(&peers.fold(&key).await?.durable(), &child))
@@ -56,6 +57,16 @@ impl Peers for NatsPeers {
                 answered => answered,
             }
         })
+    }
+
+    fn record(
+        &self,
+        key: &TaskKey,
+        child: &TaskId,
+    ) -> BoxFuture<'static, Result<Parent, Rejection>> {
+        let (peers, key) = (self.clone(), key.clone());
+        let ask = Ask::ReadParent(ReadParent { child: child.clone(), record: true });
+        Box::pin(async move { peers.ask(&key, ask).await })
     }
 
     fn tell(&self, key: &TaskKey, word: Kin) {

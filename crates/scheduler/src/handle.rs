@@ -146,12 +146,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             task_id: input.task_id()?.clone(),
         };
         self.check_artifacts(&key.session_id, input.foreign_artifacts(&key.task_id)).await?;
-        let parent = self.parent_of(&key, input.parent_task_id.as_ref()).await?;
         let digest = crate::edge::create_digest(&envelope, &input)?;
         let exists = self.node.journal.entry(&key).await.map_err(|e| unreadable(&e))?.is_some();
         let begin = if exists { Begin::Open } else { Begin::Create };
         let worker_pool_id = self.node.config.default_worker_pool_id.clone();
         let defaults = Defaults { policy, worker_pool_id };
+        let asked = (&envelope, digest);
+        let parent = self.parent_of(&key, asked, (&input, &defaults), !exists).await?;
         let what = What::Create(Box::new((input, defaults, parent)));
         let answer = self.enqueue(&key, begin, what, envelope, digest, permit)?;
         answer.await.map_err(|_| ambiguous())?

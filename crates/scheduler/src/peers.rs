@@ -5,11 +5,12 @@ use futures::future::BoxFuture;
 use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
 use tenure_core::view::View;
-use tenure_core::{Rejection, Task};
+use tenure_core::{Caller, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
-use crate::handle::Scheduler;
+use crate::ask::Envelope;
+use crate::handle::{Lane, Scheduler, ambiguous};
 use crate::task::Msg;
 use crate::task::open::unreadable;
 
@@ -20,6 +21,13 @@ pub trait Peers: Send + Sync + std::fmt::Debug + 'static {
 
     /// What a child needs to know of its parent, as the parent's owner has it.
     fn parent(
+        &self,
+        key: &TaskKey,
+        child: &TaskId,
+    ) -> BoxFuture<'static, Result<Parent, Rejection>>;
+
+    /// The same of a child that is to be made, once the parent has recorded it for good.
+    fn record(
         &self,
         key: &TaskKey,
         child: &TaskId,
@@ -68,6 +76,23 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         }
         let child = child.clone();
         self.read(key, move |task| Parent::of(task, &child)).await
+    }
+
+    /// The same of a child that is to be made, once its parent has recorded it for good (REL-05).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); the parent ends just now, or its log cannot be written.
+    pub async fn record(&self, key: &TaskKey, child: &TaskId) -> Result<Parent, Rejection> {
+        let known = self.parent(key, child).await?;
+        let id = child.clone();
+        if known.adopts
+            && let Some(link) = self.read(key, move |task| task.adopts(&id)).await?
+        {
+            let envelope = Envelope::new(Caller::system(key.session_id.clone()), None);
+            let recorded = self.send(self.permit(Lane::Commands)?, key, envelope, link)?;
+            recorded.await.map_err(|_| ambiguous())??;
+        }
+        Ok(Parent { adopts: false, ..known })
     }
 
     /// Looks at a Task wherever it lives: here at its last durable state, elsewhere at its log.

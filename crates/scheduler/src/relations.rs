@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::command::create::{CreateTask, Parent};
+use tenure_core::command::create::{CreateTask, Defaults, Parent};
 use tenure_core::command::references::unknown_artifact;
 use tenure_core::command::relate::check_blocks;
-use tenure_core::command::{Link, Operator, check_session, check_tool};
-use tenure_core::id::{ArtifactId, Ref, SessionId, TaskId, WalName};
+use tenure_core::command::{Cx, Link, Operator, check_session, check_tool};
+use tenure_core::id::{ArtifactId, Digest, Millis, Ref, SessionId, TaskId, WalName};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::Policy;
 use tenure_core::view::View;
-use tenure_core::{Code, Command, Rejection};
+use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
@@ -43,17 +43,42 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.create_in(permit, envelope, input, Policy::Auto).await
     }
 
-    /// What a new Task needs to know of its parent (REL-05).
+    /// What a new Task needs to know of its parent, which records it before it is made: whatever breaks
+    /// off then, no child is unknown to its parent (REL-05). A repeat is not recorded again.
+    ///
+    /// # Errors
+    /// What a create of this Task would be refused with, before anything is recorded; the parent cannot be
+    /// asked, or cannot record it.
     pub(crate) async fn parent_of(
         &self,
         child: &TaskKey,
-        parent: Option<&TaskId>,
+        (envelope, digest): (&Envelope, Option<Digest>),
+        (input, defaults): (&CreateTask, &Defaults),
+        is_new: bool,
     ) -> Result<Option<Parent>, Rejection> {
-        let Some(parent) = parent else { return Ok(None) };
-        let parent = key(&child.session_id, parent);
+        let Some(parent) = &input.parent_task_id else { return Ok(None) };
+        let (parent, id) = (key(&child.session_id, parent), &child.task_id);
+        let known = found(match self.node.is_elsewhere(&parent) {
+            Some(peers) => peers.parent(&parent, id).await,
+            None => Box::pin(self.parent(&parent, id)).await,
+        })?;
+        if !is_new || !known.as_ref().is_some_and(|known| known.adopts) {
+            return Ok(known);
+        }
+        let cx = Cx {
+            caller: &envelope.caller,
+            stamp: self.node.clock.stamp(self.node.clock.lead(Millis::MIN)),
+            command_id: envelope.command_id.as_ref(),
+            digest,
+            expected_version: envelope.expected_version,
+            trace: None,
+            epoch: 0,
+            limits: &self.node.config.limits,
+        };
+        Task::create(&cx, input, defaults, known.as_ref())?;
         found(match self.node.is_elsewhere(&parent) {
-            Some(peers) => peers.parent(&parent, &child.task_id).await,
-            None => Box::pin(self.parent(&parent, &child.task_id)).await,
+            Some(peers) => peers.record(&parent, id).await,
+            None => Box::pin(self.record(&parent, id)).await,
         })
     }
 
@@ -132,7 +157,7 @@ fn key(session: &SessionId, task: &TaskId) -> TaskKey {
 }
 
 /// Whether a Task cannot be read however often it is tried: its log is damaged.
-pub(crate) fn is_damaged(refused: &Rejection) -> bool {
+fn is_damaged(refused: &Rejection) -> bool {
     refused.details.get("kind").is_some_and(|kind| kind == crate::task::open::REPLAY_FAILED)
 }
 

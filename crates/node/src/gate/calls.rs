@@ -17,7 +17,8 @@ use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::{ClientLink, Done};
 use tenure_wire::bus::event::EventPage;
 use tenure_wire::bus::request::{
-    Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, Request, ViewPage, Views, Welcome,
+    Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, ReadParent, Request, ViewPage, Views,
+    Welcome,
 };
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
@@ -200,7 +201,7 @@ impl Call<'_> {
             }
             Ask::ReadParent(which) => {
                 let parent = match self.task(&head) {
-                    Ok(task) => Box::pin(self.parent(task, &which.child)).await,
+                    Ok(task) => Box::pin(self.parent(task, which)).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, parent).await;
@@ -296,13 +297,16 @@ impl Call<'_> {
     }
 
     /// What another node needs to know of the parent of one of its Tasks.
-    async fn parent(&self, task_id: TaskId, child: &TaskId) -> Result<Parent, Rejection> {
+    async fn parent(&self, task_id: TaskId, which: ReadParent) -> Result<Parent, Rejection> {
         if !self.is_of_node {
             let message = "nodes ask each other this";
             return Err(Rejection::new(tenure_core::Code::ToolNotAvailable, message));
         }
-        let session_id = self.link.session().clone();
-        self.gate.scheduler.parent(&TaskKey { session_id, task_id }, child).await
+        let key = TaskKey { session_id: self.link.session().clone(), task_id };
+        match which.record {
+            true => self.gate.scheduler.record(&key, &which.child).await,
+            false => self.gate.scheduler.parent(&key, &which.child).await,
+        }
     }
 
     /// As many public events as an answer holds. Those to come are published for a while.

@@ -50,7 +50,7 @@ async fn a_child_asks_another_node_for_its_parent() {
     let _: WriteSummary = bob.ask(&parent, "cancel", cancel).await.unwrap();
     until(async || bob.log(&child).await.unwrap().status == TaskStatus::Cancelled).await;
 
-    let ask = Ask::ReadParent(ReadParent { child: child.parse().unwrap() });
+    let ask = Ask::ReadParent(ReadParent { child: child.parse().unwrap(), record: false });
     let refused = bob.ask::<Parent>(&parent, "unused", ask).await.unwrap_err();
     assert_eq!(refused.code, Code::ToolNotAvailable);
     spy.publish("tenure.v1.system.s1.spy.cmd.99", "".into()).await.unwrap(); // So far.

@@ -1,35 +1,26 @@
 //! Parents and children, whichever partitions they live in: they tell each other what each must
 //! know, and each decides for itself (CANCEL-03, CANCEL-04, REL-05).
 //!
-//! A child asks its parent when it begins, when it is read from its log, and from time to time; so
-//! nothing depends on a word that might get lost; one that has ended asks on until its parent has
-//! recorded it. A parent that is being closed tells its children at once.
+//! A parent records a child before that is made (`relations.rs`). A child asks its parent when it begins,
+//! when it is read from its log, and from time to time, so that nothing depends on a word that might get
+//! lost. A parent that is being closed tells its children at once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
-use tenure_core::status::Intent;
 use tenure_core::view::View;
-use tenure_core::{Code, Rejection};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
-use tokio::sync::oneshot;
 
 use super::address::Address;
-use super::open::unreadable;
-use super::{Begin, Life, Msg, Reader, State};
-use crate::node::{Node, stopped};
+use super::{Begin, Life, Msg, State};
+use crate::node::Node;
 use crate::peers::Kin;
-use crate::relations::is_damaged;
 
 /// How often a child asks (CANCEL-03).
 const ASK: Duration = Duration::from_secs(30);
-
-/// How soon one that has ended asks again; then less and less often.
-const AGAIN: Duration = Duration::from_secs(1);
 
 impl<J: Journal, L: Leases> State<J, L> {
     /// Asks the parent now and from time to time, as long as the Task is here.
@@ -49,8 +40,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                     return;
                 }
                 if actor.cast(Msg::AskParent).is_err() {
-                    let node = Arc::downgrade(&node);
-                    return until_recorded(node, parent, actor.key().task_id.clone()).await;
+                    return; // It is over here.
                 }
                 tokio::time::sleep(ASK).await;
             }
@@ -88,62 +78,12 @@ impl<J: Journal, L: Leases> State<J, L> {
             return;
         }
         for child in task.durable().children() {
-            tokio::spawn(tell(Arc::clone(&self.node), self.key_of(&child), intent));
+            tokio::spawn(tell(Arc::clone(&self.node), self.key_of(&child)));
         }
     }
 
     fn key_of(&self, task: &TaskId) -> TaskKey {
         TaskKey { session_id: self.key.session_id.clone(), task_id: task.clone() }
-    }
-}
-
-/// REL-05: whatever became of the word that it was made, a child that has ended is recorded by its parent,
-/// as long as that records anything.
-async fn until_recorded<J: Journal, L: Leases>(
-    node: Weak<Node<J, L>>,
-    parent: TaskKey,
-    child: TaskId,
-) {
-    let mut pause = AGAIN;
-    while let Some(node) = node.upgrade() {
-        match parent_of(&node, &parent, &child).await {
-            Ok(known) if known.adopts => adopt(&node, &parent, &child),
-            Ok(_) => return,
-            Err(gone) if gone.code == Code::TaskNotFound || is_damaged(&gone) => return,
-            Err(_) => {} // It is asked again.
-        }
-        drop(node);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(ASK);
-    }
-}
-
-async fn parent_of<J: Journal, L: Leases>(
-    node: &Arc<Node<J, L>>,
-    parent: &TaskKey,
-    child: &TaskId,
-) -> Result<Parent, Rejection> {
-    if let Some(peers) = node.is_elsewhere(parent) {
-        return peers.parent(parent, child).await;
-    }
-    let entry = node.journal.entry(parent).await.map_err(|error| unreadable(&error))?;
-    if let Some(end) = entry.and_then(|entry| entry.ended) {
-        return Ok(Parent::ended(parent.task_id.clone(), end.status()));
-    }
-    let ((sender, known), child) = (oneshot::channel(), child.clone());
-    let look: Reader = Box::new(move |parent| {
-        let _ = sender.send(parent.map(|parent| Parent::of(parent, &child)).map_err(Clone::clone));
-    });
-    let told = node.task(parent, Begin::Open)?.cast(Msg::Read(look));
-    told.map_err(|_| stopped("the parent"))?;
-    known.await.map_err(|_| stopped("the parent"))?
-}
-
-fn adopt<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, parent: &TaskKey, child: &TaskId) {
-    if let Some(peers) = node.is_elsewhere(parent) {
-        peers.tell(parent, Kin::Adopt(child.clone()));
-    } else if let Ok(parent) = node.task(parent, Begin::Open) {
-        let _ = parent.cast(Msg::Adopt(child.clone())); // It is told again.
     }
 }
 
@@ -165,9 +105,10 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
     spared.store(known.status.spares_children(), Ordering::Release);
 }
 
-/// Tells a child that its parent is being closed. One that has ended is left alone, and one that
-/// cannot be reached now will ask.
-async fn tell<J: Journal, L: Leases>(node: Arc<Node<J, L>>, child: TaskKey, intent: Intent) {
+/// Tells a child that its parent is being closed, which it then asks: of what became of a Task that was to be
+/// a child its parent knows nothing. One that has ended is left alone, and one that cannot be reached now will
+/// ask by itself.
+async fn tell<J: Journal, L: Leases>(node: Arc<Node<J, L>>, child: TaskKey) {
     if let Some(peers) = node.is_elsewhere(&child) {
         return peers.tell(&child, Kin::ParentCloses);
     }
@@ -176,6 +117,6 @@ async fn tell<J: Journal, L: Leases>(node: Arc<Node<J, L>>, child: TaskKey, inte
         Ok(None) | Err(_) => false,
     };
     if is_live && let Ok(actor) = node.task(&child, Begin::Open) {
-        let _ = actor.cast(Msg::ParentCloses(intent));
+        let _ = actor.cast(Msg::AskParent); // As above.
     }
 }

@@ -367,20 +367,21 @@ impl<J: Journal, L: Leases> State<J, L> {
         matches!(self.life, Life::Known(_)) && self.flight.is_none() && self.waiting.is_empty()
     }
 
-    /// Ends the stay of a Task that was left, or is over and nobody waits or has just asked. Answers
-    /// whether it has ended.
+    /// Ends the stay of a Task that was left, or is over and nobody has just asked. Answers whether it has
+    /// ended. Who waited for its end, or that of one of its Runs, which end with it, has been told by then.
     fn retire(&mut self, myself: &Address) -> bool {
         if self.is_left {
             myself.close();
             return true;
         }
-        let idle = self.flight.is_none() && self.waiting.is_empty() && self.late.is_empty();
+        let idle = self.flight.is_none() && self.waiting.is_empty();
         let over = match &self.life {
             Life::Known(task) => task.is_terminal(),
             Life::Unreadable(_) | Life::New => !self.pauses,
         };
         let ends = idle && over && myself.end();
         if ends {
+            debug_assert!(self.late.is_empty(), "a task is over, and somebody waits for that");
             if let (Some(bytes), Life::Known(_)) = (self.ended_bytes, &self.life)
                 && let Life::Known(task) = std::mem::replace(&mut self.life, Life::New)
             {

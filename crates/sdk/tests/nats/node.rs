@@ -86,14 +86,16 @@ impl Node {
         }
     }
 
-    /// The next word of one kind, read; others are passed over.
+    /// The next word of one kind, read; others are passed over, which go on for ever.
     pub(crate) async fn awaits<T: DeserializeOwned>(&mut self, verb: WorkerVerb) -> (T, Message) {
-        loop {
+        let until = tokio::time::Instant::now() + SOON;
+        while tokio::time::Instant::now() < until {
             let (heard, message) = self.hears().await;
             if matches!(heard, Heard::Worker(_, said) if said == verb) {
                 return (decode(&message.payload).unwrap(), message);
             }
         }
+        panic!("{verb:?} is said");
     }
 
     /// Opens a link when it is asked to, and waits until there is at least this much room on it.

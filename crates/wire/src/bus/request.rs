@@ -124,6 +124,9 @@ pub struct ReadLog {
 pub struct ReadParent {
     /// The child, which may not be made yet.
     pub child: TaskId,
+    /// It is to be made, and recorded before this is answered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub record: bool,
 }
 
 /// Commits of a Task, oldest first.

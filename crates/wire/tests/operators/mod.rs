@@ -153,11 +153,14 @@ where
 }
 
 /// What nodes ask each other of parents, and what they are answered.
-fn of_nodes() -> [(&'static str, Vec<u8>); 3] {
-    let ask = Ask::ReadParent(ReadParent { child: "c".parse().unwrap() });
-    let request = Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
-    let written = request.write().unwrap();
-    assert_eq!(Request::read(&written).unwrap(), request);
+fn of_nodes() -> [(&'static str, Vec<u8>); 4] {
+    let written = |record| {
+        let ask = Ask::ReadParent(ReadParent { child: "c".parse().unwrap(), record });
+        let request = Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
+        let written = request.write().unwrap();
+        assert_eq!(Request::read(&written).unwrap(), request);
+        written
+    };
     let closing = Parent {
         root_task_id: "r".parse().unwrap(),
         status: TaskStatus::Running,
@@ -168,7 +171,8 @@ fn of_nodes() -> [(&'static str, Vec<u8>); 3] {
     let adopting =
         Parent { closing: false, closes_children: None, adopts: true, ..closing.clone() };
     [
-        ("request-read-parent", written),
+        ("request-read-parent", written(false)),
+        ("request-read-parent-record", written(true)),
         ("parent", bytes(&Answer::from(Ok(closing)))),
         ("parent-adopts", bytes(&Answer::from(Ok(adopting)))),
     ]
