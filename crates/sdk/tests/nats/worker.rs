@@ -6,15 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure_core::command::RunOutcome;
-use tenure_core::id::{AttemptId, PoolId};
+use tenure_core::id::{AttemptId, PoolId, RunId, SessionId, TaskId};
 use tenure_core::{Code, Rejection};
+use tenure_ports::bus::{Holding, Pulse, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
 use tenure_sdk::nats::NatsWorker;
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
-use tenure_wire::bus::worker::{Delivery, Hello, ReportResult, Reported, Reports, Word};
+use tenure_wire::bus::worker::{Delivery, Heartbeat, Hello, ReportResult, Reported, Reports, Word};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+use uuid::Uuid;
 
 use crate::node::{Node, grant};
 use crate::server::Server;
@@ -358,6 +361,39 @@ async fn a_worker_finds_its_nodes_again_when_the_server_was_gone() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 1);
     pool.drain().await;
+}
+
+/// LEASE-05: a heartbeat whose connection is gone waits for no answer any more, which went to that one: the
+/// next goes over another at once. What it takes to come back is the machine's, so one of a few has to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_ends_with_its_connection() {
+    let mut server = Server::start();
+    let connection = server.connect_for(name().inbox(), Duration::from_secs(20)).await;
+    let (worker, _deliveries) = NatsWorker::join(connection, &name(), None).await.unwrap();
+    let worker = Arc::new(worker);
+    let task_id = TaskId::new("t").unwrap();
+    let held = Holding {
+        task: TaskKey { session_id: SessionId::new("s").unwrap(), task_id },
+        run_id: RunId(Uuid::now_v7()),
+        attempt_id: AttemptId(Uuid::now_v7()),
+        fencing_token: 3,
+        lease_ms: LONG,
+    };
+    let until_answered = Duration::from_secs(2);
+    for _ in 0..4 {
+        let mut node = Node::start(&server, "n1").await;
+        let begun = Instant::now();
+        let (beating, held) = (Arc::clone(&worker), held.clone());
+        let beat = tokio::spawn(async move { beating.heartbeat(&[held]).await });
+        node.awaits::<Heartbeat>(WorkerVerb::Heartbeat).await;
+        server.kill();
+        server.restart();
+        assert_eq!(beat.await.unwrap(), [Pulse::Unknown]);
+        if begun.elapsed() < until_answered {
+            return;
+        }
+    }
+    panic!("it waits for who cannot answer any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
