@@ -26,12 +26,13 @@ impl Counts {
     /// Counts what a commit tells.
     pub fn note(&mut self, commit: &Commit) {
         commit.events.iter().for_each(|event| self.note_event(&event.body));
+        // What takes the place of an unfinished creation makes no other Task (IDEM-10).
+        self.tasks_created += u64::from(commit.first_seq == 1);
     }
 
     /// What was reported of a Step without an Attempt is no work of a worker.
     fn note_event(&mut self, body: &Body) {
         let count = match body {
-            Body::TaskCreated(_) => &mut self.tasks_created,
             Body::StepClaimed(_) => &mut self.claims,
             Body::StepCompleted(p) if p.attempt_id.is_some() => &mut self.completed,
             Body::StepFailed(p) if p.attempt_id.is_some() => &mut self.failed,

@@ -4,17 +4,19 @@
 use alloc::format;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::id::{BadId, CommandId, Digest};
 use crate::status::TaskStatus;
-use crate::table::Pos;
-use crate::task::Head;
+use crate::table::{Pos, next_pos};
+use crate::task::{Head, Task};
 
 /// What a Task that comes in parts is when it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Creation {
-    /// Of the whole, made by its creator: the same for the same content, another for another.
+    /// Of the patches that follow ([`digest_of`](Self::digest_of)): with the create, which says it, it names
+    /// the whole.
     pub digest: Digest,
     /// It stays a draft when it is whole; else it begins then.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
@@ -24,18 +26,18 @@ pub struct Creation {
 }
 
 impl Creation {
+    /// The digest of patches whose own digests (P38) are these, in their order.
+    pub fn digest_of(parts: impl IntoIterator<Item = Digest>) -> Digest {
+        let all = parts.into_iter().fold(Sha256::new(), |all, part| all.chain_update(part.0));
+        Digest(all.finalize().into())
+    }
+
     /// The id of the command that brings a part, from 1: the same however often it is sent.
     ///
     /// # Errors
     /// Never: it is short enough.
     pub fn part(&self, number: usize) -> Result<CommandId, BadId> {
         CommandId::new(format!("{}/{number}", self.digest))
-    }
-
-    /// Whether this is the id of one of its parts.
-    pub(crate) fn has_part(&self, id: &CommandId) -> bool {
-        let rest = id.as_str().strip_prefix(self.digest.hex(&mut [0; 64]));
-        rest.is_some_and(|rest| rest.starts_with('/'))
     }
 }
 
@@ -46,6 +48,22 @@ pub struct Unfinished {
     pub creation: Creation,
     /// Steps that have come.
     pub here: Pos,
+}
+
+impl Task {
+    /// What is missing of a creation in parts.
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        Unfinished::of(&self.head, next_pos(self.steps.len()))
+    }
+
+    /// The digests of the patches of a creation that have come, in their order.
+    pub(crate) fn parts_here(
+        &self,
+        creation: Creation,
+    ) -> impl Iterator<Item = Option<Digest>> + '_ {
+        let part = move |number| self.commands.by_key(&creation.part(number).ok()?);
+        (1..).map_while(part).map(|command| command.digest)
+    }
 }
 
 impl Unfinished {

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::spawn;
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ struct Cuts {
     to_server: AtomicBool,
     from_server: AtomicBool,
     ends: AtomicBool,
+    /// Bytes that have gone to the server, and after how many that way is cut, unless that is 0.
+    gone: AtomicU64,
+    gone_max: AtomicU64,
 }
 
 /// A proxy on a port of its own.
@@ -58,6 +61,11 @@ impl Proxy {
             }
         });
         Ok(Self { port, cuts })
+    }
+
+    /// Cuts the way to the server as soon as so many bytes have gone there.
+    pub fn cut_after(&self, bytes: u64) {
+        self.cuts.gone_max.store(bytes, Ordering::Release);
     }
 
     /// Cuts one way or both, or neither.
@@ -105,6 +113,11 @@ fn carry(mut from: TcpStream, mut to: TcpStream, cuts: &Cuts, is_from_server: bo
                 }
                 if to.write_all(&bytes[..length]).is_err() {
                     break;
+                }
+                if !is_from_server {
+                    let gone = cuts.gone.fetch_add(length as u64, Ordering::AcqRel) + length as u64;
+                    let most = cuts.gone_max.load(Ordering::Acquire);
+                    cut.fetch_or(most > 0 && gone >= most, Ordering::AcqRel);
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}

@@ -14,6 +14,7 @@ mod large;
 mod mischief;
 mod moved;
 mod network;
+mod parts;
 mod programs;
 mod python;
 mod redis;

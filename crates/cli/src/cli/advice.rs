@@ -32,7 +32,8 @@ pub(crate) const fn advice(code: Code) -> &'static str {
         C::RunNotFound => "check the id: `tenure runs list TASK_ID --all` shows the Runs",
         C::TaskIdConflict => "go on with that Task (`--resume`), or choose another id (`--new`)",
         C::CreationUnfinished => {
-            "hand the same Task in again, which goes on with it, or cancel it: `tenure task cancel TASK_ID`"
+            "hand the same Task in again, which goes on with it, or another, which replaces it; or cancel \
+             it: `tenure task cancel TASK_ID`"
         }
         C::TaskNotDispatchable => {
             "let it go on first: `tenure task submit` a draft, `reopen` a blocked Task, `resume` a \

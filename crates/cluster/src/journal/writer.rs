@@ -63,7 +63,8 @@ impl Head {
         };
         for event in &commit.events {
             match &event.body {
-                Body::TaskCreated(created) => {
+                // A later one takes the place of an unfinished creation (IDEM-10).
+                Body::TaskCreated(created) if commit.first_seq == 1 => {
                     let task = &created.task;
                     let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
                     let (title, wal_name) = (task.title.to_string(), task.wal_name.clone());

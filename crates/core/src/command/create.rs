@@ -169,19 +169,7 @@ impl Task {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
-        let wal_name = given.wal_name()?;
-        let steps = plan_steps(given, defaults)?;
-        if let Some(id) = &given.parent_task_id {
-            let parent = parent.ok_or_else(|| {
-                Rejection::new(Code::TaskNotFound, format!("the parent {id} does not exist"))
-                    .with("task_id", id.as_str())
-            })?;
-            parent.check(id)?;
-        }
-        let spec = spec_of(cx, given, defaults, parent, wal_name, steps)?;
-        let idempotency_key = given.idempotency_key.clone();
-        let creation = given.creation;
-        let created = TaskCreated { task: Arc::new(spec), creation, idempotency_key };
+        let created = created(cx, given, defaults, parent)?;
         let event = Event {
             actor: cx.caller.agent.clone(),
             run: cx.caller.run_id,
@@ -197,37 +185,95 @@ impl Task {
         Ok((task, outcome))
     }
 
-    /// A create whose `task_id` exists: the first answer, or a conflict (IDEM-01, IDEM-03, ID-03).
-    pub fn recreated(&self, cx: &Cx<'_>, given: &CreateTask) -> Result<Reply, Rejection> {
+    /// A create whose `task_id` exists: the first answer, another creation in the place of an unfinished one,
+    /// or a conflict (IDEM-01, IDEM-03, IDEM-10, ID-03).
+    pub fn recreated(
+        &mut self,
+        cx: &Cx<'_>,
+        given: &CreateTask,
+        defaults: &Defaults,
+        parent: Option<&Parent>,
+    ) -> Result<Outcome, Rejection> {
         check_principal(cx.caller)?;
         check_tool(cx.caller, Operator::TaskCreate)?;
         given.validate(cx.limits)?;
         if let Some(reply) = self.replayed(cx)? {
-            return Ok(reply);
+            return Ok(Outcome::unchanged(reply));
         }
-        let first = self.commands.get(0).filter(|record| record.written.first_seq == 1);
+        let created_seq = self.head.created_seq;
+        let first = self.commands.get(0).filter(|record| record.written.first_seq == created_seq);
         let same_key = given.idempotency_key == self.head.idempotency_key;
         // The digest of a Task that is made again leaves its reason out: only a key makes it the same.
         let is_told = given.idempotency_key.is_some() || given.retry_of.is_none();
         let same_content = |digest| is_told && cx.digest.is_some() && digest == cx.digest;
         match first {
-            Some(record) if same_key && same_content(record.digest) => Ok(Reply {
-                written: Some(record.written),
-                version: record.written.version(),
-                made: Made::Nothing,
-                changed: Vec::new(),
-                waits: None,
-            }),
+            Some(record) if same_key && same_content(record.digest) => {
+                Ok(Outcome::unchanged(Reply {
+                    written: Some(record.written),
+                    version: record.written.version(),
+                    made: Made::Nothing,
+                    changed: Vec::new(),
+                    waits: None,
+                }))
+            }
+            _ if self.unfinished().is_some() => self.replaced(cx, given, defaults, parent),
             _ if same_key && given.idempotency_key.is_some() => {
                 let message = "this idempotency_key was used for a different task";
                 Err(Rejection::new(Code::IdempotencyConflict, message))
             }
-            _ => Err(match self.unfinished() {
-                Some(_) => task_id_conflict(self.task_id()).with("unfinished_creation", true),
-                None => task_id_conflict(self.task_id()),
-            }),
+            _ => Err(task_id_conflict(self.task_id())),
         }
     }
+
+    /// IDEM-10: the Task begins anew in its log, with what is given now. What others hold by, the name of the
+    /// log and the parent, stays as it is.
+    fn replaced(
+        &mut self,
+        cx: &Cx<'_>,
+        given: &CreateTask,
+        defaults: &Defaults,
+        parent: Option<&Parent>,
+    ) -> Result<Outcome, Rejection> {
+        let created = created(cx, given, defaults, parent)?;
+        let bound = |field, message| Err(Rejection::invalid(field, message));
+        if created.task.wal_name != self.head.spec.wal_name {
+            return bound("wal_name", "the log of the unfinished creation has another name");
+        }
+        if created.task.parent_task_id != self.head.spec.parent_task_id {
+            return bound("parent_task_id", "the unfinished creation has another parent");
+        }
+        let point = self.savepoint();
+        let mut tx = Tx::begin(self, cx);
+        let written = tx
+            .emit(tx.caller(), Body::TaskCreated(created))
+            .and_then(|()| tx.task.check_first_references())
+            .and_then(|()| tx.finish(Did::DONE));
+        if written.is_err() {
+            self.rollback(point);
+        }
+        written
+    }
+}
+
+/// The event that a create makes, if all in it is in order.
+fn created(
+    cx: &Cx<'_>,
+    given: &CreateTask,
+    defaults: &Defaults,
+    parent: Option<&Parent>,
+) -> Result<TaskCreated, Rejection> {
+    let wal_name = given.wal_name()?;
+    let steps = plan_steps(given, defaults)?;
+    if let Some(id) = &given.parent_task_id {
+        let parent = parent.ok_or_else(|| {
+            Rejection::new(Code::TaskNotFound, format!("the parent {id} does not exist"))
+                .with("task_id", id.as_str())
+        })?;
+        parent.check(id)?;
+    }
+    let spec = spec_of(cx, given, defaults, parent, wal_name, steps)?;
+    let idempotency_key = given.idempotency_key.clone();
+    Ok(TaskCreated { task: Arc::new(spec), creation: given.creation, idempotency_key })
 }
 
 impl View<'_> {

@@ -419,7 +419,8 @@ impl Task {
     /// IDEM-09: of a creation in parts nobody changes or begins anything before it is whole.
     fn check_whole(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
         let Some(Unfinished { creation, here }) = self.unfinished() else { return Ok(()) };
-        let is_part = || cx.command_id.is_some_and(|id| creation.has_part(id));
+        let next = || creation.part(self.parts_here(creation).count() + 1).ok();
+        let is_part = || cx.command_id.is_some_and(|id| next().as_ref() == Some(id));
         match command {
             Command::SubmitTask(_) => {}
             Command::TaskUpdate { .. } if !is_part() => {}

@@ -50,7 +50,15 @@ impl Tx<'_, '_> {
             let message = format!("{here} steps; the creation has {}", creation.steps);
             return Err(Rejection::invalid("operations", message));
         }
-        if here < creation.steps || creation.draft {
+        if here < creation.steps {
+            return Ok(());
+        }
+        let parts = self.task.parts_here(creation).chain([self.cx.digest]).flatten();
+        if Creation::digest_of(parts) != creation.digest {
+            let message = "what has come is not what the digest of the creation is of";
+            return Err(Rejection::invalid("creation.digest", message));
+        }
+        if creation.draft {
             return Ok(());
         }
         self.submit_as(Moved { from: TaskStatus::Draft, reason: None })

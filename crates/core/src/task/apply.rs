@@ -130,6 +130,7 @@ impl Task {
             created_by_agent_id: event.actor.clone(),
             created_by_run_id: event.run,
             creation: created.creation,
+            created_seq: 1,
             idempotency_key: created.idempotency_key.clone(),
             created_at: at,
             started_at: None,
@@ -205,7 +206,11 @@ impl Task {
 
     fn apply_to_task(&mut self, event: &Event, at: At) -> Applied {
         match &event.body {
-            Body::TaskCreated(created) => self.create_steps(created, at),
+            Body::TaskCreated(created) if at.seq == 1 => self.create_steps(created, at),
+            Body::TaskCreated(created) => {
+                self.begin_anew(event, created, at)?;
+                self.create_steps(created, at)
+            }
             Body::TaskSubmitted(p) | Body::TaskRunning(p) => self.move_task(event, p.from, None),
             Body::TaskReopened(p) | Body::TaskResumed(p) => {
                 self.move_task(event, p.from, None)?;
@@ -327,10 +332,26 @@ impl Task {
         Ok(())
     }
 
-    fn create_steps(&mut self, created: &TaskCreated, at: At) -> Applied {
-        if at.seq != 1 {
-            return Err("task_created is the first event".into());
+    /// IDEM-10: another creation takes the place of an unfinished one. Of that one the log and its age stay.
+    fn begin_anew(&mut self, event: &Event, created: &TaskCreated, at: At) -> Applied {
+        if self.unfinished().is_none() {
+            return Err("task_created on a task whose creation is not unfinished".into());
         }
+        if created.task.task_id != self.head.spec.task_id {
+            return Err(format!("task_created of {}", created.task.task_id));
+        }
+        let mut anew = Self::empty(event, created, at.written.commit_id, self.head.created_at);
+        anew.head.created_seq = at.seq;
+        anew.head.trace.clone_from(&self.head.trace);
+        anew.mark = self.mark;
+        anew.volatile = self.volatile.clone();
+        anew.undo = core::mem::take(&mut self.undo);
+        let before = Box::new(core::mem::replace(self, anew));
+        self.note(|_| Note::Anew(before));
+        Ok(())
+    }
+
+    fn create_steps(&mut self, created: &TaskCreated, at: At) -> Applied {
         self.steps.reserve(created.task.steps.len());
         for spec in created.task.steps.iter() {
             if self.steps.find(&spec.step_id).is_some() {

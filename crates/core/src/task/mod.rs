@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use crate::creation::{Creation, Unfinished};
+use crate::creation::Creation;
 use crate::event::{Bindings, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId,
@@ -38,7 +38,7 @@ use crate::status::{
     AttemptStatus, DeliveryState, EndReason, Outcome, ReplyKind, RunState, StepStatus, TaskStatus,
     WaitKind,
 };
-use crate::table::{Keyed, Pos, Table, next_pos};
+use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
 pub use records::Records;
@@ -64,13 +64,6 @@ pub struct Task {
     pub(crate) no_refs: Arc<Vec<Ref>>,
     /// What the indexes of its tables are hashed with.
     pub(crate) seed: u64,
-}
-
-impl Task {
-    /// What is missing of a creation in parts (IDEM-07).
-    pub fn unfinished(&self) -> Option<Unfinished> {
-        Unfinished::of(&self.head, next_pos(self.steps.len()))
-    }
 }
 
 /// What every event moves.
@@ -119,6 +112,9 @@ pub struct Head {
     /// It came, or comes, in parts (IDEM-07).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<Creation>,
+    /// `wal_seq` of the `task_created` that counts: the last one (IDEM-10).
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub created_seq: u64,
     /// Key of a repeated create (IDEM-03).
     pub idempotency_key: Option<SmolStr>,
     /// When it was created.
@@ -140,6 +136,15 @@ pub struct Head {
     pub closing_shift: Shift,
     /// W3C traceparent of whoever made the Task.
     pub trace: Option<SmolStr>,
+}
+
+const fn first() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape serde asks for.
+const fn is_first(seq: &u64) -> bool {
+    *seq == first()
 }
 
 /// A node of the DAG.

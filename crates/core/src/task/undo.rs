@@ -30,6 +30,8 @@ pub struct UndoLog {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Note {
+    /// The whole Task, before another creation took its place (IDEM-10).
+    Anew(Box<Task>),
     Mark(Mark),
     Head(Box<Head>),
     Step(Pos, Box<StepState>),
@@ -170,6 +172,11 @@ impl Task {
 
     fn play_back(&mut self, note: Note) {
         match note {
+            Note::Anew(before) => {
+                let undo = core::mem::take(&mut self.undo);
+                *self = *before;
+                self.undo = undo;
+            }
             Note::Mark(mark) => self.mark = mark,
             Note::Head(head) if head.spec.retry_policy != self.head.spec.retry_policy => {
                 self.change_policy(|task| task.head = *head);
@@ -234,9 +241,15 @@ impl Task {
         }
     }
 
-    /// What readers see instead of the records that are ahead of the log.
-    pub(crate) fn before(&self) -> Option<Before<'_>> {
-        self.is_ahead().then(|| Before::of(self))
+    /// What readers see: the Task, and what they see instead of the records of it that are ahead of the log.
+    pub(crate) fn logged(&self) -> (&Self, Option<Before<'_>>) {
+        let notes = &self.undo.notes;
+        let anew = notes.iter().enumerate().find_map(|(at, note)| match note {
+            Note::Anew(before) => Some((&**before, &notes[..at])),
+            _ => None,
+        });
+        let (task, notes) = anew.unwrap_or((self, notes));
+        (task, self.is_ahead().then(|| Before::of(task, notes, &self.undo.tally)))
     }
 }
 
@@ -266,10 +279,10 @@ pub(crate) struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
-    fn of(task: &'a Task) -> Self {
+    fn of(task: &'a Task, notes: &'a [Note], tally: &'a Tally) -> Self {
         let mut out = Self {
             mark: task.mark,
-            tally: &task.undo.tally,
+            tally,
             head: None,
             steps: BTreeMap::new(),
             specs: BTreeMap::new(),
@@ -287,7 +300,7 @@ impl<'a> Before<'a> {
             edges_len: task.edges.len(),
         };
         // Newest first, so that the oldest note of a record is the one that stays.
-        task.undo.notes.iter().rev().for_each(|note| out.see(note));
+        notes.iter().rev().for_each(|note| out.see(note));
         out
     }
 
@@ -309,7 +322,7 @@ impl<'a> Before<'a> {
             Note::Spent(pos) => drop(self.not_spent.insert(*pos)),
             Note::Result(pos) => drop(self.silent.insert(*pos)),
             Note::Stopping(pos, before) => drop(self.stopping.insert(*pos, before.as_deref())),
-            Note::Dependents { .. } | Note::CommandAdded => {}
+            Note::Anew(_) | Note::Dependents { .. } | Note::CommandAdded => {}
         }
     }
 }

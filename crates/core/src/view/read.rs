@@ -74,7 +74,8 @@ pub struct RunMemory<'a> {
 impl Task {
     /// The last durable state: what readers see.
     pub fn durable(&self) -> View<'_> {
-        View { task: self, before: self.before() }
+        let (task, before) = self.logged();
+        View { task, before }
     }
 
     /// The state that decisions see, commits in flight included: nobody else may.

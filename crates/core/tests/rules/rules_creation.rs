@@ -14,8 +14,19 @@ use crate::views::known;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
+/// Of which `parts` patches bring the rest.
+fn creation_of(parts: usize, draft: bool) -> Creation {
+    let parts = (1..=parts).map(|number| Digest(part_digest(number)));
+    Creation { digest: Creation::digest_of(parts), draft, steps: 4 }
+}
+
 fn creation(draft: bool) -> Creation {
-    Creation { digest: Digest([9; 32]), draft, steps: 4 }
+    creation_of(1, draft)
+}
+
+/// What the digest of a patch is taken to be.
+fn part_digest(number: usize) -> [u8; 32] {
+    [u8::try_from(number).unwrap(); 32]
 }
 
 /// The first two Steps of four.
@@ -28,9 +39,25 @@ fn begun(draft: bool) -> Fixture {
     Fixture::create(first(draft), Policy::Auto)
 }
 
+/// One that comes in two patches.
+fn begun_of_two() -> Fixture {
+    let creation = Some(creation_of(2, false));
+    Fixture::create(CreateTask { creation, ..first(false) }, Policy::Auto)
+}
+
+fn part_of(creation: Creation, number: usize) -> Envelope {
+    let command_id = Some(creation.part(number).unwrap().to_string());
+    Envelope { command_id, digest: Some(part_digest(number)), ..Envelope::default() }
+}
+
 fn part(number: usize) -> Envelope {
-    let command_id = Some(creation(false).part(number).unwrap().to_string());
-    Envelope { command_id, digest: Some([1; 32]), ..Envelope::default() }
+    part_of(creation(false), number)
+}
+
+/// A create under an id of its own.
+fn named(command_id: &str, digest: u8) -> Envelope {
+    let command_id = Some(command_id.to_owned());
+    Envelope { command_id, digest: Some([digest; 32]), ..Envelope::default() }
 }
 
 fn adds(steps: &[&str]) -> Command {
@@ -41,25 +68,126 @@ fn submit() -> Command {
     Command::SubmitTask(Why::default())
 }
 
-/// IDEM-07, IDEM-08: the parts come under their ids, each once; with the last one the Task begins.
+/// IDEM-07, IDEM-08: the parts come under their ids, in their order, each once; with the last one the Task
+/// begins.
 #[test]
 fn a_task_in_parts_begins_with_the_part_that_makes_it_whole() {
-    let mut t = begun(false);
-    let boss = orchestrator();
-    t.run_with(&boss, &adds(&["c"]), &part(1)).unwrap();
+    let mut t = begun_of_two();
+    let (boss, of) = (orchestrator(), creation_of(2, false));
+    let no = t.run_with(&boss, &adds(&["d"]), &part_of(of, 2)).unwrap_err();
+    assert_eq!(no.code, Code::CreationUnfinished, "it is not the next one");
+    t.run_with(&boss, &adds(&["c"]), &part_of(of, 1)).unwrap();
     assert_eq!(t.task_status(), TaskStatus::Draft);
     let version = t.task.version();
-    assert!(t.run_with(&boss, &adds(&["c"]), &part(1)).unwrap().commit.is_none(), "it came before");
+    let again = t.run_with(&boss, &adds(&["c"]), &part_of(of, 1)).unwrap();
+    assert!(again.commit.is_none(), "it came before");
     assert_eq!(t.task.version(), version);
-    let no = t.run_with(&boss, &adds(&["d", "e"]), &part(2)).unwrap_err();
+    let no = t.run_with(&boss, &adds(&["d", "e"]), &part_of(of, 2)).unwrap_err();
     assert_eq!((no.code, t.task.version()), (Code::ValidationError, version), "there are too many");
-    t.run_with(&boss, &adds(&["d"]), &part(2)).unwrap();
+    t.restart();
+    t.run_with(&boss, &adds(&["d"]), &part_of(of, 2)).unwrap();
     assert_eq!(t.events()[..2], ["task_updated", "task_submitted"]);
     assert_eq!(t.task_status(), TaskStatus::Running);
     t.restart();
     assert_eq!(t.task.unfinished(), None);
     assert_eq!(t.task.next_due(), None, "it was not left");
     t.ok(patch(json!([add("e", &[])])));
+}
+
+/// IDEM-08: what has come in the end is held against the digest, whether or not a draft was asked for.
+#[test]
+fn a_whole_that_is_not_what_was_announced_does_not_begin() {
+    for draft in [false, true] {
+        let mut t = begun(draft);
+        let version = t.task.version();
+        for digest in [None, Some([8; 32])] {
+            let other = Envelope { digest, ..part(1) };
+            let no = t.run_with(&orchestrator(), &adds(&["c", "d"]), &other).unwrap_err();
+            assert_eq!(no.code, Code::ValidationError);
+            assert_eq!(no.details["field"], "creation.digest");
+            assert_eq!((t.task.version(), t.task_status()), (version, TaskStatus::Draft));
+        }
+        t.run_with(&orchestrator(), &adds(&["c", "d"]), &part(1)).unwrap();
+        assert_eq!(t.task.unfinished(), None);
+    }
+}
+
+/// IDEM-07: the digest of patches is that of their digests, one behind the other.
+#[test]
+fn the_digest_of_a_creation_is_of_the_digests_of_its_parts() {
+    let of = |parts: &[usize]| {
+        Creation::digest_of(parts.iter().map(|at| Digest(part_digest(*at)))).to_string()
+    };
+    let known = "75877bb41d393b5fb8455ce60ecd8dda001d06316496b14dfa7f895656eeca4a";
+    assert_eq!(of(&[2]), known, "sha256sum of 32 bytes of 02");
+    assert_ne!(of(&[1, 2]), of(&[2, 1]));
+}
+
+/// IDEM-10: a create with other content takes the place of an unfinished creation, and that of this one may be
+/// taken too; parts of what was before are no parts of it.
+#[test]
+fn another_creation_takes_the_place_of_an_unfinished_one() {
+    let mut t = begun_of_two();
+    let (boss, of) = (orchestrator(), creation_of(2, false));
+    t.run_with(&boss, &adds(&["c"]), &part_of(of, 1)).unwrap();
+    let created_at = t.task.head().created_at;
+    let title = || CreateTask { title: "anew".into(), ..first(false) };
+    let anew = CreateTask { steps: create_input("b x y").steps, ..title() };
+    let made = t.recreate(&anew, Policy::Auto, &named("anew", 8)).unwrap();
+    assert_eq!(made.reply.version, t.task.version());
+    assert_eq!(t.events(), ["task_created"]);
+    t.restart();
+    let view = t.task.durable();
+    let steps: Vec<_> = view.steps().map(|step| (step.pos, step.id().to_string())).collect();
+    assert_eq!(steps, [(0, "b".into()), (1, "x".into()), (2, "y".into())]);
+    assert_eq!((&*view.head().spec.title, view.head().created_at), ("anew", created_at));
+    let no = t.run_with(&boss, &adds(&["c"]), &part_of(of, 1)).unwrap_err();
+    assert_eq!(no.code, Code::CreationUnfinished, "a part of the one before");
+    let same = t.recreate(&anew, Policy::Auto, &named("again", 8)).unwrap();
+    assert_eq!((same.commit, same.reply.version), (None, made.reply.version));
+
+    let back = CreateTask { creation: Some(of), ..first(false) };
+    t.recreate(&back, Policy::Auto, &named("back", 7)).unwrap();
+    t.run_with(&boss, &adds(&["c"]), &part_of(of, 1)).unwrap();
+    assert!(t.log.last().unwrap().events.len() == 1, "it was forgotten, and came again");
+    t.run_with(&boss, &adds(&["d"]), &part_of(of, 2)).unwrap();
+    assert_eq!(t.task_status(), TaskStatus::Running);
+    let no = t.recreate(&anew, Policy::Auto, &named("late", 8)).unwrap_err();
+    assert_eq!(no.code, Code::TaskIdConflict, "it is whole");
+}
+
+/// IDEM-10: what takes the place may be whole at once, and begins then; with a key too.
+#[test]
+fn a_whole_create_takes_the_place_of_an_unfinished_one() {
+    let key = Some("k".into());
+    let given = CreateTask { idempotency_key: key.clone(), ..first(false) };
+    let mut t = Fixture::create(given, Policy::Auto);
+    let whole = CreateTask { idempotency_key: key, ..create_input("a z<-a") };
+    t.recreate(&whole, Policy::Auto, &named("whole", 8)).unwrap();
+    assert_eq!(t.events(), ["task_created", "task_step_ready a", "task_running"]);
+    t.do_step("a");
+    t.do_step("z");
+    assert_eq!(t.task_status(), TaskStatus::Completed);
+    let same = t.recreate(&whole, Policy::Auto, &named("again", 8)).unwrap();
+    assert_eq!(same.commit, None);
+    let no = t.recreate(&first(false), Policy::Auto, &named("late", 9)).unwrap_err();
+    assert_eq!(no.code, Code::TaskIdConflict, "it has no key");
+}
+
+/// IDEM-10: what others hold by stays, and what is refused changes nothing.
+#[test]
+fn what_takes_the_place_has_the_same_log_and_parent() {
+    let mut t = begun(false);
+    let log = CreateTask { wal_name: Some("other".parse().unwrap()), ..first(false) };
+    let cycle = create_input("a<-b b<-a");
+    for (given, field) in [(log, Some("wal_name")), (cycle, None)] {
+        let no = t.recreate(&given, Policy::Auto, &named("other", 8)).unwrap_err();
+        assert!(matches!(no.code, Code::ValidationError | Code::DependencyCycle), "{no}");
+        assert_eq!(no.details.get("field").and_then(|f| f.as_str()), field);
+    }
+    let no = t.recreate(&first(false), Policy::Auto, &named("create", 8)).unwrap_err();
+    assert_eq!(no.code, Code::IdempotencyConflict, "the same command is the same create");
+    t.run_with(&orchestrator(), &adds(&["c", "d"]), &part(1)).unwrap();
 }
 
 /// IDEM-08: a draft that was asked for stays one, which anybody may submit once it is whole.

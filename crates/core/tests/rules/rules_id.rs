@@ -3,7 +3,7 @@
 
 use crate::common;
 use common::*;
-use tenure_core::command::create::CreateTask;
+use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::id::{HandlerName, PoolId, SessionId, StepId, TaskId, WalName};
 use tenure_core::status::{Policy, StepStatus};
 use tenure_core::{Code, Cx, Limits};
@@ -87,7 +87,8 @@ fn a_task_id_is_used_once_for_ever() {
             epoch: 0,
             limits: &limits,
         };
-        t.task.recreated(&cx, &create_input("a")).unwrap_err().code
+        let defaults = Defaults { policy: Policy::Manual, worker_pool_id: pool_id(POOL) };
+        t.task.recreated(&cx, &create_input("a"), &defaults, None).unwrap_err().code
     };
     assert_eq!(recreate(&mut t), Code::TaskIdConflict);
     t.ok(cancel_task());

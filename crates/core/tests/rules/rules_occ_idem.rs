@@ -187,7 +187,11 @@ fn recreate(
         epoch: 0,
         limits: &limits,
     };
-    t.task.recreated(&cx, given)
+    let defaults = Defaults { policy: Policy::Manual, worker_pool_id: pool_id(POOL) };
+    t.task.recreated(&cx, given, &defaults, None).map(|outcome| {
+        assert_eq!(outcome.commit, None);
+        outcome.reply
+    })
 }
 
 /// IDEM-03, ID-03: the same key and content return the first Task; other content is a conflict;

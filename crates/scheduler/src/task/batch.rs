@@ -143,7 +143,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         let decided = match (&mut self.life, &what) {
             (Life::Known(task), What::Command(command)) => task.decide(&cx, command),
             (Life::Known(task), What::Create(create)) => {
-                task.recreated(&cx, &create.0).map(Outcome::unchanged)
+                let (input, defaults, parent) = &**create;
+                task.recreated(&cx, input, defaults, parent.as_ref())
             }
             (Life::Unreadable(rejection), _) => Err(rejection.clone()),
             (Life::New, What::Command(command)) => Err(match cx.caller.role {

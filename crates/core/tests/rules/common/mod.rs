@@ -202,6 +202,48 @@ impl Fixture {
         result
     }
 
+    /// Hands a create in for the Task that is there; checks what a command is checked for.
+    pub fn recreate(
+        &mut self,
+        given: &CreateTask,
+        policy: Policy,
+        envelope: &Envelope,
+    ) -> Result<Outcome, Rejection> {
+        self.now += 1;
+        let (before, caller, limits) = (self.task.clone(), orchestrator(), self.limits.clone());
+        let command_id = envelope.command_id.as_ref().map(|c| c.parse::<CommandId>().unwrap());
+        let defaults = Defaults { policy, worker_pool_id: pool_id(POOL) };
+        let cx = Cx {
+            caller: &caller,
+            stamp: self.stamp(),
+            command_id: command_id.as_ref(),
+            digest: envelope.digest.map(Digest),
+            expected_version: envelope.expected_version,
+            trace: None,
+            epoch: 0,
+            limits: &limits,
+        };
+        let result = self.task.recreated(&cx, given, &defaults, None);
+        let seen = self.task.durable();
+        assert_eq!(seen.version(), before.version(), "readers see what is durable");
+        assert!(seen.steps().eq(before.durable().steps()), "and its Steps");
+        let mut trial = self.task.clone();
+        trial.abort();
+        assert!(trial.is_untouched_since(&before), "abort restores the state: {result:?}");
+        trial.check_invariants().expect("the invariants hold after an abort");
+        self.task.settle();
+        match result.as_ref().ok().and_then(|outcome| outcome.commit.clone()) {
+            Some(commit) => {
+                assert_eq!(commit.first_seq, before.version() + 1, "the commit follows");
+                check_stored_form(&commit);
+                self.log.push(commit);
+                self.check();
+            }
+            None => assert!(self.task.is_untouched_since(&before), "nothing was written"),
+        }
+        result
+    }
+
     /// Fresh ids at the time of now.
     pub fn stamp(&mut self) -> Stamp {
         let stamp = stamp(self.now, &mut self.ids, self.random);

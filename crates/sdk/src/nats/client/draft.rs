@@ -1,18 +1,18 @@
 //! A long create, cut into a draft and patches (mechanisms 10, IDEM-07).
 //!
-//! The cut depends on what is created and on nothing else: the same create again makes the same
-//! parts under the same ids, so it goes on where it was broken off, whoever sends it.
+//! The cut depends on what is created and by whom, and on nothing else: the same create again makes the
+//! same parts under the same ids, so it goes on where it was broken off.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use tenure_core::command::create::CreateTask;
 use tenure_core::creation::Creation;
-use tenure_core::id::{CommandId, StepId};
+use tenure_core::id::{AgentId, CommandId, Digest, StepId};
 use tenure_core::patch::{Operation, StepInput};
 use tenure_core::{Command, Rejection};
 use tenure_wire::bus::encode;
-use tenure_wire::digest::{DigestError, digest_of};
+use tenure_wire::digest::{DigestError, digest_command};
 
 /// What a Step costs in a patch beside itself.
 const AROUND_A_STEP: usize = 32;
@@ -26,15 +26,12 @@ pub(super) struct Parts {
     pub(super) rest: Vec<(CommandId, Command)>,
 }
 
-/// Cuts a create into parts of about `most` bytes. A Step comes after those it waits for, and
+/// Cuts a create by somebody into parts of about `most` bytes. A Step comes after those it waits for, and
 /// otherwise in its place.
-pub(super) fn cut(input: CreateTask, most: usize) -> Result<Parts, Rejection> {
+pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<Parts, Rejection> {
     let of_digest = |error: DigestError| Rejection::invalid("steps", error.to_string());
-    let creation = Creation {
-        digest: digest_of(&input).map_err(of_digest)?,
-        draft: input.draft.unwrap_or(false),
-        steps: u32::try_from(input.steps.len()).unwrap_or(u32::MAX),
-    };
+    let draft = input.draft.unwrap_or(false);
+    let whole = u32::try_from(input.steps.len()).unwrap_or(u32::MAX);
     let mut first = input;
     let steps = in_order(std::mem::take(&mut first.steps));
     let mut parts: Vec<Vec<StepInput>> = vec![Vec::new()];
@@ -52,10 +49,14 @@ pub(super) fn cut(input: CreateTask, most: usize) -> Result<Parts, Rejection> {
     }
     let mut parts = parts.into_iter();
     first.steps = parts.next().unwrap_or_default();
-    if parts.len() > 0 {
+    let rest: Vec<Command> = parts.map(patch).collect();
+    let digests = rest.iter().map(|command| digest_command(by, command));
+    let digests: Vec<Digest> = digests.collect::<Result<_, _>>().map_err(of_digest)?;
+    let creation = Creation { digest: Creation::digest_of(digests), draft, steps: whole };
+    if !rest.is_empty() {
         first = CreateTask { creation: Some(creation), draft: Some(true), ..first };
     }
-    let rest = (1..).zip(parts).map(|(number, steps)| Ok((creation.part(number)?, patch(steps))));
+    let rest = (1..).zip(rest).map(|(number, command)| Ok((creation.part(number)?, command)));
     Ok(Parts { rest: rest.collect::<Result<_, Rejection>>()?, first })
 }
 
@@ -98,6 +99,10 @@ fn in_order(steps: Vec<StepInput>) -> Vec<StepInput> {
 mod tests {
     use super::*;
 
+    fn me() -> AgentId {
+        "me".parse().unwrap()
+    }
+
     fn step(id: &str, after: &[&str]) -> StepInput {
         let id_of = |text: &str| StepId::new(text).unwrap();
         StepInput {
@@ -135,24 +140,31 @@ mod tests {
     #[test]
     fn a_long_create_becomes_a_draft_and_patches() {
         let steps = vec![step("a", &[]), step("b", &["a"]), step("c", &[]), step("d", &[])];
-        let Parts { first, rest } = cut(create(steps.clone()), 2500).unwrap();
+        let Parts { first, rest } = cut(create(steps.clone()), &me(), 2500).unwrap();
         let creation = first.creation.unwrap();
         assert_eq!((first.draft, creation.draft, creation.steps), (Some(true), false, 4));
         assert_eq!(ids(&first.steps), ["a", "b"]);
         assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["c", "d"]]);
         assert_eq!(rest[0].0, creation.part(1).unwrap());
-        let other = CreateTask { title: "u".into(), ..create(steps) };
-        assert_ne!(cut(other, 2500).unwrap().first.creation.unwrap().digest, creation.digest);
+        let digest_of = |steps, by: &AgentId| {
+            cut(create(steps), by, 2500).unwrap().first.creation.unwrap().digest
+        };
+        assert_eq!(digest_of(steps.clone(), &me()), creation.digest);
+        let other: AgentId = "other".parse().unwrap();
+        assert_ne!(digest_of(steps.clone(), &other), creation.digest, "it is by another");
+        let mut changed = steps;
+        changed[3].title = "changed".into();
+        assert_ne!(digest_of(changed, &me()), creation.digest);
     }
 
     #[test]
     fn a_draft_that_was_asked_for_stays_one_and_what_fits_is_not_cut() {
         let steps = vec![step("a", &[]), step("b", &[]), step("c", &[])];
         let draft = CreateTask { draft: Some(true), ..create(steps.clone()) };
-        assert!(cut(draft.clone(), 2500).unwrap().first.creation.unwrap().draft);
-        let whole = cut(draft.clone(), 1 << 20).unwrap();
+        assert!(cut(draft.clone(), &me(), 2500).unwrap().first.creation.unwrap().draft);
+        let whole = cut(draft.clone(), &me(), 1 << 20).unwrap();
         assert_eq!((whole.first, whole.rest.len()), (draft, 0));
-        assert_eq!(cut(create(steps), 1 << 20).unwrap().first.draft, None);
+        assert_eq!(cut(create(steps), &me(), 1 << 20).unwrap().first.draft, None);
     }
 
     #[test]
@@ -171,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_step_longer_than_a_part_goes_alone() {
-        let Parts { first, rest, .. } = cut(create(vec![step("a", &[])]), 100).unwrap();
+        let Parts { first, rest, .. } = cut(create(vec![step("a", &[])]), &me(), 100).unwrap();
         assert!(first.steps.is_empty());
         assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["a"]]);
     }

@@ -21,7 +21,7 @@ use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
 use tenure_core::command::RetryEnded;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{SessionId, TaskId};
+use tenure_core::id::{AgentId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
     BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
@@ -65,6 +65,8 @@ pub struct NatsClient(Arc<Shared>);
 struct Shared {
     connection: Connection,
     session: SessionId,
+    /// Who asks, as logs name it.
+    agent: AgentId,
     /// What all subjects of this client begin with.
     root: String,
     partitions: u32,
@@ -98,8 +100,10 @@ impl NatsClient {
         }
         let permits = Arc::new(Semaphore::new(UNANSWERED_MAX));
         let (session, root) = (name.session.clone(), name.root());
+        let agent = name.agent().map_err(|bad| Rejection::invalid("name", bad.to_string()))?;
+        let (partitions, max_bytes) = (0, None);
         let mut shared =
-            Shared { connection, session, root, partitions: 0, permits, max_bytes: None };
+            Shared { connection, session, agent, root, partitions, permits, max_bytes };
         let hello = Bytes::from(encode(&Hello { v: V })?);
         let patience = shared.connection.patience();
         let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
@@ -204,7 +208,7 @@ impl Shared {
         around: Around,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        let Parts { first, rest } = draft::cut(input, PART)?;
+        let Parts { first, rest } = draft::cut(input, &self.agent, PART)?;
         let mut last = self.command(task, around.clone(), Ask::Create(Box::new(first))).await?;
         for (command_id, command) in rest {
             let around = Around { command_id, expected_version: None, trace: around.trace.clone() };
