@@ -6,6 +6,7 @@
 //! idempotent, since one that was not answered may have been carried out.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -260,11 +261,19 @@ impl RedisLeases {
 
     /// Of the leases of a session in a partition that were set here those whose Attempts were claimed
     /// first, with what is left of each by this node's clock: ids of Attempts are in the order of their
-    /// claims. Redis is not asked.
-    pub fn oldest(&self, partition: u32, session: &SessionId, most: usize) -> Vec<Lease> {
+    /// claims. At most so many, and none of those up to `after`. Redis is not asked.
+    pub fn oldest(
+        &self,
+        partition: u32,
+        session: &SessionId,
+        after: Option<AttemptId>,
+        most: usize,
+    ) -> Vec<Lease> {
         let (places, now) = (self.places.lock(), Instant::now());
         let of_session = format!("{session}/");
-        let here = places.values().filter(|place| place.partition == partition);
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let here = places.range((behind, Bound::Unbounded)).map(|(_, place)| place);
+        let here = here.filter(|place| place.partition == partition);
         let kept = here.filter(|place| place.member.starts_with(&of_session)).filter_map(|place| {
             let (task, attempt_id) = of_member(&place.member)?;
             let duration_ms = whole_ms(place.ends?.saturating_duration_since(now));

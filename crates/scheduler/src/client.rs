@@ -1,7 +1,7 @@
 //! The bus in process: the scheduler's side of an orchestrator or observer.
 
 mod budget;
-mod reads;
+pub(crate) mod reads;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
+use crate::client::reads::Written;
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Gauge, Hand, Hands, Totals, WaitTotals};
@@ -105,6 +106,8 @@ pub(crate) struct Node<J, L> {
     /// How far public events were told to whoever reads them page by page, by the event behind which
     /// the next page begins.
     pub(crate) told: Folds<(TaskKey, u64), Told>,
+    /// Commits that are read out in parts, by the event behind which they begin.
+    pub(crate) long: Folds<(TaskKey, u64), Written>,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<Workers>,
@@ -136,6 +139,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
             heard: Heard::default(),
             ended: Folds::default(),
             told: Folds::default(),
+            long: Folds::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),

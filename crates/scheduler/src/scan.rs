@@ -47,6 +47,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
             node.forget_signals();
             node.ended.sweep();
             node.told.sweep();
+            node.long.sweep();
             let scan = node.watch_leases(LeaseCall::Scan, 0, node.leases.expired()).await;
             node.note_leases(scan.is_ok());
             match scan {

@@ -194,13 +194,17 @@ async fn the_oldest_are_known_without_redis() {
     };
     leases.acquire([of_session("s2", 0), of_session("s", 1_000)].concat()).await.unwrap();
     server.kill();
-    let oldest = |most| {
-        let oldest = leases.oldest(partition, &"s".parse().unwrap(), most);
+    let behind = |after: Option<u128>, most| {
+        let after = after.map(|n| lease(n, 0).attempt_id);
+        let oldest = leases.oldest(partition, &"s".parse().unwrap(), after, most);
         assert!(oldest.iter().all(|lease| (50_000..=60_000).contains(&lease.duration_ms)));
         oldest.iter().map(|lease| lease.attempt_id.0.as_u128()).collect::<Vec<_>>()
     };
+    let oldest = |most| behind(None, most);
     assert_eq!(oldest(3), here[..3]);
     assert_eq!(oldest(1_000), here);
+    assert_eq!(behind(Some(here[2]), 3), here[3..6], "a page goes on behind the one before");
+    assert_eq!(behind(here.last().copied(), 3), [0_u128; 0]);
     assert!(leases.release(vec![lease(here[0], 0).attempt_id]).await.is_err());
     assert_eq!(oldest(3), here[1..4]);
 }
@@ -213,11 +217,11 @@ async fn what_was_released_is_not_among_the_oldest_for_a_late_renewal() {
     let ours = lease(1, 60_000);
     let (partition, session) = (ours.task.partition(PARTITIONS), ours.task.session_id.clone());
     leases.acquire(vec![ours.clone()]).await.unwrap();
-    assert_eq!(leases.oldest(partition, &session, 10).len(), 1);
+    assert_eq!(leases.oldest(partition, &session, None, 10).len(), 1);
     let (released, renewed) =
         tokio::join!(leases.release(vec![ours.attempt_id]), leases.renew(vec![ours.clone()]));
     released.and(renewed).unwrap();
-    assert_eq!(leases.oldest(partition, &session, 10), []);
+    assert_eq!(leases.oldest(partition, &session, None, 10), []);
 }
 
 pub(crate) async fn wait(mut works: impl AsyncFnMut() -> bool) {

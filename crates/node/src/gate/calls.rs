@@ -11,18 +11,14 @@ use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView, WriteSummary};
 use tenure_core::{Rejection, TraceParent};
-use tenure_ports::client::{Around, ClientPort as _, LogPage as Page};
+use tenure_ports::client::{Around, ClientPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::{ClientLink, Done};
 use tenure_wire::bus::event::EventPage;
-use tenure_wire::bus::request::{
-    Ask, Head, Hello, LeaseLeft, Lines, LogPage, ReadLog, ReadParent, Request, ViewPage, Views,
-    Welcome,
-};
+use tenure_wire::bus::request::{Ask, Head, Hello, ReadParent, Request, ViewPage, Views, Welcome};
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
-use tenure_wire::stored::encode as encode_commit;
 use uuid::Uuid;
 
 use super::{Asked, Gate, in_time, say_answer};
@@ -194,7 +190,7 @@ impl Call<'_> {
             }
             Ask::ReadLog(which) => {
                 let page = match self.task(&head) {
-                    Ok(task) => Box::pin(self.log(&task, which)).await,
+                    Ok(task) => Box::pin(self.link.log_page(&task, which, LOG_BYTES)).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, page).await;
@@ -329,39 +325,6 @@ impl Call<'_> {
             self.gate.followed.know(&key, follower);
         }
         page.within(LOG_BYTES)
-    }
-
-    /// As much of a log as an answer holds.
-    async fn log(&self, task: &TaskId, which: ReadLog) -> Result<LogPage, Rejection> {
-        let page = self.link.log(task, which.after).await?;
-        let session = self.link.session();
-        let (mut commits, mut bytes, mut cut) = (Vec::new(), 0, None);
-        let Page { commits: read, more, version, status, now, leases, wal_path, steps_max } = page;
-        let count = read.len();
-        for commit in &read {
-            let mut lines = Vec::new();
-            encode_commit(commit, session, task, &mut lines)
-                .map_err(|error| Rejection::invalid("log", error.to_string()))?;
-            if commits.is_empty() {
-                let from = usize::try_from(which.from).unwrap_or(usize::MAX).min(lines.len());
-                lines.drain(..from);
-                if lines.len() > LOG_BYTES {
-                    lines.truncate(LOG_BYTES);
-                    cut = Some((from + LOG_BYTES) as u64);
-                }
-            } else if bytes + lines.len() > LOG_BYTES {
-                break;
-            }
-            bytes += lines.len();
-            commits.push(Lines(lines));
-            if cut.is_some() {
-                break;
-            }
-        }
-        let more = more || commits.len() < count;
-        let left = |(attempt_id, left_ms)| LeaseLeft { attempt_id, left_ms };
-        let leases = leases.into_iter().map(left).collect();
-        Ok(LogPage { commits, cut, more, version, status, now, leases, wal_path, steps_max })
     }
 }
 

@@ -127,7 +127,8 @@ impl Gate {
         which: ListLeases,
     ) -> Result<LeasePage, Rejection> {
         if let Some(most) = which.oldest {
-            return self.oldest_leases(session, partition, most.min(LEASES_MAX)).await;
+            let most = most.min(LEASES_MAX);
+            return self.oldest_leases(session, partition, which.after, most).await;
         }
         let kept = self.scheduler.leases().of_partition(partition).await;
         let kept = kept.map_err(|error| Rejection::new(Code::Unavailable, error.to_string()))?;
@@ -151,9 +152,10 @@ impl Gate {
         &self,
         session: &SessionId,
         partition: u32,
+        after: Option<AttemptId>,
         most: usize,
     ) -> Result<LeasePage, Rejection> {
-        let mut kept = self.scheduler.leases().oldest(partition, session, most + 1);
+        let mut kept = self.scheduler.leases().oldest(partition, session, after, most + 1);
         let more = kept.len() > most;
         kept.truncate(most);
         let mut of_tasks: BTreeMap<TaskKey, Vec<AttemptId>> = BTreeMap::new();

@@ -15,10 +15,11 @@ use tenure_core::view::{
 use tenure_core::{Caller, Code, Commit, Rejection};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::stored::encode;
+use tenure_wire::bus::request::{LeaseLeft, Lines, LogPage, ReadLog};
+use tenure_wire::stored::{EncodeError, encode};
 use tokio::time::{Instant, timeout_at};
 
-use super::{ClientLink, PAGE_EVENTS, Stands};
+use super::{ClientLink, PAGE_BYTES, PAGE_EVENTS, Stands};
 use crate::task::open::{load_until, unreadable};
 
 /// How long a page of a list takes, about: it is cut short then, and whoever asks for the rest finds that
@@ -38,6 +39,13 @@ pub(super) async fn in_time<T>(
     let long = "the task's log is long, and not read yet; ask again";
     let looked = timeout_at(until.max(Instant::now() + LOOK), look).await;
     looked.unwrap_or_else(|_| Err(Rejection::new(Code::StorageError, long)))
+}
+
+/// A commit as the lines that a log file has of it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    last_seq: u64,
+    lines: Arc<[u8]>,
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
@@ -119,9 +127,12 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         check_tool(&self.caller, Operator::InspectTask)?;
         let key = self.key(task);
         self.version(&key).await?; // There is such a Task.
-        let (range, last) = (input.range(), *input.range().end());
-        let commits = self.commits_within(&key, range.clone(), usize::MAX).await?;
-        let told = timeline(&key.session_id, task, &commits, range);
+        let (first, last) = input.range().into_inner();
+        let first = first.max(1);
+        // Of a commit that is longer than a page a part is told, as of the log.
+        let page = first..=last.min(first.saturating_add(PAGE_EVENTS - 1));
+        let commits = self.commits_within(&key, page.clone(), PAGE_BYTES).await?;
+        let told = timeline(&key.session_id, task, &commits, page);
         let look =
             move |view: &View<'_>, _: &Caller, known: &Known<'_>| inspect(view, told, last, known);
         let history = self.look(task, look).await?;
@@ -164,6 +175,92 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             Stands { version, status, leases, wal_path: node.wal_path(task) }
         };
         self.scheduler.read(key, stands).await
+    }
+
+    /// `read_log`: as many commits as have so many bytes of lines, one at least. Of one that has more of them
+    /// only a part; its lines are kept for whoever asks for the next, as each part would cost as much as the
+    /// whole commit.
+    ///
+    /// # Errors
+    /// Not for this caller, or the log cannot be read.
+    pub async fn log_page(
+        &self,
+        task: &TaskId,
+        which: ReadLog,
+        most: usize,
+    ) -> Result<LogPage, Rejection> {
+        check_tool(&self.caller, Operator::InspectTask)?;
+        let (key, long) = (self.key(task), &self.scheduler.node.long);
+        let Stands { version, status, leases, wal_path } = self.stands(&key).await?;
+        let place = (key, which.after);
+        let kept = if which.from > 0 { long.take(&place) } else { None };
+        let read = match kept {
+            Some(long) => vec![long],
+            None if which.after < version => self.lines_behind(&place.0, which.after, most).await?,
+            None => Vec::new(),
+        };
+        let through = read.last().map_or(version, |one| one.last_seq);
+        let mut commits: Vec<Lines> = Vec::with_capacity(read.len());
+        let mut cut = None;
+        for one in read {
+            let from = if commits.is_empty() { which.from } else { 0 };
+            let rest = one.lines.get(usize::try_from(from).unwrap_or(usize::MAX)..);
+            let part = rest.and_then(|rest| rest.get(..most)).or(rest).unwrap_or_default();
+            commits.push(Lines(part.to_vec()));
+            if rest.is_some_and(|rest| rest.len() > most) {
+                cut = Some(from + most as u64);
+                let bytes = one.lines.len() as u64;
+                long.put(place, one, 0, bytes);
+                break;
+            }
+        }
+        let left = |(attempt_id, left_ms)| LeaseLeft { attempt_id, left_ms };
+        Ok(LogPage {
+            commits,
+            cut,
+            more: through < version,
+            version,
+            status,
+            now: self.scheduler.now(),
+            leases: leases.into_iter().map(left).collect(),
+            wal_path,
+            steps_max: Some(self.scheduler.node.config.limits.steps_max),
+        })
+    }
+
+    /// The first commit behind an event as lines, and as many of the next as have so many bytes with it.
+    async fn lines_behind(
+        &self,
+        key: &TaskKey,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<Written>, Rejection> {
+        let read: Arc<Mutex<Result<Vec<Written>, EncodeError>>> = Arc::new(Mutex::new(Ok(vec![])));
+        let into = Arc::clone(&read);
+        let (session, task) = (key.session_id.clone(), key.task_id.clone());
+        let mut bytes = 0_usize;
+        let each = move |commit: Commit| {
+            let mut lines = Vec::new();
+            let written = encode(&commit, &session, &task, &mut lines);
+            let mut read = into.lock();
+            match (written, read.as_mut()) {
+                (Err(error), _) => *read = Err(error),
+                (Ok(()), Ok(read)) if read.is_empty() || bytes + lines.len() <= most => {
+                    bytes += lines.len();
+                    read.push(Written { last_seq: commit.last_seq(), lines: lines.into() });
+                    if bytes < most {
+                        return ControlFlow::Continue(());
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Break(())
+        };
+        let events = after + 1..=after.saturating_add(PAGE_EVENTS);
+        let read_part = self.scheduler.journal().read_part(key, events, each);
+        read_part.await.map_err(|error| unreadable(&error))?;
+        let read = std::mem::replace(&mut *read.lock(), Ok(Vec::new()));
+        read.map_err(|error| Rejection::invalid("log", error.to_string()))
     }
 
     /// The commits that have these events, from the first on, as many as a page has, and the one with

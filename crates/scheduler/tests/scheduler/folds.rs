@@ -8,10 +8,11 @@ use crate::common::{Node, cancel, create, dag, envelope, node, node_on, orchestr
 use tenure_core::Command;
 use tenure_core::command::Why;
 use tenure_core::status::Role;
-use tenure_core::view::{ListInput, QueryInput};
+use tenure_core::view::{InspectInput, ListInput, QueryInput};
 use tenure_ports::client::ClientPort;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::load_until;
+use tenure_wire::bus::request::ReadLog;
 
 /// A Task with so many commits of so many bytes each, on a node that has not read it yet.
 async fn long(commits: usize, bytes: usize) -> (Node, TaskKey) {
@@ -84,6 +85,72 @@ async fn each_page_of_a_log_is_read_alone() {
     assert!((3..=8).contains(&pages), "{pages}");
     let read = node.journal().commits_read() - before;
     assert!(read <= commits + pages, "{read} commits were read for {commits}");
+}
+
+/// VIEW-12: a commit that is too long for a page is read once for all of its parts, which are the lines of
+/// the log as others read it.
+#[tokio::test]
+async fn a_commit_in_parts_is_read_once() {
+    const MOST: usize = 10_000;
+    let steps: Vec<String> = (0..1_000).map(|step| format!("s{step}")).collect();
+    let node = node().await;
+    let key = create(&node, dag("t", &steps.join(" "))).await.unwrap();
+    cancel(&node, &key).await.unwrap();
+    let client = node.client(Role::Observer, orchestrator().agent, orchestrator().session_id);
+    let whole = client.log_page(&key.task_id, ReadLog::default(), usize::MAX).await.unwrap();
+    let whole: Vec<u8> = whole.commits.into_iter().flat_map(|lines| lines.0).collect();
+    let (commits, before) = (commits_of(&node, &key).await, node.journal().commits_read());
+    let (mut which, mut lines, mut pages) = (ReadLog::default(), Vec::new(), 0_u64);
+    let mut ends = client.log(&key.task_id, 0).await.unwrap().commits.into_iter();
+    let own = node.journal().commits_read() - before;
+    loop {
+        let page = client.log_page(&key.task_id, which, MOST).await.unwrap();
+        assert!(page.commits.iter().map(|lines| lines.0.len()).sum::<usize>() <= MOST);
+        pages += 1;
+        let count = page.commits.len();
+        lines.extend(page.commits.into_iter().flat_map(|lines| lines.0));
+        match page.cut {
+            Some(from) => which.from = from,
+            None if page.more => {
+                let last = ends.by_ref().nth(count - 1).unwrap();
+                which = ReadLog { after: last.last_seq(), from: 0 };
+            }
+            None => break,
+        }
+    }
+    assert!(lines == whole, "the parts are the whole");
+    assert!(pages > 20, "{pages}");
+    let read = node.journal().commits_read() - before - own;
+    assert!(read <= 2 * commits, "{read} commits were read of {commits}, in {pages} pages");
+}
+
+/// VIEW-12: who inspects a Task is told of as many events at a time as a page of its log has, by their number and
+/// by their bytes, also of a single long commit; the next part goes on where this one ends.
+#[tokio::test]
+async fn an_inspection_comes_in_pages_as_the_log_does() {
+    let steps: Vec<String> = (0..5_000).map(|step| format!("s{step}")).collect();
+    let wide = node().await;
+    let wide_key = create(&wide, dag("t", &steps.join(" "))).await.unwrap();
+    let (long, long_key) = long(100, 16 << 10).await;
+    for (node, key, pages_min) in [(wide, wide_key, 2), (long, long_key, 3)] {
+        let client = client(&node);
+        let version = node.read(&key, |task| task.version()).await.unwrap();
+        let (mut told, mut pages, mut next) = (Vec::new(), 0, None);
+        loop {
+            let input = InspectInput { from_seq: next, ..InspectInput::default() };
+            let page = client.inspect(&key.task_id, input).await.unwrap();
+            assert!(page.timeline.len() <= 4_096, "{}", page.timeline.len());
+            let bytes: usize = page.timeline.iter().map(|one| one.payload.to_string().len()).sum();
+            assert!(bytes < 1 << 20 || page.timeline.len() == 1, "{bytes}");
+            (pages, next) = (pages + 1, page.next_seq);
+            told.extend(page.timeline.into_iter().map(|one| one.wal_seq));
+            if next.is_none() {
+                break;
+            }
+        }
+        assert!(pages >= pages_min, "{pages}");
+        assert!(told.iter().copied().eq(1..=version), "each event comes once");
+    }
 }
 
 /// EVENT-01: who reads public events page by page has each commit read once, and a commit that has more than

@@ -140,22 +140,19 @@ impl NatsClient {
     }
 
     /// The Attempts with leases that were claimed first, as the owners know, at most so many of each
-    /// partition; each is asked once.
+    /// partition.
     ///
     /// # Errors
     /// A refusal, which another try would get too.
     pub async fn oldest_leases(&self, most: usize) -> Result<Heard<LeaseRow>, Rejection> {
-        let which = ListLeases { oldest: Some(most), ..ListLeases::default() };
-        let body: Bytes = Request::new(None, None, Ask::Leases(which)).write()?.into();
-        let asked = stream::iter(0..self.0.partitions).map(|partition| {
-            let asked = self.0.ask::<LeasePage>(format!("cmd.{partition}"), body.clone(), ANSWERS);
-            async move { (partition, asked.await) }
-        });
+        let asked = stream::iter(0..self.0.partitions);
+        let asked =
+            asked.map(async |partition| (partition, self.oldest_leases_of(partition, most).await));
         let mut asked = std::pin::pin!(asked.buffer_unordered(LISTED_AT_ONCE));
         let (mut answers, mut missing_partitions) = (Vec::new(), Vec::new());
         while let Some((partition, answer)) = asked.next().await {
             match answer {
-                Ok(page) => answers.extend(page.leases.into_iter().take(most)),
+                Ok(leases) => answers.extend(leases),
                 Err(refused) if refused.code.is_retryable() => missing_partitions.push(partition),
                 Err(refused) => return Err(refused),
             }
@@ -163,6 +160,28 @@ impl NatsClient {
         answers.sort_by_key(|row| row.attempt_id);
         missing_partitions.sort_unstable();
         Ok(Heard { answers, missing_partitions })
+    }
+
+    /// Those of a partition, page by page.
+    async fn oldest_leases_of(
+        &self,
+        partition: u32,
+        most: usize,
+    ) -> Result<Vec<LeaseRow>, Rejection> {
+        let mut all: Vec<LeaseRow> = Vec::new();
+        loop {
+            let after = all.last().map(|row| row.attempt_id);
+            let which = ListLeases { after, oldest: Some(most - all.len()) };
+            let body = Request::new(None, None, Ask::Leases(which)).write()?.into();
+            let page: LeasePage = self.0.ask(format!("cmd.{partition}"), body, ANSWERS).await?;
+            let count = all.len();
+            // An older node knows of no pages, and begins again.
+            let is_behind = |row: &LeaseRow| after.is_none_or(|after| row.attempt_id > after);
+            all.extend(page.leases.into_iter().filter(is_behind).take(most - count));
+            if !page.more || all.len() == count || all.len() >= most {
+                return Ok(all);
+            }
+        }
     }
 
     /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task. The
