@@ -199,6 +199,17 @@ async fn in_time<T>(done: impl Future<Output = Result<T, Rejection>>) -> Result<
     })
 }
 
+/// What a Task looks like, or that its log is long and still being read: whoever hears that may ask on for as
+/// long as it takes, and is answered when it is read.
+async fn read_in_time<T>(look: impl Future<Output = Result<T, Rejection>>) -> Result<T, Rejection> {
+    timeout(SETTLES, look).await.unwrap_or_else(|_| {
+        let message = "the log of the task is long, and still being read; ask again";
+        Err(Rejection::new(tenure_core::Code::Unavailable, message)
+            .with("reading", true)
+            .with("retry_after_ms", 200))
+    })
+}
+
 /// A request to the owner of a partition.
 struct Asked<'a> {
     /// Over what it is answered, and where.

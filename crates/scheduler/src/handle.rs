@@ -244,7 +244,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     ) -> Result<T, Rejection> {
         let (reply_to, answer) = oneshot::channel();
         let reader: Reader = Box::new(move |task| {
-            let _ = reply_to.send(task.map(look).map_err(Clone::clone)); // The reader may have gone.
+            if !reply_to.is_closed() {
+                let _ = reply_to.send(task.map(look).map_err(Clone::clone)); // The reader may have gone.
+            }
         });
         self.cast(key, Begin::Open, Msg::Read(reader))?;
         answer.await.map_err(|_| stopped("the task"))?

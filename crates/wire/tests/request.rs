@@ -3,12 +3,14 @@
 
 use serde_json::{Value, json};
 use tenure_core::command::{Close, Operator};
+use tenure_core::creation::Creation;
 use tenure_core::status::{Policy, TaskStatus};
 use tenure_core::view::{Look, ViewsInput};
 use tenure_core::{Code, Command};
 use tenure_wire::bus::request::{Ask, Request, Views};
 use tenure_wire::bus::worker::Word;
 use tenure_wire::bus::{decode, encode};
+use tenure_wire::digest::digest_command;
 
 fn within(ask: Ask) -> Request {
     let mut request = Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
@@ -43,6 +45,32 @@ fn views_are_asked_for_of_some_tasks() {
     let golden = include_bytes!("golden/bus-v1/request-views-shown.msgpack");
     assert_eq!(request.write().unwrap(), golden);
     assert_eq!(Request::read(golden).unwrap(), request);
+}
+
+/// IDEM-07: a creation in parts is these bytes, and its digest is that of what follows the create, as
+/// docs/protocol.md has it; both were made by another program.
+#[test]
+fn a_creation_in_parts_is_asked_for_in_these_bytes() {
+    let create = include_bytes!("golden/bus-v1/request-create-in-parts.msgpack");
+    let part = include_bytes!("golden/bus-v1/request-part.msgpack");
+    let [create, part] = [&create[..], part].map(|bytes| {
+        let request = Request::read(bytes).unwrap();
+        assert_eq!(request.write().unwrap(), bytes);
+        request
+    });
+    let (Ask::Create(input), Ask::Command(update)) = (create.ask, part.ask) else {
+        panic!("a create and a command")
+    };
+    let creation = input.creation.unwrap();
+    let whole = Creation { digest: creation.digest, draft: false, steps: 2 };
+    assert_eq!((input.draft, creation), (Some(true), whole));
+    assert_eq!(part.head.command_id, Some(creation.part(1).unwrap()));
+    let digest = digest_command(&"boss".parse().unwrap(), &update).unwrap();
+    assert_eq!(Creation::digest_of([digest]), creation.digest);
+    let page = include_str!("../../../docs/protocol.md");
+    for sample in [digest, creation.digest] {
+        assert!(page.contains(&format!("`{sample}`")), "{sample}");
+    }
 }
 
 /// A request as any program writes it.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value as Json, json};
 use tenure_tests::binary::{Ended, Running, tenure};
 use tenure_tests::cluster::proxy::Proxy;
@@ -27,6 +27,79 @@ fn a_submit_that_was_killed_goes_on_when_it_is_repeated() -> Result<()> {
         cluster.print_tails();
     }
     done
+}
+
+/// IDEM-01 to IDEM-03: a `submit` that is repeated is the same Task: by its command id, by a key from which a file
+/// without an id has one, or by its content alone; another content is none of these.
+#[test]
+fn a_submit_is_known_again() -> Result<()> {
+    let mut cluster = Cluster::start(Plan { schedulers: 1, workers: 0, ..Plan::default() })?;
+    let done = known_again(&mut cluster);
+    if done.is_err() {
+        cluster.print_tails();
+    }
+    done
+}
+
+fn known_again(cluster: &mut Cluster) -> Result<()> {
+    let file = |name: &str, id: Option<&str>, title: &str| -> Result<String> {
+        let path = cluster.dir().join(name);
+        let mut task = json!({"title": title, "steps": {"a": {"noop": true}}});
+        task.as_object_mut().context("a map")?.extend(id.map(|id| ("task_id".into(), json!(id))));
+        std::fs::write(&path, task.to_string())?;
+        Ok(path.display().to_string())
+    };
+    let submit = |file: &str, more: &[&str]| -> Result<std::result::Result<Json, Ended>> {
+        let ended = run(cluster, &[&["submit", file, "-o", "json"], more].concat())?;
+        Ok(match ended.status.success() {
+            true => Ok(serde_json::from_str(&ended.stdout)?),
+            false => Err(ended),
+        })
+    };
+    let made = |file: &str, more: &[&str]| {
+        submit(file, more)?.map_err(|no| anyhow::anyhow!("{more:?}: {no:?}"))
+    };
+    let refused = |file: &str, more: &[&str], exit: i32, why: &str| -> Result<()> {
+        let Err(ended) = submit(file, more)? else { bail!("{more:?} is accepted") };
+        ensure!(ended.status.code() == Some(exit), "{more:?}: {ended:?}");
+        ensure!(ended.stderr.contains(why), "{more:?}: {}", ended.stderr);
+        Ok(())
+    };
+
+    let (named, other) = (file("named", Some("t"), "one")?, file("other", Some("t"), "two")?);
+    let first = made(&named, &["--command-id", "c1"])?;
+    for again in [&["--command-id", "c1"][..], &["--command-id", "c2"], &[]] {
+        ensure!(made(&named, again)? == first, "{again:?}");
+    }
+    refused(&other, &["--command-id", "c1"], 4, "idempotency_conflict")?;
+    refused(&other, &["--command-id", "c3"], 4, "task_id_conflict")?;
+    refused(&named, &["--idempotency-key", "k"], 2, "names no task")?;
+
+    let (nameless, other) = (file("nameless", None, "one")?, file("different", None, "two")?);
+    let first = made(&nameless, &["--idempotency-key", "nightly 7"])?;
+    let id = first["task_id"].as_str().context("no task_id")?;
+    ensure!(
+        id == "886cf354-ba75-56bd-9624-00632ea6709d",
+        "the UUIDv5 of session and key, not {id}"
+    );
+    for again in [
+        &["--idempotency-key", "nightly 7"][..],
+        &["--idempotency-key", "nightly 7", "--command-id", "c4"],
+    ] {
+        ensure!(made(&nameless, again)? == first, "{again:?}");
+    }
+    refused(&other, &["--idempotency-key", "nightly 7"], 4, "idempotency_conflict")?;
+    refused(&nameless, &["--command-id", "c5"], 2, "--idempotency-key")?;
+    ensure!(made(&nameless, &["--idempotency-key", "nightly 8"])?["task_id"] != first["task_id"]);
+    ensure!(
+        made(&nameless, &[])?["task_id"] != made(&nameless, &[])?["task_id"],
+        "each is another"
+    );
+    for id in ["t", id] {
+        let log = cluster.client(&format!("of-{id}"))?.log(id, PATIENCE)?;
+        ensure!(log.events("task_created").len() == 1, "{id} was made once");
+    }
+    Ok(())
 }
 
 fn interrupted(cluster: &mut Cluster) -> Result<()> {
@@ -116,7 +189,7 @@ fn is_not_begun(cluster: &Cluster, id: &str) -> Result<()> {
     for (args, code) in [
         (vec!["task", "submit", id], "creation_unfinished"),
         (vec!["task", "patch", id, &patch], "creation_unfinished"),
-        (vec!["dispatch", id], "task_not_dispatchable"),
+        (vec!["dispatch", id], "creation_unfinished"),
     ] {
         let refused = run(cluster, &args)?;
         ensure!(refused.status.code() == Some(4), "{args:?}: {refused:?}");

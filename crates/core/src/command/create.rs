@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 pub use super::family::Parent;
 use super::relate::kept;
 use super::tx::Did;
-use super::{Cx, Operator, Outcome, Reply, Tx, check_principal, check_tool};
+use super::{Cx, Operator, Outcome, Tx, check_principal, check_tool};
 use crate::creation::Creation;
 use crate::dag::find_cycle;
 use crate::event::{Body, Event, TaskCreated};
@@ -25,7 +25,7 @@ use crate::status::{
     AcceptanceState, DeliveryState, EdgeKind, EdgeStatus, Policy, TaskStatus, Visibility,
 };
 use crate::table::{Pos, next_pos};
-use crate::task::{Made, Task};
+use crate::task::Task;
 use crate::view::View;
 
 /// `agent.task_create` and `create_task`.
@@ -184,79 +184,10 @@ impl Task {
         let outcome = tx.finish(Did::DONE)?;
         Ok((task, outcome))
     }
-
-    /// A create whose `task_id` exists: the first answer, another creation in the place of an unfinished one,
-    /// or a conflict (IDEM-01, IDEM-03, IDEM-10, ID-03).
-    pub fn recreated(
-        &mut self,
-        cx: &Cx<'_>,
-        given: &CreateTask,
-        defaults: &Defaults,
-        parent: Option<&Parent>,
-    ) -> Result<Outcome, Rejection> {
-        check_principal(cx.caller)?;
-        check_tool(cx.caller, Operator::TaskCreate)?;
-        given.validate(cx.limits)?;
-        if let Some(reply) = self.replayed(cx)? {
-            return Ok(Outcome::unchanged(reply));
-        }
-        let created_seq = self.head.created_seq;
-        let first = self.commands.get(0).filter(|record| record.written.first_seq == created_seq);
-        let same_key = given.idempotency_key == self.head.idempotency_key;
-        // The digest of a Task that is made again leaves its reason out: only a key makes it the same.
-        let is_told = given.idempotency_key.is_some() || given.retry_of.is_none();
-        let same_content = |digest| is_told && cx.digest.is_some() && digest == cx.digest;
-        match first {
-            Some(record) if same_key && same_content(record.digest) => {
-                Ok(Outcome::unchanged(Reply {
-                    written: Some(record.written),
-                    version: record.written.version(),
-                    made: Made::Nothing,
-                    changed: Vec::new(),
-                    waits: None,
-                }))
-            }
-            _ if self.unfinished().is_some() => self.replaced(cx, given, defaults, parent),
-            _ if same_key && given.idempotency_key.is_some() => {
-                let message = "this idempotency_key was used for a different task";
-                Err(Rejection::new(Code::IdempotencyConflict, message))
-            }
-            _ => Err(task_id_conflict(self.task_id())),
-        }
-    }
-
-    /// IDEM-10: the Task begins anew in its log, with what is given now. What others hold by, the name of the
-    /// log and the parent, stays as it is.
-    fn replaced(
-        &mut self,
-        cx: &Cx<'_>,
-        given: &CreateTask,
-        defaults: &Defaults,
-        parent: Option<&Parent>,
-    ) -> Result<Outcome, Rejection> {
-        let created = created(cx, given, defaults, parent)?;
-        let bound = |field, message| Err(Rejection::invalid(field, message));
-        if created.task.wal_name != self.head.spec.wal_name {
-            return bound("wal_name", "the log of the unfinished creation has another name");
-        }
-        if created.task.parent_task_id != self.head.spec.parent_task_id {
-            return bound("parent_task_id", "the unfinished creation has another parent");
-        }
-        let point = self.savepoint();
-        let mut tx = Tx::begin(self, cx);
-        let written = tx
-            .emit(tx.caller(), Body::TaskCreated(created))
-            .and_then(|()| tx.task.check_first_references())
-            .and_then(|()| tx.finish(Did::DONE));
-        if written.is_err() {
-            self.rollback(point);
-        }
-        written
-    }
 }
 
 /// The event that a create makes, if all in it is in order.
-fn created(
+pub(super) fn created(
     cx: &Cx<'_>,
     given: &CreateTask,
     defaults: &Defaults,
@@ -491,7 +422,7 @@ pub(crate) fn edge(
 
 impl CreateTask {
     /// K3: texts, limits, durations.
-    fn validate(&self, limits: &Limits) -> Result<(), Rejection> {
+    pub(super) fn validate(&self, limits: &Limits) -> Result<(), Rejection> {
         self.task_id()?;
         super::validate::text("title", &self.title, limits)?;
         super::validate::text("summary", &self.summary, limits)?;

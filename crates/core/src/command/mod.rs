@@ -16,6 +16,7 @@ mod name;
 mod operator;
 pub mod policy;
 pub mod progress;
+mod recreate;
 pub mod references;
 pub mod relate;
 pub mod report;
@@ -421,10 +422,15 @@ impl Task {
         let Some(Unfinished { creation, here }) = self.unfinished() else { return Ok(()) };
         let next = || creation.part(self.parts_here(creation).count() + 1).ok();
         let is_part = || cx.command_id.is_some_and(|id| next().as_ref() == Some(id));
-        match command {
-            Command::SubmitTask(_) => {}
-            Command::TaskUpdate { .. } if !is_part() => {}
-            _ => return Ok(()),
+        let is_refused = match command {
+            Command::SubmitTask(_) | Command::DispatchWorker(_) | Command::TaskClaimStep { .. } => {
+                true
+            }
+            Command::TaskUpdate { .. } => !is_part(),
+            _ => false,
+        };
+        if !is_refused {
+            return Ok(());
         }
         let message = format!("{here} of {} steps of the task have come", creation.steps);
         Err(Rejection::new(Code::CreationUnfinished, message)

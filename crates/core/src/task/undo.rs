@@ -127,6 +127,15 @@ impl Task {
         debug_assert_eq!(self.check_if_small(), Ok(()), "after a step back");
     }
 
+    /// The same of a Task that `before` is of, which has its notes elsewhere where another creation is about to
+    /// take its place.
+    pub(crate) fn take_back(&mut self, before: &Before<'_>) {
+        if self.undo.notes.len() != before.notes.len() {
+            self.undo.notes = before.notes.to_vec();
+        }
+        self.abort();
+    }
+
     pub(crate) fn note(&mut self, note: impl FnOnce(&Self) -> Note) {
         if self.undo.recording {
             let note = note(self);
@@ -256,6 +265,7 @@ impl Task {
 /// The durable form of every record that has run ahead: the oldest note of each.
 #[derive(Debug)]
 pub(crate) struct Before<'a> {
+    notes: &'a [Note],
     pub(crate) mark: Mark,
     pub(crate) tally: &'a Tally,
     pub(crate) head: Option<&'a Head>,
@@ -281,6 +291,7 @@ pub(crate) struct Before<'a> {
 impl<'a> Before<'a> {
     fn of(task: &'a Task, notes: &'a [Note], tally: &'a Tally) -> Self {
         let mut out = Self {
+            notes,
             mark: task.mark,
             tally,
             head: None,

@@ -302,7 +302,9 @@ impl<'a> View<'a> {
     /// The Task itself as this view shows it, to be kept.
     pub fn to_task(&self) -> Task {
         let mut task = self.task.clone();
-        task.abort();
+        if let Some(before) = &self.before {
+            task.take_back(before);
+        }
         task
     }
 

@@ -1,9 +1,10 @@
 //! Creations in parts (IDEM-07 to IDEM-09).
 
-use tenure_core::command::Why;
 use tenure_core::command::create::CreateTask;
+use tenure_core::command::{AppendProgress, Dispatch, Why};
 use tenure_core::creation::Creation;
 use tenure_core::id::Digest;
+use tenure_core::record::Progress;
 use tenure_core::status::{Policy, TaskStatus};
 use tenure_core::view::summary::TaskSummary;
 use tenure_core::{Code, Command, Limits};
@@ -174,6 +175,33 @@ fn a_whole_create_takes_the_place_of_an_unfinished_one() {
     assert_eq!(no.code, Code::TaskIdConflict, "it has no key");
 }
 
+/// IDEM-10, WAL-07: as long as it is not durable nobody sees that another creation took the place, nor what was
+/// decided before it and behind it; and all of it can be taken back.
+#[test]
+fn what_takes_the_place_is_seen_when_it_is_durable() {
+    let mut t = begun_of_two();
+    let (boss, of) = (orchestrator(), creation_of(2, false));
+    t.run_with(&boss, &adds(&["c"]), &part_of(of, 1)).unwrap();
+    let before = t.task.clone();
+    let progress = |summary: &str| {
+        let progress = Some(Progress { summary: Some(summary.into()), ..Progress::default() });
+        Command::AppendTaskProgress(AppendProgress { progress, ..AppendProgress::default() })
+    };
+    t.ahead(&boss, &progress("before"));
+    let whole = create_input("x y<-x");
+    t.recreate_ahead(&whole, Policy::Auto, &named("anew", 8)).unwrap();
+    t.ahead(&boss, &progress("behind"));
+    t.ahead(&boss, &patch(json!([add("z", &["y"])])));
+    let seen = t.task.durable();
+    assert_eq!((seen.version(), seen.status()), (before.version(), TaskStatus::Draft));
+    assert_eq!(seen.head(), before.head());
+    assert_eq!(seen.steps().count(), 3);
+    assert_eq!(seen.to_task(), before);
+    t.task.abort();
+    assert!(t.task.is_untouched_since(&before));
+    t.task.check_invariants().unwrap();
+}
+
 /// IDEM-10: what others hold by stays, and what is refused changes nothing.
 #[test]
 fn what_takes_the_place_has_the_same_log_and_parent() {
@@ -206,6 +234,8 @@ fn an_unfinished_creation_is_neither_begun_nor_changed() {
     let no = t.refuse(submit(), Code::CreationUnfinished);
     assert_eq!((&no.details["steps_here"], &no.details["steps"]), (&json!(2), &json!(4)));
     t.refuse(adds(&["c", "d"]), Code::CreationUnfinished);
+    let run = Command::DispatchWorker(Dispatch::to(pool_id(POOL)));
+    t.refuse(run, Code::CreationUnfinished);
     let other = Envelope { command_id: Some("another/1".into()), ..Envelope::default() };
     let no = t.run_with(&orchestrator(), &adds(&["c"]), &other).unwrap_err();
     assert_eq!(no.code, Code::CreationUnfinished);

@@ -21,7 +21,7 @@ use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
 use uuid::Uuid;
 
-use super::{Asked, Gate, in_time, say_answer};
+use super::{Asked, Gate, in_time, read_in_time, say_answer};
 
 /// Bytes of commits, of views, or of what else comes in parts, in an answer.
 const LOG_BYTES: usize = 512 << 10;
@@ -135,7 +135,7 @@ impl Call<'_> {
             }
             Ask::Get => {
                 let view = match self.task(&head) {
-                    Ok(task) => Box::pin(self.link.get(&task)).await,
+                    Ok(task) => read_in_time(Box::pin(self.link.get(&task))).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer_read(view, TaskView::shorten).await;
@@ -143,7 +143,7 @@ impl Call<'_> {
             Ask::Query(input) => {
                 let offset = input.offset;
                 let page = match self.task(&head) {
-                    Ok(task) => Box::pin(self.link.query(&task, input)).await,
+                    Ok(task) => read_in_time(Box::pin(self.link.query(&task, input))).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer_read(page, |page| page.halve(offset)).await;
@@ -154,7 +154,7 @@ impl Call<'_> {
             }
             Ask::Explain(input) => {
                 let why = match self.task(&head) {
-                    Ok(task) => Box::pin(self.link.explain(&task, input)).await,
+                    Ok(task) => read_in_time(Box::pin(self.link.explain(&task, input))).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, why).await;
@@ -175,7 +175,7 @@ impl Call<'_> {
             }
             Ask::Board(input) => {
                 let lines = match self.task(&head) {
-                    Ok(task) => Box::pin(self.link.board(&task, input)).await,
+                    Ok(task) => read_in_time(Box::pin(self.link.board(&task, input))).await,
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, lines).await;

@@ -15,7 +15,7 @@ use tenure_ports::observer::PoolSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
     Drain, Drained, Kept, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, WaitFacts,
+    PoolFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
@@ -64,9 +64,6 @@ impl Gate {
     }
 
     fn facts(&self, session: &SessionId, is_audit: bool) -> NodeFacts {
-        let all = self.links.facts(is_audit);
-        let count = all.len();
-        let workers = first_of(all.into_iter(), WORKERS_MAX);
         let (sample, now) = (self.scheduler.sample(), self.scheduler.now());
         let mut longest: BTreeMap<PoolId, WaitingStep> =
             self.scheduler.longest_waits(session).into_iter().collect();
@@ -75,9 +72,7 @@ impl Gate {
             pool_facts(pool, longest.map(|step| wait_facts(step, now)))
         });
         let waits = sample.waits.into_iter().filter(|(_, count)| *count > 0);
-        let pools: Vec<PoolFacts> = pools.collect();
-        let (pools_count, pools) = (pools.len(), first_of(pools.into_iter(), POOLS_MAX));
-        let more = workers.len() < count || pools.len() < pools_count;
+        let (workers, pools, more) = cut(self.links.facts(is_audit), pools.collect());
         NodeFacts {
             node: self.node.as_str().into(),
             partitions: self.partitions,
@@ -140,11 +135,7 @@ impl Gate {
             let row = || LeaseRow { task_id, attempt_id, left_ms, open: None };
             rows.entry(attempt_id).or_insert_with(row).open = Some(open);
         }
-        let is_behind = |row: &LeaseRow| which.after.is_none_or(|after| row.attempt_id > after);
-        let rows: Vec<LeaseRow> = rows.into_values().filter(is_behind).collect();
-        let count = rows.len();
-        let leases = first_of(rows.into_iter(), LEASES_MAX);
-        Ok(LeasePage { more: leases.len() < count, leases })
+        Ok(page_of(rows, which.after))
     }
 
     /// The leases that this node knows of. No Attempt is looked at but theirs.
@@ -208,6 +199,27 @@ impl Gate {
     }
 }
 
+/// As many as fit of those that are behind an Attempt.
+fn page_of(rows: BTreeMap<AttemptId, LeaseRow>, after: Option<AttemptId>) -> LeasePage {
+    let is_behind = |row: &LeaseRow| after.is_none_or(|after| row.attempt_id > after);
+    let rows: Vec<LeaseRow> = rows.into_values().filter(is_behind).collect();
+    let count = rows.len();
+    let leases = first_of(rows.into_iter(), LEASES_MAX);
+    LeasePage { more: leases.len() < count, leases }
+}
+
+/// As many workers and pools as an answer holds, and whether there are others.
+fn cut(
+    workers: Vec<WorkerFacts>,
+    pools: Vec<PoolFacts>,
+) -> (Vec<WorkerFacts>, Vec<PoolFacts>, bool) {
+    let count = workers.len() + pools.len();
+    let workers = first_of(workers.into_iter(), WORKERS_MAX);
+    let pools = first_of(pools.into_iter(), POOLS_MAX);
+    let more = workers.len() + pools.len() < count;
+    (workers, pools, more)
+}
+
 fn row_of(lease: Lease) -> LeaseRow {
     let (task_id, attempt_id) = (lease.task.task_id, lease.attempt_id);
     LeaseRow { task_id, attempt_id, left_ms: Some(lease.duration_ms), open: None }
@@ -260,4 +272,91 @@ fn fits(which: &Drain, worker: &WorkerName) -> bool {
     which.pool.as_ref().is_none_or(|pool| *pool == worker.pool)
         && which.principal.as_ref().is_none_or(|name| name == worker.principal.as_str())
         && which.boot.as_ref().is_none_or(|boot| boot == worker.boot.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_wire::bus::{MESSAGE_MAX, encode};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn attempt(number: u128) -> AttemptId {
+        AttemptId(Uuid::from_u128(number))
+    }
+
+    /// A lease whose names are as long as they may be.
+    fn row(number: u128) -> LeaseRow {
+        let open = OpenAttempt {
+            step_id: format!("s{:0>63}", number).parse().unwrap(),
+            ordinal: 1,
+            worker_id: format!("{:w>60}.b{number}", "w").parse().unwrap(),
+            started_at: 0,
+        };
+        let task_id = format!("t{:0>63}", number).parse().unwrap();
+        LeaseRow { task_id, attempt_id: attempt(number), left_ms: Some(1), open: Some(open) }
+    }
+
+    /// Pages are cut by what they hold in number and in bytes; who goes on behind the last one is told of each
+    /// lease once.
+    #[test]
+    fn a_page_of_leases_goes_on_where_the_last_one_was_cut() {
+        let all: BTreeMap<AttemptId, LeaseRow> =
+            (1..=5_000).map(|n| (attempt(n), row(n))).collect();
+        let (mut told, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = page_of(all.clone(), after);
+            assert!(encode(&page).unwrap().len() < MESSAGE_MAX * 3 / 4);
+            (after, pages) = (page.leases.last().map(|row| row.attempt_id), pages + 1);
+            told.extend(page.leases);
+            if !page.more {
+                break;
+            }
+        }
+        assert!(pages >= 5_000_usize.div_ceil(LEASES_MAX), "{pages}");
+        assert!(told.iter().eq(all.values()));
+        assert_eq!(page_of(all, after), LeasePage { leases: Vec::new(), more: false });
+    }
+
+    /// There is no next page of workers and pools: that some are left out is said, and the answer can be sent.
+    #[test]
+    fn an_answer_about_workers_and_pools_says_that_it_was_cut() {
+        let worker = |n: usize| WorkerFacts {
+            pool: format!("p{n:0>62}").parse().unwrap(),
+            principal: format!("w{n:0>62}").into(),
+            boot: format!("b{n:0>62}").into(),
+            free: 1,
+            unheard: 0,
+            silent_ms: 0,
+            draining: false,
+            holds: Some(0),
+            sent: None,
+            seen: None,
+        };
+        let pool = |n: usize| PoolFacts {
+            pool: format!("p{n:0>62}").parse().unwrap(),
+            workers: 1,
+            free: 1,
+            waiting: 1,
+            oldest_ms: Some(1),
+            running: Some(0),
+            ended: Some(0),
+            longest: Some(WaitFacts {
+                task_id: format!("t{n:0>62}").parse().unwrap(),
+                step_id: format!("s{n:0>62}").parse().unwrap(),
+                ready_ms: 1,
+            }),
+        };
+        let of = |workers, pools| {
+            let (workers, pools, more) =
+                cut((0..workers).map(worker).collect(), (0..pools).map(pool).collect());
+            let bytes = encode(&workers).unwrap().len() + encode(&pools).unwrap().len();
+            assert!(bytes < MESSAGE_MAX * 3 / 4, "{bytes}");
+            (workers.len(), pools.len(), more)
+        };
+        assert_eq!(of(100, POOLS_MAX), (100, POOLS_MAX, false));
+        assert_eq!(of(100, POOLS_MAX + 1), (100, POOLS_MAX, true));
+        let (workers, pools, more) = of(WORKERS_MAX, 1);
+        assert!(workers < WORKERS_MAX && pools == 1 && more, "{workers}: by bytes");
+    }
 }

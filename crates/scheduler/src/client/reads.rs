@@ -193,8 +193,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let (key, long) = (self.key(task), &self.scheduler.node.long);
         let Stands { version, status, leases, wal_path } = self.stands(&key).await?;
         let place = (key, which.after);
-        let kept = if which.from > 0 { long.take(&place) } else { None };
-        let read = match kept {
+        let read = match long.take(&place) {
             Some(long) => vec![long],
             None if which.after < version => self.lines_behind(&place.0, which.after, most).await?,
             None => Vec::new(),
@@ -242,17 +241,17 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let each = move |commit: Commit| {
             let mut lines = Vec::new();
             let written = encode(&commit, &session, &task, &mut lines);
-            let mut read = into.lock();
-            match (written, read.as_mut()) {
-                (Err(error), _) => *read = Err(error),
-                (Ok(()), Ok(read)) if read.is_empty() || bytes + lines.len() <= most => {
-                    bytes += lines.len();
-                    read.push(Written { last_seq: commit.last_seq(), lines: lines.into() });
-                    if bytes < most {
-                        return ControlFlow::Continue(());
-                    }
+            let mut slot = into.lock();
+            if let Err(error) = written {
+                *slot = Err(error);
+            } else if let Ok(read) = slot.as_mut()
+                && (read.is_empty() || bytes + lines.len() <= most)
+            {
+                bytes += lines.len();
+                read.push(Written { last_seq: commit.last_seq(), lines: lines.into() });
+                if bytes < most {
+                    return ControlFlow::Continue(());
                 }
-                _ => {}
             }
             ControlFlow::Break(())
         };

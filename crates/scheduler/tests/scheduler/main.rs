@@ -9,6 +9,7 @@ mod append;
 mod bus;
 mod clocks;
 mod counts;
+mod creation;
 mod durable;
 mod family;
 mod folds;

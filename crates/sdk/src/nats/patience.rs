@@ -10,9 +10,14 @@ use crate::pauses::Pauses;
 /// First and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
+/// How long a log may take to be read, as long as its owner says that it reads it.
+const READING_MAX: Duration = Duration::from_secs(600);
+
 /// What is left of somebody's patience.
 #[derive(Debug)]
 pub(super) struct Patience {
+    begun: Instant,
+    whole: Duration,
     until: Instant,
     pauses: Pauses,
     /// An answer was lost: what was asked may have taken effect, whatever is said of it later.
@@ -23,7 +28,8 @@ impl Patience {
     /// From now on.
     pub(super) fn of(whole: Duration) -> Self {
         let pauses = Pauses::between(PAUSES.0, PAUSES.1);
-        Self { until: Instant::now() + whole, pauses, lost_one: false }
+        let begun = Instant::now();
+        Self { begun, whole, until: begun + whole, pauses, lost_one: false }
     }
 
     /// How long a try that takes up to `most` may take.
@@ -34,6 +40,10 @@ impl Patience {
     /// Pauses and answers true if the same may be asked again after this refusal.
     pub(super) async fn outlasts(&mut self, refused: &Rejection) -> bool {
         let pause = self.pauses.after(refused);
+        if refused.details.get("reading").is_some_and(|it| *it == true) {
+            let on = (Instant::now() + self.whole).min(self.begun + READING_MAX);
+            self.until = self.until.max(on);
+        }
         if !refused.code.is_retryable() || Instant::now() + pause >= self.until {
             return false;
         }
@@ -93,6 +103,19 @@ mod tests {
             let last = patience.conclude::<()>(Err(unavailable("nobody is there"))).unwrap_err();
             assert_eq!(last.details.get("kind").and_then(|kind| kind.as_str()), kind);
         }
+    }
+
+    /// VIEW-12: while the owner says that it reads a long log, patience begins anew; not for ever.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_hears_that_a_log_is_being_read_asks_on() {
+        let (mut patience, begun) = (Patience::of(Duration::from_secs(30)), Instant::now());
+        let reading = unavailable("it is long").with("reading", true).with("retry_after_ms", 4_000);
+        while patience.outlasts(&reading).await {}
+        assert!(begun.elapsed() > READING_MAX - Duration::from_secs(10), "{:?}", begun.elapsed());
+        let (mut patience, begun) = (Patience::of(Duration::from_secs(30)), Instant::now());
+        assert!(patience.outlasts(&reading).await);
+        while patience.outlasts(&unavailable("busy")).await {}
+        assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
 use super::args::{FleetArgs, Format, Shape};
 use super::human;
 use super::sheet::{Sheet, number, text, toned};
-use super::worker::warn_of_missing;
+use super::worker::{warn_of_missing, warn_of_more};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
 
@@ -67,6 +67,7 @@ pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
     let PoolCommand::List(args) = command;
     let heard = args.ask(async |client| Ok(client.port().nodes().await?))?;
     warn_of_missing(&heard.missing_partitions);
+    warn_of_more(&heard);
     let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
     let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
     let listing = Listing { pools, waits, missing_partitions };

@@ -95,9 +95,7 @@ pub(crate) fn run(command: WorkerCommand) -> Result<Exit, Failure> {
 fn list(args: &ListArgs) -> Result<Exit, Failure> {
     let heard = args.fleet.ask(async |client| Ok(client.port().nodes().await?))?;
     warn_of_missing(&heard.missing_partitions);
-    if heard.answers.iter().any(|node| node.more) {
-        output::warn("there are more workers than a node can name");
-    }
+    warn_of_more(&heard);
     let mut workers = merged(&heard);
     workers.retain(|worker| args.pool.as_ref().is_none_or(|pool| *pool == worker.pool));
     let listing = Listing { workers, missing_partitions: heard.missing_partitions };
@@ -195,6 +193,13 @@ fn drain(args: &DrainArgs) -> Result<Exit, Failure> {
         })
     })?;
     Ok(Exit::Ok)
+}
+
+/// Says that a node has left some workers or pools out.
+pub(super) fn warn_of_more(heard: &Heard<NodeFacts>) {
+    if heard.answers.iter().any(|node| node.more) {
+        output::warn("there are more workers or pools than a node can name in an answer");
+    }
 }
 
 /// Says whose answer is missing: what is shown may be less than there is.

@@ -209,8 +209,31 @@ impl Fixture {
         policy: Policy,
         envelope: &Envelope,
     ) -> Result<Outcome, Rejection> {
+        let before = self.task.clone();
+        let result = self.recreate_ahead(given, policy, envelope);
+        self.task.settle();
+        match result.as_ref().ok().and_then(|outcome| outcome.commit.clone()) {
+            Some(commit) => {
+                assert_eq!(commit.first_seq, before.version() + 1, "the commit follows");
+                check_stored_form(&commit);
+                self.log.push(commit);
+                self.check();
+            }
+            None => assert!(self.task.is_untouched_since(&before), "nothing was written"),
+        }
+        result
+    }
+
+    /// The same, and leaves the state ahead of the log.
+    pub fn recreate_ahead(
+        &mut self,
+        given: &CreateTask,
+        policy: Policy,
+        envelope: &Envelope,
+    ) -> Result<Outcome, Rejection> {
         self.now += 1;
-        let (before, caller, limits) = (self.task.clone(), orchestrator(), self.limits.clone());
+        let (mut before, caller, limits) = (self.task.clone(), orchestrator(), self.limits.clone());
+        before.abort();
         let command_id = envelope.command_id.as_ref().map(|c| c.parse::<CommandId>().unwrap());
         let defaults = Defaults { policy, worker_pool_id: pool_id(POOL) };
         let cx = Cx {
@@ -227,20 +250,12 @@ impl Fixture {
         let seen = self.task.durable();
         assert_eq!(seen.version(), before.version(), "readers see what is durable");
         assert!(seen.steps().eq(before.durable().steps()), "and its Steps");
+        assert!(seen.edges().eq(before.durable().edges()), "and its edges");
+        assert_eq!(seen.to_task(), before, "and whoever keeps the Task keeps that");
         let mut trial = self.task.clone();
         trial.abort();
         assert!(trial.is_untouched_since(&before), "abort restores the state: {result:?}");
         trial.check_invariants().expect("the invariants hold after an abort");
-        self.task.settle();
-        match result.as_ref().ok().and_then(|outcome| outcome.commit.clone()) {
-            Some(commit) => {
-                assert_eq!(commit.first_seq, before.version() + 1, "the commit follows");
-                check_stored_form(&commit);
-                self.log.push(commit);
-                self.check();
-            }
-            None => assert!(self.task.is_untouched_since(&before), "nothing was written"),
-        }
         result
     }
 
