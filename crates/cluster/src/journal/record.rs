@@ -21,13 +21,21 @@ pub enum OtherCluster {
     #[error("the cluster has {found} partitions, not {given}: the number is fixed when it is made")]
     Partitions {
         /// What its streams say.
-        found: String,
+        found: u32,
         /// What the settings say.
         given: u32,
     },
     /// It was made with another placement.
     #[error(transparent)]
     Placement(#[from] OtherPlacement),
+    /// What its streams say is of no version that is known here.
+    #[error(
+        "the record of the cluster cannot be read: the entry tenure_partitions of its streams is {entry:?}"
+    )]
+    Unreadable {
+        /// What they say.
+        entry: String,
+    },
 }
 
 impl OtherCluster {
@@ -36,6 +44,11 @@ impl OtherCluster {
         match self {
             Self::Partitions { found, .. } => format!("give --partitions {found}"),
             Self::Placement(other) => other.advice().to_owned(),
+            Self::Unreadable { .. } => {
+                "use the version that the nodes of the cluster have; if the streams are of something else, \
+                 name this cluster otherwise with --cluster"
+                    .into()
+            }
         }
     }
 }
@@ -52,10 +65,13 @@ pub(crate) fn write(partitions: u32) -> HashMap<String, String> {
 pub(crate) fn check(metadata: &HashMap<String, String>, given: u32) -> Result<(), OtherCluster> {
     let entry = metadata.get(KEY).map(String::as_str).unwrap_or_default();
     let (found, placed) = entry.split_once(PLACED).unwrap_or((entry, "1"));
-    if found != given.to_string() {
-        return Err(OtherCluster::Partitions { found: found.to_owned(), given });
+    let (Ok(partitions), Ok(placed)) = (found.parse::<u32>(), placed.parse()) else {
+        return Err(OtherCluster::Unreadable { entry: entry.to_owned() });
+    };
+    if partitions != given {
+        return Err(OtherCluster::Partitions { found: partitions, given });
     }
-    Ok(placement::check(placed.parse().unwrap_or(u32::MAX))?)
+    Ok(placement::check(placed)?)
 }
 
 #[cfg(test)]
@@ -72,11 +88,15 @@ pub(crate) mod tests {
     fn a_record_is_of_one_number_of_partitions_and_one_placement() {
         assert_eq!(write(8), entry("8, placement 2"), "fixed: others read it");
         assert_eq!(check(&write(8), 8), Ok(()));
-        let partitions = |found: &str| OtherCluster::Partitions { found: found.into(), given: 8 };
-        assert_eq!(check(&write(16), 8), Err(partitions("16")));
-        assert_eq!(check(&HashMap::new(), 8), Err(partitions("")));
+        let partitions = |found| OtherCluster::Partitions { found, given: 8 };
+        assert_eq!(check(&write(16), 8), Err(partitions(16)));
         assert_eq!(check(&entry("8"), 8), Err(OtherPlacement { found: 1 }.into()));
         assert_eq!(check(&entry("8, placement 3"), 8), Err(OtherPlacement { found: 3 }.into()));
+        for said in ["", "8, placement two", "8, placement 2, replicas 3", "eight"] {
+            let unreadable = OtherCluster::Unreadable { entry: said.into() };
+            assert_eq!(check(&entry(said), 8), Err(unreadable), "a number is not guessed");
+        }
+        assert!(matches!(check(&HashMap::new(), 8), Err(OtherCluster::Unreadable { .. })));
         // An older node compares the whole entry, and refuses it.
         assert_ne!(write(8), entry("8"));
     }
