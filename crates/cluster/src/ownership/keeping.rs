@@ -12,7 +12,7 @@ use tenure_ports::observer::{Called, LeaseCall};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::rank::by_rank;
+use super::rank::Order;
 use super::standing::Standing;
 use super::takings::Takings;
 use super::{Options, Shared};
@@ -30,7 +30,7 @@ const SETTLED_POLLS: usize = 4;
 /// How long a hand-over waits for appends in flight. The next owner's record settles what is left.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Leases after which a node that no log answers is cut off. The connection finds another server of NATS
+/// Leases after which a node that no log answers, or that does not look at the answers, is cut off. The connection finds another server of NATS
 /// sooner than that, if there is one, and one stream without a leader is no silence.
 const SILENT_LEASES: u32 = 3;
 
@@ -267,8 +267,6 @@ impl Keeping {
         let reads: BTreeMap<&String, u32> = nodes.iter().zip(reads.iter().copied()).collect();
         let is_sure = self.is_sure();
         let has_others = nodes.iter().any(|node| *node != me);
-        // One that rests takes what there is nobody else for.
-        let may_take = self.standing.is_candidate() || (self.standing.can_take() && !has_others);
         // Where the log answers nobody, nobody is left after a moment.
         self.outlived = match (self.standing.is_cut_off && has_others, cause) {
             (true, Cause::Tick) => self.outlived + 1,
@@ -283,14 +281,13 @@ impl Keeping {
             if owner.is_empty() && !counts && self.mine.contains(&partition) {
                 continue; // A Redis that came back empty: it is told in the next poll.
             }
-            let mut order = by_rank(nodes, partition);
-            if let Some(level) = self.journal.level(partition) {
-                order.retain(|node| reads.get(node).is_some_and(|reads| *reads >= level));
-            }
-            // Those that could not take it come last.
-            order.sort_by_key(|node| failures.contains(&format!("{partition} {node}")));
-            let rank = order.iter().position(|node| **node == me).unwrap_or(order.len());
-            let better = order.first().filter(|_| rank > 0).map(|node| (*node).clone());
+            let level = self.journal.level(partition);
+            let can_read = |node: &String| {
+                level.is_none_or(|level| reads.get(node).is_some_and(|reads| *reads >= level))
+            };
+            let has_failed = |node: &String| failures.contains(&format!("{partition} {node}"));
+            let order = Order::of(nodes, partition, can_read, has_failed);
+            let better = order.better(&me).cloned();
             if self.ends {
                 match is_mine {
                     true => self.begin_leaving(partition, better),
@@ -299,14 +296,16 @@ impl Keeping {
                 continue;
             }
             if is_mine {
-                let other = order.iter().find(|node| ***node != me).copied();
-                changes.extend(self.keep(partition, other, lowest));
+                changes.extend(self.keep(partition, order.other(&me), lowest));
             } else {
                 has_lost |= self.lose(partition, owner);
             }
             let has_ended = is_sure && (owner.is_empty() || left == 0);
             let seen = count(&mut self.ended, partition, has_ended, cause);
-            if has_ended && may_take && seen >= ENDED_POLLS + rank {
+            // One that rests takes what there is nobody else for.
+            let may_take =
+                self.standing.is_candidate() || (self.standing.can_take() && !order.replaces(&me));
+            if has_ended && may_take && seen >= ENDED_POLLS + order.rank(&me) {
                 changes.push(Change::Take(partition));
             }
             let keeps = self.standing.is_cut_off || self.standing.rests();
@@ -349,10 +348,18 @@ impl Keeping {
         self.sure_since.is_some_and(|since| since.elapsed() >= self.options.lease)
     }
 
-    /// Notes whether the log answers this node, and says so when that changes.
+    /// Notes whether the log answers this node, and the node looks at what it answers; says so when that
+    /// changes.
     fn note_the_log(&mut self) {
-        let is_cut_off = self.shared.log_silent() >= self.options.lease * SILENT_LEASES;
+        let limit = self.options.lease * SILENT_LEASES;
+        let (silent, unlooked) = self.shared.log_silence(self.options.lease);
+        let is_cut_off = silent >= limit || unlooked >= limit;
         match (self.standing.is_cut_off, is_cut_off) {
+            (false, true) if unlooked >= limit => tracing::warn!(
+                ?unlooked,
+                "this node's work stands still: it takes no partition, and gives its own to others that are \
+                 well; give it more processor time"
+            ),
             (false, true) => tracing::warn!(
                 "the log does not answer this node: it takes no partition, and gives its own to others \
                  whom the log answers"

@@ -1,9 +1,10 @@
 //! Who owns which partition.
 //!
-//! A partition is held by a lease in Redis, renewed on a thread and a connection of its own, so that a
-//! busy node does not lose what it owns. The lease only says who tries: what fences is the owner
-//! record in the stream (mechanisms 3). While Redis is away everybody keeps what he has, as nobody
-//! can take it.
+//! A partition is held by a lease in Redis, renewed on a thread and a connection of its own: work that holds
+//! up the node's runtime for a moment costs no lease. The log is asked on that runtime, over the node's
+//! connection to NATS; one that is held up for some leases serves nobody, and gives its partitions away as one
+//! that the log does not answer. The lease only says who tries: what fences is the owner record in the stream
+//! (mechanisms 3). While Redis is away everybody keeps what he has, as nobody can take it.
 //!
 //! Whether a node should have partitions at all is its [`standing`]. What it says arrives in Redis even if
 //! it does not hear the answers in time: so only a poll that follows an answered one counts, others only
@@ -29,6 +30,7 @@
 //! if there are any: nobody could believe its times.
 
 mod keeping;
+mod log;
 mod rank;
 mod standing;
 mod takings;
@@ -36,16 +38,17 @@ mod takings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::{BoxFuture, join, join_all};
 use parking_lot::Mutex;
 use tenure_core::id::Millis;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use self::keeping::Keeping;
 pub(crate) use self::keeping::rehearse;
+use self::log::Log;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;
@@ -143,8 +146,8 @@ struct Shared {
     /// Until when ownership is certain, on the clock that suspension does not stop: nobody can have
     /// taken anything before.
     certain_until: Mutex<Option<Duration>>,
-    /// When something was asked last that the log has answered.
-    log_heard: Mutex<Instant>,
+    /// What is known of the log.
+    log: Mutex<Log>,
 }
 
 impl Shared {
@@ -154,19 +157,19 @@ impl Shared {
             hands_over: AtomicBool::default(),
             poked: Notify::default(),
             certain_until: Mutex::default(),
-            log_heard: Mutex::new(Instant::now()),
+            log: Mutex::new(Log::new()),
         }
     }
 
     /// The log has answered what it was asked then.
     fn note_log(&self, asked: Instant) {
-        let mut heard = self.log_heard.lock();
-        *heard = asked.max(*heard);
+        self.log.lock().note_answer(asked);
     }
 
-    /// For how long the log has answered nothing.
-    fn log_silent(&self) -> Duration {
-        self.log_heard.lock().elapsed()
+    /// For how long the log has answered nothing, and for how long this node has not looked.
+    fn log_silence(&self, patience: Duration) -> (Duration, Duration) {
+        let log = self.log.lock();
+        (log.silent(CONFIRM_EVERY + patience), log.unlooked())
     }
 
     fn is_certain(&self) -> bool {
@@ -280,6 +283,7 @@ async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>, patience: 
             }
         });
         join(join_all(confirmed), join_all(probed)).await;
+        shared.log.lock().note_look(CONFIRM_EVERY + patience);
         turn = turn.wrapping_add(PROBED) % partitions.max(1);
         before = reached;
     }

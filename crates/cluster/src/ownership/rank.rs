@@ -16,9 +16,73 @@ pub(super) fn by_rank(nodes: &[String], partition: u32) -> Vec<&String> {
     order
 }
 
+/// The nodes that may have a partition, the best first: of those in `nodes` that read what it is written in,
+/// where that is known.
+pub(super) struct Order<'a> {
+    all: Vec<&'a String>,
+    /// So many of them did not fail to take it: the others come last.
+    able: usize,
+}
+
+impl<'a> Order<'a> {
+    /// `has_failed`: it could not take the partition a while ago.
+    pub(super) fn of(
+        nodes: &'a [String],
+        partition: u32,
+        reads: impl Fn(&String) -> bool,
+        has_failed: impl Fn(&String) -> bool,
+    ) -> Self {
+        let (mut all, failed): (Vec<_>, Vec<_>) = by_rank(nodes, partition)
+            .into_iter()
+            .filter(|node| reads(node))
+            .partition(|node| !has_failed(node));
+        let able = all.len();
+        all.extend(failed);
+        Self { all, able }
+    }
+
+    /// How many are better than this one.
+    pub(super) fn rank(&self, me: &str) -> usize {
+        self.all.iter().position(|node| *node == me).unwrap_or(self.all.len())
+    }
+
+    /// The best one, if that is another.
+    pub(super) fn better(&self, me: &str) -> Option<&'a String> {
+        self.all.first().copied().filter(|node| *node != me)
+    }
+
+    /// The best one but this.
+    pub(super) fn other(&self, me: &str) -> Option<&'a String> {
+        self.all.iter().find(|node| **node != me).copied()
+    }
+
+    /// Whether another would take the partition in the place of this one.
+    pub(super) fn replaces(&self, me: &str) -> bool {
+        self.all[..self.able].iter().any(|node| *node != me)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Mechanisms 3, 17: a node is replaced by one that can read the partition, and did not fail to take it.
+    #[test]
+    fn who_cannot_take_a_partition_replaces_nobody() {
+        let nodes = ["me", "one", "two"].map(str::to_owned);
+        let (all, none) = (|_: &String| true, |_: &String| false);
+        let order = Order::of(&nodes, 0, all, none);
+        assert!(order.replaces("me") && order.other("me").is_some());
+        assert!(!Order::of(&nodes[..1], 0, all, none).replaces("me"));
+        let old = Order::of(&nodes, 0, |node| node == "me", none);
+        assert!(!old.replaces("me") && old.other("me").is_none(), "they read older versions");
+        assert_eq!((old.rank("me"), old.better("me")), (0, None));
+        let failed = Order::of(&nodes, 0, all, |node| node != "me");
+        assert!(!failed.replaces("me"), "they could not take it");
+        assert_eq!((failed.rank("me"), failed.better("me")), (0, None));
+        assert!(failed.other("me").is_some(), "it may be another time");
+        assert!(Order::of(&nodes, 0, all, |node| node == "two").replaces("me"));
+    }
 
     /// Every node gets a share, and a node that goes leaves the others where they are.
     #[test]
