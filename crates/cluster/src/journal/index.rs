@@ -380,6 +380,11 @@ impl Index {
         (live.into_iter().map(|(key, row)| row.entry(key)).collect(), has_more)
     }
 
+    /// How many Tasks have not ended.
+    pub(super) fn live_count(&self) -> usize {
+        self.rows.values().filter(|row| row.ended.is_none()).count()
+    }
+
     /// The Tasks that have not ended, those with the newest commits first, as work is under way there:
     /// those that share a frame are read one behind the other.
     pub(super) fn live(&self) -> Vec<TaskKey> {

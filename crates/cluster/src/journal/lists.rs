@@ -24,6 +24,11 @@ impl JetStreamJournal {
         self.entries_of(at, &found, Some(session)).await
     }
 
+    /// How many Tasks of the partitions that are owned here have not ended.
+    pub fn live_count(&self) -> usize {
+        self.all().iter().map(|(_, partition)| partition.index.read().live_count()).sum()
+    }
+
     /// What is known of the Tasks of a session in one partition without a look at its stream.
     ///
     /// # Errors

@@ -8,7 +8,6 @@ use tenure_core::status::Role;
 use tenure_core::task::Attempt;
 use tenure_core::view::View;
 use tenure_core::{Code, Rejection};
-use tenure_ports::Journal as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::Lease;
 use tenure_ports::observer::PoolSample;
@@ -41,7 +40,7 @@ impl Gate {
         let facts = match decode::<Nodes>(bytes) {
             Ok(Nodes { audit: false, .. }) => Ok(self.facts(&name.session, false)),
             Ok(Nodes { audit: true, .. }) => {
-                let kept = self.kept().await;
+                let kept = self.kept();
                 kept.map(|kept| NodeFacts { kept: Some(kept), ..self.facts(&name.session, true) })
             }
             Err(bad) => Err(bad.into()),
@@ -49,15 +48,15 @@ impl Gate {
         say_answer(&self.intake, reply, &Answer::from(facts)).await;
     }
 
-    /// What this node keeps for work that is under way.
-    async fn kept(&self) -> Result<Kept, Rejection> {
-        let live = self.fence.journal.live().await;
-        let live = live.map_err(|error| tenure_scheduler::unreadable(&error))?;
+    /// What this node keeps for work that is under way. To count it is a read, and takes leave as one.
+    fn kept(&self) -> Result<Kept, Rejection> {
         let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
+        let reads = in_use(self.reads_max, &self.reads); // This one is not left over.
+        let _leave = self.leave_to_read()?;
         Ok(Kept {
-            live: live.len() as u64,
+            live: self.fence.journal.live_count() as u64,
             leases: self.scheduler.leases().known() as u64,
-            reads: in_use(self.reads_max, &self.reads),
+            reads,
             heartbeats: in_use(HEARTBEATS_MAX, &self.heartbeats),
             ..self.scheduler.kept()
         })

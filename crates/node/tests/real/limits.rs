@@ -245,6 +245,27 @@ async fn a_step_that_cannot_be_sent_takes_no_room() {
     .await;
 }
 
+/// Mechanisms 16: to count what a node keeps for work is a read like any other; what it knows anyway it says
+/// however many read.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_is_a_read() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    for id in ["a", "b", "c"] {
+        bob.create(id, &["s"]).await;
+    }
+    let asked = |audit: bool| json!({"v": V, "audit": audit});
+    let facts: NodeFacts = bob.say("nodes", &asked(true)).await.unwrap();
+    let kept = facts.kept.unwrap();
+    assert_eq!((kept.live, kept.reads), (3, 0));
+    node.stop().await;
+    let _node = servers.node_of(Settings { reads_max: 0, ..servers.settings("n2") }).await;
+    let refused = bob.say::<NodeFacts>("nodes", &asked(true)).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(bob.say::<NodeFacts>("nodes", &asked(false)).await.unwrap().kept.is_none());
+}
+
 /// The pages of a list are complete and in order; with ended Tasks, they are of one reading.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_many_comes_in_pages() {
