@@ -24,11 +24,35 @@ pub(crate) struct Partitions {
     gate: Arc<Gate>,
     /// Each with its epoch and what ends its subscriptions.
     served: HashMap<u32, (u64, DropGuard)>,
+    /// Why others cannot be listened to.
+    unheard: Unheard,
+}
+
+/// Partitions that cannot be listened to, each with why that was last.
+#[derive(Debug, Default)]
+struct Unheard(HashMap<u32, String>);
+
+impl Unheard {
+    /// Says so, unless that was said and is as it was.
+    fn note(&mut self, partition: u32, why: &str) {
+        if self.is_news(partition, why) {
+            tracing::warn!(
+                partition,
+                why,
+                "a partition of this node cannot be listened to and is not served; it is tried again each \
+                 second"
+            );
+        }
+    }
+
+    fn is_news(&mut self, partition: u32, why: &str) -> bool {
+        self.0.insert(partition, why.to_owned()).as_deref() != Some(why)
+    }
 }
 
 impl Partitions {
     pub(crate) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate, served: HashMap::new() }
+        Self { gate, served: HashMap::new(), unheard: Unheard::default() }
     }
 
     /// Makes what is served what is owned.
@@ -43,6 +67,7 @@ impl Partitions {
             self.gate.scheduler.leave(partition, Some(epoch)).await;
             tracing::info!(partition, "partition left");
         }
+        self.unheard.0.retain(|partition, _| owned.contains_key(partition));
         for (partition, epoch) in owned {
             if !self.served.contains_key(&partition) {
                 self.serve(partition, epoch).await;
@@ -57,9 +82,10 @@ impl Partitions {
         let guard = ends.clone().drop_guard();
         if let Err(error) = self.listen_to(partition, &ends).await {
             // The owner says nothing until it can hear: tried again with the next look.
-            tracing::warn!(partition, error, "a partition cannot be listened to");
+            self.unheard.note(partition, &error);
             return;
         }
+        self.unheard.0.remove(&partition);
         self.served.insert(partition, (epoch, guard));
         self.gate.served.lock().insert(partition);
         self.gate.say_alive().await; // Whoever waits for an owner need not wait longer.
@@ -136,4 +162,20 @@ async fn hear(gate: &Arc<Gate>, messages: &mut Subscriber) {
 /// Makes sure that what was sent has left: the server has it when it answers. Whether it did in time.
 pub(crate) async fn settle(client: &Client) -> bool {
     matches!(timeout(Duration::from_secs(1), client.flush()).await, Ok(Ok(())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That a partition cannot be listened to is said once, until it changes.
+    #[test]
+    fn what_cannot_be_listened_to_is_said_once() {
+        let mut unheard = Unheard::default();
+        let said = [(1, "away"), (1, "away"), (2, "away"), (1, "refused"), (1, "refused")]
+            .map(|(partition, why)| unheard.is_news(partition, why));
+        assert_eq!(said, [true, false, true, true, false]);
+        unheard.0.remove(&1);
+        assert!(unheard.is_news(1, "refused"), "it was listened to meanwhile");
+    }
 }
