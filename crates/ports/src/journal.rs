@@ -435,6 +435,9 @@ pub enum AppendError {
     /// Too much waits to be written; nothing was, and the same again later is as good.
     #[error("too much waits to be written")]
     NoRoom,
+    /// Nothing was written: whoever keeps the log does not answer, and the same again in a moment is as good.
+    #[error("{0}")]
+    Unavailable(String),
     /// Nothing was written; the log is as before.
     #[error("{0}")]
     Failed(String),

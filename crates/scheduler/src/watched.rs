@@ -81,9 +81,12 @@ impl<J: Journal, L: Leases> Node<J, L> {
         let answered = answer.await;
         let is_ok = match answered {
             Ok(()) => true,
-            Err(AppendError::Failed(_) | AppendError::Unknown(_) | AppendError::Unsettled(_)) => {
-                false
-            }
+            Err(
+                AppendError::Unavailable(_)
+                | AppendError::Failed(_)
+                | AppendError::Unknown(_)
+                | AppendError::Unsettled(_),
+            ) => false,
             // The log is as well as can be: it was not asked, or has something else.
             Err(
                 AppendError::TaskExists

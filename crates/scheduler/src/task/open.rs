@@ -209,13 +209,16 @@ pub fn unreadable(error: &ReadError) -> Rejection {
     match error {
         ReadError::NotOwner => Rejection::new(Code::NotOwner, "this node does not own the task")
             .with("retry_after_ms", 100),
-        ReadError::Unavailable(why) => {
-            Rejection::new(Code::Unavailable, format!("the log does not answer: {why}"))
-                .with("retry_after_ms", 500)
-        }
+        ReadError::Unavailable(why) => log_away(why),
         ReadError::NotFound | ReadError::Damaged { .. } | ReadError::Failed(_) => {
             Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
                 .with("kind", REPLAY_FAILED)
         }
     }
+}
+
+/// The log does not answer, and nothing came of what was asked for: a moment's wait helps.
+pub(super) fn log_away(why: &str) -> Rejection {
+    Rejection::new(Code::Unavailable, format!("the log does not answer: {why}"))
+        .with("retry_after_ms", 500)
 }

@@ -17,6 +17,7 @@ use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
+use super::open::log_away;
 use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Answer, Decided, Held};
 use crate::count::InHand;
@@ -72,7 +73,13 @@ impl<J: Journal, L: Leases> State<J, L> {
                 return Err(format!("append of unknown fate: {error}").into());
             }
             Err(error) => {
-                tracing::error!(task = %self.key, %error, "append failed");
+                let refused = match &error {
+                    AppendError::Unavailable(why) => log_away(why),
+                    _ => {
+                        tracing::error!(task = %self.key, %error, "append failed");
+                        storage_error("append_failed", &error.to_string())
+                    }
+                };
                 if let Life::Known(task) = &mut self.life {
                     task.abort();
                 }
@@ -81,7 +88,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 flight.expired.retain(|(_, why)| *why != LeaseEnd::LeaseExpired);
                 self.undone.append(&mut flight.expired);
                 self.pause(myself);
-                self.refuse_all(flight, &storage_error("append_failed", &error.to_string()));
+                self.refuse_all(flight, &refused);
                 if let AppendError::Fenced { .. } = error {
                     return Err(error.to_string().into());
                 }
@@ -318,6 +325,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             .with("field", "wal_name"),
             AppendError::NoRoom => overloaded(),
             AppendError::Unknown(error) => storage_error("ambiguous", &error),
+            AppendError::Unavailable(why) => log_away(&why),
             other => storage_error("append_failed", &other.to_string()),
         };
         self.refuse_all(flight, &rejection);
@@ -344,7 +352,10 @@ impl<J: Journal, L: Leases> State<J, L> {
 fn trouble(append: &Result<(), AppendError>) -> Option<String> {
     match append {
         Err(
-            error @ (AppendError::Failed(_) | AppendError::Unknown(_) | AppendError::Unsettled(_)),
+            error @ (AppendError::Unavailable(_)
+            | AppendError::Failed(_)
+            | AppendError::Unknown(_)
+            | AppendError::Unsettled(_)),
         ) => Some(error.to_string()),
         Ok(())
         | Err(
