@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::clock::TwoClocks;
 use crate::owned::Owned;
-use crate::redis_at::{Connection, RedisAt};
+use crate::redis_at::{Connection, RedisAt, stays};
 
 static CHANGE: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!(include_str!("fence.lua"), include_str!("leases.lua"))));
@@ -52,15 +52,30 @@ const REQUESTS_MAX: usize = 4_096;
 /// Why Redis cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It does not answer, or the address is none.
+    /// It does not answer, or cannot yet.
     #[error("redis: {0}")]
     Unavailable(String),
+    /// It does not let this node in, or the settings are wrong: no waiting mends that.
+    #[error("redis: {0}")]
+    Refused(String),
     /// It drops keys when memory runs short: leases would vanish in silence.
     #[error(
         "redis evicts keys (maxmemory-policy {0}), and leases are keys: set maxmemory-policy to \
          noeviction"
     )]
     Evicts(String),
+}
+
+impl OpenError {
+    /// Whether the same may go well in a moment, with nobody's help.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+
+    fn of(error: &RedisError) -> Self {
+        let how = if stays(error) { Self::Refused } else { Self::Unavailable };
+        how(error.to_string())
+    }
 }
 
 /// A store of leases in Redis.
@@ -171,9 +186,8 @@ impl RedisLeases {
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(at: &RedisAt, name: &str, owned: Arc<Owned>) -> Result<Self, OpenError> {
-        let unavailable = |error: RedisError| OpenError::Unavailable(error.to_string());
-        let client = at.client(TIMEOUT).map_err(unavailable)?;
-        let mut redis = client.connect().await.map_err(unavailable)?;
+        let client = at.client(TIMEOUT).map_err(|error| OpenError::Refused(error.to_string()))?;
+        let mut redis = client.connect().await.map_err(|error| OpenError::of(&error))?;
         refuse_eviction(&mut redis).await?;
         let keys: Arc<[Keys]> = (0..owned.partitions()).map(|at| Keys::of(name, at)).collect();
         let writer = |partition: u32| {
@@ -438,7 +452,7 @@ async fn refuse_eviction(redis: &mut Connection) -> Result<(), OpenError> {
     let of_each: Result<Vec<String>, RedisError> = timeout(TIMEOUT, of_each)
         .await
         .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
-    for info in of_each.map_err(|error| OpenError::Unavailable(error.to_string()))? {
+    for info in of_each.map_err(|error| OpenError::of(&error))? {
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         match policy.map(str::trim) {
             Some("noeviction") => {}

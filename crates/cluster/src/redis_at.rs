@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{Cmd, Pipeline, RedisError, RedisFuture, TlsCertificates, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, TlsCertificates, Value};
 use tokio::time::timeout;
 
 /// Where Redis is, and whose word is taken for it.
@@ -106,9 +106,19 @@ impl Client {
                 }
             }
         };
-        let no_answer = |_| Err((redis::ErrorKind::Io, "it does not answer").into());
+        let no_answer = |_| Err((ErrorKind::Io, "it does not answer").into());
         timeout(3 * self.patience, connecting).await.unwrap_or_else(no_answer)
     }
+}
+
+/// Whether an error stays as long as nobody changes the settings: the login is refused, or what the server
+/// shows of itself. By its text, as the client of a Redis Cluster keeps nothing else of why it has no
+/// connection.
+pub(crate) fn stays(error: &RedisError) -> bool {
+    const SIGNS: [&str; 5] =
+        ["NOAUTH", "WRONGPASS", "NOPERM", "uthentication failed", "certificate"];
+    let text = error.to_string();
+    error.kind() == ErrorKind::InvalidClientConfig || SIGNS.iter().any(|sign| text.contains(sign))
 }
 
 /// A connection. Clones share it.

@@ -5,7 +5,9 @@ use std::future::{Ready, ready};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, ReconnectToServer, Server, ServerInfo, Subscriber};
+use async_nats::{
+    Client, ConnectErrorKind, ConnectOptions, ReconnectToServer, Server, ServerInfo, Subscriber,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -29,13 +31,24 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Messages of a subscription that wait for this process.
 const WAITING_MAX: usize = 65_536;
 
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// No server is there, or it does not answer: that passes.
+    Away,
+    /// None lets this login in.
+    Denied,
+    /// The address, a certificate or a credentials file is wrong.
+    Settings,
+}
+
 /// Connects as one of the parts of a node.
 pub(crate) async fn connect(
     nats: &Nats,
     login: &Login,
     node: &Token,
     part: &str,
-) -> Result<Client, String> {
+) -> Result<Client, (Fault, String)> {
     connect_with(options(nats, login, node, part).await?, nats).await
 }
 
@@ -45,7 +58,7 @@ pub(crate) async fn options(
     login: &Login,
     node: &Token,
     part: &str,
-) -> Result<ConnectOptions, String> {
+) -> Result<ConnectOptions, (Fault, String)> {
     let options = ConnectOptions::new()
         .name(format!("tenure-{node}-{part}"))
         .custom_inbox_prefix(format!("_INBOX.scheduler.{node}.{part}"))
@@ -71,7 +84,7 @@ pub(crate) async fn options(
         }
         Login::File(path) => {
             let read = options.credentials_file(path).await;
-            read.map_err(|error| format!("{}: {error}", path.display()))?
+            read.map_err(|error| (Fault::Settings, format!("{}: {error}", path.display())))?
         }
     })
 }
@@ -87,11 +100,28 @@ fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServ
 }
 
 /// Connects.
-pub(crate) async fn connect_with(options: ConnectOptions, nats: &Nats) -> Result<Client, String> {
+pub(crate) async fn connect_with(
+    options: ConnectOptions,
+    nats: &Nats,
+) -> Result<Client, (Fault, String)> {
     let servers: Vec<String> = address::servers(&nats.url).collect();
     match timeout(CONNECT, options.connect(servers)).await {
-        Ok(connected) => connected.map_err(|error| error.to_string()),
-        Err(_) => Err("it does not answer".into()),
+        Ok(connected) => connected.map_err(|error| (fault(error.kind()), error.to_string())),
+        Err(_) => Err((Fault::Away, "it does not answer".into())),
+    }
+}
+
+fn fault(kind: ConnectErrorKind) -> Fault {
+    match kind {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            Fault::Denied
+        }
+        // A server says that it wants TLS before that begins: it is there.
+        ConnectErrorKind::ServerParse | ConnectErrorKind::Tls => Fault::Settings,
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => Fault::Away,
     }
 }
 

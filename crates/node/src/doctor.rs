@@ -111,12 +111,13 @@ async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String])
 
 async fn connect(settings: &Settings, login: &Login, part: &str) -> Result<Connected, String> {
     let (tell, events) = unbounded_channel();
-    let options = options(&settings.nats, login, &settings.node, part).await?;
+    let said = |(_, why)| why;
+    let options = options(&settings.nats, login, &settings.node, part).await.map_err(said)?;
     let options = options.event_callback(move |event| {
         let _ = tell.send(event); // Nobody asks any more.
         async {}
     });
-    let client = connect_with(options, &settings.nats).await?;
+    let client = connect_with(options, &settings.nats).await.map_err(said)?;
     Ok(Connected { client, events })
 }
 

@@ -13,6 +13,7 @@
 //! | `links` | the way to each worker: a window of deliveries that are repeated until heard |
 //! | `events` | hints of changes, for whoever watches |
 //! | `partitions` | what a node does when it takes or leaves a partition |
+//! | `start` | what a node needs before it can begin, and waits for |
 //! | `rival` | whether another node answers for a partition that this one is about to take |
 //!
 //! What is deliberately absent: any rule of the domain, and any state that a restart would miss.
@@ -29,10 +30,13 @@ mod partitions;
 mod peers;
 mod rival;
 pub mod settings;
+mod start;
 mod window;
 
-pub use node::{Node, StartError};
+pub use bus::Fault;
+pub use node::Node;
 pub use settings::{Login, Nats, Settings};
+pub use start::StartError;
 pub use tenure_cluster::RedisAt;
 
 /// The scheduler of a node.

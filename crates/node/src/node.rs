@@ -9,8 +9,7 @@ use async_nats::{Client, StatusCode, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tenure_cluster::ownership::{Keeper, Options};
-use tenure_cluster::{JetStreamJournal, RedisLeases, supervise};
-use tenure_core::Rejection;
+use tenure_cluster::supervise;
 use tenure_ports::observer::Sample;
 use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::Scheduler;
@@ -22,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::bus::{connect, listen, say};
+use crate::bus::{listen, say};
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists};
@@ -30,7 +29,8 @@ use crate::links::Links;
 use crate::out::{self, Out};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
-use crate::settings::{Settings, without_secrets};
+use crate::settings::Settings;
+use crate::start::{Servers, StartError, journal, leases, servers, unreachable_at};
 use crate::{ClusterScheduler, events, rival};
 
 /// Heartbeats that are under way at a time. Each is of all Attempts of a worker; one that is not
@@ -45,31 +45,6 @@ const SWEEP: Duration = Duration::from_millis(250);
 
 /// How long after a partition could not be listened to it is tried again, at most.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Why a node did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// NATS cannot be reached, or does not let this node in.
-    #[error("nats at {url}: {why}")]
-    Nats {
-        /// Where.
-        url: String,
-        /// Why.
-        why: String,
-    },
-    /// The log cannot be used.
-    #[error(transparent)]
-    Log(#[from] tenure_cluster::OpenError),
-    /// Redis cannot be used.
-    #[error(transparent)]
-    Leases(#[from] tenure_cluster::leases::OpenError),
-    /// Partitions cannot be kept.
-    #[error("ownership of partitions: {0}")]
-    Ownership(String),
-    /// The scheduler did not start.
-    #[error(transparent)]
-    Refused(#[from] Rejection),
-}
 
 /// A running node.
 pub struct Node {
@@ -89,30 +64,17 @@ impl Node {
     /// Starts a node: from then on it takes partitions and serves them.
     ///
     /// # Errors
-    /// See [`StartError`]. Servers that go away later are waited for.
+    /// What does not pass by itself: see [`StartError`]. Servers that are away are waited for, now and later;
+    /// dropping this gives up.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let nats = &settings.nats;
-        let unreachable = |why| StartError::Nats { url: without_secrets(&nats.url), why };
-        let node = &settings.node;
-        let log = connect(nats, &nats.journal, node, "journal").await.map_err(unreachable)?;
-        let control = connect(nats, &nats.control, node, "control").await.map_err(unreachable)?;
-        let intake = connect(nats, &nats.intake, node, "intake").await.map_err(unreachable)?;
-        let journal = tenure_cluster::Settings {
-            name: settings.name.clone(),
-            partitions: settings.partitions,
-            replicas: settings.replicas,
-            max_bytes: settings.max_bytes,
-            node: node.as_str().into(),
-            observer: settings.scheduler.observer.clone(),
-            ..tenure_cluster::Settings::default()
-        };
-        let journal = Arc::new(JetStreamJournal::open(log, journal).await?);
-        let (redis, name) = (&settings.redis, settings.name.to_lowercase());
-        let leases = RedisLeases::open(redis, &name, Arc::clone(journal.owned())).await?;
+        let name = settings.name.to_lowercase();
+        let Servers { log, control, intake } = servers(&settings).await?;
+        let journal = journal(&settings, &log).await?;
+        let leases = leases(&settings, &name, &journal).await?;
         let config = settings.config();
         let scheduler: ClusterScheduler =
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
-        let mut keeping = Options::new(settings.redis, node.as_str());
+        let mut keeping = Options::new(settings.redis, settings.node.as_str());
         (keeping.name, keeping.lease) = (name, settings.ownership);
         let (tell, given) = unbounded_channel();
         keeping.given = Some(Arc::new(move |node: &str| {
@@ -132,8 +94,12 @@ impl Node {
         }));
         let keeper = Keeper::start(keeping, Arc::clone(&journal));
         let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
-        let links =
-            Links::new(scheduler.clone(), control.clone(), node.clone(), settings.links_max);
+        let links = Links::new(
+            scheduler.clone(),
+            control.clone(),
+            settings.node.clone(),
+            settings.links_max,
+        );
         let gate = Arc::new(Gate {
             scheduler,
             links,
@@ -155,9 +121,9 @@ impl Node {
             crafted: AtomicU64::new(0),
         });
         let ends = CancellationToken::new();
-        listen_to_all(&gate, &ends).await.map_err(unreachable_at(&nats.url))?;
+        listen_to_all(&gate, &ends).await.map_err(unreachable_at(&settings.nats.url))?;
         let told = format!("tenure.v1.system.given.{}", gate.node);
-        let told = listen(&gate.control, told).await.map_err(unreachable_at(&nats.url))?;
+        let told = listen(&gate.control, told).await.map_err(unreachable_at(&settings.nats.url))?;
         let peers = NatsPeers {
             client: gate.control.clone(),
             node: gate.node.clone(),
@@ -165,9 +131,9 @@ impl Node {
         };
         gate.scheduler.set_peers(peers);
         let kin = listen(&gate.control, "tenure.v1.system.kin.*".into()).await;
-        let kin = kin.map_err(unreachable_at(&nats.url))?;
+        let kin = kin.map_err(unreachable_at(&settings.nats.url))?;
         let gone = listen(&gate.control, format!("{}.*", gate.links.gone())).await;
-        let gone = gone.map_err(unreachable_at(&nats.url))?;
+        let gone = gone.map_err(unreachable_at(&settings.nats.url))?;
         let (ask, asked) = channel(1);
         let loops = [
             spawn(&ends, hear_gone(Arc::clone(&gate.links), gone)),
@@ -227,11 +193,6 @@ impl Node {
         settle(&gate.control).await;
         settle(&gate.intake).await;
     }
-}
-
-fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
-    let url = without_secrets(url);
-    move |why| StartError::Nats { url: url.clone(), why }
 }
 
 /// A loop of the node, until that ends.

@@ -107,6 +107,12 @@ impl Process {
         }
     }
 
+    /// How often it has said something, by lines.
+    pub fn has_said(&self, what: &str) -> usize {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text).lines().filter(|line| line.contains(what)).count()
+    }
+
     /// The end of what it said.
     pub fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();

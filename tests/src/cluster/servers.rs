@@ -43,6 +43,14 @@ impl Server {
         Self::nats_of(dir, port, &configuration(port, more), environment)
     }
 
+    /// NATS with JetStream on this port.
+    ///
+    /// # Errors
+    /// As [`nats`](Self::nats).
+    pub fn nats_at(dir: &Path, port: u16) -> Result<Self> {
+        Self::nats_of(dir, port, &configuration(port, ""), &[])
+    }
+
     /// NATS with a configuration of its own, by which it listens on this port.
     ///
     /// # Errors
@@ -114,7 +122,14 @@ impl Server {
     /// # Errors
     /// As [`redis`](Self::redis).
     pub fn redis_of(dir: &Path, told: &[&str]) -> Result<Self> {
-        let port = free_port();
+        Self::redis_at(dir, free_port(), told)
+    }
+
+    /// The same on this port.
+    ///
+    /// # Errors
+    /// As [`nats`](Self::nats).
+    pub fn redis_at(dir: &Path, port: u16, told: &[&str]) -> Result<Self> {
         let mut command = Command::new(find("TENURE_REDIS_SERVER", "redis-server")?);
         command.args(told).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
         Self::start("redis", dir, port, command)

@@ -7,6 +7,7 @@
 
 mod alike;
 mod away;
+mod begin;
 mod common;
 mod disk;
 mod fleet;

@@ -13,6 +13,7 @@ mod cells;
 mod checkpoint;
 mod confirm;
 mod ended;
+mod ensure;
 mod index;
 mod leave;
 mod lists;
@@ -44,7 +45,6 @@ use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use self::checkpoint::{Checkpoints, Wants};
 use self::index::{Index, Known};
@@ -61,9 +61,17 @@ use crate::owned::Owned;
 /// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// JetStream does not answer, or refuses.
+    /// JetStream does not answer, or cannot yet: its servers elect a leader, or are still to come.
     #[error("stream {stream}: {message}")]
-    Stream {
+    Unavailable {
+        /// Which stream.
+        stream: String,
+        /// What is the matter.
+        message: String,
+    },
+    /// JetStream is off, or refuses.
+    #[error("stream {stream}: {message}")]
+    Refused {
         /// Which stream.
         stream: String,
         /// What went wrong.
@@ -75,10 +83,21 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether the same may go well in a moment, with nobody's help.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
     /// What to do about it.
     pub fn advice(&self) -> String {
         match self {
-            Self::Stream { .. } => "JetStream must be on, with room for the log".into(),
+            Self::Unavailable { .. } => {
+                "an election ends by itself; where it stays so, `tenure doctor` says what is wrong"
+                    .into()
+            }
+            Self::Refused { .. } => {
+                "JetStream must be on, with room for the log and servers for its replicas".into()
+            }
             Self::Other(other) => other.advice(),
         }
     }
@@ -179,7 +198,7 @@ impl JetStreamJournal {
         let context =
             jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
         for partition in 0..settings.partitions {
-            ensure_stream(&context, &settings, partition).await?;
+            ensure::stream(&context, &settings, partition).await?;
         }
         let owned = Arc::new(Owned::none(settings.partitions));
         let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
@@ -284,7 +303,7 @@ impl JetStreamJournal {
             Some(newest) => (Some(newest), Known::default()),
             None => {
                 let known = self.known(key, &partition).await;
-                let known = known.map_err(|error| AppendError::Failed(error.to_string()))?;
+                let known = known.map_err(|error| self.unknown(key, error))?;
                 (known.row.as_ref().map(|row| row.newest), known)
             }
         };
@@ -309,6 +328,23 @@ impl JetStreamJournal {
         partition.requests.send(request).await.map_err(|_| gone())?;
         // A writer answers whatever it was sent, unless the process ends.
         answer.await.unwrap_or_else(|_| Err(AppendError::Unsettled("the writer has gone".into())))
+    }
+}
+
+impl JetStreamJournal {
+    /// Why nothing is written where it cannot be found out whether a Task has been, and has ended.
+    fn unknown(&self, key: &TaskKey, error: ReadError) -> AppendError {
+        let stream = self.settings.stream(key.partition(self.settings.partitions));
+        match error {
+            ReadError::NotOwner => AppendError::NotOwner,
+            ReadError::Unavailable(why) => AppendError::Unavailable(format!("{stream}: {why}")),
+            error @ (ReadError::NotFound | ReadError::Damaged { .. } | ReadError::Failed(_)) => {
+                AppendError::Failed(format!(
+                    "whether {key} ended earlier cannot be read from stream {stream}: {error}; `tenure \
+                     doctor` looks at the stream"
+                ))
+            }
+        }
     }
 }
 
@@ -456,34 +492,4 @@ impl Journal for JetStreamJournal {
     fn epoch(&self, key: &TaskKey) -> Option<u64> {
         self.owned.epoch(key.partition(self.settings.partitions))
     }
-}
-
-/// Makes the stream of a partition, or finds that it is as it must be.
-async fn ensure_stream(
-    context: &jetstream::Context,
-    settings: &Settings,
-    partition: u32,
-) -> Result<(), OpenError> {
-    let name = settings.stream(partition);
-    let failed = |message: String| OpenError::Stream { stream: name.clone(), message };
-    let config = stream::Config {
-        name: name.clone(),
-        subjects: vec![settings.subject(partition)],
-        storage: stream::StorageType::File,
-        num_replicas: settings.replicas,
-        retention: stream::RetentionPolicy::Limits,
-        // A full stream refuses appends: it must never drop history to make room.
-        discard: stream::DiscardPolicy::New,
-        max_bytes: settings.max_bytes.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX)),
-        allow_direct: true,
-        allow_atomic_publish: true,
-        deny_delete: true,
-        deny_purge: true,
-        metadata: record::write(settings.partitions),
-        ..stream::Config::default()
-    };
-    let found = timeout(settings.timeout, context.get_or_create_stream(config)).await;
-    let found = found.map_err(|_| failed("JetStream does not answer".into()))?;
-    let found = found.map_err(|error| failed(error.to_string()))?;
-    Ok(record::check(&found.cached_info().config.metadata, settings.partitions)?)
 }

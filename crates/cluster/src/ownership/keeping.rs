@@ -30,8 +30,9 @@ const SETTLED_POLLS: usize = 4;
 /// How long a hand-over waits for appends in flight. The next owner's record settles what is left.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Leases after which a node that no log answers, or that does not look at the answers, is cut off. The connection finds another server of NATS
-/// sooner than that, if there is one, and one stream without a leader is no silence.
+/// Leases after which a node that no log answers, or that does not look at the answers, is cut off. The
+/// connection finds another server of NATS sooner than that, if there is one, and one stream without a leader is
+/// no silence.
 const SILENT_LEASES: u32 = 3;
 
 /// How far the clocks of a node that takes partitions and of Redis may be apart.

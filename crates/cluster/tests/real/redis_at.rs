@@ -265,8 +265,32 @@ async fn redis_is_reached_over_tls() {
         (format!("redis://localhost:{port}"), None),
         (format!("redis://localhost:{port}"), Some(pem)),
     ] {
-        let refused = open(url.clone(), ca).await;
-        assert!(matches!(refused, Err(OpenError::Unavailable(_))), "{url}: {refused:?}");
+        let is_plain = url.starts_with("redis:") && ca.is_none();
+        let refused = open(url, ca).await.unwrap_err();
+        // What is told wrong, and what a server shows of itself, does not change with time.
+        assert_eq!(refused.passes(), is_plain, "{refused:?}");
+        assert_eq!(matches!(refused, OpenError::Refused(_)), !is_plain, "{refused:?}");
+    }
+}
+
+/// A Redis that does not let a node in is told from one that is away: no waiting helps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_redis_refuses_does_not_pass() {
+    let (one, bus) = (redis(&["--requirepass", "right"]), free_port().to_string());
+    let cluster =
+        redis(&["--requirepass", "right", "--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let open = async |url: String| {
+        RedisLeases::open(&RedisAt::from(url), "tenure", owning(1)).await.unwrap_err()
+    };
+    for login in ["", ":wrong@", "ann:wrong@"] {
+        for (scheme, port) in [("redis", one.port), ("redis-cluster", cluster.port)] {
+            let refused = open(format!("{scheme}://{login}127.0.0.1:{port}")).await;
+            assert!(matches!(refused, OpenError::Refused(_)), "{scheme} {login}: {refused:?}");
+        }
+    }
+    for scheme in ["redis", "redis-cluster"] {
+        let away = open(format!("{scheme}://127.0.0.1:{}", free_port())).await;
+        assert!(away.passes(), "{scheme}: {away:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod settings;
 
-use tenure_node::{Node, StartError};
+use tenure_node::{Fault, Node, StartError};
 use tenure_telemetry::Telemetry;
 
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
@@ -19,7 +19,7 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
     let mut settings = args.node.into_settings()?;
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let node = tokio::select! {
             started = Node::start(settings) => started.map_err(not_started)?,
@@ -36,7 +36,9 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
             // Whoever asks twice does not want to wait: leases run out by themselves.
             () = stop.asked() => Ok(Exit::Interrupted),
         }
-    })
+    });
+    runtime.shutdown_background(); // A look-up of a name that hangs is waited for by nobody.
+    ended
 }
 
 /// Has the kernel give memory by pages of 4 KiB. A scheduler's memory comes and goes in small pieces;
@@ -50,15 +52,12 @@ fn take_small_pages() {
 }
 
 fn not_started(error: StartError) -> Failure {
-    let help = match &error {
-        StartError::Nats { .. } => {
-            "--nats names the server; deploy/nats says which rights a node needs".to_owned()
-        }
-        StartError::Log(error) => error.advice(),
-        StartError::Leases(_) => "--redis names the server; it must never evict keys".to_owned(),
-        StartError::Ownership(_) | StartError::Refused(_) => {
-            "TENURE_LOG=debug says more".to_owned()
-        }
+    let exit = match &error {
+        StartError::Nats { fault: Fault::Denied, .. } => Exit::NotAllowed,
+        StartError::Nats { fault: Fault::Settings, .. } => Exit::Usage,
+        error if error.other_cluster().is_some() => Exit::Conflict,
+        _ => Exit::Unavailable,
     };
-    Failure::caused(Exit::Unavailable, &error).help(help)
+    let help = error.advice();
+    Failure::caused(exit, &error).help(help)
 }

@@ -1,0 +1,171 @@
+//! What a node needs before it can begin: NATS, the log there, and Redis. What is away is waited for, as
+//! whoever starts a node may start those servers beside it; what no waiting mends is an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use tenure_cluster::{JetStreamJournal, OtherCluster, RedisLeases};
+use tenure_core::Rejection;
+use tokio::time::sleep;
+
+use crate::bus::{Fault, connect};
+use crate::settings::{Login, Settings, without_secrets};
+
+/// Pause between two tries.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// NATS cannot be reached, or does not let this node in.
+    #[error("nats at {url}: {why}")]
+    Nats {
+        /// Where.
+        url: String,
+        /// What is the matter.
+        fault: Fault,
+        /// Why.
+        why: String,
+    },
+    /// The log cannot be used.
+    #[error(transparent)]
+    Log(#[from] tenure_cluster::OpenError),
+    /// Redis cannot be used.
+    #[error(transparent)]
+    Leases(#[from] tenure_cluster::leases::OpenError),
+    /// Partitions cannot be kept.
+    #[error("ownership of partitions: {0}")]
+    Ownership(String),
+    /// The scheduler did not start.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+}
+
+impl StartError {
+    /// Whether the same may go well in a moment, with nobody's help.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Nats { fault, .. } => *fault == Fault::Away,
+            Self::Log(error) => error.passes(),
+            Self::Leases(error) => error.passes(),
+            Self::Ownership(_) | Self::Refused(_) => false,
+        }
+    }
+
+    /// The record of the cluster, where the node was told another.
+    pub fn other_cluster(&self) -> Option<&OtherCluster> {
+        match self {
+            Self::Log(tenure_cluster::OpenError::Other(other)) => Some(other),
+            _ => None,
+        }
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Nats { fault: Fault::Away, .. } => "--nats names the server; see that it runs",
+            Self::Nats { .. } => {
+                "see that user, password and certificate are those of --nats; deploy/nats says which \
+                 rights a node needs"
+            }
+            Self::Log(error) => return error.advice(),
+            Self::Leases(error) if error.passes() => "--redis names the server; see that it runs",
+            Self::Leases(_) => {
+                "see that --redis and its certificate are right; it must never evict keys"
+            }
+            Self::Ownership(_) | Self::Refused(_) => "TENURE_LOG=debug says more",
+        }
+        .into()
+    }
+}
+
+pub(crate) fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
+    let url = without_secrets(url);
+    move |why| StartError::Nats { url: url.clone(), fault: Fault::Away, why }
+}
+
+/// The connections of a node to NATS.
+pub(crate) struct Servers {
+    pub(crate) log: Client,
+    pub(crate) control: Client,
+    pub(crate) intake: Client,
+}
+
+/// Connects to NATS, as soon as it is there.
+pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> {
+    let (nats, node) = (&settings.nats, &settings.node);
+    let connected = async |login: &Login, part: &str| {
+        let client = connect(nats, login, node, part).await;
+        client.map_err(|(fault, why)| StartError::Nats {
+            url: without_secrets(&nats.url),
+            fault,
+            why,
+        })
+    };
+    patiently("nats", async || {
+        Ok(Servers {
+            log: connected(&nats.journal, "journal").await?,
+            control: connected(&nats.control, "control").await?,
+            intake: connected(&nats.intake, "intake").await?,
+        })
+    })
+    .await
+}
+
+/// The log, as soon as JetStream can be asked for it.
+pub(crate) async fn journal(
+    settings: &Settings,
+    log: &Client,
+) -> Result<Arc<JetStreamJournal>, StartError> {
+    let told = tenure_cluster::Settings {
+        name: settings.name.clone(),
+        partitions: settings.partitions,
+        replicas: settings.replicas,
+        max_bytes: settings.max_bytes,
+        node: settings.node.as_str().into(),
+        observer: settings.scheduler.observer.clone(),
+        ..tenure_cluster::Settings::default()
+    };
+    patiently("the log", async || {
+        Ok(Arc::new(JetStreamJournal::open(log.clone(), told.clone()).await?))
+    })
+    .await
+}
+
+/// Leases, as soon as Redis answers.
+pub(crate) async fn leases(
+    settings: &Settings,
+    name: &str,
+    journal: &JetStreamJournal,
+) -> Result<RedisLeases, StartError> {
+    let owned = journal.owned();
+    patiently("redis", async || {
+        Ok(RedisLeases::open(&settings.redis, name, Arc::clone(owned)).await?)
+    })
+    .await
+}
+
+/// Tries until it goes well, or fails for good. What is waited for is said once.
+async fn patiently<T>(
+    what: &str,
+    open: impl AsyncFn() -> Result<T, StartError>,
+) -> Result<T, StartError> {
+    let mut waits = false;
+    loop {
+        match open().await {
+            Err(error) if error.passes() => {
+                if !std::mem::replace(&mut waits, true) {
+                    tracing::warn!(%error, "this node waits for {what}: {}", error.advice());
+                }
+                sleep(AGAIN).await;
+            }
+            opened => {
+                if waits && opened.is_ok() {
+                    tracing::info!("{what} is there");
+                }
+                return opened;
+            }
+        }
+    }
+}
