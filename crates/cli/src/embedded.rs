@@ -159,7 +159,7 @@ impl Embedded {
     /// # Errors
     /// The refusals of `create_task`.
     pub async fn submit(&self, session: &str, plan: Plan) -> Result<TaskKey, Error> {
-        let mut input = plan::into_create(plan, self.scheduler.now())?;
+        let mut input = plan::into_create(plan)?;
         if input.task_id.is_none() {
             input.task_id = Some(TaskId::new(Uuid::now_v7().to_string())?);
         }

@@ -6,9 +6,9 @@ use serde_json::Value as Json;
 use smol_str::SmolStr;
 use tenure_core::Rejection;
 use tenure_core::command::create::CreateTask;
-use tenure_core::id::{HandlerName, Millis, PoolId, StepId, TaskId};
+use tenure_core::id::{HandlerName, PoolId, StepId, TaskId};
 use tenure_core::patch::StepInput;
-use tenure_core::record::{Backoff, Object, RetryPolicy, Value};
+use tenure_core::record::{Backoff, DEADLINE_AT, DEADLINE_MS, Object, RetryPolicy, Value};
 use tenure_core::status::Policy;
 
 use crate::taskfile::{Deadline, HANDLER_EXEC, Mode, Plan, PlanStep, RetryPlan};
@@ -17,17 +17,17 @@ use crate::taskfile::{Deadline, HANDLER_EXEC, Mode, Plan, PlanStep, RetryPlan};
 /// first, and says so; this is for a worker that does not.
 const TIMEOUT_SLACK_MS: u64 = 30_000;
 
-/// The command that makes the Task of a file. A deadline counts from `now`.
+/// The command that makes the Task of a file: the same for the same file, whenever it is made.
 ///
 /// # Errors
 /// An id that the reader let pass is not one.
-pub fn into_create(plan: Plan, now: Millis) -> Result<CreateTask, Rejection> {
+pub fn into_create(plan: Plan) -> Result<CreateTask, Rejection> {
     let constraints = plan.deadline.map(|deadline| {
-        let at = match deadline {
-            Deadline::AfterMs(ms) => now.saturating_add_unsigned(ms),
-            Deadline::AtMs(at) => at,
+        let (key, ms) = match deadline {
+            Deadline::AfterMs(ms) => (DEADLINE_MS, Json::from(ms)),
+            Deadline::AtMs(at) => (DEADLINE_AT, Json::from(at)),
         };
-        Object::from_iter([("deadline_at".to_owned(), Json::from(at))])
+        Object::from_iter([(key.to_owned(), ms)])
     });
     Ok(CreateTask {
         completion: Some(policy(&plan.completion)),

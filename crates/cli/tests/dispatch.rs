@@ -1,4 +1,4 @@
-//! Runs and their ends, and what they are asked for, in a cluster.
+//! Tasks as they are handed in, Runs and their ends, and what they are asked for, in a cluster.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
@@ -11,11 +11,37 @@ mod support;
 
 use cluster::Cluster;
 use serde_json::{Value, json};
+use support::Running;
 
 /// A Task whose Steps are for different pools.
 const POOLS: &str = "dispatch: manual
 completion: manual
 steps: {paint: {noop: true, pool: gpu}, draw: {noop: true, pool: gpu}, print: {noop: true}}";
+
+/// IDEM-03, POL-11: a file is the same Task whenever it is handed in, and from wherever.
+#[test]
+fn a_file_is_the_same_task_from_wherever_it_is_handed_in() {
+    let cluster = Cluster::start();
+    let text = format!("title: held\ndeadline: 2h\n{POOLS}\n");
+    for folder in ["one", "two"] {
+        std::fs::create_dir(cluster.place.path(folder)).unwrap();
+        cluster.place.file(&format!("{folder}/named.yaml"), format!("task_id: held\n{text}"));
+        cluster.place.file(&format!("{folder}/keyed.yaml"), &text);
+    }
+    let submit = |args: &[&str]| {
+        let mut command = cluster.command(&[&["submit", "-o", "json"], args].concat());
+        command.stdin(std::fs::File::open(cluster.place.path("two/named.yaml")).unwrap());
+        Running::run_to_end(&mut command).with(0).json()
+    };
+    let first = submit(&["one/named.yaml"]);
+    assert_eq!(submit(&["two/named.yaml"]), first);
+    assert_eq!(submit(&["-"]), first);
+    let keyed = |file| submit(&[file, "--idempotency-key", "k", "--command-id", "c"]);
+    assert_eq!(keyed("one/keyed.yaml"), keyed("two/keyed.yaml"));
+    let shown = cluster.tenure(&["task", "get", "held", "-o", "json"]).with(0).json();
+    let (at, made) = (&shown["constraints"]["deadline_at"], &shown["created_at"]);
+    assert_eq!(at.as_i64().unwrap() - made.as_i64().unwrap(), 2 * 3_600_000, "{shown}");
+}
 
 /// DISP-01: where no pool is named, a Run is for that of its Steps, and else for the Task's.
 #[test]

@@ -628,9 +628,15 @@ fn is_internal(visibility: &Visibility) -> bool {
     *visibility == Visibility::Internal
 }
 
+/// Key of a Task's constraints: the hard end of the Task (POL-08).
+pub const DEADLINE_AT: &str = "deadline_at";
+
+/// Key of the constraints of a create: how long after it the Task has its hard end (POL-11).
+pub const DEADLINE_MS: &str = "deadline_ms";
+
 impl TaskSpec {
     /// The hard end of the Task, if one is set (`constraints.deadline_at`).
     pub fn deadline_at(&self) -> Option<Millis> {
-        self.constraints.as_ref()?.get("deadline_at")?.as_i64()
+        self.constraints.as_ref()?.get(DEADLINE_AT)?.as_i64()
     }
 }

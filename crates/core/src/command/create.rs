@@ -44,7 +44,7 @@ pub struct CreateTask {
     /// It comes in parts: a draft that has some of the Steps now, and gets the others by patches (IDEM-07).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation: Option<Creation>,
-    /// Opaque but for `deadline_at`.
+    /// Opaque but for `deadline_at`, and `deadline_ms`, which counts from the creation (POL-11).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Object>,
     /// Pool of Steps that name none.
@@ -375,7 +375,7 @@ fn spec_of(
         task_family: given.task_family.clone(),
         priority: given.priority.unwrap_or(0),
         scope: given.scope.clone(),
-        constraints: given.constraints.clone(),
+        constraints: super::deadline::kept(given.constraints.as_ref(), cx.stamp.now),
         task_profile: given.task_profile.clone(),
         acceptance: given.acceptance.clone(),
         retry_of: given.retry_of.clone(),
@@ -446,7 +446,7 @@ impl CreateTask {
                 rejection.with("field", field)
             })?;
         }
-        super::validate::deadline(self.constraints.as_ref())
+        super::deadline::first(self.constraints.as_ref())
     }
 
     /// IDEM-07: what comes in parts is a draft until it is whole, and has more Steps then than now.

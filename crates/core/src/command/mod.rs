@@ -7,6 +7,7 @@ mod absent;
 pub mod claim;
 pub mod close;
 pub mod create;
+mod deadline;
 pub mod dispatch;
 pub mod due;
 mod family;

@@ -6,7 +6,7 @@ use super::{Command, Cx, StepReport};
 use crate::id::{NAME_MAX, system_agent};
 use crate::limits::Limits;
 use crate::patch::{Change, Operation, ReasonInput, StepInput};
-use crate::record::{ArtifactInput, Object, Progress, RetryPolicy, Value};
+use crate::record::{ArtifactInput, Progress, RetryPolicy, Value};
 use crate::reject::Rejection;
 use crate::status::{Role, StepStatus};
 
@@ -94,7 +94,7 @@ fn validate_operation(operation: &Operation, limits: &Limits) -> Result<(), Reje
                 policy("retry_policy", given)?;
             }
             if let Change::Set(constraints) = &fields.constraints {
-                deadline(Some(constraints))?;
+                super::deadline::later(constraints)?;
             }
             if let Change::Set(objective) = &fields.objective {
                 text("objective", objective, limits)?;
@@ -208,17 +208,6 @@ pub(super) fn policy(field: &str, given: &RetryPolicy) -> Result<(), Rejection> 
         return wrong("backoff.jitter", "is from 0 to 1");
     }
     Ok(())
-}
-
-pub(super) fn deadline(constraints: Option<&Object>) -> Result<(), Rejection> {
-    match constraints.and_then(|c| c.get("deadline_at")) {
-        None | Some(serde_json::Value::Null) => Ok(()),
-        Some(at) if at.is_i64() => Ok(()),
-        Some(_) => Err(Rejection::invalid(
-            "constraints.deadline_at",
-            "deadline_at is a whole number of milliseconds since 1970",
-        )),
-    }
 }
 
 fn progress(given: &Progress, limits: &Limits) -> Result<(), Rejection> {

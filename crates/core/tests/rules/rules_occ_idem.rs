@@ -194,8 +194,8 @@ fn recreate(
     })
 }
 
-/// IDEM-03, ID-03: the same key and content return the first Task; other content is a conflict;
-/// another or no key is `task_id_conflict`.
+/// IDEM-03, ID-03: the same key and content return the first Task; the same key with other content is
+/// `idempotency_conflict`; another key, or none where the first had one, is `task_id_conflict`.
 #[test]
 fn a_create_is_idempotent_by_its_key() {
     let keyed = |key: Option<&str>| CreateTask {

@@ -4,12 +4,12 @@
 
 use crate::common;
 use common::*;
-use tenure_core::Command;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{AppendProgress, RunOutcome, StepReport};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{Acceptance, RemoteRef};
 use tenure_core::status::{AcceptanceState, Policy, StepStatus, TaskStatus};
+use tenure_core::{Code, Command, Limits};
 
 use StepStatus::{Blocked, Cancelled, Completed, Failed, Pending, Ready};
 
@@ -271,6 +271,30 @@ fn a_blocked_step_waits_for_the_orchestrator() {
     let a = t.grant("ant", POOL).unwrap();
     t.report(&a, Blocked);
     assert_eq!((t.task_status(), t.status("a")), (TaskStatus::Running, Blocked));
+}
+
+/// POL-11: a deadline that counts from the creation is kept as a time, and nothing is left to doubt.
+#[test]
+fn a_deadline_may_count_from_the_creation() {
+    let create = |constraints: serde_json::Value| CreateTask {
+        constraints: constraints.as_object().cloned(),
+        ..create_input("a")
+    };
+    let t = Fixture::create(create(json!({"deadline_ms": 1_000, "cost": 1})), Policy::Auto);
+    let spec = &t.task.head().spec;
+    let kept = json!({"deadline_at": START + 1_000, "cost": 1});
+    assert_eq!(spec.constraints, kept.as_object().cloned());
+    assert_eq!(t.task.next_due(), Some(START + 1_000));
+
+    let both = json!({"deadline_ms": 1_000, "deadline_at": START});
+    for wrong in [both, json!({"deadline_ms": -1}), json!({"deadline_ms": "1h"})] {
+        let no = Fixture::try_create(create(wrong), Policy::Auto, Limits::default()).unwrap_err();
+        assert_eq!(no.code, Code::ValidationError);
+        assert_eq!(no.details["field"], "constraints.deadline_ms");
+    }
+
+    let mut t = Fixture::auto("a");
+    t.refuse(set("constraints", json!({"deadline_ms": 1_000})), Code::ValidationError);
 }
 
 fn with_deadline(notation: &str, kind: Policy, at: i64, draft: bool) -> Fixture {

@@ -52,7 +52,7 @@ impl Job {
         args: &RunArgs,
     ) -> Result<Self, Failure> {
         let plan = request.into_plan(args);
-        let mut input = tenure::plan::into_create(plan, host.scheduler().now())?;
+        let mut input = tenure::plan::into_create(plan)?;
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
         refuse_if_it_exists(host, &key, args).await?;
         let default = PoolId::new(DEFAULT_POOL).map_err(Rejection::from)?;
@@ -62,7 +62,6 @@ impl Job {
         let pools: BTreeSet<PoolId> = named.chain(uses_default.then_some(default)).collect();
         host.hire(pools, args.concurrency())?;
         let is_manual = input.completion == Some(Policy::Manual);
-        let deadline = input.constraints.as_ref().and_then(|c| c.get("deadline_at")?.as_i64());
         let commits = host.scheduler().subscribe();
         match host.tenure.create_under(trace_of_caller(), key.session_id.as_str(), input).await {
             Ok(_) => {}
@@ -71,6 +70,7 @@ impl Job {
             }
             Err(error) => return Err(error.into()),
         }
+        let deadline = host.scheduler().read(&key, |task| task.head().spec.deadline_at()).await?;
         let follower = Follower::new(host.scheduler().clone(), commits, key.clone(), 1);
         Ok(Self { key, follower, replica: None, is_manual, deadline })
     }
@@ -273,7 +273,7 @@ fn check_origin(
     let (id, file) = (&key.task_id, &request.origin.file);
     let why = match origin {
         Some(origin) if origin.digest == request.origin.digest => return Ok(()),
-        Some(origin) if origin.file == *file => {
+        Some(origin) if origin.file == *file || origin.file.is_empty() => {
             format!("{file}, or a variable given with it, has changed since task `{id}` was made")
         }
         Some(origin) => format!("task `{id}` was made from {} and not from {file}", origin.file),

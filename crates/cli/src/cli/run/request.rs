@@ -34,7 +34,7 @@ pub(super) struct Request {
 /// Where a Task came from, as its metadata says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// Absolute, without links.
+    /// Absolute, without links; empty where the Task was handed in to a cluster.
     pub(super) file: String,
     /// SHA-256 of the plan: comments, notation and layout of the file do not count, the values of
     /// variables do.
@@ -77,14 +77,17 @@ impl Request {
 
     /// The plan of a new Task, with its id and origin written in.
     pub(super) fn into_plan(self, args: &RunArgs) -> Plan {
+        let file = self.origin.file.clone();
         let mut plan = self.named(args.new);
+        plan.metadata.insert(FILE_KEY.into(), file.into());
         if args.keep_going {
             keep_going(&mut plan);
         }
         plan
     }
 
-    /// The plan of a Task with an id: that of the file, unless it is to be another.
+    /// The plan of a Task with an id: that of the file, unless it is to be another. Where the file lies is not
+    /// in it: it is the same Task from wherever it is handed in.
     pub(super) fn named(self, is_new: bool) -> Plan {
         let id = match self.plan.task_id.as_deref().filter(|_| !is_new) {
             Some(id) => id.to_owned(),
@@ -92,7 +95,6 @@ impl Request {
         };
         let Self { mut plan, origin } = self;
         plan.task_id = Some(id);
-        plan.metadata.insert(FILE_KEY.into(), origin.file.into());
         plan.metadata.insert(DIGEST_KEY.into(), origin.digest.into());
         plan
     }
@@ -102,7 +104,7 @@ impl Origin {
     /// What the metadata of a Task says of its origin.
     pub(super) fn of(metadata: Option<&Map<String, Json>>) -> Option<Self> {
         let text = |key| metadata?.get(key)?.as_str().map(str::to_owned);
-        Some(Self { file: text(FILE_KEY)?, digest: text(DIGEST_KEY)? })
+        Some(Self { file: text(FILE_KEY).unwrap_or_default(), digest: text(DIGEST_KEY)? })
     }
 }
 

@@ -8,15 +8,14 @@ use clap::Args;
 use futures::TryStreamExt as _;
 use serde::Serialize;
 use smol_str::SmolStr;
-use tenure_core::Rejection;
 use tenure_core::id::{CommandId, SessionId, TaskId};
+use tenure_core::{Code, Rejection};
 use tenure_ports::client::Around;
 use uuid::Uuid;
 
 use super::args::{Format, variable};
 use super::far::show_to_end;
 use super::request::Request;
-use super::words::now;
 use crate::cli::cluster::ClusterArgs;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -84,7 +83,7 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
     if let Some(key) = &args.idempotency_key {
         plan.task_id = Some(TaskId::of_key(&args.cluster.session, key).to_string());
     }
-    let mut input = tenure::plan::into_create(plan, now())?;
+    let mut input = tenure::plan::into_create(plan)?;
     input.draft = args.draft.then_some(true);
     input.idempotency_key.clone_from(&args.idempotency_key);
     let (id, is_made) = (input.task_id()?.clone(), Cell::new(false));
@@ -153,13 +152,33 @@ impl SubmitArgs {
 
     /// A refusal; of a Task that may be there all the same, with what to do about it.
     fn not_made(&self, refused: Rejection, id: &TaskId, is_known_again: bool) -> Failure {
-        let is_in_doubt = refused.code.is_retryable();
-        let failure = Failure::from(refused);
-        match (is_in_doubt, is_known_again) {
-            (false, _) => failure,
-            (true, true) => failure.help(format!("the same command again goes on with task {id}")),
-            (true, false) => failure.help(format!("task {id} may be there: {LEFT}")),
-        }
+        let (session, told) = (&self.cluster.session, self.cluster.told());
+        let help = match (refused.code, is_known_again) {
+            (code, true) if code.is_retryable() => {
+                format!("the same command again goes on with task {id}")
+            }
+            (code, false) if code.is_retryable() => format!("task {id} may be there: {LEFT}"),
+            _ if refused.details.contains_key("unfinished_creation") => {
+                let again = match is_known_again {
+                    true => "the same command with the mended file replaces it",
+                    false => "the mended file is another task",
+                };
+                format!(
+                    "a part of task {id} was left, which nobody can begin: {again}; `tenure task cancel \
+                     {session}/{id}{told}` ends it"
+                )
+            }
+            (Code::TaskIdConflict, _) => format!(
+                "`tenure task get {session}/{id}{told}` shows what was handed in before; --new hands this file \
+                 in as another task"
+            ),
+            (Code::IdempotencyConflict, _) => {
+                "something else was handed in under the same --command-id or --idempotency-key: choose another"
+                    .to_owned()
+            }
+            _ => return refused.into(),
+        };
+        Failure::from(refused).help(help)
     }
 
     /// Says that a Task was made.
@@ -176,5 +195,38 @@ impl SubmitArgs {
             Format::Quiet => output::print(format_args!("{id}\n"))?,
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SubmitArgs,
+    }
+
+    /// IDEM-03, IDEM-07: who is refused is told what to do with this command, and what was left.
+    #[test]
+    fn a_refusal_says_what_to_do_about_the_task() {
+        let Line { args } = Line::parse_from(["submit", "f.yaml", "--session", "s"]);
+        let id = TaskId::new("t").unwrap();
+        let said = |refused, known| args.not_made(refused, &id, known).help.unwrap_or_default();
+        let conflict = Rejection::new(Code::TaskIdConflict, "it exists");
+        let help = said(conflict, true);
+        assert!(help.contains("tenure task get s/t") && help.contains("--new"), "{help}");
+        assert!(!help.contains("--resume"), "{help}");
+        let help = said(Rejection::new(Code::IdempotencyConflict, "another"), true);
+        assert!(help.contains("--idempotency-key"), "{help}");
+        let part = Rejection::invalid("steps", "no").with("unfinished_creation", true);
+        let help = said(part.clone(), false);
+        assert!(help.contains("tenure task cancel s/t") && help.contains("another task"), "{help}");
+        assert!(said(part, true).contains("replaces it"));
+        let gone = Rejection::new(Code::Unavailable, "gone").with("unfinished_creation", true);
+        assert_eq!(said(gone, true), "the same command again goes on with task t");
     }
 }
