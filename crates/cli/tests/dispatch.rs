@@ -90,9 +90,9 @@ fn a_wait_for_a_run_ends(cluster: &Cluster) {
     let runs =
         cluster.tenure(&["runs", "list", "poster", "--pool", "nobody", "-o", "quiet"]).stdout;
     // Which one it is may not be known so soon; below it is.
-    let known = late.stderr.contains(&format!("run {} of task", runs.trim()));
-    assert!(known || late.stderr.contains("the run of task"), "{late:#?}");
-    late.saying(" of task default/poster has not ended within 2.0 s");
+    let known = format!("run {} of task default/poster has not ended within 2.0 s", runs.trim());
+    let unknown = "nobody said within 2.0 s whether a run of task default/poster is dispatched";
+    assert!(late.stderr.contains(&known) || late.stderr.contains(unknown), "{late:#?}");
     cluster.tenure(&["dispatch", "poster", "--timeout", "2"]).with(2).saying("--wait");
     let mut waiting = cluster.begin(&dispatch);
     let said = waiting.hears(" is dispatched");

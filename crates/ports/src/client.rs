@@ -108,6 +108,12 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
     /// The session it acts in.
     fn session(&self) -> &SessionId;
 
+    /// Nobody will answer here any more: the scheduler in this process has stopped. Over a network another
+    /// may always come.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// The same end, which takes answers of so many bytes, as they are sent, and no longer ones
     /// (CTRL-06): the answer to a write, and a Task, give up more and more of themselves and say where
     /// it can be read; a page of Steps, Tasks or events has fewer, but one. Other answers come in parts.

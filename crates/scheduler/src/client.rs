@@ -193,6 +193,10 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         &self.caller.session_id
     }
 
+    fn is_over(&self) -> bool {
+        self.scheduler.has_stopped()
+    }
+
     fn within(&self, max_bytes: usize) -> Self {
         Self { max_bytes: Some(max_bytes), ..self.clone() }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{Actor, ActorRef};
+use ractor::{Actor, ActorRef, ActorStatus};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::event::LeaseEnd;
@@ -407,6 +407,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// Stops the node: appends in flight finish, then everything ends.
     pub async fn stop(&self) {
         let _ = self.root.stop_and_wait(None, None).await; // It may have stopped by itself.
+    }
+
+    /// Whether the node has stopped: nothing is answered any more, by nobody.
+    pub fn has_stopped(&self) -> bool {
+        self.root.get_status() == ActorStatus::Stopped
     }
 
     /// Reads a Task's log directly, commit by commit.

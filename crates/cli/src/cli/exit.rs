@@ -124,11 +124,6 @@ impl Failure {
         self.refusal.as_deref()
     }
 
-    /// Its code, if it is a refusal.
-    pub(crate) fn code(&self) -> Option<Code> {
-        self.refusal().map(|refusal| refusal.code)
-    }
-
     /// The same for programs (CTRL-09): a refusal as it was given, and what to do about it. What this
     /// command itself found wrong has no code; the exit code tells.
     pub(crate) fn to_json(&self) -> Json {

@@ -2,14 +2,21 @@
 //! to a collector.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use clap::{Args, ValueEnum};
 use smol_str::SmolStr;
+use tenure_sdk::client::WAITS;
 use tenure_telemetry::trace::Parent;
 use tenure_telemetry::{Settings, Telemetry};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _};
+use tracing_subscriber::{EnvFilter, Layer};
 use uuid::Uuid;
 
 use super::output;
@@ -89,10 +96,37 @@ pub(crate) fn start(told: Told) -> Telling {
         };
         log.with_filter(EnvFilter::new(filter))
     });
-    if stderr.is_some() || outside.is_some() {
-        tracing_subscriber::registry().with(stderr).with(outside).init();
-    }
+    // Whoever waits hears of a silence, log or not (CTRL-11).
+    let silences = (!is_logged).then(|| silences(|said| output::say(said)));
+    tracing_subscriber::registry().with(stderr).with(outside).with(silences).init();
     Telling { telemetry, is_logged }
+}
+
+/// Says what waits tell of a silence to whoever reads no log.
+fn silences<S>(say: impl Fn(&str) + Send + Sync + 'static) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    Silences(say).with_filter(Targets::new().with_target(WAITS, LevelFilter::INFO))
+}
+
+struct Silences<F>(F);
+
+impl<S: Subscriber, F: Fn(&str) + 'static> Layer<S> for Silences<F> {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        event.record(&mut Said(&self.0));
+    }
+}
+
+/// Says the message of an event.
+struct Said<'a, F>(&'a F);
+
+impl<F: Fn(&str)> Visit for Said<'_, F> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            (self.0)(&format!("{value:?}"));
+        }
+    }
 }
 
 /// The span that this process was started below, if whoever did so says it as others do: what it makes
@@ -113,4 +147,43 @@ fn connect(told: Told) -> Option<Telemetry> {
         output::warn(error);
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tenure::embedded::Embedded;
+    use tenure_core::{Code, Rejection};
+    use tenure_sdk::client::patiently;
+
+    use super::*;
+
+    /// CTRL-11: whoever waits hears once that nobody answers, and that it is over, and nothing else of the log.
+    #[test]
+    fn whoever_waits_hears_of_a_silence() {
+        let dir = tempfile::tempdir().unwrap();
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let into = Arc::clone(&heard);
+        let layer = silences(move |said| into.lock().push(said.to_owned()));
+        let _told = tracing_subscriber::registry().with(layer).set_default();
+        let questions = Cell::new(0);
+        let ask = || {
+            questions.set(questions.get() + 1);
+            let is_silent = questions.get() < 3;
+            let silence = Rejection::new(Code::Unavailable, "nobody serves this now");
+            async move { if is_silent { Err(silence) } else { Ok(()) } }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let scheduler = Embedded::open(dir.path()).await.unwrap();
+            let client = scheduler.client("default").unwrap();
+            patiently(client.port(), ask).await.unwrap();
+        });
+        let words =
+            ["unavailable: nobody serves this now; it is waited for", "there is an answer again"];
+        assert_eq!(*heard.lock(), words);
+    }
 }

@@ -60,6 +60,10 @@ impl<C: ClientPort> ClientPort for Client<C> {
         self.0.session()
     }
 
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
     fn within(&self, max_bytes: usize) -> Self {
         Self(self.0.within(max_bytes))
     }

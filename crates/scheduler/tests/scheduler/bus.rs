@@ -4,13 +4,18 @@
 use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::id::{AgentId, PoolId, SessionId};
+use tenure_core::Code;
+use tenure_core::id::{AgentId, CommandId, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
+use tenure_ports::ClientPort as _;
 use tenure_ports::bus::Delivery;
+use tenure_ports::client::Around;
 use tenure_ports::conformance::{Bus, absence_suite, bus_suite};
 use tenure_ports::{MemoryJournal, wired};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
+
+use crate::common::dag;
 
 /// A scheduler in the process of those who speak to it.
 struct InProcess(Scheduler<MemoryJournal, MemoryLeases>);
@@ -78,6 +83,19 @@ impl Bus for Wired {
     async fn stop(&self) {
         self.0.stop().await;
     }
+}
+
+/// CTRL-11: a caller in the process of a scheduler is told that it has stopped: nobody will answer.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_has_stopped_is_over() {
+    let bus = Wired(InProcess::start().await);
+    let client = bus.client(Role::Orchestrator, "s").await;
+    let around = Around::new(CommandId::new("c").unwrap());
+    client.create(around, dag("t", "a")).await.unwrap();
+    assert!(!client.is_over());
+    bus.stop().await;
+    let refused = client.log(&TaskId::new("t").unwrap(), u64::MAX).await.unwrap_err();
+    assert_eq!((refused.code, client.is_over()), (Code::Unavailable, true));
 }
 
 /// Mechanisms 7, 8, 11 and 15, without a server between.

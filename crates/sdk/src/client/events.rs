@@ -105,11 +105,11 @@ impl<P: ClientPort> Following<P> {
     async fn read(&mut self) -> Result<(), Rejection> {
         if self.live.is_none() {
             // Before the first look.
-            self.live = Some(patiently(|| self.port.published(&self.task)).await?);
+            self.live = Some(patiently(&self.port, || self.port.published(&self.task)).await?);
         }
         self.put_off();
         self.has_heard = false;
-        let page = patiently(|| self.port.events(&self.task, self.through)).await?;
+        let page = patiently(&self.port, || self.port.events(&self.task, self.through)).await?;
         self.read.extend(page.events);
         self.through = self.through.max(page.through);
         self.next = self.after_that(page.version, page.status);

@@ -33,7 +33,7 @@ use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing};
 use uuid::Uuid;
 
-pub use self::patience::patiently;
+pub use self::patience::{WAITS, passes, patiently};
 pub use self::steer::answering;
 pub use self::task::{Step, Task};
 pub use self::watch::Ended;

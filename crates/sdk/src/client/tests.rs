@@ -35,6 +35,8 @@ pub(super) struct State {
     hints: Vec<UnboundedSender<Changed>>,
     listeners: Vec<UnboundedSender<Published>>,
     pub(super) reads: usize,
+    /// It has stopped, and will never answer again.
+    pub(super) is_over: bool,
     /// What so many of the next questions are answered with.
     pub(super) refuses: VecDeque<Rejection>,
 }
@@ -137,6 +139,10 @@ impl ClientPort for Fake {
 
     fn session(&self) -> &SessionId {
         unreachable!("nobody asks")
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.lock().is_over
     }
 
     fn within(&self, _: usize) -> Self {

@@ -37,7 +37,7 @@ impl<P: ClientPort> Client<P> {
     pub async fn wait_for_end(&self, task: &TaskId) -> Result<Ended, Rejection> {
         let mut hints = Hints::of(self.port(), task).await?;
         loop {
-            let page = patiently(|| self.port().log(task, NO_COMMITS)).await?;
+            let page = patiently(self.port(), || self.port().log(task, NO_COMMITS)).await?;
             if page.status.is_terminal() {
                 return Ok(Ended { status: page.status, version: page.version });
             }
@@ -120,7 +120,7 @@ impl<P: ClientPort> Watch<P> {
         if self.hints.is_none() {
             self.hints = Some(Hints::of(&self.port, &self.task).await?); // Before the first look.
         }
-        let page = patiently(|| self.port.log(&self.task, self.after)).await?;
+        let page = patiently(&self.port, || self.port.log(&self.task, self.after)).await?;
         self.after = page.commits.last().map_or(self.after, Commit::last_seq);
         self.next = match (page.more, page.status.is_terminal()) {
             (true, _) => Next::Read,
@@ -137,7 +137,7 @@ struct Hints<S>(Option<S>);
 
 impl<S: Stream<Item = Changed> + Unpin> Hints<S> {
     async fn of<P: ClientPort<Changes = S>>(port: &P, task: &TaskId) -> Result<Self, Rejection> {
-        Ok(Self(Some(patiently(|| port.changes(Some(task))).await?)))
+        Ok(Self(Some(patiently(port, || port.changes(Some(task))).await?)))
     }
 
     /// The next hint that says something; none when it is time to look anyway.

@@ -280,7 +280,7 @@ impl Connection {
         match timeout(self.0.request_timeout, self.0.client.flush()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(unavailable(format!("it could not be sent: {error}"))),
-            Err(_) => Err(unavailable("there is no connection to the server")),
+            Err(_) => Err(self.0.news.no_connection()),
         }
     }
 
@@ -361,7 +361,7 @@ impl Connection {
                 Err(Rejection::invalid("message", error.to_string()))
             }
             Ok(Err(error)) => Err(unavailable(format!("it could not be sent: {error}"))),
-            Err(_) => Err(unavailable("there is no connection to the server")),
+            Err(_) => Err(self.0.news.no_connection()),
         }
     }
 }

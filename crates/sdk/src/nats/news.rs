@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use tenure_core::{Code, Rejection};
 use tokio::sync::watch;
 
+use super::patience::unavailable;
+
 /// What the client library tells of its connection.
 #[derive(Debug, Default)]
 pub(super) struct News {
@@ -46,6 +48,7 @@ impl News {
             Event::Connected => {
                 tracing::debug!("connected");
                 self.denials.clear();
+                *self.last_error.lock() = None;
                 self.connects.send_modify(|count| *count += 1);
             }
             Event::ServerError(_) | Event::ClientError(_) => {
@@ -56,6 +59,17 @@ impl News {
                 *self.last_error.lock() = Some(Trouble::of(event));
             }
             other => tracing::warn!(event = %other, "the connection changed"),
+        }
+    }
+
+    /// Why nothing can be sent: a login that was let in once, and is not any more, waits for nobody.
+    pub(super) fn no_connection(&self) -> Rejection {
+        match &*self.last_error.lock() {
+            Some(Trouble { what, is_denied: true }) => {
+                let message = format!("the server does not let this login in any more: {what}");
+                Rejection::new(Code::Unauthenticated, message)
+            }
+            _ => unavailable("there is no connection to the server"),
         }
     }
 }
@@ -156,6 +170,21 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+
+    /// CTRL-11: a login that is not let in any more is a refusal that stands, until it is let in again.
+    #[test]
+    fn a_login_that_is_not_let_in_any_more_is_refused() {
+        let (news, denied) = (News::default(), ServerError::AuthorizationViolation);
+        let code = || news.no_connection().code;
+        assert_eq!(code(), Code::Unavailable);
+        news.take(&Event::ServerError(denied.clone()));
+        assert_eq!(code(), Code::Unauthenticated);
+        news.take(&Event::ClientError(ClientError::Other("connection refused".into())));
+        assert_eq!(code(), Code::Unavailable, "that was another server, or the same one later");
+        news.take(&Event::ServerError(denied));
+        news.take(&Event::Connected);
+        assert_eq!(code(), Code::Unavailable);
+    }
 
     /// PERM-02: who waits hears of the refusal of its own subject, and of an inbox that is closed to it.
     #[test]

@@ -16,7 +16,7 @@ use tenure_wire::bus::V;
 use tenure_wire::bus::request::{Ask, Committed, Entries, Request, Welcome};
 use tenure_wire::bus::subject::{ClientName, ClientVerb, Token, event, inbox};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::node::Node;
 use crate::server::Server;
@@ -67,6 +67,20 @@ async fn a_cluster_of_another_placement_is_refused() {
         assert!(refused.message.contains(&said), "{refused}");
         assert!(refused.message.contains(advice), "{refused}");
     }
+}
+
+/// CTRL-11: a wait ends where the server does not let its login in any more.
+#[tokio::test]
+async fn a_wait_ends_with_a_login_that_is_not_let_in_any_more() {
+    let mut server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let client = Client::new(join(&server, &mut node, 1).await);
+    server.kill();
+    server.restart_with(&["--user", "ann", "--pass", "another"]);
+    let task = TaskId::new("t").unwrap();
+    let waited = timeout(Duration::from_secs(30), client.wait_for_end(&task)).await;
+    let refused = waited.expect("it does not wait for a password").unwrap_err();
+    assert_eq!(refused.code, Code::Unauthenticated, "{refused}");
 }
 
 fn written(version: u64) -> WriteSummary {

@@ -21,7 +21,7 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
-        let server = Self { child: launch(port), port };
+        let server = Self { child: launch(port, &[]), port };
         server.wait();
         server
     }
@@ -40,7 +40,12 @@ impl Server {
     }
 
     pub(crate) fn restart(&mut self) {
-        self.child = launch(self.port);
+        self.restart_with(&[]);
+    }
+
+    /// The same with more arguments than before.
+    pub(crate) fn restart_with(&mut self, more: &[&str]) {
+        self.child = launch(self.port, more);
         self.wait();
     }
 
@@ -67,9 +72,10 @@ impl Drop for Server {
     }
 }
 
-fn launch(port: u16) -> Child {
+fn launch(port: u16, more: &[&str]) -> Child {
     Command::new(find())
         .args(["-a", "127.0.0.1", "-p", &port.to_string()])
+        .args(more)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

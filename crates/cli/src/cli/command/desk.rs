@@ -14,7 +14,7 @@ use tenure_local::JsonlReader;
 use tenure_ports::ClientPort as _;
 use tenure_ports::client::Around;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::{Client, patiently};
+use tenure_sdk::client::{Client, passes, patiently};
 use tenure_sdk::nats::NatsClient;
 
 use crate::cli::exit::{Exit, Failure};
@@ -146,7 +146,7 @@ impl Desk {
         ask!(self, client => client.wait_for_end(task))?;
         let view = ask!(self, client => async {
             let client = client.within(HEADER_BYTES);
-            patiently(|| client.get(task)).await
+            patiently(client.port(), || client.get(task)).await
         });
         Ok(view?.task)
     }
@@ -157,13 +157,15 @@ impl Desk {
         around: Around,
         command: Command,
     ) -> Result<WriteSummary, Failure> {
+        let mut is_told = false;
         loop {
             // What may take hours is answered by no request: the same again waits on.
             match self.command(around.clone(), command.clone()).await {
-                Err(silence)
-                    if matches!(silence.code(), Some(Code::Unavailable | Code::NotOwner)) =>
-                {
-                    output::say("no answer yet; it is waited for");
+                Err(silence) if silence.refusal().is_some_and(passes) => {
+                    if !is_told {
+                        output::say("no answer yet; it is waited for");
+                    }
+                    is_told = true;
                     tokio::time::sleep(PAUSE).await;
                 }
                 answer => return answer,

@@ -168,11 +168,7 @@ impl DispatchArgs {
                 Err(has_not_ended(desk.key(), run.get(), most, &command_id))
             },
             () = stop.asked() => {
-                let (run, key) = (named(run.get()), desk.key());
-                output::say(format_args!(
-                    "stopped; {run} of task {key} goes on without this command; to go on waiting, give the same \
-                     command with --command-id {command_id}"
-                ));
+                output::say(stopped(desk.key(), run.get(), &command_id));
                 Ok(Exit::Interrupted)
             }
         }
@@ -195,8 +191,25 @@ impl DispatchArgs {
     }
 }
 
-fn named(run: Option<RunId>) -> String {
-    run.map_or_else(|| "the run".into(), |run| format!("run {run}"))
+/// What is said to whoever stops the waiting. Before the Run is seen nobody knows whether there is one.
+fn stopped(key: &TaskKey, run: Option<RunId>, command: &CommandId) -> String {
+    match run {
+        Some(run) => format!(
+            "stopped; run {run} of task {key} goes on without this command; to go on waiting, give the same \
+             command with --command-id {command}"
+        ),
+        None => format!(
+            "stopped before it was known whether a run of task {key} is dispatched; {}",
+            dispatched_once(command)
+        ),
+    }
+}
+
+/// What to do where it is not known whether there is a Run.
+fn dispatched_once(command: &CommandId) -> String {
+    format!(
+        "the same command with --command-id {command} dispatches it once, and waits for its end"
+    )
 }
 
 fn has_not_ended(
@@ -206,8 +219,12 @@ fn has_not_ended(
     command: &CommandId,
 ) -> Failure {
     let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-    let message = format!("{} of task {key} has not ended within {waited}", named(run));
-    let run = run.map_or_else(|| "RUN_ID".into(), |run| run.to_string());
+    let Some(run) = run else {
+        let message =
+            format!("nobody said within {waited} whether a run of task {key} is dispatched");
+        return Failure::new(Exit::Unavailable, message).help(dispatched_once(command));
+    };
+    let message = format!("run {run} of task {key} has not ended within {waited}");
     Failure::new(Exit::Unavailable, message).help(format!(
         "it goes on: `tenure runs get {key} {run}` shows it, `tenure runs cancel {key} {run}` takes it back; \
          the same command with --command-id {command} goes on waiting"

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use tenure_core::Code;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::{AttemptStatus, StepStatus, TaskStatus};
 use tenure_core::view::Normal;
 use tenure_ports::journal::TaskKey;
-use tenure_sdk::client::Client;
+use tenure_sdk::client::{Client, passes};
 use tenure_sdk::nats::NatsClient;
 
 pub(crate) use super::answer::{Format, Shape};
@@ -120,16 +119,19 @@ impl LiveTask {
         let mut is_told = false;
         loop {
             match self.far().await {
-                Err(silence)
-                    if matches!(silence.code(), Some(Code::Unavailable | Code::NotOwner)) =>
-                {
+                Err(silence) if silence.refusal().is_some_and(passes) => {
                     if !is_told {
                         output::say(format_args!("{}; it is waited for", silence.message));
                     }
                     is_told = true;
                     tokio::time::sleep(PAUSE).await;
                 }
-                found => return found,
+                found => {
+                    if is_told && found.is_ok() {
+                        output::say("there is an answer again");
+                    }
+                    return found;
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use tenure_ports::journal::{Entry, TaskKey};
 use tenure_sdk::client::Client;
 
 use super::nearest::did_you_mean;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::Failure;
 
 /// The newest Task of the session.
 const LAST: &str = "last";
@@ -31,7 +31,8 @@ pub(super) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, 
 pub(crate) fn newest(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
     if !known.missing_partitions.is_empty() {
         let message = format!("which task {name} is cannot be said now: some do not answer");
-        return Err(Failure::new(Exit::Unavailable, message).help("try again, or name it in full"));
+        let refused = Rejection::new(Code::Unavailable, message);
+        return Err(Failure::absent(refused).help("try again, or name it in full"));
     }
     let here = of_session(name, &known.entries);
     if !is_last(name) || here.clone().any(|entry| entry.key == *name) {
@@ -109,6 +110,7 @@ pub(super) async fn find<P: ClientPort>(
 #[cfg(test)]
 mod tests {
     use tenure_core::id::{SessionId, TaskId, WalName};
+    use tenure_sdk::client::passes;
 
     use super::*;
 
@@ -149,6 +151,7 @@ mod tests {
         assert_eq!(meant(&key("u", "last"), &known).unwrap(), None);
         assert_eq!(newest(&key("s", "impo"), &known).unwrap(), None, "commands want it in full");
         known.missing_partitions.push(3);
-        assert_eq!(meant(&key("s", "last"), &known).unwrap_err().exit, Exit::Unavailable);
+        let refused = meant(&key("s", "last"), &known).unwrap_err();
+        assert!(refused.refusal().is_some_and(passes), "whoever waits asks again: {refused:?}");
     }
 }

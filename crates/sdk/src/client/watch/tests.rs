@@ -80,3 +80,18 @@ async fn a_wait_and_a_watch_go_on_however_long_nobody_answers() {
         assert!(watch.next().await.is_none());
     }
 }
+
+/// CTRL-11: nobody is waited for where nobody can come: the scheduler of this process has stopped.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_the_scheduler_of_its_process() {
+    let fake = Fake::default();
+    fake.0.lock().is_over = true;
+    let client = Client::new(fake.clone());
+    fake.falls_silent(1);
+    let refused = timeout(LOOK, client.wait_for_end(&task())).await.expect("it ends");
+    assert_eq!(refused.unwrap_err().code, Code::Unavailable);
+    fake.falls_silent(1);
+    let mut watch = Box::pin(client.watch(&task(), 0));
+    assert_eq!(watch.next().await.unwrap().unwrap_err().code, Code::Unavailable);
+    assert!(watch.next().await.is_none());
+}

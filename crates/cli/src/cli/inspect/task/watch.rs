@@ -181,7 +181,7 @@ async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary
     let task = &found.get_or_init(|| key).task_id;
     client.wait_for_end(task).await?;
     let client = client.within(HEADER_BYTES);
-    Ok(patiently(|| client.get(task)).await?.task)
+    Ok(patiently(client.port(), || client.get(task)).await?.task)
 }
 
 /// How the Task of a log ends, when it has. What is there is read without a pause: however long the
