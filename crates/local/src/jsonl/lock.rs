@@ -56,14 +56,29 @@ impl Lock {
     /// Whether what was locked still is what its path names. If not, another process may have the
     /// directory that is there now.
     pub(crate) fn check(&self) -> io::Result<()> {
-        if is_at(self.dir.as_ref().unwrap_or(&self.file), &self.path)?.is_some() {
-            return Ok(());
+        match self.is_in_force()? {
+            true => Ok(()),
+            false => Err(io::Error::other(self.is_lost())),
         }
+    }
+
+    /// The same; an error says that it could not be found out.
+    pub(crate) fn is_in_force(&self) -> io::Result<bool> {
+        let there = is_at(self.dir.as_ref().unwrap_or(&self.file), &self.path);
         let path = self.path.display();
-        Err(io::Error::other(format!(
-            "{path} was moved, removed or replaced while this process had it locked, so that another \
-             may write there; this one writes nothing more: put it back, then start again"
-        )))
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{path} cannot be looked at: {error}"))
+        };
+        Ok(there.map_err(named)?.is_some())
+    }
+
+    /// What is said where it is not.
+    pub(crate) fn is_lost(&self) -> String {
+        format!(
+            "{} was moved, removed or replaced while this process had it locked, so that another \
+             may write there; this one writes nothing more: put it back, then start again",
+            self.path.display()
+        )
     }
 }
 

@@ -79,6 +79,15 @@ pub(crate) enum Unusable {
     Other(String),
 }
 
+/// Why nothing is written to a log.
+#[derive(Debug)]
+enum Touched {
+    /// Somebody else may have written there.
+    Changed(String),
+    /// Whether somebody has could not be found out.
+    Unseen(String),
+}
+
 impl<D: Disk> Logs<D> {
     /// Marks the index as true, if every log is known to be as its row says.
     pub(crate) fn close(&self) {
@@ -177,11 +186,16 @@ impl<D: Disk> Logs<D> {
         let last_seq = encode_all(&slot.key, after, commits, buffer)?;
         let file =
             self.file(slot).map_err(|error| AppendError::Failed(self.failed(slot, &error)))?;
-        if let Err(why) = self.check_untouched(slot, &file, whole.len) {
-            tracing::error!(task = %slot.key, "{why}");
-            self.files.close(slot);
-            *log = Log::Closed(why.as_str().into());
-            return Err(AppendError::Failed(why));
+        match self.check_untouched(slot, &file, whole.len) {
+            Ok(()) => {}
+            // Nothing was written, and nothing is known to be wrong: the next append looks again.
+            Err(Touched::Unseen(why)) => return Err(AppendError::Failed(why)),
+            Err(Touched::Changed(why)) => {
+                tracing::error!(task = %slot.key, "{why}");
+                self.files.close(slot);
+                *log = Log::Closed(why.as_str().into());
+                return Err(AppendError::Failed(why));
+            }
         }
         // Should this thread die on the way, the log is judged again.
         *log = Log::Unverified { sync: true };
@@ -196,19 +210,28 @@ impl<D: Disk> Logs<D> {
 
     /// Whether nobody else can have written here: the lock is in force, and the log is the file that it
     /// was, of the length that this process left it with. Nothing is written over what others wrote.
-    fn check_untouched(&self, slot: &Slot, file: &D::File, len: u64) -> Result<(), String> {
-        self.lock.check().map_err(|error| error.to_string())?;
+    fn check_untouched(&self, slot: &Slot, file: &D::File, len: u64) -> Result<(), Touched> {
+        match self.lock.is_in_force() {
+            Ok(true) => {}
+            Ok(false) => return Err(Touched::Changed(self.lock.is_lost())),
+            Err(error) => return Err(Touched::Unseen(error.to_string())),
+        }
         let path = self.path(slot);
         let why = match self.disk.len_at(file, &path) {
             Ok(Some(found)) if found == len => return Ok(()),
             Ok(Some(found)) => format!("it has {found} bytes and was left with {len}"),
             Ok(None) => "it was moved, removed or replaced".into(),
-            Err(error) => format!("it cannot be looked at: {error}"),
+            Err(error) => {
+                let why = format!("{} cannot be looked at: {error}", path.display());
+                return Err(Touched::Unseen(why));
+            }
         };
-        Err(format!(
-            "{}: somebody else has changed this log while this process had it: {why}; this one writes              nothing more to it: see that nothing else writes there, and have `tenure wal verify` look              at it",
+        Err(Touched::Changed(format!(
+            "{}: somebody else has changed this log while this process had it: {why}; this one writes \
+             nothing more to it: see that nothing else writes there, and have `tenure wal verify` look \
+             at it",
             path.display()
-        ))
+        )))
     }
 
     /// Writes behind what is whole and syncs. On failure answers with the state the log is left in.

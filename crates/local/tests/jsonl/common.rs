@@ -140,6 +140,7 @@ pub(crate) enum Op {
     Sync,
     SyncDir,
     Remove,
+    Look,
 }
 
 /// The file system, which fails when told to and remembers what was done.
@@ -227,6 +228,7 @@ impl Disk for TestDisk {
     }
 
     fn len_at(&self, file: &TestFile, path: &Path) -> io::Result<Option<u64>> {
+        self.check(Op::Look)?;
         Files.len_at(&file.file, path)
     }
 

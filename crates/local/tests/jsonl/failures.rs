@@ -352,6 +352,7 @@ async fn refuses_to_write(mut world: World, why: &str) {
         let error = work(&world.journal, &mut world.history).await.unwrap_err();
         assert!(matches!(error, AppendError::Failed(_)), "{error:?}");
         assert!(error.to_string().contains(why), "{error}");
+        assert!(!error.to_string().contains("  "), "{error}");
     }
     let wrote = |did: &Did| !matches!(did, Did::Open(_) | Did::SyncDir(_) | Did::SyncedDir(_));
     assert!(!world.disk.take().iter().any(wrote));
@@ -373,6 +374,21 @@ async fn what_another_process_wrote_is_not_written_over() {
     let log = fs::OpenOptions::new().write(true).open(&world.path).unwrap();
     log.set_len(1).unwrap();
     refuses_to_write(world, "it has 1 bytes").await;
+}
+
+/// WAL-05: a log that cannot be looked at just now is not written, and is written when it can be again.
+#[tokio::test]
+async fn a_log_that_cannot_be_looked_at_is_left_as_it_is() {
+    let mut world = World::new().await;
+    let before = world.bytes();
+    world.disk.fail([Op::Look]);
+    let error = work(&world.journal, &mut world.history).await.unwrap_err();
+    assert!(matches!(error, AppendError::Failed(_)), "{error:?}");
+    let said = format!("{} cannot be looked at: injected", world.path.display());
+    assert!(error.to_string().contains(&said), "{error}");
+    assert_eq!(world.bytes(), before);
+    work(&world.journal, &mut world.history).await.unwrap();
+    assert_holds(&world.journal, &world.history).await;
 }
 
 /// WAL-05: what is written into a log that is not there any more would be lost.
