@@ -136,8 +136,13 @@ fn silent(refused: &Rejection) -> Finding {
 
 /// Judges what all nodes have said at several looks.
 fn judge(looks: &[Heard<NodeFacts>]) -> Vec<Finding> {
-    let steady = steady(looks);
-    let mut findings = vec![nodes(looks, &steady), owners(looks), links(&steady)];
+    let mut steady = steady(looks);
+    let mut findings = vec![nodes(looks, &steady), owners(looks)];
+    steady.retain(|_, answers| answers.iter().all(|node| node.kept.is_some()));
+    if steady.is_empty() {
+        return findings; // Nobody said anything of what could be left over.
+    }
+    findings.push(links(&steady));
     let all = || steady.values().flatten();
     let live: u64 = steady.values().filter_map(|of| of.iter().map(|n| kept(n).live).max()).sum();
     let is_whole = looks.iter().all(|look| look.missing_partitions.is_empty());
@@ -173,6 +178,9 @@ fn nodes(looks: &[Heard<NodeFacts>], steady: &BTreeMap<&str, Vec<&NodeFacts>>) -
     let came: Vec<&str> = looks.iter().flat_map(|look| &look.answers).map(|n| &*n.node).collect();
     let unsteady = came.iter().find(|name| !steady.contains_key(*name));
     match (unsteady, &old[..]) {
+        (None, []) if steady.is_empty() => {
+            Finding::unknown(CHECK, "no node has answered", "start one with `tenure serve`")
+        }
         (Some(name), _) => Finding::unknown(
             CHECK,
             format!("{name} did not answer at each of {} looks", looks.len()),
@@ -201,6 +209,9 @@ fn owners(looks: &[Heard<NodeFacts>]) -> Finding {
         let is_wrong = |partition: &u32| looks.iter().all(|look| which(counted(look, *partition)));
         (0..all.unwrap_or_default()).filter(is_wrong).map(|one| one.to_string()).collect()
     };
+    if all.is_none() {
+        return Finding::unknown(CHECK, "no node has answered", "start one with `tenure serve`");
+    }
     let (nobody, several) = (wrong(|count| count == 0), wrong(|count| count > 1));
     if nobody.is_empty() && several.is_empty() {
         return Finding::good(CHECK, "each partition is served by one node");

@@ -219,3 +219,21 @@ fn nodes_that_come_or_go_or_are_older_are_told() {
     assert_eq!(old[0].1, Unknown);
     assert_eq!(old[0].2, "n1 does not tell what it keeps: it is of an older version");
 }
+
+/// Where nobody was looked at for long enough, nothing is said to be good.
+#[test]
+fn nothing_is_good_where_nobody_was_looked_at() {
+    let none = || look(Vec::new());
+    let (one, other) = (look(vec![node("n1", 0)]), look(vec![node("n2", 0)]));
+    let (mut old, mut older) = (at_rest(), at_rest());
+    for node in old.answers.iter_mut().chain(&mut older.answers) {
+        node.kept = None;
+    }
+    for looks in [[none(), none()], [one, other], [old, older]] {
+        let found = found(&looks);
+        assert_eq!(found[0].1, Unknown, "{found:?}");
+        let checks: Vec<_> = found.iter().map(|(check, ..)| *check).collect();
+        assert_eq!(checks, ["audit.nodes", "audit.owners"]);
+    }
+    assert_eq!(found(&[none(), none()])[1].1, Unknown);
+}
