@@ -1,8 +1,8 @@
 //! A cluster that is broken at random while it works.
 //!
-//! `TENURE_SOAK_SECONDS` says for how long, `TENURE_SOAK_SEED` how: the same seed breaks the same things in the
-//! same order. `./check soak` runs it for an hour. Where `TENURE_SOAK_FAKETIME` names a `libfaketime.so.1` the clocks
-//! of scheduler nodes are set, too.
+//! `TENURE_SOAK_SECONDS` says for how long, `TENURE_SOAK_SEED` how: the same seed draws the same faults in the
+//! same order, and those of what is broken just then are left out. `./check soak` runs it for an hour. Where
+//! `TENURE_SOAK_FAKETIME` names a `libfaketime.so.1` the clocks of scheduler nodes are set, too.
 
 #![allow(clippy::print_stdout)]
 

@@ -147,7 +147,7 @@ impl Nemesis {
         for Fault { target, how, .. } in due {
             self.mend(cluster, target, how).with_context(|| format!("{target:?}"))?;
         }
-        for target in self.others(cluster) {
+        for target in all(cluster).filter(|target| !self.is_broken(*target)).collect::<Vec<_>>() {
             let Some(status) = process(cluster, target)?.ended()? else { continue };
             let since = self.started.get(&target).map(Instant::elapsed);
             let could_not_begin = status.code() == Some(UNAVAILABLE)
@@ -161,23 +161,23 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Everybody who is not broken.
-    fn others(&self, cluster: &Cluster) -> Vec<Target> {
-        let schedulers = (0..cluster.schedulers.len()).map(Target::Scheduler);
-        let workers = (0..cluster.workers.len()).map(Target::Worker);
-        let all = [Target::Nats, Target::Redis].into_iter().chain(schedulers).chain(workers);
-        all.filter(|target| self.faults.iter().all(|fault| fault.target != *target)).collect()
+    fn is_broken(&self, target: Target) -> bool {
+        self.faults.iter().any(|fault| fault.target == target)
     }
 
+    /// Draws a fault, which depends on the seed alone. One of what is broken just now is left out.
     fn break_one(&mut self, cluster: &mut Cluster) -> Result<()> {
-        let others = self.others(cluster);
-        let place = usize::try_from(self.random.below(others.len() as u64))?;
-        let target = others[place];
+        let targets: Vec<Target> = all(cluster).collect();
+        let place = usize::try_from(self.random.below(targets.len() as u64))?;
+        let target = targets[place];
         let how = self.draw_how(cluster, target);
         let longest = u64::try_from(self.longest.as_millis())?;
         // What is killed is often started again at once.
         let shortest = if how == How::Killed { 0 } else { longest.min(1_000) };
         let lasts = shortest + self.random.below(longest - shortest + 1);
+        if self.is_broken(target) {
+            return Ok(());
+        }
         let until = Instant::now() + Duration::from_millis(lasts);
         let what = match how {
             How::Killed => "kill",
@@ -234,6 +234,13 @@ impl Nemesis {
     fn say(&self, what: &str) {
         println!("{:8.2} s: {what}", self.begun.elapsed().as_secs_f64());
     }
+}
+
+/// Everybody who can be broken.
+fn all(cluster: &Cluster) -> impl Iterator<Item = Target> + use<> {
+    let schedulers = (0..cluster.schedulers.len()).map(Target::Scheduler);
+    let workers = (0..cluster.workers.len()).map(Target::Worker);
+    [Target::Nats, Target::Redis].into_iter().chain(schedulers).chain(workers)
 }
 
 fn set_clock(cluster: &Cluster, target: Target, ahead_ms: i64) -> Result<()> {

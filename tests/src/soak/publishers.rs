@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const GIVEN_AGAIN: Duration = Duration::from_secs(15);
 
 /// Kinds of Tasks.
-const KINDS: u64 = 12;
+const KINDS: u64 = 13;
 
 /// Publishers at work.
 #[derive(Debug)]
@@ -75,9 +75,8 @@ impl Publishers {
     }
 }
 
-/// Ids that begin with a number are of all partitions.
 fn id_of(number: u64) -> String {
-    format!("{number}-soak")
+    format!("soak-{number}")
 }
 
 async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()> {
@@ -105,6 +104,7 @@ async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()
         6 | 7 => cancelled(client, id, &made, number % KINDS == 7).await,
         8 | 9 => by_hand(client, id, number % KINDS == 9).await,
         10 => drafted(client, id, &made).await,
+        11 => family(client, id, &made).await,
         _ => {
             let long = |id| sleep(id, &[], 1_000 + random.below(6_000));
             client.make(&made(&["a", "b", "c"].map(long)), PATIENCE).await
@@ -170,6 +170,17 @@ async fn drafted(client: &Client, id: &str, made: &impl Fn(&[Json]) -> Json) -> 
     add(client, id, "b").await?;
     client.change(id, "submit_task", &json!({}), PATIENCE).await?;
     client.read_log(id, PATIENCE).await.map(|_| ())
+}
+
+/// Makes a child, and is cancelled: the child ends with it.
+async fn family(client: &Client, id: &str, made: &impl Fn(&[Json]) -> Json) -> Result<()> {
+    client.make(&made(&[sleep("a", &[], 600_000)]), PATIENCE).await?;
+    let child = format!("{id}-child");
+    let mut input = task(&child, &[sleep("a", &[], 600_000)]);
+    input["parent_task_id"] = json!(id);
+    client.ends(&child, &["task_cancelled"]);
+    client.make(&input, PATIENCE).await?;
+    client.drop_task(id, PATIENCE).await
 }
 
 /// Adds a Step behind the first by a patch.
