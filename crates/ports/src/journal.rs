@@ -113,9 +113,9 @@ pub trait Journal: Send + Sync + 'static {
     fn entry(&self, key: &TaskKey)
     -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
 
-    /// How the log of a Task ends that has ended and can be read, as far as that is known without
-    /// reading it; none where it is not. Who has folded such a log need not read it again as long as
-    /// this stays the same.
+    /// How the log of a Task ends that has ended and can be read; none where that cannot be told for less
+    /// than a reading of its commits: an adapter may look at the heads of its frames. Who has folded such a
+    /// log need not read it again as long as this stays the same.
     fn ended(&self, _: &TaskKey) -> impl Future<Output = Option<Ended>> + Send {
         async { None }
     }

@@ -230,7 +230,7 @@ impl Index {
                     damaged: head.first_seq != 1,
                     unkept: 1,
                     state: None,
-                    marks: Some(Arc::default()),
+                    marks: Arc::default(),
                     unmarked: 0,
                     bytes: 0,
                 };
@@ -268,14 +268,6 @@ impl Index {
     pub(super) fn bring_back(&mut self, key: &TaskKey, row: &Row) {
         if row.is_small() && self.adopt(key, row) {
             self.shed();
-        }
-    }
-
-    /// Where the parts of a Task's log stand, unless it has gone on since.
-    pub(super) fn mark(&mut self, key: &TaskKey, found: &Row) {
-        if let Some(row) = self.rows.get_mut(key).filter(|row| row.newest == found.newest) {
-            row.marks = found.marks.clone();
-            (row.unmarked, row.bytes) = (found.unmarked, found.bytes);
         }
     }
 

@@ -14,12 +14,10 @@ use tenure_wire::stored::frame::{CommitHead, LAST_OF_LINES, decode_chunk};
 use tenure_wire::stored::{Assembler, LineError, decode_line, decode_packed};
 use tokio::time::timeout;
 
+use super::JetStreamJournal;
 use super::ahead::Ahead;
 use super::index::Newest;
-use super::marks::Marks;
-use super::row::Row;
 use super::shelf::{Opened, Shelf};
-use super::{JetStreamJournal, Partition};
 
 /// Where frames are read.
 #[derive(Debug, Clone, Copy)]
@@ -138,9 +136,8 @@ impl JetStreamJournal {
         let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
         let name = self.settings.stream(key.partition(self.settings.partitions));
         let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
-        let marks = marks_of(frames, key, &row, &partition).await?;
         let (chain, mut ahead) = (Chain { frames, key, until }, Ahead::new());
-        for (start, end) in marks.parts(after, until, row.newest) {
+        for (start, end) in row.marks.parts(after, until, row.newest) {
             match chain.read(start, end, after, &mut ahead, &mut each).await {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(()),
@@ -157,24 +154,6 @@ impl JetStreamJournal {
         }
         Ok(())
     }
-}
-
-/// Where the parts of a Task's log stand: of one that an older program has written down without marks,
-/// the heads of its frames tell it, once.
-async fn marks_of(
-    frames: Frames<'_>,
-    key: &TaskKey,
-    row: &Row,
-    partition: &Partition,
-) -> Result<Arc<Marks>, ReadError> {
-    if let Some(marks) = &row.marks {
-        return Ok(Arc::clone(marks));
-    }
-    let Some(found) = frames.row(key, &[row.newest.stream_seq]).await? else {
-        return Ok(Arc::default());
-    };
-    partition.index.write().mark(key, &found);
-    Ok(found.marks.unwrap_or_default())
 }
 
 impl Chain<'_> {

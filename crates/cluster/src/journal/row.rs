@@ -10,7 +10,7 @@ use tenure_ports::journal::{Ended, Entry, ReadError, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::ahead::Ahead;
-use super::index::{Found, Known, Newest, UNKEPT_MAX};
+use super::index::{Found, Known, Newest};
 use super::marks::Marks;
 use super::read::Frames;
 use super::states::Stored;
@@ -27,26 +27,17 @@ pub(super) struct Row {
     pub(super) ended: Option<End>,
     pub(super) archived: bool,
     pub(super) damaged: bool,
-    /// Commits since its state, or since it was created; many, where an older checkpoint does not
-    /// say.
-    #[serde(default = "many")]
+    /// Commits since its state, or since it was created.
     pub(super) unkept: u64,
     /// Its state, while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<Arc<Stored>>,
-    /// Where parts of its log stand; none, where an older checkpoint does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) marks: Option<Arc<Marks>>,
+    /// Where parts of its log stand.
+    pub(super) marks: Arc<Marks>,
     /// Bytes of its commits behind the last of them.
-    #[serde(default)]
     pub(super) unmarked: u64,
-    /// Bytes of its log; fewer, where an older checkpoint does not say.
-    #[serde(default)]
+    /// Bytes of its log.
     pub(super) bytes: u64,
-}
-
-fn many() -> u64 {
-    UNKEPT_MAX + 1
 }
 
 /// How a Task ended, and whether it is archived.
@@ -62,11 +53,10 @@ impl Row {
     /// Its next commit, of so many bytes, ends there.
     pub(super) fn note_mark(&mut self, end: Newest, bytes: u32) {
         self.bytes += u64::from(bytes);
-        let Some(marks) = &mut self.marks else { return };
         self.unmarked += u64::from(bytes);
-        if marks.is_due(self.unmarked) {
+        if self.marks.is_due(self.unmarked) {
             // A request that waits may hold what was known before: it is copied now and then alone.
-            Arc::make_mut(marks).add(end);
+            Arc::make_mut(&mut self.marks).add(end);
             self.unmarked = 0;
         }
     }
@@ -217,7 +207,6 @@ impl Frames<'_> {
             at = prev;
         }
         row.damaged |= next != 1;
-        row.marks = Some(Arc::default());
         ends.into_iter().rev().for_each(|(end, bytes)| row.note_mark(end, bytes));
         Ok(Some(row))
     }
@@ -245,7 +234,7 @@ fn unreadable(key: &TaskKey, stream_seq: u64) -> Row {
         damaged: true,
         unkept: 0,
         state: None,
-        marks: None,
+        marks: Arc::default(),
         unmarked: 0,
         bytes: 0,
     }

@@ -28,7 +28,7 @@ use tenure_core::view::{
     ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
     WriteSummary,
 };
-use tenure_core::{Command, Rejection};
+use tenure_core::{Code, Command, Rejection};
 use tenure_ports::ClientPort;
 use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
@@ -201,7 +201,7 @@ impl Shared {
 
     /// Creates a long Task in parts (IDEM-07). Their commands are named after the content, so the same create
     /// again goes on where it was broken off. What refuses a part leaves an unfinished creation, and is told
-    /// its name.
+    /// that it does.
     async fn create_in_parts(
         &self,
         task: &TaskId,
@@ -213,7 +213,10 @@ impl Shared {
         for (command_id, command) in rest {
             let around = Around { command_id, expected_version: None, trace: around.trace.clone() };
             let sent = self.command(task, around, Ask::Command(Box::new(command))).await;
-            last = sent.map_err(|refused| refused.with("draft_task_id", task.as_str()))?;
+            last = sent.map_err(|refused| match refused.code {
+                Code::TaskTerminal => refused, // Somebody has ended it meanwhile.
+                _ => refused.with("unfinished_creation", true),
+            })?;
         }
         Ok(last)
     }
@@ -245,18 +248,15 @@ impl Shared {
         let mut all: Vec<Entry> = Vec::new();
         loop {
             let last = all.last().map(|entry| (entry.created_at, entry.key.task_id.clone()));
-            let (after_created_at, after) = last.clone().unzip();
+            let (after_created_at, after) = last.unzip();
             let oldest = Some(most - all.len());
             let list = List { after, oldest, after_created_at, ..List::default() };
             let body = Request::new(None, None, Ask::List(list)).write()?.into();
             let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
             let page: Entries = self.ask(verb, body, patience).await?;
-            let (count, place) =
-                (all.len(), |entry: &Entry| Some((entry.created_at, entry.key.task_id.clone())));
-            // An older node knows of no pages, and begins again.
-            let sent = page.entries.into_iter().map(read::entry);
-            all.extend(sent.filter(|entry| last.is_none() || place(entry) > last));
-            if !page.more || all.len() == count || all.len() >= most {
+            let is_last = !page.more || page.entries.is_empty();
+            all.extend(page.entries.into_iter().map(read::entry));
+            if is_last || all.len() >= most {
                 return Ok(all);
             }
         }
