@@ -170,3 +170,71 @@ fn a_misspelt_input_is_refused() {
     let refused = Request::read(&bytes(&request)).unwrap_err();
     assert!(refused.message.contains("statuss"), "{refused}");
 }
+
+/// Mechanisms 8: a statement of room beside reports that cannot be read is as if it were not there: the reports
+/// are read, and no finished result is refused for it.
+#[test]
+fn a_statement_of_room_that_cannot_be_read_costs_no_report() {
+    let good = || {
+        vec![
+            ("v", Msg::from(1)),
+            ("link", Msg::from("l")),
+            ("number", Msg::from(3)),
+            ("free", Msg::from(4)),
+            ("seen", Msg::from(5)),
+            ("got", Msg::from(6)),
+        ]
+    };
+    let as_map = |fields: Vec<(&str, Msg)>| {
+        Msg::Map(fields.into_iter().map(|(name, value)| (Msg::from(name), value)).collect())
+    };
+    let read = |room: Msg| {
+        let word = map([
+            ("operation", Msg::from("end_run")),
+            ("input", map([("outcome", Msg::from("finished"))])),
+        ]);
+        let report = map([
+            ("session_id", Msg::from("s")),
+            ("task_id", Msg::from("t")),
+            ("run_id", id()),
+            ("word", word),
+        ]);
+        let reports = Msg::Array(vec![report]);
+        let message = map([("v", Msg::from(1)), ("room", room), ("reports", reports)]);
+        let read: Reports = decode(&bytes(&message)).unwrap();
+        assert_eq!(read.reports.len(), 1);
+        read.room
+    };
+    let room = read(as_map(good())).unwrap();
+    assert_eq!((room.link.as_str(), room.number, room.free), ("l", 3, 4));
+    assert_eq!((room.seen, room.got), (5, 6));
+    let mut more = good();
+    more.insert(0, ("newer", map([("deep", Msg::Array(vec![Msg::Binary(vec![1])]))])));
+    assert_eq!(read(as_map(more)), Some(room), "what is not known is passed over");
+    let odd = [
+        Msg::Nil,
+        Msg::from(-1),
+        Msg::from(0.5),
+        Msg::from(true),
+        Msg::from("x"),
+        Msg::Binary(vec![1, 2]),
+        Msg::Array(vec![Msg::from(1), Msg::from("l"), Msg::Nil]),
+        Msg::Ext(7, vec![1, 2, 3]),
+        Msg::Map(vec![(Msg::from(1), Msg::Array(Vec::new())), (Msg::Nil, Msg::from("x"))]),
+    ];
+    for odd in odd {
+        assert_eq!(read(odd.clone()), None, "{odd}");
+        for at in 0..good().len() {
+            let mut fields = good();
+            if at != 1 || !odd.is_str() {
+                fields[at].1 = odd.clone();
+                assert_eq!(read(as_map(fields.clone())), None, "{} is {odd}", fields[at].0);
+            }
+            fields.remove(at);
+            assert_eq!(read(as_map(fields)), None, "one is missing");
+        }
+    }
+    let mut other = good();
+    other[0].1 = Msg::from(2);
+    assert_eq!(read(as_map(other)), None, "of another version");
+}

@@ -9,6 +9,7 @@
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
 
 pub mod address;
+mod beside;
 pub mod event;
 mod lenient;
 pub mod node;

@@ -8,7 +8,7 @@ use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepI
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, RunOffer};
 
-use super::{V, lenient, report};
+use super::{V, beside, lenient, report};
 
 /// A worker asks every node for a link (`hello`). No answer of its own: each node sends
 /// [`Deliveries`].
@@ -97,8 +97,9 @@ impl Delivery {
 pub struct Reports {
     /// The version.
     pub v: V,
-    /// The room there is now, for the node that owns the link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The room there is now, for the node that owns the link. One that cannot be read costs no report.
+    #[serde(default, deserialize_with = "beside::room")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Room>,
     /// In order.
     pub reports: Vec<Report>,
