@@ -112,6 +112,39 @@ async fn a_redis_that_evicts_is_refused() {
     assert!(refused.to_string().contains("set maxmemory-policy to noeviction"), "{refused}");
 }
 
+/// LEASE-14, mechanisms 6: a Redis that takes no writes, full or a copy of another, keeps no lease, and each scan
+/// finds that out before a Step is claimed; nothing is doubted once it takes them again.
+#[tokio::test]
+async fn a_redis_that_refuses_writes_fails_each_scan() {
+    let server = redis(&[]);
+    let leases = leases(&server, 1).await;
+    let mut plain = redis::Client::open(url(&server).url).unwrap().get_connection().unwrap();
+    let mut set = |words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(word);
+        }
+        let () = command.query(&mut plain).unwrap();
+    };
+    leases.acquire(vec![lease(1, 60_000)]).await.unwrap();
+    assert!(leases.expired().await.unwrap().doubtful, "the first scan of this owner");
+    let refusals: [(&[&str], &[&str], &str); 2] = [
+        (&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"], "OOM"),
+        (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"], "READONLY"),
+    ];
+    for (refuse, take, says) in refusals {
+        set(refuse);
+        for _ in 0..3 {
+            let refused = leases.expired().await.unwrap_err();
+            assert!(refused.0.to_uppercase().contains(says), "{says}: {refused}");
+            assert!(leases.acquire(vec![lease(2, 60_000)]).await.is_err());
+        }
+        set(take);
+        assert_eq!(leases.expired().await.unwrap(), Scan::default(), "after {says}");
+        leases.acquire(vec![lease(2, 60_000)]).await.unwrap();
+    }
+}
+
 /// Every call ends in a time of our own: while Redis hangs, after it died, and it works again once
 /// Redis is back, empty as it may be.
 #[tokio::test(flavor = "multi_thread")]

@@ -244,6 +244,41 @@ async fn while_redis_is_away_nothing_is_claimed_and_nothing_lost() {
     drop(pool);
 }
 
+/// LEASE-14, mechanisms 6: while Redis refuses writes no Step is claimed, but for one that finds it out; when it
+/// takes them again the work goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_refuses_writes_nothing_is_claimed() {
+    let (nats, redis) = (nats(), redis(&[]));
+    let journal = journal(&nats).await;
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    let at = url.clone().into();
+    let leases = RedisLeases::open(&at, "tenure", Arc::clone(journal.owned()));
+    let mut config = Config::embedded(PoolId::new("default").unwrap());
+    config.tick = Duration::from_millis(100);
+    let node = Scheduler::start(journal, Arc::new(leases.await.unwrap()), config).await.unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let pool = workers(&node, &ran);
+    let mut plain = redis::Client::open(url).unwrap().get_connection().unwrap();
+    let mut limit = |bytes: &str| {
+        let () =
+            redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).query(&mut plain).unwrap();
+    };
+    limit("1");
+    let key = create(&node, graph("t", 3)).await;
+    // The task pauses for a second after each claim without its lease: three would have been made by then.
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "nothing runs without a lease");
+    limit("0");
+    let ended = tokio::time::timeout(Duration::from_secs(60), node.wait_for_end(&key));
+    ended.await.expect("it ends").unwrap();
+    let commits = read_all(&**node.journal(), &key).await.unwrap();
+    assert_sound(&commits, 3);
+    let is_claim = |body: &Body| matches!(body, Body::StepClaimed(_));
+    let claims = commits.iter().flat_map(|commit| &commit.events).filter(|it| is_claim(&it.body));
+    assert!(claims.count() <= 5 + 1, "at most one of them for nothing");
+    drop(pool);
+}
+
 async fn until(holds: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !holds() {
