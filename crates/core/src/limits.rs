@@ -13,6 +13,10 @@ pub struct Limits {
     pub progress_bytes_max: usize,
     /// Titles, summaries and other prose.
     pub text_bytes_max: usize,
+    /// What a worker is told of a Step or of a Run by whoever wrote it: texts, input, and the ids of dependencies
+    /// or of a scope, each with two bytes of its own. A message of the bus, but for what goes around it. Names that
+    /// one report lists may have as much.
+    pub told_bytes_max: usize,
     /// Operations of one patch.
     pub operations_max: usize,
     /// Lease of a claim (`task.step_lease_timeout_ms`).
@@ -36,6 +40,7 @@ impl Default for Limits {
             value_bytes_max: 64 * 1024,
             progress_bytes_max: 8 * 1024,
             text_bytes_max: 64 * 1024,
+            told_bytes_max: 960 * 1024,
             operations_max: 100_000,
             lease_ms: 30_000,
             lease_ms_min: 0,

@@ -10,10 +10,12 @@ use alloc::vec::Vec;
 
 use super::close::ids_json;
 use super::create::dependency_cycle;
+use super::validate::names;
 use crate::Limits;
 use crate::dag::find_cycle;
 use crate::id::StepId;
 use crate::patch::Operation;
+use crate::record::Value;
 use crate::reject::{Code, Rejection};
 use crate::status::{StepStatus, TaskStatus};
 use crate::table::Pos;
@@ -50,6 +52,7 @@ impl Topology<'_> {
         self.check_size(limits)?;
         let edges = self.patched.edge_changes(self.task);
         self.check_dependencies()?;
+        self.check_names(limits)?;
         self.check_cycles(&edges)?;
         self.check_dependents(&edges)?;
         self.check_not_empty()?;
@@ -87,6 +90,21 @@ impl Topology<'_> {
                     return Err(self.unknown_dependency(&step.spec.step_id, id));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// P30: a claim names all dependencies of its Step.
+    fn check_names(&self, limits: &Limits) -> Result<(), Rejection> {
+        for (_, step) in self.patched.steps().filter(|(_, step)| !step.removed) {
+            let input = step.spec.input.as_ref().and_then(Value::data).map_or(0, <[u8]>::len);
+            let beside = step.spec.title.len() + step.spec.summary.len() + input;
+            let ids = step.spec.depends_on_step_ids.iter().map(StepId::as_str);
+            names("depends_on_step_ids", ids, beside, limits).map_err(|refused| {
+                let id = &step.spec.step_id;
+                let at = self.last(|op| names_edge(op, |s, _| s == id));
+                refused.with("step_id", id.as_str()).with("op_index", at)
+            })?;
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! K3: shapes, types and limits of input, before any state is looked at.
 
 use alloc::format;
+use alloc::string::String;
 
 use super::{Command, Cx, StepReport};
-use crate::id::{NAME_MAX, system_agent};
+use crate::event::Bindings;
+use crate::id::{ArtifactId, NAME_MAX, Ref, StepId, system_agent};
 use crate::limits::Limits;
 use crate::patch::{Change, Operation, ReasonInput, StepInput};
 use crate::record::{ArtifactInput, Progress, RetryPolicy, Value};
@@ -42,7 +44,17 @@ impl Command {
                     "allowed_step_ids",
                     "allowed_step_ids is empty; leave it out to allow every step",
                 )),
-                _ => long_text("instructions", dispatch.instructions.as_deref(), limits),
+                ids => {
+                    let ids = ids.iter().flatten().map(StepId::as_str);
+                    let beside = dispatch.instructions.as_ref().map_or(0, String::len);
+                    names("allowed_step_ids", ids, beside, limits)?;
+                    if let Some(bindings) = &dispatch.bindings {
+                        let Bindings { thread_id, environment_ref } = bindings;
+                        long_text("bindings.thread_id", thread_id.as_deref(), limits)?;
+                        long_text("bindings.environment_ref", environment_ref.as_deref(), limits)?;
+                    }
+                    long_text("instructions", dispatch.instructions.as_deref(), limits)
+                }
             },
             Self::AppendTaskProgress(given) => {
                 if *given == super::AppendProgress::default() {
@@ -119,6 +131,10 @@ pub(super) fn step(given: &StepInput, limits: &Limits) -> Result<(), Rejection> 
     if let Some(value) = &given.input {
         inline("input", value, limits)?;
     }
+    let input = given.input.as_ref().and_then(Value::data).map_or(0, <[u8]>::len);
+    let beside = given.title.len() + given.summary.len() + input;
+    let ids = given.depends_on_step_ids.iter().map(StepId::as_str);
+    names("depends_on_step_ids", ids, beside, limits)?;
     given.retry_policy.as_deref().map_or(Ok(()), |p| policy("retry_policy", p))
 }
 
@@ -128,6 +144,25 @@ pub(super) fn text(field: &str, given: &str, limits: &Limits) -> Result<(), Reje
     }
     let message = format!("{field} has {} bytes; at most {}", given.len(), limits.text_bytes_max);
     Err(Rejection::invalid(field, message).with("limit", limits.text_bytes_max))
+}
+
+/// P30: a list of names, with so many bytes beside it, fits into a message.
+pub(super) fn names<'a>(
+    field: &str,
+    given: impl Iterator<Item = &'a str>,
+    beside: usize,
+    limits: &Limits,
+) -> Result<(), Rejection> {
+    let most = limits.told_bytes_max;
+    let add = |(count, size): (usize, usize), name: &str| (count + 1, size + name.len() + 2);
+    let (count, size) = given.fold((0, beside), add);
+    if size <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "{field} has {count} names, and {size} bytes with what goes with them; at most {most} fit a message"
+    );
+    Err(Rejection::invalid(field, message).with("limit", most).with("given", size))
 }
 
 fn long_text(field: &str, given: Option<&str>, limits: &Limits) -> Result<(), Rejection> {
@@ -172,7 +207,7 @@ fn inline(field: &str, value: &Value, limits: &Limits) -> Result<(), Rejection> 
 }
 
 fn artifact(given: &ArtifactInput, limits: &Limits) -> Result<(), Rejection> {
-    let size = given.data.as_ref().map_or(0, alloc::string::String::len);
+    let size = given.data.as_ref().map_or(0, String::len);
     if size <= limits.value_bytes_max {
         return Ok(());
     }
@@ -250,6 +285,14 @@ fn step_report(report: &StepReport, cx: &Cx<'_>) -> Result<(), Rejection> {
     }
     long_text("result_summary", report.result_summary.as_deref(), limits)?;
     long_text("run_result", report.run_result.as_deref(), limits)?;
+    names("artifact_ids", report.artifact_ids.iter().map(ArtifactId::as_str), 0, limits)?;
+    for (field, refs) in [
+        ("input_refs", &report.input_refs),
+        ("output_refs", &report.output_refs),
+        ("checkpoint_refs", &report.checkpoint_refs),
+    ] {
+        names(field, refs.iter().map(Ref::as_str), 0, limits)?;
+    }
     reason(report.reason.as_ref(), limits)?;
     if let Some(delta) = &report.progress {
         progress(delta, limits)?;

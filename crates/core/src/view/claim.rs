@@ -39,7 +39,7 @@ pub struct ClaimResult {
     /// The policy in force for this Attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<Arc<RetryPolicy>>,
-    /// What the direct dependencies handed on, in the Step's order.
+    /// What the direct dependencies handed on, in the Step's order; those that handed on nothing are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<DependencyResult>,
     /// Everything that was fixed at the claim (2.4), `input_refs` of Step and Task included.
@@ -87,14 +87,20 @@ impl DependencyResult {
         }
     }
 
-    /// What the completed direct dependencies of these Steps hand on, each once.
+    /// What the completed direct dependencies of these Steps hand on, if anything, each once.
     pub fn of_dependencies<'a>(
         view: &View<'a>,
         steps: impl Iterator<Item = StepRef<'a>>,
     ) -> Vec<Self> {
         let ids: BTreeSet<&StepId> = steps.flat_map(|s| &s.spec.depends_on_step_ids).collect();
         let found = ids.into_iter().filter_map(|id| view.step(id));
-        found.filter(|s| s.status() == StepStatus::Completed).map(Self::of).collect()
+        let completed = found.filter(|s| s.status() == StepStatus::Completed).map(Self::of);
+        completed.filter(Self::has_any).collect()
+    }
+
+    /// Whether there is anything: a join of many Steps is not to be too long for names alone.
+    fn has_any(&self) -> bool {
+        self.output.is_some() || self.result_summary.is_some() || !self.artifact_ids.is_empty()
     }
 }
 
@@ -122,6 +128,7 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
         dependencies: dependencies
             .filter_map(|id| view.step(id))
             .map(DependencyResult::of)
+            .filter(DependencyResult::has_any)
             .collect(),
         input_refs: Arc::clone(&attempt.input_refs),
         checkpoint_refs: checkpoints_before(view, attempt),

@@ -235,6 +235,26 @@ fn a_claim_brings_everything_the_work_needs() {
     assert_eq!(again, claimed(&t, &b));
 }
 
+/// CLAIM-14: of a join a claim says what was handed on, and nothing of those that handed on nothing: that they
+/// are completed is known.
+#[test]
+fn a_claim_leaves_out_dependencies_that_handed_on_nothing() {
+    let mut t = Fixture::manual("a b c z<-a,b,c");
+    for step in ["a", "b", "c"] {
+        let summary = (step == "b").then(|| "here".to_owned());
+        let word = StepReport {
+            status: Some(StepStatus::Completed),
+            result_summary: summary,
+            ..StepReport::on(id(step))
+        };
+        t.ok(Command::TaskUpdateStep(word));
+    }
+    let z = t.claim("z");
+    let claim = claimed(&t, &z);
+    let of: Vec<&str> = claim.dependencies.iter().map(|one| one.step_id.as_str()).collect();
+    assert_eq!((of, claim.step.depends_on_step_ids.len()), (vec!["b"], 3));
+}
+
 /// CLAIM-14: what the Step and its dependencies carry is shared, not copied: a claim costs no more
 /// for large values.
 #[test]

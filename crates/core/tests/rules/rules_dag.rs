@@ -382,3 +382,34 @@ fn content_is_refused_over_its_limit() {
         t.ok(patch(json!([at_limit])));
     }
 }
+
+/// P30: a claim names all dependencies of its Step, and is one message: so many a Step may have, at the limit and
+/// over, from creation or by any patch.
+#[test]
+fn a_step_has_as_many_dependencies_as_a_claim_can_name() {
+    // Texts of 22 bytes, and two names, of one byte and of two.
+    let limits = Limits { told_bytes_max: 29, ..Limits::default() };
+    let refused = refused_with(create_input("a bb c z<-a,bb,c"), limits.clone());
+    assert_eq!(refused.details["field"], "steps[3].depends_on_step_ids");
+    assert_eq!((&refused.details["limit"], &refused.details["given"]), (&json!(29), &json!(32)));
+    assert!(refused.message.contains("3 names, and 32 bytes"), "{refused}");
+    let given = create_input("a bb c z<-a,bb");
+    let mut t = Fixture::try_create(given, Policy::Manual, limits).unwrap();
+    let fine = json!({"op": "update_step", "step_id": "a", "fields": {"title": "t"}});
+    let edge = |on: &str| json!({"op": "add_dependency", "step_id": "z", "depends_on_step_id": on});
+    let rest = json!({"op": "remove_dependency", "step_id": "z", "depends_on_step_id": "a"});
+    let fields = json!({"depends_on_step_ids": ["a", "bb", "c"]});
+    let update = json!({"op": "update_step", "step_id": "z", "fields": fields});
+    let mut added = add("y", &["a", "bb", "c"]);
+    added["step"]["title"] = json!("x".repeat(20));
+    for over in [added, update, edge("c")] {
+        let refused = t.refuse(patch(json!([fine, over])), Code::ValidationError);
+        assert_eq!(refused.details["field"], "depends_on_step_ids", "{over}");
+        assert_eq!(
+            (&refused.details["op_index"], &refused.details["limit"]),
+            (&json!(1), &json!(29))
+        );
+    }
+    t.ok(patch(json!([edge("c"), rest])));
+    t.ok(patch(json!([add("y", &["a", "bb"])])));
+}

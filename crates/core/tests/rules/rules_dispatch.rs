@@ -278,3 +278,29 @@ fn instructions_are_bounded() {
     t.refuse(with(6), Code::ValidationError);
     t.ok(with(5));
 }
+
+/// K3, P30: so are the ids of a scope and the bindings: an offer fits into a message, whatever it has.
+#[test]
+fn an_offer_is_bounded() {
+    let limits = Limits { progress_bytes_max: 5, told_bytes_max: 30, ..Limits::default() };
+    let mut t = Fixture::try_create(create_input("a bbb"), Policy::Manual, limits).unwrap();
+    let scope = |ids: &[&str]| {
+        let allowed_step_ids = Some(ids.iter().map(|i| id(i)).collect());
+        Command::DispatchWorker(Dispatch { allowed_step_ids, ..dispatch() })
+    };
+    let refused = t.refuse(scope(&["a"; 11]), Code::ValidationError);
+    assert_eq!(refused.details["field"], "allowed_step_ids");
+    assert_eq!((&refused.details["limit"], &refused.details["given"]), (&30.into(), &33.into()));
+    t.ok(scope(&["a"; 10]));
+    let bound = |thread: usize, environment: usize| {
+        let of = |bytes: usize| Some("x".repeat(bytes).into());
+        let bindings = Bindings { thread_id: of(thread), environment_ref: of(environment) };
+        Command::DispatchWorker(Dispatch { bindings: Some(bindings), ..dispatch() })
+    };
+    for (over, field) in
+        [(bound(6, 5), "bindings.thread_id"), (bound(5, 6), "bindings.environment_ref")]
+    {
+        assert_eq!(t.refuse(over, Code::ValidationError).details["field"], field);
+    }
+    t.ok(bound(5, 5));
+}

@@ -11,7 +11,7 @@ use tenure_core::event::LeaseEnd;
 use tenure_core::record::Progress;
 use tenure_core::status::{DeliveryState, Policy, StepStatus, TaskStatus};
 use tenure_core::view::{AttemptView, Known, LeaseFact, TaskSummary, TaskView};
-use tenure_core::{Code, Command};
+use tenure_core::{Code, Command, Limits};
 use views::*;
 
 fn progress(delta: Json) -> Option<Progress> {
@@ -276,4 +276,31 @@ fn diagnostics_follow_from_the_state() {
     assert_eq!(at(&t, START), (true, true, false));
     t.ok(Command::TaskComplete(Default::default()));
     assert_eq!(at(&t, START + 2_000), (false, false, false), "said of live tasks only");
+}
+
+/// P30: what a report lists is bounded, at the limit and over, so that a message holds a claim that has it.
+#[test]
+fn what_a_report_lists_is_bounded() {
+    let limits = Limits { told_bytes_max: 30, ..Limits::default() };
+    let mut t = Fixture::try_create(create_input("a"), Policy::Manual, limits).unwrap();
+    let held = t.claim("a");
+    let lists = ["artifact_ids", "output_refs", "checkpoint_refs"];
+    let word = |field: &str, names: &[&str]| {
+        let word = json!({"step_id": "a", "attempt_id": held.attempt_id,
+                          "fencing_token": held.token, (field): names});
+        Command::TaskUpdateStep(serde_json::from_value(word).unwrap())
+    };
+    let caller = worker(&held.worker, &held.pool, Some(held.run_id));
+    for field in lists {
+        let over = word(field, &["m1", "m22", "m34567890123456789012"]);
+        let refused = t.refuse_as(&caller, over, Code::ValidationError);
+        assert_eq!(
+            (&refused.details["field"], &refused.details["limit"]),
+            (&json!(field), &json!(30))
+        );
+    }
+    let refused =
+        t.refuse_as(&caller, word("artifact_ids", &[&"x".repeat(29)]), Code::ValidationError);
+    assert_eq!(refused.details["given"], 31);
+    t.ok_as(&caller, word("artifact_ids", &[&"x".repeat(28)]));
 }
