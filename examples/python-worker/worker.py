@@ -24,10 +24,6 @@ async def echo(given):
     return given
 
 
-async def sleep(given):
-    await asyncio.sleep(given["ms"] / 1000)
-
-
 async def fail(given):
     raise Failed(given)
 
@@ -43,11 +39,10 @@ class Worker:
     def __init__(self, options, handlers):
         name = f"{options.user}.{random.getrandbits(64):016x}"
         self.root, self.inbox = f"tenure.v1.worker.{options.pool}.{name}", f"_INBOX.worker.{name}"
-        self.options, self.handlers, self.partitions = options, handlers, None
+        self.options, self.handlers, self.leaving = options, handlers, asyncio.Event()
         self.links, self.heard, self.hungry = {}, {}, {}  # By node: counts, and when it spoke.
         self.open, self.known, self.tasks = {}, set(), set()  # Claims; ids that came; work.
-        self.now, self.beat_at, self.state_at, self.dealt = 0, 0, 0, []
-        self.leaving = asyncio.Event()
+        self.now, self.beat_at, self.state_at, self.dealt, self.partitions = 0, 0, 0, [], None
 
     async def run(self):
         self.nc = await nats.connect(
@@ -87,20 +82,23 @@ class Worker:
             self.known.add(said["link"])
             self.links[said["node"]] = {"link": said["link"], "number": 0, "seen": 0, "got": 0}
             await self.say("hello", handlers=list(self.handlers))  # Else nothing may come on it.
-        link, self.state_at = self.links[said["node"]], 0
+        link, self.state_at, told = self.links[said["node"]], 0, asyncio.Event()
         for number, item in enumerate(said["deliveries"], said["first"]):
             if said["link"] != link["link"] or number != link["got"] + 1:
                 continue  # Of an older link, or it came already, or one before it is missing.
             link["got"] = number
             link["seen"] += "grant" in item or "run" in item
             if "grant" in item:
-                self.tasks.add(asyncio.create_task(self.attempt(item["grant"])))
+                self.tasks.add(asyncio.create_task(self.attempt(item["grant"], told)))
             elif "run" in item:
                 self.tasks.add(asyncio.create_task(self.report(item["run"], "decline_run")))
             elif "drain" in item:
                 self.leaving.set()
             else:
                 self.stop(item.get("cancel_requested") or item.get("lost"), "lost" in item)
+        await self.state_room()  # What came is acknowledged before any of it begins: it may end us.
+        await asyncio.wait([asyncio.create_task(self.nc.flush())], timeout=0.2)
+        told.set()
 
     async def state_room(self):  # Free slots go to the hungry nodes, or else to all, in turn.
         linked = [node for node in self.links if self.now - self.heard.get(node, 0) < 6]
@@ -137,7 +135,7 @@ class Worker:
         if task := claim.pop("at_work", None):
             task.cancel()
 
-    async def attempt(self, claim):
+    async def attempt(self, claim, told):
         attempt_id, step = claim["attempt_id"], claim["step"]
         if attempt_id in self.known:
             return  # It came twice.
@@ -146,6 +144,7 @@ class Worker:
         traceparent.set(claim.get("trace"))
         claim["fence_at"] = self.now + 0.9 * claim["lease_ms"] / 3000  # Until a pulse comes.
         try:
+            await told.wait()
             if step["handler"] not in self.handlers:
                 raise Failed({"code": "unknown_handler", "message": step["handler"]})
             given = json.loads(step["input"]["data"]) if "input" in step else None
@@ -196,4 +195,5 @@ if __name__ == "__main__":
     parser.add_argument("--user", default="worker-1", help="password: TENURE_PASSWORD")
     parser.add_argument("--pool", default="default")
     parser.add_argument("--concurrency", type=int, default=4, help="at most 1000")
-    asyncio.run(Worker(parser.parse_args(), {"echo": echo, "sleep": sleep, "fail": fail}).run())
+    known = {"echo": echo, "sleep": lambda it: asyncio.sleep(it["ms"] / 1000), "fail": fail}
+    asyncio.run(Worker(parser.parse_args(), known).run())

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, ActorStatus};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{Operator, check_session, check_tool};
-use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
@@ -265,7 +264,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub(crate) fn release_undelivered(&self, key: &TaskKey, attempt: AttemptId) {
         if let Some(actor) = self.node.directory.get(key) {
             // One that has gone knows: whoever reads the Task next sends the grant again.
-            let _ = actor.cast(Msg::Expired(vec![attempt], LeaseEnd::Released));
+            let _ = actor.cast(Msg::Unheard(attempt));
         }
     }
 

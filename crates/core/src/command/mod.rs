@@ -244,6 +244,12 @@ pub enum Command {
         /// Why.
         reason: LeaseEnd,
     },
+    /// Internal: grants of these Attempts that their workers have not said to have got.
+    #[serde(skip)]
+    Unheard {
+        /// The Attempts; those that are not open any more are passed over.
+        attempt_ids: Vec<AttemptId>,
+    },
     /// Internal: judges the first thing that is due.
     #[serde(skip)]
     Due,
@@ -275,7 +281,7 @@ impl Command {
             Self::CancelRun(_) => Operator::CancelRun,
             Self::ReleaseStep { .. } => Operator::ReleaseStep,
             Self::GrantStep(_) => Operator::GrantStep,
-            Self::ExpireLeases { .. } => Operator::ExpireLeases,
+            Self::ExpireLeases { .. } | Self::Unheard { .. } => Operator::ExpireLeases,
             Self::Due => Operator::Due,
         }
     }
@@ -309,6 +315,7 @@ impl Command {
                     | Self::TaskFail(_)
                     | Self::TaskCancel(_)
                     | Self::ExpireLeases { .. }
+                    | Self::Unheard { .. }
                     | Self::Due
             )
     }

@@ -17,6 +17,9 @@ use crate::task::derived::after;
 use crate::task::{Stopping, Task};
 use crate::view::RuntimeName;
 
+/// Grants of a Step in a row that no worker said to have got: from this one on each is a loss.
+const UNHEARD_MAX: u32 = 5;
+
 impl Tx<'_, '_> {
     /// RUN-03 to RUN-09, R05, DISP-13.
     pub(super) fn end_run(&mut self, end: &EndRun) -> Result<Did, Rejection> {
@@ -179,15 +182,32 @@ impl Tx<'_, '_> {
 
     /// LEASE-07: one commit, Steps in creation order. Attempts that ended meanwhile are passed over.
     pub(super) fn expire(&mut self, ids: &[AttemptId], reason: LeaseEnd) -> Result<Did, Rejection> {
+        for pos in self.held_under(ids) {
+            self.expire_one(pos, reason)?;
+        }
+        Ok(Did::DONE)
+    }
+
+    /// S26: the Steps go back. A worker that a Step ends at once, and with it the word that it came, is not told
+    /// from one that was gone before: of so many in a row the last, and what follows, is a loss (S11, S12).
+    pub(super) fn unheard(&mut self, ids: &[AttemptId]) -> Result<Did, Rejection> {
+        for pos in self.held_under(ids) {
+            let in_a_row = self.task.note_unheard(pos);
+            let is_loss = in_a_row >= UNHEARD_MAX;
+            let reason = if is_loss { LeaseEnd::LeaseExpired } else { LeaseEnd::Released };
+            self.expire_one(pos, reason)?;
+        }
+        Ok(Did::DONE)
+    }
+
+    /// Steps whose open Attempts these are, in creation order.
+    fn held_under(&self, ids: &[AttemptId]) -> alloc::vec::Vec<Pos> {
         let open = ids.iter().filter_map(|id| self.task.attempts.by_key(id));
         let open = open.filter(|a| a.outcome.is_none()).map(|a| a.step);
         let mut steps: alloc::vec::Vec<Pos> = open.collect();
         steps.sort_unstable();
         steps.dedup();
-        for pos in steps {
-            self.expire_one(pos, reason)?;
-        }
-        Ok(Did::DONE)
+        steps
     }
 
     /// S11, or S12 when the losses are used up.

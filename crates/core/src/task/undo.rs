@@ -58,6 +58,8 @@ pub(crate) enum Note {
     Result(Pos),
     /// How a Run was asked to stop.
     Stopping(Pos, Option<Box<Stopping>>),
+    /// What was known of grants of a Step that nobody said to have got.
+    Unheard(Pos, Option<(u32, u32)>),
 }
 
 /// A point in the notes to come back to.
@@ -247,6 +249,10 @@ impl Task {
             Note::Stopping(pos, stopping) => {
                 self.volatile.put_stopping(pos, stopping.map(|stopping| *stopping));
             }
+            Note::Unheard(step, Some(before)) => {
+                self.volatile.unheard.insert(step, before);
+            }
+            Note::Unheard(step, None) => drop(self.volatile.unheard.remove(&step)),
         }
     }
 
@@ -333,7 +339,7 @@ impl<'a> Before<'a> {
             Note::Spent(pos) => drop(self.not_spent.insert(*pos)),
             Note::Result(pos) => drop(self.silent.insert(*pos)),
             Note::Stopping(pos, before) => drop(self.stopping.insert(*pos, before.as_deref())),
-            Note::Anew(_) | Note::Dependents { .. } | Note::CommandAdded => {}
+            Note::Anew(_) | Note::Dependents { .. } | Note::CommandAdded | Note::Unheard(..) => {}
         }
     }
 }

@@ -142,6 +142,44 @@ fn a_lease_ended_by_the_host_counts_for_nothing() {
     }
 }
 
+/// S26, S11, S12, LEASE-07, RETRY-08: a grant that its worker has not acknowledged is no loss; but a Step that ends
+/// each worker before that would be given out for ever: the fifth in a row is a loss, and each after it.
+#[test]
+fn a_step_that_nobody_acknowledges_is_lost_in_the_end() {
+    let mut t = Fixture::auto("a");
+    let unheard = |held: &Held| Command::Unheard { attempt_ids: vec![held.attempt_id] };
+    let mut lost = Vec::new();
+    for n in 0..7 {
+        let held = t.grant("ant", POOL).unwrap();
+        t.ahead(&system(), &unheard(&held)); // Its append fails, and counts nothing.
+        t.task.abort();
+        t.ok_as(&system(), unheard(&held));
+        lost.push(t.step("a").state.lost_count);
+        assert_eq!(t.attempt_of(&held).outcome == Some(Outcome::Lost), n >= 4, "{n}");
+    }
+    assert_eq!(lost, [0, 0, 0, 0, 1, 2, 3]);
+    assert_eq!(t.task_status(), tenure_core::status::TaskStatus::Failed);
+    let why = t.step("a").state.facts().status_reason.as_ref().map(|reason| reason.code.clone());
+    assert_eq!(why.as_deref(), Some("lost"));
+}
+
+/// S26: one that is acknowledged in between begins the count anew, and what has ended is passed over.
+#[test]
+fn grants_that_nobody_acknowledges_count_in_a_row_only() {
+    let mut t = Fixture::auto("a b");
+    for round in 0..3 {
+        for _ in 0..4 {
+            let held = t.grant("ant", POOL).unwrap();
+            t.ok_as(&system(), Command::Unheard { attempt_ids: vec![held.attempt_id] });
+            let again = Command::Unheard { attempt_ids: vec![held.attempt_id] };
+            assert!(t.run(&system(), &again).unwrap().commit.is_none(), "it is over");
+        }
+        let held = t.grant("ant", POOL).unwrap();
+        t.ok_as(&held.caller(), held.releases());
+        assert_eq!(t.step("a").state.lost_count, 0, "{round}");
+    }
+}
+
 /// 5.4 `release_step`: only the holder, only while current.
 #[test]
 fn only_the_holder_gives_a_step_back() {

@@ -108,6 +108,14 @@ impl<J: Journal, L: Leases> State<J, L> {
                     flight.expired.push((told, reason));
                 }
             }
+            Waiting::Unheard(attempt_id) => {
+                let mut attempt_ids = vec![attempt_id];
+                flight.ended.extend(self.take_those_over(&mut attempt_ids));
+                let told = attempt_ids.clone();
+                if self.decide_alone(flight, &Command::Unheard { attempt_ids }) {
+                    flight.expired.push((told, LeaseEnd::Released));
+                }
+            }
             Waiting::ParentCloses(intent) => {
                 let command = self.task().and_then(|task| task.follows_parent(intent));
                 command.map(|command| self.decide_alone(flight, &command));

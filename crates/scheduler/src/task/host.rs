@@ -140,7 +140,7 @@ impl<J: Journal, L: Leases> Host<J, L> {
             }
             // Credits go back to their pool by themselves.
             Msg::Credits(_)
-            | Msg::Expired(..)
+            | Msg::Unheard(_)
             | Msg::Over(_)
             | Msg::Landed(_)
             | Msg::Flush
@@ -164,10 +164,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         match msg {
             Msg::Ask(ask) => self.gather(myself, Waiting::Ask(ask)),
             Msg::Credits(credits) => self.gather(myself, Waiting::Credits(credits)),
-            Msg::Expired(mut attempts, why) => {
-                attempts.retain(|id| why != LeaseEnd::Released || !self.told_again.contains(id));
-                if !attempts.is_empty() {
-                    self.gather(myself, Waiting::Expired(attempts, why));
+            Msg::Unheard(attempt) => {
+                if !self.told_again.contains(&attempt) {
+                    self.gather(myself, Waiting::Unheard(attempt));
                 }
             }
             Msg::Over(leases) => {

@@ -51,8 +51,8 @@ pub(crate) enum Msg {
     Ask(Box<Ask>),
     /// Workers have room for ready Steps of this Task.
     Credits(Credits),
-    /// Leases of these Attempts ended.
-    Expired(Vec<AttemptId>, LeaseEnd),
+    /// The worker of this Attempt has not said to have got its grant.
+    Unheard(AttemptId),
     /// Leases of these Attempts ended without a word, each then.
     Over(BTreeMap<AttemptId, Instant>),
     /// The append in flight has returned.
@@ -92,7 +92,7 @@ impl fmt::Debug for Msg {
         let name = match self {
             Self::Ask(_) => "Ask",
             Self::Credits(_) => "Credits",
-            Self::Expired(..) => "Expired",
+            Self::Unheard(_) => "Unheard",
             Self::Over(_) => "Over",
             Self::Landed(_) => "Landed",
             Self::Flush => "Flush",
@@ -126,6 +126,7 @@ pub(crate) enum Waiting {
     Ask(Box<Ask>),
     Credits(Credits),
     Expired(Vec<AttemptId>, LeaseEnd),
+    Unheard(AttemptId),
     ParentCloses(Intent),
     Adopt(TaskId),
     Due,
@@ -138,6 +139,7 @@ impl Waiting {
             Self::Ask(ask) => ask.lane.is_urgent(),
             Self::Credits(_)
             | Self::Expired(..)
+            | Self::Unheard(_)
             | Self::ParentCloses(_)
             | Self::Adopt(_)
             | Self::Due => true,

@@ -161,6 +161,34 @@ async fn a_release_whose_append_failed_is_written_again() {
     assert_eq!(leases.kept(), [].into());
 }
 
+/// S26, S11, S12, LEASE-07: a Step that nobody says to have got goes to others, and not for ever: what ends each
+/// worker before it can say so is lost in the end, as its policy has it.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_nobody_acknowledges_is_lost_in_the_end() {
+    let (node, leases) = node().await;
+    let (link, mut inbox) = join(&node, 9);
+    node.create(envelope(), dag("t", "a"), Policy::Auto).await.unwrap();
+    let key = key("t");
+    for _ in 0..7 {
+        let claim = loop {
+            match inbox.next().await {
+                Some(Delivery::Grant(claim)) => break claim,
+                Some(Delivery::Lost(_)) => {} // The one before.
+                other => panic!("{other:?}"),
+            }
+        };
+        link.undelivered(&key, claim.attempt_id);
+    }
+    node.wait_for_end(&key).await.unwrap();
+    let (given_back, lost) = ([LeaseEnd::Released; 4], [LeaseEnd::LeaseExpired; 3]);
+    assert_eq!(ends(&node, &key).await, [&given_back[..], &lost[..]].concat());
+    sleep(SOON).await;
+    assert_eq!(leases.kept(), [].into());
+    while let Ok(next) = inbox.try_recv() {
+        assert!(matches!(next, Delivery::Lost(_)), "it is given to nobody any more: {next:?}");
+    }
+}
+
 /// TERM-15: what a Task that is cancelled held has no lease any more.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_task_keeps_no_lease() {

@@ -183,10 +183,15 @@ impl Desk {
 
     /// The room to go with reports to the owner of a partition.
     pub(super) fn room_for_owner(&mut self, now: Moment, partition: u32) -> Option<Room> {
-        let owner = self.owners.get(&partition)?;
+        let owner = self.owners.get(&partition)?.clone();
+        self.room_for(now, &owner)
+    }
+
+    /// What is to be said to a node now: with it goes what came from there.
+    pub(super) fn room_for(&mut self, now: Moment, node: &str) -> Option<Room> {
         let parts = self.parts(now);
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
-        let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == owner);
+        let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == node);
         let ((_, node), free) = mine.next()?;
         node.room(now, free, true)
     }
@@ -247,7 +252,7 @@ impl Node {
     }
 }
 
-fn uses_room(delivery: &Delivery) -> bool {
+pub(super) fn uses_room(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Grant(_) | Delivery::Run(_))
 }
 

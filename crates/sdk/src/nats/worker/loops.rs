@@ -18,9 +18,10 @@ use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::Inner;
+use super::desk::uses_room;
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::Asked;
@@ -29,6 +30,9 @@ use crate::supervise::guard;
 
 /// What is said of room waits so long for more of it.
 const GATHER: Duration = Duration::from_millis(1);
+
+/// How long an acknowledgement may take to leave.
+const ACKNOWLEDGED: Duration = Duration::from_millis(200);
 
 /// Links are looked after this often if nothing happens.
 const TICK: Duration = Duration::from_millis(250);
@@ -73,7 +77,12 @@ async fn take_deliveries(
                 continue;
             }
         };
-        for one in inner.desk.lock().take(Moment::now(), batch) {
+        let node = batch.node.clone();
+        let new = inner.desk.lock().take(Moment::now(), batch);
+        if new.iter().any(uses_room) {
+            inner.acknowledge(&node).await;
+        }
+        for one in new {
             drop(to_pool.unbounded_send(one)); // The pool may have gone: then nodes soon hear that.
         }
         inner.room.notify_one();
@@ -181,6 +190,17 @@ impl Inner {
         if let Err(refused) = self.connection.tell(format!("{}.hello", self.root), &hello).await {
             tracing::debug!(%refused, "nobody was asked for a link");
             self.desk.lock().want_hello();
+        }
+    }
+
+    /// Says that what came from a node is here, before any of it begins: a handler that ends its process, or holds
+    /// it up, is not to be given out again and again as if it had reached nobody.
+    async fn acknowledge(&self, node: &str) {
+        let room = self.desk.lock().room_for(Moment::now(), node);
+        if let Some(room) = room {
+            self.state(node, &room).await;
+            // Until it has left, but not for long: leases of what came run, with or without a connection.
+            let _ = timeout(ACKNOWLEDGED, self.connection.flush()).await;
         }
     }
 
