@@ -25,7 +25,7 @@ use tenure_ports::observer::Parting;
 use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 pub(crate) use self::import::Imports;
@@ -68,6 +68,8 @@ pub(crate) struct Gate {
     pub(crate) heartbeats: Arc<Semaphore>,
     /// Requests whose answer was to go elsewhere than to their sender.
     pub(crate) crafted: AtomicU64,
+    /// That this node is there is to be said soon.
+    pub(crate) announces: Notify,
 }
 
 impl Gate {

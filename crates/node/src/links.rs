@@ -21,6 +21,7 @@ use tenure_core::command::StepReport;
 use tenure_core::id::{HandlerName, PoolId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::StepStatus;
+use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::Parting;
@@ -34,6 +35,9 @@ use tokio::time::Instant;
 use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
 use crate::{ClusterScheduler, WorkerLink};
+
+/// How late a look at the links may be before this node must have stood still.
+const LATE: Duration = Duration::from_secs(1);
 
 /// How long a worker may be silent before it gets nothing more (mechanisms 8).
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -70,6 +74,8 @@ struct All {
     leaving: HashMap<WorkerName, Instant>,
     /// Links there ever were.
     opened: u64,
+    /// When all links were looked at last.
+    looked: Option<Instant>,
 }
 
 /// The way to a worker.
@@ -136,7 +142,7 @@ impl Links {
         said: Option<Option<Vec<HandlerName>>>,
     ) -> Result<Arc<Link>, Rejection> {
         let mut all = self.all.lock();
-        let All { links, leaving, opened } = &mut *all;
+        let All { links, leaving, opened, .. } = &mut *all;
         let count = links.len();
         let mut is_draining = leaving.contains_key(name);
         let place = match links.entry(name.clone()) {
@@ -259,9 +265,10 @@ impl Links {
         told.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Looks at every link: sends again what was not heard of, and ends those that are silent.
-    pub(crate) async fn sweep(self: &Arc<Self>) {
-        let Judged { again, over } = self.judge(Instant::now());
+    /// Looks at every link, each time after so long: sends again what was not heard of, and ends those
+    /// that are silent. While this node has no connection it hears nobody, and judges nobody.
+    pub(crate) async fn sweep(self: &Arc<Self>, every: Duration, is_connected: bool) {
+        let Judged { again, over } = self.judge(Instant::now(), every, is_connected);
         for (name, link, why) in over {
             tracing::warn!(worker = ?name, why = why.as_str(), "a worker gets nothing more");
             self.part(&link, why);
@@ -271,9 +278,15 @@ impl Links {
         }
     }
 
-    fn judge(&self, now: Instant) -> Judged {
+    fn judge(&self, now: Instant, every: Duration, is_connected: bool) -> Judged {
         let mut judged = Judged::default();
-        let All { links, leaving, .. } = &mut *self.all.lock();
+        let All { links, leaving, looked, .. } = &mut *self.all.lock();
+        let has_stood_still = looked.replace(now).is_some_and(|last| now - last > every + LATE);
+        if has_stood_still || !is_connected {
+            // What was said meanwhile comes only now: the silence was this node's own.
+            links.values().for_each(|link| link.state.lock().excuse(now));
+            return judged;
+        }
         leaving.retain(|_, since| now - *since < LEAVING_KEPT);
         // Judged and taken out in one: its worker may say hello just then, and has another link.
         links.retain(|name, link| {
@@ -307,6 +320,12 @@ struct Judged {
 }
 
 impl State {
+    /// Nobody could be heard until now: silence counts from here.
+    fn excuse(&mut self, now: Instant) {
+        self.heard = now;
+        self.window.excuse(now);
+    }
+
     /// The worker is to leave.
     fn drain(&mut self) {
         self.is_draining = true;
@@ -395,7 +414,9 @@ impl Link {
             Err(error) => {
                 tracing::error!(inbox = self.inbox, %error, "a delivery cannot be sent");
                 for delivery in deliveries {
-                    self.fail(delivery, &error.to_string());
+                    if let Some(claim) = &delivery.grant {
+                        self.fail(claim, &error.0);
+                    }
                     if delivery.uses_room() {
                         self.port.unspent(); // The worker never counts it as seen.
                     }
@@ -409,8 +430,7 @@ impl Link {
     }
 
     /// Fails a Step that no worker can be told of: given to the next, it would be no shorter.
-    fn fail(&self, delivery: &Delivery, why: &str) {
-        let Some(claim) = &delivery.grant else { return };
+    pub(crate) fn fail(&self, claim: &ClaimResult, why: &str) {
         let reason = ReasonInput {
             code: Some("claim_too_long".into()),
             message: format!("the step, with what its dependencies hand on, cannot be sent: {why}"),

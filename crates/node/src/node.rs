@@ -15,8 +15,8 @@ use tenure_ports::placement::PLACEMENT;
 use tenure_scheduler::Scheduler;
 use tenure_wire::bus::V;
 use tenure_wire::bus::node::{Alive, Given, Hungry};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, channel, unbounded_channel};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,9 @@ pub(crate) const HEARTBEATS_MAX: usize = 4_096;
 
 /// How often a node says that it is there.
 const ALIVE: Duration = Duration::from_secs(2);
+
+/// How long a node is quiet after it has said so, whoever comes meanwhile.
+const ALIVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often links are looked at.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -119,6 +122,7 @@ impl Node {
             reads: Arc::new(Semaphore::new(settings.reads_max)),
             heartbeats: Arc::new(Semaphore::new(HEARTBEATS_MAX)),
             crafted: AtomicU64::new(0),
+            announces: Notify::new(),
         });
         let ends = CancellationToken::new();
         listen_to_all(&gate, &ends).await.map_err(unreachable_at(&settings.nats.url))?;
@@ -243,12 +247,18 @@ async fn hear_given(keeper: Arc<Keeper>, mut told: Subscriber) {
     }
 }
 
+/// Says that this node is there, often enough, and as soon as somebody is to hear it. Every worker hears it: of
+/// those who come at the same time all are told at once.
 async fn announce(gate: Arc<Gate>) {
     let mut ticks = interval(ALIVE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = gate.announces.notified() => {}
+        }
         gate.say_alive().await;
+        tokio::time::sleep(ALIVE_PAUSE).await;
     }
 }
 
@@ -257,10 +267,11 @@ async fn sweep(gate: Arc<Gate>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if gate.control.connection_state() != State::Connected {
+        let is_connected = gate.control.connection_state() == State::Connected;
+        if !is_connected {
             gate.scheduler.note_unheard();
         }
-        gate.links.sweep().await;
+        gate.links.sweep(SWEEP, is_connected).await;
         gate.lists.sweep();
         for (pool, wants) in gate.scheduler.hungry_pools() {
             let node = gate.node.as_str();
@@ -272,7 +283,7 @@ async fn sweep(gate: Arc<Gate>) {
 
 impl Gate {
     /// Says that this node is there, and what it owns.
-    pub(crate) async fn say_alive(&self) {
+    async fn say_alive(&self) {
         let node = self.node.as_str();
         let owned = self.served.lock().iter().copied().collect();
         let (partitions, placement) = (self.partitions, PLACEMENT);

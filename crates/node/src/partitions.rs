@@ -88,7 +88,7 @@ impl Partitions {
         self.unheard.0.remove(&partition);
         self.served.insert(partition, (epoch, guard));
         self.gate.served.lock().insert(partition);
-        self.gate.say_alive().await; // Whoever waits for an owner need not wait longer.
+        self.gate.announces.notify_one(); // Whoever waits for an owner need not wait longer.
         match self.gate.scheduler.resume(partition).await {
             Ok(live) => {
                 tracing::info!(partition, epoch, live, "partition served");

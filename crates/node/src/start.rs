@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::Client;
 use tenure_cluster::{JetStreamJournal, OtherCluster, RedisLeases};
 use tenure_core::Rejection;
+use tenure_wire::bus::MESSAGE_MAX;
 use tokio::time::sleep;
 
 use crate::bus::{Fault, connect};
@@ -27,6 +28,14 @@ pub enum StartError {
         fault: Fault,
         /// Why.
         why: String,
+    },
+    /// Its server lets no message through that is as long as some are.
+    #[error("nats at {url}: max_payload is {most} bytes, and messages have up to {MESSAGE_MAX}")]
+    Payload {
+        /// Where.
+        url: String,
+        /// The longest that it lets through.
+        most: usize,
     },
     /// The log cannot be used.
     #[error(transparent)]
@@ -49,7 +58,7 @@ impl StartError {
             Self::Nats { fault, .. } => *fault == Fault::Away,
             Self::Log(error) => error.passes(),
             Self::Leases(error) => error.passes(),
-            Self::Ownership(_) | Self::Refused(_) => false,
+            Self::Payload { .. } | Self::Ownership(_) | Self::Refused(_) => false,
         }
     }
 
@@ -69,6 +78,7 @@ impl StartError {
                 "see that user, password and certificate are those of --nats; deploy/nats says which \
                  rights a node needs"
             }
+            Self::Payload { .. } => "set max_payload: 1MB on every server of NATS",
             Self::Log(error) => return error.advice(),
             Self::Leases(error) if error.passes() => "--redis names the server; see that it runs",
             Self::Leases(_) => {
@@ -103,14 +113,21 @@ pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> 
             why,
         })
     };
-    patiently("nats", async || {
+    let servers = patiently("nats", async || {
         Ok(Servers {
             log: connected(&nats.journal, "journal").await?,
             control: connected(&nats.control, "control").await?,
             intake: connected(&nats.intake, "intake").await?,
         })
-    })
-    .await
+    });
+    let servers = servers.await?;
+    // Each may have come to another server.
+    let Servers { log, control, intake } = &servers;
+    let most = [log, control, intake].map(|client| client.server_info().max_payload);
+    match most.into_iter().min().filter(|most| *most < MESSAGE_MAX) {
+        Some(most) => Err(StartError::Payload { url: without_secrets(&nats.url), most }),
+        None => Ok(servers),
+    }
 }
 
 /// The log, as soon as JetStream can be asked for it.

@@ -87,6 +87,12 @@ impl Window {
         self.since = (self.sent > 0).then_some(now);
     }
 
+    /// Nothing could be heard until now: the worker has all its time again to say what it got.
+    pub(crate) fn excuse(&mut self, now: Instant) {
+        self.again = 0;
+        self.since = self.since.map(|_| now);
+    }
+
     /// A look at the clock. What is to be sent again is unsent from then on.
     pub(crate) fn judge(&mut self, now: Instant) -> Silence {
         match self.since {
@@ -156,6 +162,26 @@ mod tests {
         now += PATIENCE;
         assert_eq!(window.judge(now), Silence::GiveUp);
         assert_eq!(window.take_all(), [lost(2), lost(3)]);
+    }
+
+    #[test]
+    fn time_in_which_nothing_could_be_heard_does_not_count() {
+        let (mut window, mut now) = (Window::new(), Instant::now());
+        window.push([lost(1)]);
+        sent(&mut window, now);
+        for _ in 0..AGAIN_MAX {
+            now += PATIENCE;
+            assert_eq!(window.judge(now), Silence::SendAgain);
+            sent(&mut window, now);
+        }
+        now += PATIENCE;
+        window.excuse(now);
+        assert_eq!(window.judge(now), Silence::Bearable);
+        now += PATIENCE;
+        assert_eq!(window.judge(now), Silence::SendAgain, "as often as at first");
+        let mut idle = Window::new();
+        idle.excuse(now);
+        assert_eq!(idle.judge(now + PATIENCE), Silence::Bearable, "nothing is awaited");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The NATS server that was reached: its version, its limits, and whom it lets do what.
 
 use async_nats::ServerInfo;
+use tenure_wire::bus::MESSAGE_MAX;
 
 use super::{Finding, bytes, version};
 
@@ -8,9 +9,6 @@ use super::{Finding, bytes, version};
 const OLDEST: (u32, u32) = (2, 12);
 /// The one that tests run against.
 const TRIED: (u32, u32) = (2, 15);
-/// The largest message that Tenure sends.
-const PAYLOAD: usize = 1 << 20;
-
 /// Judges what a server says of itself. `is_near`: nobody else reaches it, as it seems.
 pub fn judge(info: &ServerInfo, is_near: bool) -> Vec<Finding> {
     vec![age(info), payload(info), tls(info, is_near)]
@@ -33,8 +31,8 @@ fn payload(info: &ServerInfo) -> Finding {
     let most = bytes(info.max_payload as u64);
     let found = format!("messages may have {most}");
     match info.max_payload {
-        PAYLOAD.. => Finding::good(CHECK, found),
-        _ => Finding::bad(CHECK, found, "set `max_payload: 1MB`: inputs and answers come to that"),
+        MESSAGE_MAX.. => Finding::good(CHECK, found),
+        _ => Finding::bad(CHECK, found, "set `max_payload: 1MB`: nodes do not start otherwise"),
     }
 }
 
@@ -149,8 +147,8 @@ mod tests {
         {
             assert_eq!(age(&info(version, 0, false)).verdict, verdict, "{version}");
         }
-        assert_eq!(payload(&info("", PAYLOAD, false)).verdict, Good);
-        assert_eq!(payload(&info("", PAYLOAD - 1, false)).verdict, Bad);
+        assert_eq!(payload(&info("", MESSAGE_MAX, false)).verdict, Good);
+        assert_eq!(payload(&info("", MESSAGE_MAX - 1, false)).verdict, Bad);
         assert_eq!(tls(&info("", 0, true), false).verdict, Good);
         assert_eq!(tls(&info("", 0, false), true).verdict, Good);
         assert_eq!(tls(&info("", 0, false), false).verdict, Caution);

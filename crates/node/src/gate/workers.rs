@@ -16,7 +16,7 @@ use tenure_wire::bus::subject::WorkerName;
 use tenure_wire::bus::worker::{
     Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
 };
-use tenure_wire::bus::{Answer, decode, decode_input};
+use tenure_wire::bus::{Answer, BadMessage, decode, decode_input, encode};
 
 use super::{Asked, Gate, in_time, not_sure, say_answer};
 use crate::links::Link;
@@ -29,7 +29,7 @@ impl Gate {
             .and_then(|hello| self.links.open(name, hello.handlers));
         match opened {
             Ok(link) => {
-                self.say_alive().await;
+                self.announces.notify_one();
                 link.greet(&self.links).await;
             }
             Err(error) => tracing::debug!(worker = ?name, %error, "no link for a worker"),
@@ -225,6 +225,11 @@ impl Gate {
         tokio::spawn(async move {
             let claimed = in_time(link.port.claim_anew(&offer, &step_id, &command_id)).await;
             let is_written = claimed.as_ref().is_ok_and(|(_, is_written)| *is_written);
+            if let Ok((claim, _)) = &claimed
+                && let Err(BadMessage(why)) = encode(&Answer::from(Ok(claim)))
+            {
+                link.fail(claim, &why); // Nobody can be told of it; the answer says that it is too long.
+            }
             let asked = gate.of_worker("claim", &reply, partition, since);
             gate.answer(&asked, is_written, claimed.map(|(claim, _)| claim)).await;
         });

@@ -9,17 +9,20 @@ use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
 use tenure_core::record::{Body, Value};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
-use tenure_core::view::{ListInput, QueryInput, StepPage, TaskView, View, WriteSummary};
-use tenure_node::Settings;
+use tenure_core::view::{
+    ClaimResult, ListInput, QueryInput, StepPage, TaskView, View, WriteSummary,
+};
+use tenure_node::{Node, Settings, StartError};
 use tenure_ports::ClientPort as _;
 use tenure_sdk::nats;
-use tenure_wire::bus::V;
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::request::{Ask, Entries, List, Request};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
-use tenure_wire::bus::worker::{Bye, Delivery, Hello, Word};
+use tenure_wire::bus::worker::{Bye, Claim, Delivery, Hello, Word};
+use tenure_wire::bus::{MESSAGE_MAX, V};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, input, until};
+use crate::servers::{nats_with, redis};
 use crate::workers::{report, tell};
 
 /// Writes go on where no more may be read.
@@ -201,13 +204,9 @@ async fn a_page_far_behind_costs_little_more_than_the_first() {
     assert_eq!((found.len(), pages), (200, 20));
 }
 
-/// A Step that is too long for a message fails, and costs its worker no room: the next one comes.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_cannot_be_sent_takes_no_room() {
+/// A Task whose Step `z` is ready, and is handed on more than a message holds.
+async fn with_a_step_too_long(bob: &Caller, task: &str, dispatch: &str) {
     const PARENTS: usize = 20;
-    let servers = Servers::start();
-    let _node = servers.node().await;
-    let bob = Caller::new(&servers).await;
     let parents: Vec<String> = (0..PARENTS).map(|n| format!("p{n}")).collect();
     let step = |id: &str, on: &[String]| {
         json!({"step_id": id, "title": id, "summary": "", "depends_on_step_ids": on,
@@ -215,16 +214,61 @@ async fn a_step_that_cannot_be_sent_takes_no_room() {
     };
     let mut steps: Vec<Json> = parents.iter().map(|id| step(id, &[])).collect();
     steps.push(step("z", &parents));
-    let long = json!({"task_id": "long", "title": "t", "summary": "", "steps": steps});
+    let long = json!({"task_id": task, "title": "t", "summary": "", "steps": steps,
+                      "dispatch": dispatch});
     let create = Ask::Create(Box::new(serde_json::from_value(long).unwrap()));
-    bob.ask::<WriteSummary>("long", "create", create).await.unwrap();
+    bob.ask::<WriteSummary>(task, "create", create).await.unwrap();
     for id in &parents {
         let output = json!({"content_type": "text/plain", "data": "x".repeat(60_000)});
         let input = json!({"step_id": id, "status": "completed", "output": output});
         let word = json!({"operation": "task_update_step", "input": input});
         let word = Ask::Command(Box::new(serde_json::from_value(word).unwrap()));
-        bob.ask::<WriteSummary>("long", id, word).await.unwrap();
+        bob.ask::<WriteSummary>(task, id, word).await.unwrap();
     }
+}
+
+/// CLAIM-14: a Step that is too long for a message fails also where a worker claims it under its Run: it would be
+/// held by nobody until its lease ends, again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_too_long_to_be_claimed_fails_and_says_so() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    with_a_step_too_long(&bob, "long", "manual").await;
+    let mut ann = Hand::join(&servers, "ann").await;
+    ann.room(1).await;
+    let run = json!({"operation": "dispatch_worker", "input": {"worker_pool_id": "default"}});
+    let run = Ask::Command(Box::new(serde_json::from_value(run).unwrap()));
+    bob.ask::<WriteSummary>("long", "dispatch", run).await.unwrap();
+    let offer = ann.take().await.remove(0).run.expect("an offer");
+    let partition = bob.key("long").partition(PARTITIONS);
+    let claim = Claim {
+        v: V,
+        command_id: "claim".parse().unwrap(),
+        session_id: offer.session_id.clone(),
+        task_id: offer.task_id.clone(),
+        run_id: offer.run_id,
+        step_id: "z".parse().unwrap(),
+    };
+    let refused = ann.ask::<ClaimResult>(&format!("claim.{partition}"), &claim).await.unwrap_err();
+    assert_eq!(refused.code, Code::ValidationError, "{refused:?}");
+    assert!(refused.message.contains(&MESSAGE_MAX.to_string()), "it says the limit: {refused}");
+    let why = |task: &View<'_>| {
+        let z = task.step(&"z".parse().unwrap()).unwrap();
+        let facts = z.state.facts();
+        (z.status(), facts.status_reason.as_ref().map(|reason| reason.code.to_string()))
+    };
+    let failed = (StepStatus::Failed, Some("claim_too_long".to_owned()));
+    until(async || node.scheduler().read(&bob.key("long"), why).await.unwrap() == failed).await;
+}
+
+/// A Step that is too long for a message fails, and costs its worker no room: the next one comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_cannot_be_sent_takes_no_room() {
+    let servers = Servers::start();
+    let _node = servers.node().await;
+    let bob = Caller::new(&servers).await;
+    with_a_step_too_long(&bob, "long", "auto").await;
     let mut ann = Hand::join(&servers, "ann").await;
     ann.room(1).await;
     assert_eq!(ann.take().await, [Delivery::default()], "there is nothing it could be told");
@@ -346,5 +390,28 @@ async fn a_list_of_long_titles_comes_in_pages() {
             (listed, offset) = (listed + page.tasks.len(), page.next_offset);
         }
         assert_eq!(listed, TASKS);
+    }
+}
+
+/// A server of NATS that lets no message through as long as some are is refused, with the setting that mends it:
+/// what is too long for it would be sent for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nats_that_lets_no_long_message_through_is_refused() {
+    for (max_payload, is_refused) in [(MESSAGE_MAX - 1, true), (MESSAGE_MAX, false)] {
+        let nats = nats_with(&format!("max_payload: {max_payload}"));
+        let servers = Servers { nats, redis: redis(&[]) };
+        match Node::start(servers.settings("n1")).await {
+            Ok(node) => {
+                assert!(!is_refused, "{max_payload}");
+                node.stop().await;
+            }
+            Err(refused) => {
+                assert!(is_refused, "{max_payload}: {refused}");
+                assert!(matches!(refused, StartError::Payload { .. }), "{refused}");
+                assert!(refused.advice().contains("set max_payload: 1MB"), "{refused}");
+            }
+        }
+        let streams = async_nats::jetstream::new(servers.client().await).stream_names();
+        assert_eq!(streams.count().await == 0, is_refused, "who is refused has made nothing");
     }
 }

@@ -15,7 +15,7 @@ use tenure_wire::bus::request::Ask;
 use tenure_wire::bus::worker::{
     Bye, Delivery, Heartbeat, Hello, Holding, Pulses, Report, ReportResult, Reported, Reports, Word,
 };
-use tenure_wire::bus::{V, decode};
+use tenure_wire::bus::{V, decode, encode};
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers, until};
 
@@ -353,6 +353,33 @@ async fn a_worker_that_comes_again_is_still_to_leave() {
     alice.say("hello", &Hello { v: V, handlers: None }).await;
     let old = alice.link.clone();
     assert!(on_the_next_link(&mut alice, &old, 1).await[0].drain);
+}
+
+/// Mechanisms 8: every worker hears what a node says of itself, so it is said once for many that come together: a
+/// hundred workers cost a hundred messages, not a hundred times as many.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_come_together_are_told_together() {
+    let servers = Servers::start();
+    let node = servers.node().await;
+    let client = servers.client().await;
+    let mut heard = client.subscribe("tenure.v1.node.*.alive").await.unwrap();
+    let _inboxes = client.subscribe("_INBOX.worker.>").await.unwrap(); // They are there.
+    client.flush().await.unwrap();
+    let said = encode(&Hello { v: V, handlers: None }).unwrap();
+    let begun = Instant::now();
+    for n in 0..100 {
+        let subject = format!("tenure.v1.worker.default.w{n}.b1.hello");
+        client.publish(subject, said.clone().into()).await.unwrap();
+    }
+    let last = "default".parse().unwrap();
+    until(async || node.scheduler().pool_facts(&last).workers == 100).await;
+    let mut said = 0;
+    while tokio::time::timeout(Duration::from_millis(200), heard.next()).await.is_ok() {
+        said += 1;
+        assert!(said < 100, "each of them is told by itself");
+    }
+    let passed = usize::try_from(begun.elapsed().as_millis() / 100).unwrap();
+    assert!((1..=passed + 2).contains(&said), "{said} in {:?}", begun.elapsed());
 }
 
 /// Mechanisms 8: a node with work that waits and no room for it says so, for each pool, until there is.
