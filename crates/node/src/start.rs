@@ -104,20 +104,12 @@ pub(crate) struct Servers {
 
 /// Connects to NATS, as soon as it is there.
 pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> {
-    let (nats, node) = (&settings.nats, &settings.node);
-    let connected = async |login: &Login, part: &str| {
-        let client = connect(nats, login, node, part).await;
-        client.map_err(|(fault, why)| StartError::Nats {
-            url: without_secrets(&nats.url),
-            fault,
-            why,
-        })
-    };
-    let servers = patiently("nats", async || {
+    let nats = &settings.nats;
+    let servers = patiently("nats", || async {
         Ok(Servers {
-            log: connected(&nats.journal, "journal").await?,
-            control: connected(&nats.control, "control").await?,
-            intake: connected(&nats.intake, "intake").await?,
+            log: connected(settings, &nats.journal, "journal").await?,
+            control: connected(settings, &nats.control, "control").await?,
+            intake: connected(settings, &nats.intake, "intake").await?,
         })
     });
     let servers = servers.await?;
@@ -128,6 +120,15 @@ pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> 
         Some(most) => Err(StartError::Payload { url: without_secrets(&nats.url), most }),
         None => Ok(servers),
     }
+}
+
+async fn connected(settings: &Settings, login: &Login, part: &str) -> Result<Client, StartError> {
+    let client = connect(&settings.nats, login, &settings.node, part).await;
+    client.map_err(|(fault, why)| StartError::Nats {
+        url: without_secrets(&settings.nats.url),
+        fault,
+        why,
+    })
 }
 
 /// The log, as soon as JetStream can be asked for it.
@@ -144,7 +145,7 @@ pub(crate) async fn journal(
         observer: settings.scheduler.observer.clone(),
         ..tenure_cluster::Settings::default()
     };
-    patiently("the log", async || {
+    patiently("the log", || async {
         Ok(Arc::new(JetStreamJournal::open(log.clone(), told.clone()).await?))
     })
     .await
@@ -157,17 +158,17 @@ pub(crate) async fn leases(
     journal: &JetStreamJournal,
 ) -> Result<RedisLeases, StartError> {
     let owned = journal.owned();
-    patiently("redis", async || {
+    patiently("redis", || async {
         Ok(RedisLeases::open(&settings.redis, name, Arc::clone(owned)).await?)
     })
     .await
 }
 
 /// Tries until it goes well, or fails for good. What is waited for is said once.
-async fn patiently<T>(
-    what: &str,
-    open: impl AsyncFn() -> Result<T, StartError>,
-) -> Result<T, StartError> {
+async fn patiently<T, F>(what: &str, open: impl Fn() -> F) -> Result<T, StartError>
+where
+    F: Future<Output = Result<T, StartError>>,
+{
     let mut waits = false;
     loop {
         match open().await {
