@@ -32,6 +32,14 @@ impl Creation {
         Digest(all.finalize().into())
     }
 
+    /// Which part of any creation a command of this id brings, with the digest of that creation in hexadecimal.
+    fn part_of(id: &CommandId) -> Option<(&str, usize)> {
+        let (digest, number) = id.as_str().split_once('/')?;
+        let is_digest =
+            digest.len() == 2 * DIGEST_BYTES && digest.bytes().all(|b| b.is_ascii_hexdigit());
+        number.parse().ok().filter(|_| is_digest).map(|number| (digest, number))
+    }
+
     /// The id of the command that brings a part, from 1: the same however often it is sent.
     ///
     /// # Errors
@@ -40,6 +48,9 @@ impl Creation {
         CommandId::new(format!("{}/{number}", self.digest))
     }
 }
+
+/// Bytes of a digest.
+const DIGEST_BYTES: usize = 32;
 
 /// A creation of which parts are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +65,28 @@ impl Task {
     /// What is missing of a creation in parts.
     pub fn unfinished(&self) -> Option<Unfinished> {
         Unfinished::of(&self.head, next_pos(self.steps.len()))
+    }
+
+    /// Whether a command that is not remembered brings a part of another creation than this Task's: of one
+    /// that was replaced (IDEM-10).
+    pub(crate) fn is_stray_part(&self, id: &CommandId) -> bool {
+        let is_own = |digest: &str| {
+            self.head.creation.is_some_and(|own| format!("{}", own.digest) == digest)
+        };
+        Creation::part_of(id).is_some_and(|(digest, _)| !is_own(digest))
+    }
+
+    /// Whether a command that is not remembered brings the next part of a creation.
+    pub(crate) fn is_next_part(&self, creation: Creation, id: &CommandId) -> bool {
+        let Some((_, number)) = Creation::part_of(id).filter(|_| !self.is_stray_part(id)) else {
+            return false;
+        };
+        let has_come = |id: CommandId| self.commands.by_key(&id).is_some();
+        match number {
+            0 => false,
+            1 => true,
+            _ => creation.part(number - 1).is_ok_and(has_come),
+        }
     }
 
     /// The digests of the patches of a creation that have come, in their order.

@@ -14,7 +14,7 @@ pub struct Limits {
     /// Titles, summaries and other prose.
     pub text_bytes_max: usize,
     /// What a worker is told of a Step or of a Run by whoever wrote it: texts, input, and the ids of dependencies
-    /// or of a scope, each with two bytes of its own. A message of the bus, but for what goes around it. Names that
+    /// or of a scope, counting two bytes more for each. A message of the bus, but for what goes around it. Names that
     /// one report lists may have as much.
     pub told_bytes_max: usize,
     /// Operations of one patch.

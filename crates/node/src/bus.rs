@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, ReconnectToServer, Server, ServerInfo, Subscriber,
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, ReconnectToServer, Server, ServerInfo,
+    Subscriber,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -106,23 +107,33 @@ pub(crate) async fn connect_with(
 ) -> Result<Client, (Fault, String)> {
     let servers: Vec<String> = address::servers(&nats.url).collect();
     match timeout(CONNECT, options.connect(servers)).await {
-        Ok(connected) => connected.map_err(|error| (fault(error.kind()), error.to_string())),
+        Ok(connected) => connected.map_err(|error| (fault(&error), error.to_string())),
         Err(_) => Err((Fault::Away, "it does not answer".into())),
     }
 }
 
-fn fault(kind: ConnectErrorKind) -> Fault {
-    match kind {
+fn fault(error: &ConnectError) -> Fault {
+    match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             Fault::Denied
         }
         // A server says that it wants TLS before that begins: it is there.
         ConnectErrorKind::ServerParse | ConnectErrorKind::Tls => Fault::Settings,
+        ConnectErrorKind::Io if is_of_tls(error) => Fault::Settings,
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
         | ConnectErrorKind::Io
         | ConnectErrorKind::MaxReconnects => Fault::Away,
     }
+}
+
+/// Whether the two do not agree on TLS: what the server shows of itself is not trusted, or it has none. That
+/// comes as an error of reading, whose data make no sense.
+fn is_of_tls(error: &ConnectError) -> bool {
+    let first: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
+    std::iter::successors(first, |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// Says something; what cannot be said in time is lost, as any message may be.

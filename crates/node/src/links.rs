@@ -276,6 +276,7 @@ impl Links {
         for link in again {
             link.flush(self).await;
         }
+        self.all.lock().looked = Some(Instant::now()); // What it took itself is no standstill.
     }
 
     fn judge(&self, now: Instant, every: Duration, is_connected: bool) -> Judged {

@@ -74,6 +74,10 @@ impl StartError {
     pub fn advice(&self) -> String {
         match self {
             Self::Nats { fault: Fault::Away, .. } => "--nats names the server; see that it runs",
+            Self::Nats { fault: Fault::Settings, .. } => {
+                "see that --nats is an address of NATS, and that both sides agree on TLS: the options \
+                 for certificates say whom this node trusts"
+            }
             Self::Nats { .. } => {
                 "see that user, password and certificate are those of --nats; deploy/nats says which \
                  rights a node needs"

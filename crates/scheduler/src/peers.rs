@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
 use tenure_core::view::View;
-use tenure_core::{Caller, Rejection, Task};
+use tenure_core::{Caller, Code, Rejection, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
@@ -84,13 +84,23 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     /// As [`read`](Self::read); the parent ends just now, or its log cannot be written.
     pub async fn record(&self, key: &TaskKey, child: &TaskId) -> Result<Parent, Rejection> {
         let known = self.parent(key, child).await?;
+        if !known.adopts {
+            return Ok(known);
+        }
         let id = child.clone();
-        if known.adopts
-            && let Some(link) = self.read(key, move |task| task.adopts(&id)).await?
-        {
+        let look = move |task: &View<'_>| (Parent::of(task, &id), task.adopts(&id));
+        let (known, link) = self.read(key, look).await?; // It may have ended meanwhile.
+        if let Some(link) = link {
             let envelope = Envelope::new(Caller::system(key.session_id.clone()), None);
             let recorded = self.send(self.permit(Lane::Commands)?, key, envelope, link)?;
-            recorded.await.map_err(|_| ambiguous())??;
+            match recorded.await.map_err(|_| ambiguous())? {
+                Ok(_) => {}
+                // As it is now, it lets nobody be its child.
+                Err(over) if matches!(over.code, Code::TaskTerminal | Code::TaskCancelling) => {
+                    return self.parent(key, child).await;
+                }
+                Err(refused) => return Err(refused),
+            }
         }
         Ok(Parent { adopts: false, ..known })
     }

@@ -106,9 +106,11 @@ impl Tally {
 
     pub(crate) fn note(&self, body: &Body) {
         add(self.events.get(body.place()));
-        if let Body::TaskCreated(_) = body {
-            add(Some(&self.created));
-        }
+    }
+
+    /// A log begins.
+    pub(crate) fn note_created(&self) {
+        add(Some(&self.created));
     }
 
     pub(crate) fn note_end(&self, status: TaskStatus) {

@@ -163,6 +163,9 @@ impl Watch {
 
     fn count(&self, counts: &Counts, task: &Task, commit: &Commit) {
         let tally = &counts.tally;
+        if commit.first_seq == 1 {
+            tally.note_created();
+        }
         for event in &commit.events {
             tally.note(&event.body);
             match &event.body {

@@ -35,6 +35,7 @@ const OWN: &[&str] = &[
     "artifact_ids",
     "input_refs",
     "uri",
+    "tenure.file",
     "created_by",
     "created_by_agent_id",
     "wal_path",

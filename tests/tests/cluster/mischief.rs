@@ -64,7 +64,6 @@ fn missing(done: &Done) -> Vec<&'static str> {
         "answer to a client",
         "answer to a node",
         "question of a node",
-        "kin",
         "hint",
         "task_create",
         "task_update",

@@ -53,7 +53,7 @@ fn said(error: &CreateStreamError) -> String {
 /// may be of servers that are not there yet, or elect their leader. `is_on`: the server says of itself that
 /// it has JetStream; where nobody answers all the same, it is just ending.
 fn stays(kind: &Kind, is_on: bool) -> bool {
-    const STAY: [ErrorCode; 8] = [
+    const STAY: [ErrorCode; 10] = [
         ErrorCode::JETSTREAM_NOT_ENABLED,
         ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
         ErrorCode::STREAM_SUBJECT_OVERLAP,
@@ -62,6 +62,8 @@ fn stays(kind: &Kind, is_on: bool) -> bool {
         ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
         ErrorCode::STORAGE_RESOURCES_EXCEEDED,
         ErrorCode::MAXIMUM_STREAMS_LIMIT,
+        ErrorCode::STREAM_MAX_BYTES_REQUIRED,
+        ErrorCode::STREAM_INVALID_CONFIG,
     ];
     match kind {
         Kind::JetStreamUnavailable => !is_on,

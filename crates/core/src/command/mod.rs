@@ -427,9 +427,15 @@ impl Task {
 
     /// IDEM-09: of a creation in parts nobody changes or begins anything before it is whole.
     fn check_whole(&self, cx: &Cx<'_>, command: &Command) -> Result<(), Rejection> {
-        let Some(Unfinished { creation, here }) = self.unfinished() else { return Ok(()) };
-        let next = || creation.part(self.parts_here(creation).count() + 1).ok();
-        let is_part = || cx.command_id.is_some_and(|id| next().as_ref() == Some(id));
+        let is_stray = || cx.command_id.is_some_and(|id| self.is_stray_part(id));
+        let Some(Unfinished { creation, here }) = self.unfinished() else {
+            if matches!(command, Command::TaskUpdate { .. }) && is_stray() {
+                let message = "this is a part of a creation that another has replaced";
+                return Err(Rejection::new(Code::CreationUnfinished, message));
+            }
+            return Ok(());
+        };
+        let is_part = || cx.command_id.is_some_and(|id| self.is_next_part(creation, id));
         let is_refused = match command {
             Command::SubmitTask(_) | Command::DispatchWorker(_) | Command::TaskClaimStep { .. } => {
                 true

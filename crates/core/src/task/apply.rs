@@ -15,7 +15,7 @@ use crate::event::{
 };
 use crate::id::{CommitId, Millis, StepId};
 use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec, add_once};
-use crate::status::{EdgeStatus, EndReason, RunState, TaskStatus};
+use crate::status::{EdgeKind, EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
 use crate::view::Stage;
 
@@ -343,6 +343,9 @@ impl Task {
         let mut anew = Self::empty(event, created, at.written.commit_id, self.head.created_at);
         anew.head.created_seq = at.seq;
         anew.head.trace.clone_from(&self.head.trace);
+        // What is a child of the Task is one of what it is from now on.
+        let children = self.edges.iter().filter(|edge| edge.kind == EdgeKind::Child);
+        anew.edges.extend(children.cloned());
         anew.mark = self.mark;
         anew.volatile = self.volatile.clone();
         anew.undo = core::mem::take(&mut self.undo);

@@ -166,6 +166,13 @@ fn a_whole_create_takes_the_place_of_an_unfinished_one() {
     let whole = CreateTask { idempotency_key: key, ..create_input("a z<-a") };
     t.recreate(&whole, Policy::Auto, &named("whole", 8)).unwrap();
     assert_eq!(t.events(), ["task_created", "task_step_ready a", "task_running"]);
+    let version = t.task.version();
+    let no = t.run_with(&orchestrator(), &adds(&["c", "d"]), &part(1)).unwrap_err();
+    assert_eq!(
+        (no.code, t.task.version()),
+        (Code::CreationUnfinished, version),
+        "of the one before"
+    );
     t.do_step("a");
     t.do_step("z");
     assert_eq!(t.task_status(), TaskStatus::Completed);
@@ -173,6 +180,19 @@ fn a_whole_create_takes_the_place_of_an_unfinished_one() {
     assert_eq!(same.commit, None);
     let no = t.recreate(&first(false), Policy::Auto, &named("late", 9)).unwrap_err();
     assert_eq!(no.code, Code::TaskIdConflict, "it has no key");
+}
+
+/// IDEM-10, REL-05: what was recorded as a child of the Task stays one.
+#[test]
+fn what_takes_the_place_keeps_the_children() {
+    let mut t = begun(false);
+    let child = "child".parse().unwrap();
+    let adopt = t.task.durable().adopts(&child).unwrap();
+    t.ok_as(&system(), adopt);
+    t.recreate(&create_input("a z<-a"), Policy::Auto, &named("whole", 8)).unwrap();
+    assert_eq!(t.task.durable().children(), [child.clone()]);
+    t.restart();
+    assert_eq!(t.task.durable().children(), [child]);
 }
 
 /// IDEM-10, WAL-07: as long as it is not durable nobody sees that another creation took the place, nor what was

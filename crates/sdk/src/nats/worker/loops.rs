@@ -25,7 +25,7 @@ use super::desk::uses_room;
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::Asked;
-use crate::nats::patience::ambiguous;
+use crate::nats::patience::{ambiguous, unavailable};
 use crate::supervise::guard;
 
 /// What is said of room waits so long for more of it.
@@ -141,6 +141,14 @@ async fn send_reports(inner: Arc<Inner>) {
     }
 }
 
+/// A login that is not let in just now may be let in again while the Attempt counts: its result waits.
+fn let_in_later(refused: Rejection) -> Rejection {
+    match refused.code {
+        Code::Unauthenticated => unavailable(refused.message),
+        _ => refused,
+    }
+}
+
 impl Inner {
     fn take_alive(&self, alive: Alive) {
         if let Err(other) = placement::check(alive.placement) {
@@ -198,9 +206,14 @@ impl Inner {
     async fn acknowledge(&self, node: &str) {
         let room = self.desk.lock().room_for(Moment::now(), node);
         if let Some(room) = room {
-            self.state(node, &room).await;
             // Until it has left, but not for long: leases of what came run, with or without a connection.
-            let _ = timeout(ACKNOWLEDGED, self.connection.flush()).await;
+            let left = async {
+                self.state(node, &room).await;
+                self.connection.flush().await
+            };
+            if timeout(ACKNOWLEDGED, left).await.is_err() {
+                self.desk.lock().unsaid(node);
+            }
         }
     }
 
@@ -225,7 +238,7 @@ impl Inner {
             })
             .unzip();
         let message = Reports { v: V, room, reports };
-        let asked = self.ask(partition, &message).await;
+        let asked = self.ask(partition, &message).await.map_err(let_in_later);
         let items = message.reports.into_iter().zip(senders);
         let items = items
             .map(|(report, (task, bytes, alone, waiter))| Item {
