@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use redis::{ErrorKind, RedisError, Script};
+use redis::{RedisError, Script};
 use tenure_core::id::{AttemptId, SessionId, TaskId};
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
@@ -23,7 +23,12 @@ use uuid::Uuid;
 
 use crate::clock::TwoClocks;
 use crate::owned::Owned;
-use crate::redis_at::{Connection, RedisAt, stays};
+use crate::redis_at::{Connection, RedisAt};
+
+mod usable;
+
+pub use self::usable::OpenError;
+use self::usable::refuse_eviction;
 
 static CHANGE: LazyLock<Script> =
     LazyLock::new(|| Script::new(concat!(include_str!("fence.lua"), include_str!("leases.lua"))));
@@ -48,35 +53,6 @@ const LEASE_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 /// Requests that wait for a partition's call.
 const REQUESTS_MAX: usize = 4_096;
-
-/// Why Redis cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// It does not answer, or cannot yet.
-    #[error("redis: {0}")]
-    Unavailable(String),
-    /// It does not let this node in, or the settings are wrong: no waiting mends that.
-    #[error("redis: {0}")]
-    Refused(String),
-    /// It drops keys when memory runs short: leases would vanish in silence.
-    #[error(
-        "redis evicts keys (maxmemory-policy {0}), and leases are keys: set maxmemory-policy to \
-         noeviction"
-    )]
-    Evicts(String),
-}
-
-impl OpenError {
-    /// Whether the same may go well in a moment, with nobody's help.
-    pub fn passes(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
-    }
-
-    fn of(error: &RedisError) -> Self {
-        let how = if stays(error) { Self::Refused } else { Self::Unavailable };
-        how(error.to_string())
-    }
-}
 
 /// A store of leases in Redis.
 #[derive(Debug)]
@@ -435,32 +411,6 @@ async fn answered<T>(call: impl Future<Output = Result<T, RedisError>>) -> Resul
         Ok(answer) => answer.map_err(|error| LeaseError(error.to_string())),
         Err(_) => Err(LeaseError("redis does not answer".into())),
     }
-}
-
-async fn refuse_eviction(redis: &mut Connection) -> Result<(), OpenError> {
-    let mut ask = redis::cmd("INFO");
-    ask.arg("memory");
-    let of_each = async {
-        match redis {
-            Connection::One(one) => Ok(vec![ask.query_async::<String>(one).await?]),
-            Connection::Cluster(all) => {
-                let by_server: HashMap<String, String> = ask.query_async(all).await?;
-                Ok(by_server.into_values().collect())
-            }
-        }
-    };
-    let of_each: Result<Vec<String>, RedisError> = timeout(TIMEOUT, of_each)
-        .await
-        .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
-    for info in of_each.map_err(|error| OpenError::of(&error))? {
-        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
-        match policy.map(str::trim) {
-            Some("noeviction") => {}
-            Some(other) => return Err(OpenError::Evicts(other.to_owned())),
-            None => tracing::warn!("redis does not say whether it evicts keys; it must not"),
-        }
-    }
-    Ok(())
 }
 
 /// Changes the leases of a partition, one call at a time.

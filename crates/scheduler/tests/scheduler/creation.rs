@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
@@ -9,7 +10,7 @@ use tenure_core::creation::Creation;
 use tenure_core::status::TaskStatus;
 use tenure_ports::faulty::Fault;
 
-use crate::common::{create, dag, node, node_on, replayed, status};
+use crate::common::{cancel, create, dag, key, node, node_on, replayed, status};
 
 /// The first Step of three.
 fn first() -> CreateTask {
@@ -42,4 +43,26 @@ async fn an_unfinished_creation_is_replaced_when_that_is_durable() {
         task.steps().map(|step| step.id().to_string()).collect::<Vec<_>>()
     };
     assert_eq!(node.read(&key, steps).await.unwrap(), ["b", "c"]);
+}
+
+/// REL-05: a parent that is closed while it is to record a child lets none be made.
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_is_closed_meanwhile_lets_no_child_be_made() {
+    let node = node().await;
+    let parent = create(&node, dag("p", "a")).await.unwrap();
+    let held = node.journal().hold_next();
+    let (canceller, of) = (node.clone(), parent.clone());
+    let closed = tokio::spawn(async move { cancel(&canceller, &of).await });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let (maker, child) = (node.clone(), dag("c", "a"));
+    let child = CreateTask { parent_task_id: Some("p".parse().unwrap()), ..child };
+    let made = tokio::spawn(async move { create(&maker, child).await });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    held.open();
+    closed.await.unwrap().unwrap();
+    assert_eq!(made.await.unwrap().unwrap_err().code, Code::TaskTerminal);
+    let child = node.read(&key("c"), |_| ()).await;
+    assert_eq!(child.unwrap_err().code, Code::TaskNotFound);
+    let children = node.read(&parent, |task| task.children().len()).await;
+    assert_eq!(children.unwrap(), 0);
 }

@@ -70,29 +70,6 @@ async fn a_parent_records_its_children() {
     assert_eq!(linked, 2);
 }
 
-/// REL-05: a parent that is closed while it is to record a child lets none be made.
-#[tokio::test(start_paused = true)]
-async fn a_parent_that_is_closed_meanwhile_lets_no_child_be_made() {
-    let node = node().await;
-    let parent = create(&node, dag("p", "a")).await.unwrap();
-    let held = node.journal().hold_next();
-    let (canceller, of) = (node.clone(), parent.clone());
-    let cancelled = tokio::spawn(async move { cancel(&canceller, &of).await });
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    let maker = node.clone();
-    let made = tokio::spawn(async move { create(&maker, child_of("p", dag("c", "a"))).await });
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    held.open();
-    cancelled.await.unwrap().unwrap();
-    let refused = made.await.unwrap().unwrap_err();
-    assert_eq!(
-        (refused.code, &refused.details["parent_task_id"]),
-        (Code::TaskTerminal, &"p".into())
-    );
-    assert_eq!(node.read(&key("c"), |_| ()).await.unwrap_err().code, Code::TaskNotFound);
-    assert!(children(&node, &parent).await.is_empty());
-}
-
 /// REL-05: whichever write breaks off, and though the node dies when the child has just ended, no child is
 /// left that its parent does not know; the same create again makes what was not made.
 #[tokio::test(start_paused = true)]
