@@ -190,7 +190,7 @@ fn what_takes_the_place_keeps_the_children() {
     let adopt = t.task.durable().adopts(&child).unwrap();
     t.ok_as(&system(), adopt);
     t.recreate(&create_input("a z<-a"), Policy::Auto, &named("whole", 8)).unwrap();
-    assert_eq!(t.task.durable().children(), [child.clone()]);
+    assert_eq!(t.task.durable().children(), std::slice::from_ref(&child));
     t.restart();
     assert_eq!(t.task.durable().children(), [child]);
 }
