@@ -85,13 +85,13 @@ async fn is_lawful<C: ClientPort>(program: &Program<C>) -> Judged {
     check(&program.notes, &Commit::all(&log))
 }
 
-/// What was judged, of all programs together, is enough to say something: most of what can be asked was
-/// done so often, and refused.
+/// What was judged, of all programs together, is enough to say something: two thirds of what can be asked were
+/// done so often, and refused. Which they are is chance, where programs meet faults.
 fn is_worth_it(judged: &[Judged], least: usize) {
     let all = Judged::all(judged);
     let often = |(done, refused): &(usize, usize)| *done >= least && *refused >= least;
     let seldom: Vec<_> = all.asks.iter().filter(|(_, count)| !often(count)).collect();
-    assert!(seldom.len() <= 4 && all.looks >= 20 * least, "{seldom:?} of {all:?}");
+    assert!(3 * seldom.len() <= all.asks.len() && all.looks >= 20 * least, "{seldom:?} of {all:?}");
 }
 
 type Journal = Faulty<MemoryJournal>;
