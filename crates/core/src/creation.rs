@@ -35,8 +35,7 @@ impl Creation {
     /// Which part of any creation a command of this id brings, with the digest of that creation in hexadecimal.
     fn part_of(id: &CommandId) -> Option<(&str, usize)> {
         let (digest, number) = id.as_str().split_once('/')?;
-        let is_digest =
-            digest.len() == 2 * DIGEST_BYTES && digest.bytes().all(|b| b.is_ascii_hexdigit());
+        let is_digest = Digest::from_hex(digest).is_some();
         number.parse().ok().filter(|_| is_digest).map(|number| (digest, number))
     }
 
@@ -48,9 +47,6 @@ impl Creation {
         CommandId::new(format!("{}/{number}", self.digest))
     }
 }
-
-/// Bytes of a digest.
-const DIGEST_BYTES: usize = 32;
 
 /// A creation of which parts are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +66,8 @@ impl Task {
     /// Whether a command that is not remembered brings a part of another creation than this Task's: of one
     /// that was replaced (IDEM-10).
     pub(crate) fn is_stray_part(&self, id: &CommandId) -> bool {
-        let is_own = |digest: &str| {
-            self.head.creation.is_some_and(|own| format!("{}", own.digest) == digest)
-        };
+        let own = self.head.creation;
+        let is_own = |digest: &str| own.is_some_and(|own| own.digest.hex(&mut [0; 64]) == digest);
         Creation::part_of(id).is_some_and(|(digest, _)| !is_own(digest))
     }
 

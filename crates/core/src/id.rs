@@ -278,7 +278,7 @@ impl Digest {
         core::str::from_utf8(out).unwrap_or("")
     }
 
-    fn from_hex(text: &str) -> Option<Self> {
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let text = text.as_bytes();
         if text.len() != 64 {
             return None;

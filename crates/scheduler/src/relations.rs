@@ -75,6 +75,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             epoch: 0,
             limits: &self.node.config.limits,
         };
+        // A rehearsal: nothing is recorded for a child that would be refused.
         Task::create(&cx, input, defaults, known.as_ref())?;
         found(match self.node.is_elsewhere(&parent) {
             Some(peers) => peers.record(&parent, id).await,

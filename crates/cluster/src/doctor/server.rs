@@ -9,6 +9,7 @@ use super::{Finding, bytes, version};
 const OLDEST: (u32, u32) = (2, 12);
 /// The one that tests run against.
 const TRIED: (u32, u32) = (2, 15);
+
 /// Judges what a server says of itself. `is_near`: nobody else reaches it, as it seems.
 pub fn judge(info: &ServerInfo, is_near: bool) -> Vec<Finding> {
     vec![age(info), payload(info), tls(info, is_near)]

@@ -1,4 +1,4 @@
-//! A creation of which parts are missing, and what takes its place.
+//! How Tasks come to be: in parts, in the place of another, and under a parent that is closed meanwhile.
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use std::sync::Arc;

@@ -183,17 +183,7 @@ impl Fixture {
         let result = self.task.decide(&cx, command);
         self.task.settle();
         match result.as_ref().ok().and_then(|outcome| outcome.commit.clone()) {
-            Some(commit) => {
-                assert_eq!(
-                    commit.first_seq,
-                    before.version() + 1,
-                    "the commit follows: {command:?}"
-                );
-                assert_eq!(commit.last_seq(), self.task.version(), "{command:?}");
-                check_stored_form(&commit);
-                self.log.push(commit);
-                self.check();
-            }
+            Some(commit) => self.take_in(&before, commit, command),
             None => assert_eq!(self.task, before, "nothing was written, so nothing changed"),
         }
         if result.is_err() {
@@ -213,15 +203,19 @@ impl Fixture {
         let result = self.recreate_ahead(given, policy, envelope);
         self.task.settle();
         match result.as_ref().ok().and_then(|outcome| outcome.commit.clone()) {
-            Some(commit) => {
-                assert_eq!(commit.first_seq, before.version() + 1, "the commit follows");
-                check_stored_form(&commit);
-                self.log.push(commit);
-                self.check();
-            }
+            Some(commit) => self.take_in(&before, commit, given),
             None => assert!(self.task.is_untouched_since(&before), "nothing was written"),
         }
         result
+    }
+
+    /// Takes a commit into the log, behind what was there before.
+    fn take_in(&mut self, before: &Task, commit: Commit, what: &impl std::fmt::Debug) {
+        assert_eq!(commit.first_seq, before.version() + 1, "the commit follows: {what:?}");
+        assert_eq!(commit.last_seq(), self.task.version(), "{what:?}");
+        check_stored_form(&commit);
+        self.log.push(commit);
+        self.check();
     }
 
     /// The same, and leaves the state ahead of the log.
