@@ -585,6 +585,38 @@ pub struct StepLeaseExpired {
     pub lost_count: u32,
     /// `lease_expired`, `released` or `host_restarted`.
     pub reason: LeaseEnd,
+    /// Why its worker gave it back; none: the scheduler ended it, or it is older than these reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_reason: Option<ReleaseReason>,
+    /// Before then the Step is not given out again (LEASE-18).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Millis>,
+}
+
+crate::status::names! {
+    /// Why a worker gives a Step back (LEASE-18).
+    ReleaseReason {
+        /// The worker cannot run it: its disk, its descriptors, its processes, or no reason was given.
+        Unfit = "unfit",
+        /// The worker is being shut down.
+        Draining = "draining",
+        /// The worker has more than begins soon.
+        Surplus = "surplus",
+        /// The worker could not be sure of its lease, and has stopped.
+        Fenced = "fenced",
+    }
+}
+
+impl ReleaseReason {
+    /// What a worker that gives no reason says.
+    pub const fn unsaid() -> Self {
+        Self::Unfit
+    }
+
+    /// Whether it says no more than no reason does.
+    pub fn is_unsaid(&self) -> bool {
+        *self == Self::unsaid()
+    }
 }
 
 crate::status::names! {

@@ -9,7 +9,7 @@ mod carried;
 use std::future::Future;
 
 use tenure_core::Rejection;
-use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, AttemptId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
@@ -163,7 +163,7 @@ pub trait WorkerPort: Send + Sync + 'static {
     ) -> Self::Answer;
 
     /// Gives a Step back (S26).
-    fn release(&self, held: &Holding, room: Option<Credit>) -> Self::Answer;
+    fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Self::Answer;
 
     /// Renews leases, all Attempts in one message. Answers come in the same order.
     fn heartbeat(&self, holdings: &[Holding]) -> impl Future<Output = Vec<Pulse>> + Send;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::future::join_all;
 use tenure_core::command::run_end::nothing_held;
-use tenure_core::command::{EndRun, RunAndWhy, RunOutcome, StepReport};
+use tenure_core::command::{EndRun, GiveBack, RunAndWhy, RunOutcome, StepReport};
 use tenure_core::id::{
     AgentId, AttemptId, CommandId, HandlerName, PoolId, RunId, SessionId, StepId,
 };
@@ -300,9 +300,8 @@ impl<J: Journal, L: Leases> WorkerPort for WorkerLink<J, L> {
         self.send_holding(held, Command::EndRun(end), room)
     }
 
-    fn release(&self, held: &Holding, room: Option<Credit>) -> Answering {
-        let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
-        self.send_holding(held, Command::ReleaseStep { attempt_id, fencing_token }, room)
+    fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Answering {
+        self.send_holding(held, how.of(held.attempt_id, held.fencing_token), room)
     }
 
     async fn heartbeat(&self, holdings: &[Holding]) -> Vec<Pulse> {

@@ -171,7 +171,7 @@ mod tests {
         AppendProgress, Close, Complete, Dispatch, EndRun, Link, RetrySteps, RunAndWhy, RunOutcome,
         StepReport, Unlink, Why,
     };
-    use tenure_core::event::Bindings;
+    use tenure_core::event::{Bindings, ReleaseReason};
     use tenure_core::id::{ArtifactId, EdgeId, PoolId, Ref, TaskId, WalName};
     use tenure_core::status::{
         DeliveryState, EdgeKind, Policy, ReplyKind, StepStatus, Visibility, WaitKind,
@@ -315,7 +315,12 @@ mod tests {
             Command::EndRun(end_run),
             Command::DeclineRun(run_and_why()),
             Command::CancelRun(run_and_why()),
-            Command::ReleaseStep { attempt_id: attempt(), fencing_token: 12 },
+            Command::ReleaseStep {
+                attempt_id: attempt(),
+                fencing_token: 12,
+                reason: ReleaseReason::Surplus,
+                retry_after_ms: Some(5),
+            },
         ]
     }
 

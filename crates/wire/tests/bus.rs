@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use tenure_core::command::{Command, RunOutcome, StepReport};
+use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
@@ -109,12 +110,13 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         status: Some(StepStatus::Completed),
         ..StepReport::on("a".parse().unwrap())
     };
-    let release = Word::ReleaseStep { attempt_id: attempt(), fencing_token: 4 };
+    let (reason, retry_after_ms) = (ReleaseReason::Unfit, None);
+    let (attempt_id, fencing_token) = (attempt(), 4);
     let words = [
         Word::TaskUpdateStep(done.clone()),
         Word::EndRun { outcome: RunOutcome::Finished, result: None },
         Word::DeclineRun { reason: None },
-        release,
+        Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms },
     ];
     let reports = words.map(report).to_vec();
     golden("reports", &Reports { v: V, room: Some(room()), reports });

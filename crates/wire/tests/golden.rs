@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use samples::{commit, event, full, least, session, task};
 use tenure_core::creation::Creation;
-use tenure_core::event::{Body, Commit};
+use tenure_core::event::{Body, Commit, LeaseEnd, ReleaseReason, StepLeaseExpired};
 use tenure_core::id::Digest;
 use tenure_wire::stored::{Assembler, decode_line, encode};
 
@@ -82,6 +82,32 @@ fn a_creation_in_parts_reads_and_writes_as_it_once_did() {
     assert_eq!(read(&text), commits);
 }
 
+/// What a worker's reason, and the wait that follows, add to the end of a lease.
+fn given_back() -> Vec<Commit> {
+    let mut bodies = full();
+    let at = bodies.iter().position(|body| matches!(body, Body::StepLeaseExpired(_))).unwrap();
+    let Body::StepLeaseExpired(end) = bodies.swap_remove(at) else { panic!("it was just found") };
+    let ends = ReleaseReason::ALL.iter().map(|&why| {
+        let (release_reason, reason) = (Some(why), LeaseEnd::Released);
+        let not_before = why.is_unsaid().then_some(samples::TIME + 1_000);
+        let end = StepLeaseExpired { reason, release_reason, not_before, ..end.clone() };
+        event(Body::StepLeaseExpired(end))
+    });
+    vec![commit(1, ends.collect(), true)]
+}
+
+fn given_back_file() -> PathBuf {
+    dir().join("../given-back-v1.jsonl")
+}
+
+/// LEASE-18, WAL-12
+#[test]
+fn a_step_given_back_reads_and_writes_as_it_once_did() {
+    let text = fs::read(given_back_file()).unwrap();
+    assert_eq!(String::from_utf8(written(&given_back())), String::from_utf8(text.clone()));
+    assert_eq!(read(&text), given_back());
+}
+
 /// WAL-12: there is a file for each event type and for nothing else.
 #[test]
 fn every_event_type_has_its_file() {
@@ -103,5 +129,8 @@ fn write_missing_files() {
         if !path.exists() {
             fs::write(path, written(&commits)).unwrap();
         }
+    }
+    if !given_back_file().exists() {
+        fs::write(given_back_file(), written(&given_back())).unwrap();
     }
 }

@@ -4,11 +4,12 @@
 use serde_json::{Value, json};
 use tenure_core::command::{Close, Operator};
 use tenure_core::creation::Creation;
+use tenure_core::event::ReleaseReason;
 use tenure_core::status::{Policy, TaskStatus};
 use tenure_core::view::{Look, ViewsInput};
 use tenure_core::{Code, Command};
 use tenure_wire::bus::request::{Ask, Request, Views};
-use tenure_wire::bus::worker::Word;
+use tenure_wire::bus::worker::{Reports, Word};
 use tenure_wire::bus::{decode, encode};
 use tenure_wire::digest::digest_command;
 
@@ -163,4 +164,26 @@ fn a_worker_may_call_its_tools_by_their_names() {
         };
         assert_eq!(look(name), look(own));
     }
+}
+
+/// LEASE-18: why a Step is given back. A reason that is not known, and none, are `unfit`.
+#[test]
+fn a_worker_says_why_it_gives_a_step_back() {
+    let golden = include_bytes!("golden/bus-v1/reports-given-back.msgpack");
+    let said: Reports = decode(golden).unwrap();
+    assert_eq!(encode(&said).unwrap(), golden);
+    let why = |reports: &Reports| -> Vec<(ReleaseReason, Option<u64>)> {
+        let words = reports.reports.iter().map(|report| match &report.word {
+            Word::ReleaseStep { reason, retry_after_ms, .. } => (*reason, *retry_after_ms),
+            other => panic!("{other:?}"),
+        });
+        words.collect()
+    };
+    use ReleaseReason::{Draining, Fenced, Surplus, Unfit};
+    let all = [(Draining, None), (Surplus, None), (Fenced, None), (Unfit, Some(3_600_000))];
+    assert_eq!(why(&said), all);
+    let at = golden.windows(8).position(|word| word == b"draining").unwrap();
+    let mut newer = golden.to_vec();
+    newer[at..at + 8].copy_from_slice(b"sleeping");
+    assert_eq!(why(&decode(&newer).unwrap())[0], (Unfit, None));
 }

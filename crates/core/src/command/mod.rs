@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::creation::Unfinished;
-use crate::event::{Commit, LeaseEnd};
+use crate::event::{Commit, LeaseEnd, ReleaseReason};
 use crate::id::{
     AgentId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, RunId, SessionId, StepId,
 };
@@ -53,6 +53,7 @@ pub use input::{
     RunAndWhy, RunOutcome, StepReport, Unlink, Why,
 };
 pub use operator::{Operator, check_principal, check_session, check_tool};
+pub use run_end::GiveBack;
 pub(crate) use tx::Tx;
 
 /// Who asks, as the transport authenticated it (U12).
@@ -232,6 +233,15 @@ pub enum Command {
         attempt_id: AttemptId,
         /// Its token.
         fencing_token: u64,
+        /// Why (LEASE-18).
+        #[serde(
+            default = "ReleaseReason::unsaid",
+            skip_serializing_if = "ReleaseReason::is_unsaid"
+        )]
+        reason: ReleaseReason,
+        /// The Step is not to be given out again before so many milliseconds have passed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
     },
     /// Internal: the oldest fitting ready Step goes to a worker.
     #[serde(skip)]

@@ -4,12 +4,13 @@
 use alloc::format;
 
 use super::close::{reason_or, summary_only};
+use super::policy::backoff_ms;
 use super::report::stale;
 use super::tx::{By, Did};
-use super::{Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
-use crate::event::{Body, LeaseEnd, RunEnded, StepFailed, StepLeaseExpired};
+use super::{Command, Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
+use crate::event::{Body, LeaseEnd, ReleaseReason, RunEnded, StepFailed, StepLeaseExpired};
 use crate::id::{AttemptId, RunId};
-use crate::record::Reason;
+use crate::record::{Backoff, Reason};
 use crate::reject::{Code, Rejection};
 use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
 use crate::table::Pos;
@@ -19,6 +20,41 @@ use crate::view::RuntimeName;
 
 /// Grants of a Step in a row that no worker said to have got: from this one on each is a loss.
 const UNHEARD_MAX: u32 = 5;
+
+/// So many Attempts back it is looked how often in a row no worker was fit: any backoff has come to its
+/// longest wait by then, but one that hardly grows.
+const UNFIT_LOOKED_AT: usize = 64;
+
+/// How a worker gives a Step back (LEASE-18).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GiveBack {
+    /// Why.
+    pub reason: ReleaseReason,
+    /// The Step is not to be given out again before so many milliseconds have passed.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl GiveBack {
+    /// The longest wait that a worker may ask for, in milliseconds.
+    pub const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
+
+    /// For a reason, and without a wait of its own.
+    pub const fn because(reason: ReleaseReason) -> Self {
+        Self { reason, retry_after_ms: None }
+    }
+
+    /// The command that says so of an Attempt.
+    pub const fn of(self, attempt_id: AttemptId, fencing_token: u64) -> Command {
+        let Self { reason, retry_after_ms } = self;
+        Command::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms }
+    }
+}
+
+impl Default for GiveBack {
+    fn default() -> Self {
+        Self::because(ReleaseReason::unsaid())
+    }
+}
 
 impl Tx<'_, '_> {
     /// RUN-03 to RUN-09, R05, DISP-13.
@@ -52,8 +88,7 @@ impl Tx<'_, '_> {
             (_, true) => ("worker_cancelled", Outcome::Cancelled),
             // RUN-05: it stopped for a cancel that nobody knows of, so that nobody waits for the Step.
             (RunOutcome::Cancelled, false) => {
-                let holder = self.holder_of(run);
-                return self.give_back(holder, pos, LeaseEnd::Released);
+                return self.give_back(run, pos, GiveBack::default());
             }
             (RunOutcome::TimedOut, false) => ("worker_timeout", Outcome::TimedOut),
             (RunOutcome::Finished | RunOutcome::Error, false) => {
@@ -100,18 +135,44 @@ impl Tx<'_, '_> {
         By { agent: self.cx.caller.agent.clone(), run: Some(self.task.runs[run].run_id) }
     }
 
-    fn give_back(&mut self, by: By, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
+    /// S26 by the holder. LEASE-18: a Step that one worker after another, or the same again and again,
+    /// cannot run waits as if it had failed.
+    fn give_back(&mut self, run: Pos, pos: Pos, how: GiveBack) -> Result<(), Rejection> {
+        let mut event = self.lease_end(pos, LeaseEnd::Released)?;
+        let delay = self.unfit_delay(pos, how.reason).max(how.retry_after_ms);
+        event.release_reason = Some(how.reason);
+        event.not_before = delay.map(|ms| after(self.now(), ms));
+        let by = self.holder_of(run);
+        self.emit_on(by, pos, Body::StepLeaseExpired(event))
+    }
+
+    fn lease_end(&self, pos: Pos, reason: LeaseEnd) -> Result<StepLeaseExpired, Rejection> {
         let Some(at) = self.task.steps[pos].state.current else { return Err(stale()) };
         let attempt = &self.task.attempts[at];
         let lost = u32::from(reason == LeaseEnd::LeaseExpired);
-        let event = StepLeaseExpired {
+        Ok(StepLeaseExpired {
             attempt_id: attempt.attempt_id,
             run_id: attempt.run_id,
             lease_expires_at: attempt.lease_expires_at,
             lost_count: self.task.steps[pos].state.lost_count + lost,
             reason,
+            release_reason: None,
+            not_before: None,
+        })
+    }
+
+    /// RETRY-06, for what no worker was fit for so often in a row; none the first time.
+    fn unfit_delay(&self, pos: Pos, reason: ReleaseReason) -> Option<u64> {
+        let now = self.task.steps[pos].state.current?;
+        let before = match reason {
+            ReleaseReason::Unfit => self.task.unfit_in_a_row(self.task.attempts[now].previous),
+            ReleaseReason::Draining | ReleaseReason::Surplus | ReleaseReason::Fenced => 0,
         };
-        self.emit_on(by, pos, Body::StepLeaseExpired(event))
+        let policy = self.task.attempts[now].retry_policy.as_deref();
+        let standing = Backoff::default();
+        let random = self.cx.stamp.random.wrapping_add(u64::from(pos));
+        let backoff = policy.map_or(&standing, |policy| &policy.backoff);
+        (before > 0).then(|| backoff_ms(backoff, before, random))
     }
 
     /// RUN-12.
@@ -167,15 +228,23 @@ impl Tx<'_, '_> {
     }
 
     /// S26 by the holder.
-    pub(super) fn release(&mut self, attempt_id: AttemptId, token: u64) -> Result<Did, Rejection> {
+    pub(super) fn release(
+        &mut self,
+        attempt_id: AttemptId,
+        token: u64,
+        how: GiveBack,
+    ) -> Result<Did, Rejection> {
         let attempt = self.task.attempts.by_key(&attempt_id).ok_or_else(stale)?;
         let (pos, run) = (attempt.step, attempt.run);
-        let holder = self.holder_of(run);
         self.task.check_current(pos, Some(attempt_id), Some(token))?;
+        if how.retry_after_ms.is_some_and(|ms| ms > GiveBack::RETRY_AFTER_MS_MAX) {
+            let message = format!("retry_after_ms is at most {}", GiveBack::RETRY_AFTER_MS_MAX);
+            return Err(Rejection::invalid("retry_after_ms", message));
+        }
         if self.task.is_closing() {
             self.run_is_gone(run)?;
         } else {
-            self.give_back(holder, pos, LeaseEnd::Released)?;
+            self.give_back(run, pos, how)?;
         }
         Ok(Did::DONE)
     }
@@ -218,7 +287,8 @@ impl Tx<'_, '_> {
             return self.run_is_gone(attempt.run);
         }
         let max_lost = attempt.retry_policy.as_ref().and_then(|p| p.max_lost);
-        self.give_back(By::system(), pos, reason)?;
+        let event = self.lease_end(pos, reason)?;
+        self.emit_on(By::system(), pos, Body::StepLeaseExpired(event))?;
         let lost = self.task.steps[pos].state.lost_count;
         let used_up = reason == LeaseEnd::LeaseExpired && max_lost.is_some_and(|max| lost >= max);
         if used_up {
@@ -236,6 +306,14 @@ impl Tx<'_, '_> {
 }
 
 impl Task {
+    /// How many Attempts, the last of which this is, were given back in a row by workers that were not fit.
+    fn unfit_in_a_row(&self, last: Option<Pos>) -> u32 {
+        let attempt = |pos: Pos| &self.attempts[pos];
+        let back = core::iter::successors(last, |&pos| attempt(pos).previous).take(UNFIT_LOOKED_AT);
+        let unfit = back.take_while(|&pos| attempt(pos).was_unfit());
+        u32::try_from(unfit.count()).unwrap_or(u32::MAX)
+    }
+
     /// The Step that a Run holds.
     pub(crate) fn held_by(&self, run: Pos) -> Option<Pos> {
         let attempt = &self.attempts[self.runs[run].attempt?];

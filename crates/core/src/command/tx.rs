@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Command, Cx, Outcome, Reply, Wait};
+use super::{Command, Cx, GiveBack, Outcome, Reply, Wait};
 use crate::event::{Body, Commit, Event};
 use crate::id::{AgentId, Millis, RunId, StepId, system_agent};
 use crate::reject::{Code, Rejection};
@@ -178,8 +178,9 @@ impl<'t, 'c> Tx<'t, 'c> {
             Command::EndRun(end) => self.end_run(end),
             Command::DeclineRun(decline) => self.decline_run(decline),
             Command::CancelRun(cancel) => self.cancel_run(cancel),
-            Command::ReleaseStep { attempt_id, fencing_token } => {
-                self.release(*attempt_id, *fencing_token)
+            Command::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms } => {
+                let how = GiveBack { reason: *reason, retry_after_ms: *retry_after_ms };
+                self.release(*attempt_id, *fencing_token, how)
             }
             Command::GrantStep(grant) => self.grant(grant),
             Command::ExpireLeases { attempt_ids, reason } => self.expire(attempt_ids, *reason),

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::creation::Creation;
-use crate::event::{Bindings, StepSnapshot};
+use crate::event::{Bindings, ReleaseReason, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, Ref, RunId,
     StepId, TaskId,
@@ -361,6 +361,9 @@ pub struct Attempt {
     pub ended_in: Option<Written>,
 }
 
+/// Under which name the details of an Attempt's error say why its worker gave it back.
+const RELEASE_REASON: &str = "release_reason";
+
 impl Attempt {
     /// Whether its Step, if it is to run again, runs to make this Attempt good (7.2): it failed,
     /// was lost or abandoned, and was not given back.
@@ -370,6 +373,13 @@ impl Attempt {
             Some(Outcome::Abandoned) => self.error.as_ref().is_none_or(|e| e.code != "released"),
             _ => false,
         }
+    }
+
+    /// Whether its worker gave it back as not fit for it (LEASE-18).
+    pub fn was_unfit(&self) -> bool {
+        let details = self.error.as_ref().and_then(|error| error.details.as_ref());
+        let said = details.and_then(|details| details.get(RELEASE_REASON));
+        said.and_then(|said| said.as_str()) == Some(ReleaseReason::Unfit.as_str())
     }
 }
 

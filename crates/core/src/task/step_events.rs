@@ -1,15 +1,16 @@
 //! What an event does to its Step, and to the Attempt and the Run that go with it.
 
+use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::apply::{Applied, At};
 use super::undo::Note;
-use super::{Attempt, Run, StepState, Task, text};
-use crate::event::{Body, Event, Facts, LeaseEnd, StepClaimed, StepReopened};
+use super::{Attempt, RELEASE_REASON, Run, StepState, Task, text};
+use crate::event::{Body, Event, Facts, LeaseEnd, StepClaimed, StepLeaseExpired, StepReopened};
 use crate::id::AttemptId;
-use crate::record::{Reason, add_once};
+use crate::record::{Object, Reason, add_once};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState, StepStatus, WaitKind};
 use crate::table::Pos;
 
@@ -102,7 +103,7 @@ impl Task {
             Body::StepReopened(p) => self.reopen(pos, from, p, at),
             Body::StepLeaseExpired(p) => {
                 let lost = p.reason == LeaseEnd::LeaseExpired;
-                let error = Reason::code(p.reason.as_str());
+                let error = error_of(p);
                 let attempt = self.open_attempt(pos, p.attempt_id)?;
                 let end = if lost { EndReason::Lost } else { EndReason::Released };
                 self.end_attempt(attempt, p.reason.outcome(), Some(&error), None, end, at);
@@ -110,6 +111,10 @@ impl Task {
                     s.status = to;
                     s.current = None;
                     s.lost_count = p.lost_count;
+                    if p.not_before.is_some() {
+                        s.not_before = p.not_before;
+                        s.shift = at.shift;
+                    }
                     s.updated_at = at.time;
                 });
                 if lost {
@@ -373,6 +378,15 @@ impl Task {
         });
         Ok(())
     }
+}
+
+/// What an Attempt that ended without a report is said to have ended with.
+fn error_of(end: &StepLeaseExpired) -> Reason {
+    let mut error = Reason::code(end.reason.as_str());
+    error.details = end
+        .release_reason
+        .map(|why| Object::from_iter([(RELEASE_REASON.to_owned(), why.as_str().into())]));
+    error
 }
 
 /// How and by whom an Attempt ends.

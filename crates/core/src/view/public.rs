@@ -452,7 +452,8 @@ fn step_data(event: &Event) -> Data<'_> {
             Data { reason: Some(&p.reason), not_before: p.not_before, ..at(StepStatus::Pending) }
         }
         Body::StepLeaseExpired(p) => {
-            Data { outcome: Some(p.reason.outcome()), ..at(StepStatus::Pending) }
+            let outcome = Some(p.reason.outcome());
+            Data { outcome, not_before: p.not_before, ..at(StepStatus::Pending) }
         }
         _ => Data::default(),
     }

@@ -4,7 +4,8 @@
 
 use crate::common;
 use common::*;
-use tenure_core::event::LeaseEnd;
+use tenure_core::command::{GiveBack, RetrySteps, RunOutcome};
+use tenure_core::event::{LeaseEnd, ReleaseReason};
 use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus};
 use tenure_core::{Code, Command};
 
@@ -114,7 +115,7 @@ fn a_step_given_back_counts_for_nothing() {
     let mut t = with_policy("a", json!({"max_lost": 1, "max_attempts": 1}), Policy::Manual);
     for _ in 0..5 {
         let held = t.claim("a");
-        t.ok_as(&held.caller(), held.releases());
+        t.ok_as(&held.caller(), held.gives_back(GiveBack::because(ReleaseReason::Surplus)));
         assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_ready a"]);
         assert_eq!(t.actors(), ["ant", "system"]);
         assert_eq!(t.last().events[0].run, Some(held.run_id));
@@ -186,12 +187,12 @@ fn only_the_holder_gives_a_step_back() {
     let mut t = Fixture::manual("a");
     let held = t.claim("a");
     t.refuse_as(&worker("bee", POOL, None), held.releases(), Code::PermissionDenied);
-    let wrong = Command::ReleaseStep { attempt_id: held.attempt_id, fencing_token: held.token + 1 };
+    let wrong = GiveBack::default().of(held.attempt_id, held.token + 1);
     t.refuse_as(&held.caller(), wrong, Code::StaleAttempt);
     t.ok_as(&held.caller(), held.releases());
     t.refuse_as(&held.caller(), held.releases(), Code::StaleAttempt);
     let unknown = tenure_core::id::AttemptId(uuid::Uuid::from_u128(12_345));
-    let unknown = Command::ReleaseStep { attempt_id: unknown, fencing_token: 1 };
+    let unknown = GiveBack::default().of(unknown, 1);
     t.refuse_as(&held.caller(), unknown, Code::StaleAttempt);
     t.ok(cancel_task());
     t.refuse_as(&held.caller(), held.releases(), Code::TaskTerminal);
@@ -218,4 +219,121 @@ fn a_lease_by_itself_is_no_timer() {
     t.wait_ms(10_000_000);
     t.judge_due();
     assert_eq!(t.attempt_of(&held).outcome, None);
+}
+
+/// A Step, given back again and again without jitter.
+fn unfit() -> Fixture {
+    let backoff = json!({"initial_ms": 100, "factor": 2.0, "max_ms": 350, "jitter": 0.0});
+    with_policy("a", json!({"max_attempts": 1, "backoff": backoff}), Policy::Manual)
+}
+
+fn gives_back(t: &mut Fixture, how: GiveBack) -> Option<i64> {
+    let held = t.claim("a");
+    t.ok_as(&held.caller(), held.gives_back(how));
+    t.step("a").state.not_before.map(|at| at - t.now)
+}
+
+/// Brings a Step that waits to be ready.
+fn wait_out(t: &mut Fixture) {
+    let at = t.step("a").state.not_before.unwrap();
+    t.due_at(at);
+    assert_eq!(t.events(), ["task_step_ready a"]);
+}
+
+/// LEASE-18, RETRY-06: a Step that no worker is fit for waits from the second time in a row on, longer each
+/// time, counts as no failure, and is not given out before; replay knows the wait from the event.
+#[test]
+fn a_step_that_no_worker_is_fit_for_waits() {
+    let mut t = unfit();
+    assert_eq!(gives_back(&mut t, GiveBack::default()), None);
+    assert_eq!(t.events(), ["task_step_lease_expired a", "task_step_ready a"]);
+    for wait in [100, 200, 350, 350] {
+        assert_eq!(gives_back(&mut t, GiveBack::default()), Some(wait));
+        assert_eq!(t.events(), ["task_step_lease_expired a"]);
+        let payload = t.payload("task_step_lease_expired");
+        assert_eq!(
+            (&payload["reason"], &payload["release_reason"]),
+            (&json!("released"), &json!("unfit"))
+        );
+        assert_eq!(payload["not_before"], json!(t.now + wait));
+        t.restart();
+        assert_eq!(t.step("a").state.not_before, Some(t.now + wait));
+        wait_out(&mut t);
+    }
+    let state = &t.step("a").state;
+    assert_eq!((state.attempt_count, state.lost_count, state.status), (0, 0, StepStatus::Ready));
+}
+
+/// LEASE-18: where no policy is given the wait is the default's; a Run that ends as cancelled though nobody
+/// asked gives its Step back the same way (RUN-05).
+#[test]
+fn without_a_policy_the_wait_is_that_of_the_default() {
+    let mut t = Fixture::manual("a");
+    for seen in [false, true] {
+        let held = t.claim("a");
+        t.ok_as(&held.caller(), held.ends(RunOutcome::Cancelled));
+        assert_eq!(t.step("a").state.not_before.is_some(), seen);
+    }
+    let wait = t.step("a").state.not_before.unwrap() - t.now;
+    assert!((800..=1_200).contains(&wait), "{wait}");
+}
+
+/// LEASE-18: only `unfit` counts, and any other end of an Attempt starts anew.
+#[test]
+fn other_reasons_count_nothing_and_start_anew() {
+    let given_back = |reason| {
+        move |t: &mut Fixture, held: &Held| {
+            t.ok_as(&held.caller(), held.gives_back(GiveBack::because(reason)));
+        }
+    };
+    let others: [&dyn Fn(&mut Fixture, &Held); 7] = [
+        &given_back(ReleaseReason::Draining),
+        &given_back(ReleaseReason::Surplus),
+        &given_back(ReleaseReason::Fenced),
+        &|t, held| {
+            let (attempt_ids, reason) = (vec![held.attempt_id], LeaseEnd::Released);
+            t.ok_as(&system(), Command::ExpireLeases { attempt_ids, reason });
+        },
+        &|t, held| {
+            t.ok_as(&system(), Command::Unheard { attempt_ids: vec![held.attempt_id] });
+        },
+        &|t, held| t.lose(held),
+        &|t, held| {
+            t.fail(held, "broken");
+            let again = reason("again", "its disk has room");
+            t.ok(Command::RetryTask(RetrySteps { reason: again, step_ids: None }));
+        },
+    ];
+    for other in others {
+        let mut t = unfit();
+        assert_eq!(gives_back(&mut t, GiveBack::default()), None);
+        for _ in 0..3 {
+            let held = t.claim("a");
+            other(&mut t, &held);
+            assert_eq!((t.status("a"), t.step("a").state.not_before), (StepStatus::Ready, None));
+        }
+        assert_eq!(gives_back(&mut t, GiveBack::default()), None);
+        assert_eq!(gives_back(&mut t, GiveBack::default()), Some(100));
+    }
+}
+
+/// LEASE-18: a worker may say how long the Step is to wait at least; more than an hour is refused, and the
+/// Attempt stays its own.
+#[test]
+fn a_worker_says_how_long_the_step_waits_at_least() {
+    let mut t = unfit();
+    let least = |reason, ms| GiveBack { reason, retry_after_ms: Some(ms) };
+    let held = t.claim("a");
+    let long = held.gives_back(least(ReleaseReason::Unfit, 3_600_001));
+    t.refuse_as(&held.caller(), long, Code::ValidationError);
+    t.ok_as(&held.caller(), held.gives_back(least(ReleaseReason::Unfit, 3_600_000)));
+    assert_eq!(t.step("a").state.not_before, Some(t.now + 3_600_000));
+    wait_out(&mut t);
+    assert_eq!(gives_back(&mut t, least(ReleaseReason::Unfit, 70)), Some(100));
+    wait_out(&mut t);
+    assert_eq!(gives_back(&mut t, least(ReleaseReason::Unfit, 270)), Some(270));
+    wait_out(&mut t);
+    assert_eq!(gives_back(&mut t, least(ReleaseReason::Draining, 30)), Some(30));
+    wait_out(&mut t);
+    assert_eq!(gives_back(&mut t, GiveBack::default()), None);
 }

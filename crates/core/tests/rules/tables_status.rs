@@ -261,7 +261,7 @@ fn what_is_tried_again_is_shown_as_retrying() {
     t.judge_due();
     assert_eq!((status(&t), of_step(&t.step("a").state)), (Normal::Retrying, Normal::Queued));
     let held = t.claim("a");
-    let release = Command::ReleaseStep { attempt_id: held.attempt_id, fencing_token: held.token };
+    let release = held.releases();
     t.ok_as(&held.caller(), release);
     assert_eq!(status(&t), Normal::Queued, "it was given back");
     let held = t.claim("a");
@@ -347,7 +347,7 @@ fn every_attempt_outcome_has_a_portable_one() {
     t.write("e", StepStatus::Pending);
     assert_eq!(shown(&t, &held), "waiting_permission");
     let held = t.claim("f");
-    let release = Command::ReleaseStep { attempt_id: held.attempt_id, fencing_token: held.token };
+    let release = held.releases();
     t.ok_as(&held.caller(), release);
     assert_eq!(t.attempt_of(&held).outcome, Some(Outcome::Abandoned));
     assert_eq!(shown(&t, &held), "failed");

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures::future::join_all;
 use tenure_core::Rejection;
-use tenure_core::command::StepReport;
+use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::id::{RunId, SessionId, TaskId};
 use tenure_core::view::RunOffer;
 use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
@@ -287,8 +287,9 @@ fn send_report(
             link.port.end_run(&held(nobody, 0), outcome, result, room)
         }
         Word::DeclineRun { reason } => link.port.decline(&task, run_id, reason, room),
-        Word::ReleaseStep { attempt_id, fencing_token } => {
-            link.port.release(&held(attempt_id, fencing_token), room)
+        Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms } => {
+            let how = GiveBack { reason, retry_after_ms };
+            link.port.release(&held(attempt_id, fencing_token), how, room)
         }
     }
 }

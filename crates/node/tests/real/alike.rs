@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use serde_json::{Value, json};
-use tenure_core::command::{Command, StepReport};
+use tenure_core::command::{Command, GiveBack, StepReport};
 use tenure_core::status::Policy;
 use tenure_local::{JsonlJournal, MemoryLeases, Options};
 use tenure_ports::ClientPort;
@@ -113,7 +113,7 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
         let again = json!([{"op": "reopen_step", "step_id": "c"}]);
         self.say("task_update", json!({"operations": again})).await;
         let held = self.claim("c").await;
-        self.hand.release(&held, None).await.unwrap();
+        self.hand.release(&held, GiveBack::default(), None).await.unwrap();
         let held = self.claim("c").await;
         self.report(&held, json!({"step_id": "c", "status": "completed"})).await;
         self.say("task_complete", json!({"result_summary": "done by hand"})).await;

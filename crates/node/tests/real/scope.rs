@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Command, RunOutcome};
+use tenure_core::event::ReleaseReason;
 use tenure_core::id::RunId;
 use tenure_core::status::StepStatus;
 use tenure_core::view::{
@@ -178,8 +179,9 @@ async fn no_byte_of_a_hidden_step_reaches_a_worker() {
         }
     }
     let (attempt_id, fencing_token) = (eves_claim.attempt_id, eves_claim.fencing_token);
+    let (reason, retry_after_ms) = (ReleaseReason::Unfit, None);
     for word in [
-        Word::ReleaseStep { attempt_id, fencing_token },
+        Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms },
         Word::EndRun { outcome: RunOutcome::Finished, result: None },
         Word::DeclineRun { reason: None },
     ] {

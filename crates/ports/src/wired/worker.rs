@@ -8,7 +8,7 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use tenure_core::Rejection;
-use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
@@ -202,13 +202,14 @@ impl<W: WorkerPort> WorkerPort for Worker<W> {
         })
     }
 
-    fn release(&self, held: &Holding, room: Option<Credit>) -> Answer {
+    fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Answer {
         let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
-        let word = Word::ReleaseStep { attempt_id, fencing_token };
+        let GiveBack { reason, retry_after_ms } = how;
+        let word = Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms };
         self.tell(&held.task, held.run_id, word, room, |inner, word, room| match word {
-            Word::ReleaseStep { attempt_id, fencing_token } => {
+            Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms } => {
                 let held = Holding { attempt_id, fencing_token, ..held.clone() };
-                Some(inner.release(&held, room))
+                Some(inner.release(&held, GiveBack { reason, retry_after_ms }, room))
             }
             _ => None,
         })

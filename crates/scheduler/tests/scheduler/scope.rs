@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::*;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::command::StepReport;
+use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::id::{AgentId, AttemptId, CommandId, PoolId, RunId};
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::{Policy, StepStatus};
@@ -52,7 +52,7 @@ async fn says_everything(link: &Link, task: &TaskKey, run_id: RunId) -> Vec<Reje
         link.claim(&offer, &step_id("a"), &CommandId::new("c").unwrap()).await.map(drop),
         link.leave(&offer, None, None).await.map(drop),
         link.leave(&offer, why(), None).await.map(drop),
-        link.release(&held, None).await.map(drop),
+        link.release(&held, GiveBack::default(), None).await.map(drop),
         link.end_run(&held, FINISHED, None, None).await.map(drop),
     ];
     for status in StepStatus::ALL.iter().copied().map(Some).chain([None]) {

@@ -72,16 +72,27 @@ async fn run_command(ctx: &StepContext, files: &std::path::Path) -> Result<(), H
         Err(error) => return Ok(bad_input(ctx, "exec takes a command or a shell line", &error)?),
     };
     let dir = directory_of(ctx, files);
-    tokio::fs::create_dir_all(&dir).await?;
+    if let Err(error) = tokio::fs::create_dir_all(&dir).await {
+        return Ok(lacking(
+            ctx,
+            &format!("cannot create the directory {}: {error}", dir.display()),
+        )?);
+    }
     let paths = ExecPaths {
         stdout: dir.join("stdout.log"),
         stderr: dir.join("stderr.log"),
         output: dir.join("output.json"),
         inputs: dir.join("inputs.json"),
     };
-    tokio::fs::write(&paths.inputs, inputs_of(ctx)?).await?;
+    if let Err(error) = tokio::fs::write(&paths.inputs, inputs_of(ctx)?).await {
+        return Ok(lacking(ctx, &format!("cannot write {}: {error}", paths.inputs.display()))?);
+    }
     match exec::run(&spec, &paths, &environment(ctx), ctx.cancellation()).await {
         Ok(outcome) => report(ctx, &paths, &outcome),
+        Err(error) if error.is_of_worker() => {
+            let cause = std::error::Error::source(&error).map(|why| format!(": {why}"));
+            Ok(lacking(ctx, &format!("{error}{}", cause.unwrap_or_default()))?)
+        }
         Err(error) => {
             let message = error.to_string();
             match error.is_retryable() {
@@ -90,6 +101,13 @@ async fn run_command(ctx: &StepContext, files: &std::path::Path) -> Result<(), H
             }
         }
     }
+}
+
+/// The command has not begun, for what this worker lacks: another may have it (LEASE-18).
+fn lacking(ctx: &StepContext, what: &str) -> Result<(), super::context::Refused> {
+    let (task, step) = (ctx.task_id(), ctx.step_id());
+    tracing::warn!(task, %step, "the step goes back, as this worker cannot run it: {what}");
+    ctx.give_back(None)
 }
 
 /// One directory per Attempt, so that no try overwrites what an earlier one wrote.

@@ -1,5 +1,7 @@
 //! The step context: what a handler gets, and the words it may say (CTX).
 
+mod last;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,7 +23,9 @@ use tenure_core::{Code, Limits, Rejection};
 use tenure_ports::bus::Recorded;
 use tokio_util::sync::CancellationToken;
 
-use super::words::{cut, inline, reason};
+pub(super) use self::last::Final;
+use self::last::said_already;
+use super::words::{inline, reason};
 
 /// Why a word was not accepted.
 pub type Refused = Rejection;
@@ -48,7 +52,7 @@ struct Shared {
     cancelled: CancellationToken,
     reporter: Arc<dyn Reporter>,
     /// The word the handler ends with, kept until it returns.
-    spoken: Mutex<Option<Box<StepReport>>>,
+    spoken: Mutex<Option<Final>>,
     artifacts: Mutex<Vec<ArtifactInput>>,
     /// What the Run itself says in the end.
     run_result: Mutex<Option<String>>,
@@ -275,10 +279,11 @@ impl StepContext {
     /// `stale_attempt` if no final word has been said.
     pub fn summarise(&self, summary: &str) -> Result<(), Refused> {
         match &mut *self.shared.spoken.lock() {
-            Some(report) => {
+            Some(Final::Report(report)) => {
                 report.result_summary = Some(summary.into());
                 Ok(())
             }
+            Some(Final::GiveBack(_)) => Ok(()), // Nobody reads it.
             None => Err(Rejection::new(Code::StaleAttempt, "say a final word first")),
         }
     }
@@ -444,51 +449,9 @@ impl StepContext {
         report.fencing_token = Some(claim.fencing_token);
         report
     }
-
-    fn speak(&self, say: impl FnOnce(&mut StepReport)) -> Result<(), Refused> {
-        let mut spoken = self.shared.spoken.lock();
-        if spoken.is_some() {
-            return Err(said_already());
-        }
-        let mut report = self.report();
-        say(&mut report);
-        *spoken = Some(Box::new(report));
-        Ok(())
-    }
-
-    /// The final word with everything attached; none if the handler said none.
-    pub(super) fn take_final(&self) -> Option<StepReport> {
-        let mut report = self.shared.spoken.lock().take()?;
-        report.artifacts.append(&mut self.shared.artifacts.lock());
-        report.run_result = self.run_result();
-        Some(*report)
-    }
-
-    /// What the Run says in the end, whether there is a final word or not.
-    pub(super) fn run_result(&self) -> Option<String> {
-        self.shared.run_result.lock().clone()
-    }
-
-    /// The final word of a handler that broke (CTX-03). What it had said before stands.
-    pub(super) fn fail_if_silent(&self, message: &str) {
-        let _ = self.fail("unhandled_exception", &cut(message), None); // Refused if it had spoken.
-    }
-
-    /// The final word where the handler's own can never be recorded. Trying again would say the same.
-    pub(super) fn failed_by(&self, refused: &Rejection) -> StepReport {
-        let mut report = self.report();
-        report.status = Some(StepStatus::Failed);
-        let message = cut(&format!("the result was refused: {}", refused.message));
-        report.reason = Some(reason(refused.code.as_str(), &message, None, Some(false)));
-        report
-    }
 }
 
 /// An answer to another question than was asked.
 fn misread() -> Rejection {
     Rejection::new(Code::Unavailable, "the answer is not what was asked for")
-}
-
-fn said_already() -> Rejection {
-    Rejection::new(Code::StaleAttempt, "the final word on this step has been said")
 }

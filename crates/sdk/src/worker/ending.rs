@@ -5,13 +5,14 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use tenure_core::command::RunOutcome;
+use tenure_core::command::{GiveBack, RunOutcome};
+use tenure_core::event::ReleaseReason;
 use tenure_core::id::AttemptId;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Holding, WorkerPort};
 use tokio_util::sync::CancellationToken;
 
-use super::context::StepContext;
+use super::context::{Final, StepContext};
 use super::handler::HandlerError;
 use super::pool::{Loss, Shared, Stage, resend};
 
@@ -44,32 +45,10 @@ impl<P: WorkerPort> Shared<P> {
             return;
         }
         match (ctx.take_final(), cancelled.is_cancelled()) {
-            (Some(word), _) => {
-                let port = &self.port;
-                let said = self
-                    .until_recorded(held, room, |room| port.report(held, word.clone(), room))
-                    .await;
-                match said {
-                    Ok(()) => {}
-                    Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
-                    // What may be repeated is given up only where the Attempt is lost: then nothing
-                    // is said of it any more, least of all that its result is a failure.
-                    Err(over) if over.code.is_retryable() => {
-                        if self.is_told_of_loss(held.attempt_id) {
-                            self.hand_on(held, ctx).await;
-                        }
-                    }
-                    Err(over) if over.code.ends_attempt() => {}
-                    Err(refused) => {
-                        // Silence would cost the lease, and the same again in the next try.
-                        let word = ctx.failed_by(&refused);
-                        let again = |_| port.report(held, word.clone(), None);
-                        let _ = self.until_recorded(held, room, again).await; // Then it is lost.
-                    }
-                }
-            }
+            (Some(word), _) => self.say(held, ctx, &word, room).await,
             (None, true) if draining || is_surplus => {
-                let released = |room| self.port.release(held, room);
+                let why = if is_surplus { ReleaseReason::Surplus } else { ReleaseReason::Draining };
+                let released = |room| self.port.release(held, GiveBack::because(why), room);
                 let _ = self.until_recorded(held, room, released).await; // Then it is over.
             }
             (None, stopped) => {
@@ -80,6 +59,33 @@ impl<P: WorkerPort> Shared<P> {
         }
         // Whatever became of it: a grant that was sent again may still be on its way.
         self.give_up(held.attempt_id);
+    }
+
+    /// Says the last word of a handler.
+    async fn say(&self, held: &Holding, ctx: &StepContext, word: &Final, room: Credit) {
+        let port = &self.port;
+        let tell = |room| match word {
+            Final::Report(report) => port.report(held, (**report).clone(), room),
+            Final::GiveBack(how) => port.release(held, *how, room),
+        };
+        match self.until_recorded(held, room, tell).await {
+            Ok(()) => {}
+            Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
+            // What may be repeated is given up only where the Attempt is lost: then nothing
+            // is said of it any more, least of all that its result is a failure.
+            Err(over) if over.code.is_retryable() => {
+                if self.is_told_of_loss(held.attempt_id) {
+                    self.hand_on(held, ctx).await;
+                }
+            }
+            Err(over) if over.code.ends_attempt() => {}
+            Err(refused) => {
+                // Silence would cost the lease, and the same again in the next try.
+                let word = ctx.failed_by(&refused);
+                let again = |_| port.report(held, word.clone(), None);
+                let _ = self.until_recorded(held, room, again).await; // Then it is lost.
+            }
+        }
     }
 
     /// RUN-11: the Step is decided, and what its Run says in the end is still for whoever dispatched it.

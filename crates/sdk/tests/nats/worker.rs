@@ -1,17 +1,20 @@
 //! The worker's end: links, grants, reports, leases.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure_core::command::RunOutcome;
+use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, PoolId, RunId, SessionId, TaskId};
+use tenure_core::record::Value;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::nats::NatsWorker;
-use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{Delivery, Heartbeat, Hello, ReportResult, Reported, Reports, Word};
@@ -201,9 +204,10 @@ async fn given_back(node: &mut Node, count: usize, came: &[AttemptId]) -> Vec<At
     while released.len() < count {
         let (reports, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
         for report in reports.reports {
-            let Word::ReleaseStep { attempt_id, fencing_token: 3 } = report.word else {
+            let Word::ReleaseStep { attempt_id, fencing_token: 3, reason, .. } = report.word else {
                 panic!("{report:?}")
             };
+            assert_eq!(reason, ReleaseReason::Surplus);
             released.push(attempt_id);
         }
         node.record(&message, 5).await;
@@ -299,6 +303,50 @@ async fn the_answer_to_a_report_asks_a_handler_to_stop() {
     assert_eq!(said.reports[0].word, ended);
     node.record(&message, 5).await;
     pool.drain().await;
+}
+
+/// LEASE-18: a command that has not begun for what the worker lacks goes back, and is no failure; so does a
+/// Step whose handler says so. While the worker is shut down it gives back what it has for that reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_worker_cannot_run_goes_back_with_its_reason() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let no_directory = PathBuf::from("/dev/null/files");
+    let handlers = handlers(&count, &go).with_builtins(no_directory).unwrap();
+    let lacks = |ctx: StepContext| async move { Ok(ctx.give_back(Some(Duration::from_secs(9)))?) };
+    let pool = start(&server, handlers.on("lacks", lacks).unwrap()).await;
+    node.link(&name(), "l", 4).await;
+    let mut command = grant("exec", LONG);
+    let step = Arc::make_mut(&mut command.grant.as_mut().unwrap().step);
+    step.input = Some(Value::json(b"{\"command\": [\"true\"]}".to_vec()));
+    let deliveries = [command, grant("lacks", LONG), grant("wait", LONG)];
+    for (number, one) in (1..).zip(deliveries) {
+        node.deliver(&name(), "l", number, vec![one]).await;
+        if number == 3 {
+            while node.awaits_room("l").await.got != 3 {}
+            break;
+        }
+        let (mut said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+        let why = given_back_because(said.reports.remove(0).word);
+        let after = (number == 2).then_some(9_000);
+        assert_eq!(why, (ReleaseReason::Unfit, after));
+        node.record(&message, 5).await;
+    }
+    let says = async {
+        let (mut said, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;
+        node.record(&message, 6).await;
+        given_back_because(said.reports.remove(0).word)
+    };
+    let (_, why) = tokio::join!(pool.interrupt(), says);
+    assert_eq!(why, (ReleaseReason::Draining, None));
+}
+
+fn given_back_because(word: Word) -> (ReleaseReason, Option<u64>) {
+    match word {
+        Word::ReleaseStep { reason, retry_after_ms, .. } => (reason, retry_after_ms),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// S26, mechanisms 8: what is more than there are slots goes back, the newest first.

@@ -1,9 +1,10 @@
 //! Messages of workers and to workers.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
 use tenure_core::Rejection;
 use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, RunOffer};
@@ -146,7 +147,20 @@ pub enum Word {
         attempt_id: AttemptId,
         /// Its token.
         fencing_token: u64,
+        /// Why.
+        #[serde(default = "ReleaseReason::unsaid", deserialize_with = "release_reason")]
+        #[serde(skip_serializing_if = "ReleaseReason::is_unsaid")]
+        reason: ReleaseReason,
+        /// The Step is not to be given out again before so many milliseconds have passed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
     },
+}
+
+/// A reason that is not known is newer than its reader: the Step goes back as without one.
+fn release_reason<'de, D: Deserializer<'de>>(d: D) -> Result<ReleaseReason, D::Error> {
+    let said = Option::<SmolStr>::deserialize(d)?;
+    Ok(said.and_then(|name| ReleaseReason::from_name(&name)).unwrap_or(ReleaseReason::unsaid()))
 }
 
 /// What became of reports, in their order.

@@ -149,6 +149,8 @@ pub(crate) fn full() -> Vec<Body> {
             lease_expires_at: TIME,
             lost_count: 1,
             reason: LeaseEnd::HostRestarted,
+            release_reason: None,
+            not_before: None,
         }),
         Body::RunDispatched(Box::new(RunDispatched {
             run_id: run(),

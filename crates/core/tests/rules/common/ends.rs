@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use tenure_core::command::create::CreateTask;
-use tenure_core::command::{Close, Complete, EndRun, RunAndWhy, RunOutcome, StepReport, Why};
+use tenure_core::command::{
+    Close, Complete, EndRun, GiveBack, RunAndWhy, RunOutcome, StepReport, Why,
+};
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{Millis, RunId};
 use tenure_core::status::{Policy, StepStatus};
@@ -28,8 +30,12 @@ impl Held {
 
     /// The Step given back.
     pub fn releases(&self) -> Command {
-        let (attempt_id, fencing_token) = (self.attempt_id, self.token);
-        Command::ReleaseStep { attempt_id, fencing_token }
+        self.gives_back(GiveBack::default())
+    }
+
+    /// The Step given back for a reason.
+    pub fn gives_back(&self, how: GiveBack) -> Command {
+        how.of(self.attempt_id, self.token)
     }
 }
 

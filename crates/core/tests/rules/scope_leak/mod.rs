@@ -12,7 +12,7 @@ mod world;
 
 use serde_json::Value as Json;
 use tenure_core::command::{
-    AppendProgress, Close, Complete, Dispatch, RetrySteps, RunOutcome, StepReport, Why,
+    AppendProgress, Close, Complete, Dispatch, GiveBack, RetrySteps, RunOutcome, StepReport, Why,
 };
 use tenure_core::id::{AgentId, RunId, StepId};
 use tenure_core::status::StepStatus;
@@ -167,7 +167,7 @@ fn steals_from(world: &mut World, thief: &Caller, step: &StepId) {
     let attempts = record.state.last_attempt.map(|at| world.task.attempt_at(at).clone());
     if let Some(attempt) = attempts.filter(|a| a.worker_id != thief.agent) {
         let (attempt_id, fencing_token) = (attempt.attempt_id, attempt.fencing_token);
-        commands.push(Command::ReleaseStep { attempt_id, fencing_token });
+        commands.push(GiveBack::default().of(attempt_id, fencing_token));
         let says = StepReport {
             attempt_id: Some(attempt_id),
             fencing_token: Some(fencing_token),

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use tenure_core::command::create::{CreateTask, Defaults};
 use tenure_core::command::{
-    AppendProgress, Close, Complete, Dispatch, RunAndWhy, RunOutcome, StepReport, Why,
+    AppendProgress, Close, Complete, Dispatch, GiveBack, RunAndWhy, RunOutcome, StepReport, Why,
 };
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::{AttemptId, CommitId, RunId, StepId};
@@ -249,10 +249,7 @@ impl World {
         };
         let command = match self.dice.below(10) {
             0 => end_run(attempt.run_id, self.dice.of(RunOutcome::ALL)),
-            1 => Command::ReleaseStep {
-                attempt_id: attempt.attempt_id,
-                fencing_token: attempt.fencing_token,
-            },
+            1 => GiveBack::default().of(attempt.attempt_id, attempt.fencing_token),
             2 => {
                 let (reason, run_id) = (None, attempt.run_id);
                 let _ =

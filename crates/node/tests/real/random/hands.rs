@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use serde_json::json;
-use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, CommandId, RunId, SessionId, StepId, TaskId};
 use tenure_core::status::StepStatus;
 use tenure_core::view::{
@@ -277,7 +277,7 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
                 };
                 self.port.report(&held, report, None).await
             }
-            1 => self.port.release(&held, None).await,
+            1 => self.port.release(&held, GiveBack::default(), None).await,
             _ => self.port.end_run(&held, RunOutcome::Finished, None, None).await,
         };
         let refused = answer.expect_err("it is another's");
@@ -329,7 +329,8 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
 
     async fn releases(&mut self, claim: &ClaimResult, held: &Holding) {
         let from = self.notes(&claim.task_id).seen();
-        let answer = self.port.release(held, None).await.map(|done| done.version);
+        let answer =
+            self.port.release(held, GiveBack::default(), None).await.map(|done| done.version);
         let ask = Ask::Release { attempt: held.attempt_id.to_string() };
         self.note(&claim.task_id, (ask, None, from), answer).await;
     }

@@ -2,7 +2,7 @@
 
 use futures::StreamExt as _;
 use futures::future::join;
-use tenure_core::command::{Close, Dispatch, RunOutcome, StepReport};
+use tenure_core::command::{Close, Dispatch, GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, CommandId, StepId};
 use tenure_core::record::{Progress, Value};
 use tenure_core::status::{StepStatus, TaskStatus};
@@ -46,7 +46,8 @@ pub(super) async fn a_grant_is_for_one_boot_alone<B: Bus>(bus: &B) {
     assert!(one.is_quiet().await && other.is_quiet().await, "nobody else has room");
     let holder = caller.step(&task, "a").await.holder.unwrap();
     assert_eq!(holder.claimed_by_agent_id, *one.port.id());
-    let refused = other.port.release(&Holding::of(&claim), None).await.unwrap_err();
+    let refused =
+        other.port.release(&Holding::of(&claim), GiveBack::default(), None).await.unwrap_err();
     assert_eq!(refused.code, Code::PermissionDenied);
     other.room(1);
     assert_eq!(other.granted().await.step.step_id.as_str(), "b");
@@ -195,7 +196,7 @@ pub(super) async fn a_released_step_goes_to_another<B: Bus>(bus: &B) {
     caller.create("t", &["a"]).await;
     let first = one.granted().await;
     other.room(1);
-    one.port.release(&Holding::of(&first), None).await.unwrap();
+    one.port.release(&Holding::of(&first), GiveBack::default(), None).await.unwrap();
     let second = other.granted().await;
     assert_eq!(second.ordinal, 2);
     assert!(second.fencing_token > first.fencing_token);

@@ -31,7 +31,7 @@ use futures::channel::mpsc::UnboundedReceiver;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
-use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, CommandId, HandlerName, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
@@ -342,9 +342,10 @@ impl WorkerPort for NatsWorker {
         self.tell(held.task.clone(), held.run_id, Word::EndRun { outcome, result }, room)
     }
 
-    fn release(&self, held: &Holding, room: Option<Credit>) -> Answering {
+    fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Answering {
         let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
-        let word = Word::ReleaseStep { attempt_id, fencing_token };
+        let GiveBack { reason, retry_after_ms } = how;
+        let word = Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms };
         self.tell(held.task.clone(), held.run_id, word, room)
     }
 

@@ -37,6 +37,16 @@ pub enum ExecError {
         /// What the system said.
         source: io::Error,
     },
+    /// The command has ended, and one of its files could not be used.
+    #[error("cannot {action} `{}`, which the command left", path.display())]
+    Left {
+        /// What was tried, for the message.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The process that watches over the command did not start.
     #[error("cannot start the guard of the command")]
     Guard {
@@ -66,9 +76,28 @@ impl ExecError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Guard { .. } | Self::GuardLost | Self::RuntimeShutDown => true,
-            Self::Start { source, .. } | Self::File { source, .. } => is_shortage(source),
+            Self::Start { source, .. } | Self::File { source, .. } | Self::Left { source, .. } => {
+                is_shortage(source)
+            }
             Self::Spec(_) | Self::Cwd { .. } | Self::Unkillable { .. } | Self::Output(_) => false,
         }
+    }
+
+    /// Whether the command has not begun for what the worker lacks: a place for its files, processes,
+    /// descriptors, memory. Another worker may have it, and the command did nothing wrong.
+    pub fn is_of_worker(&self) -> bool {
+        match self {
+            Self::Guard { .. } | Self::File { .. } => true,
+            Self::Start { source, .. } => is_shortage(source) && !is_busy(source),
+            Self::Spec(_) | Self::Cwd { .. } | Self::Left { .. } | Self::GuardLost => false,
+            Self::Unkillable { .. } | Self::Output(_) | Self::RuntimeShutDown => false,
+        }
+    }
+
+    /// As [`file`](Self::file), for what is done once the command has ended.
+    pub(super) fn left(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Left { action, path, source }
     }
 
     /// For `map_err`: `action` completes "cannot ... `path`".
@@ -83,6 +112,11 @@ fn is_shortage(error: &io::Error) -> bool {
     use nix::libc::{EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY};
     let errno = error.raw_os_error();
     [EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY].iter().any(|short| errno == Some(*short))
+}
+
+/// Somebody is writing the program.
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::libc::ETXTBSY)
 }
 
 /// What is wrong with the file a command left in `$TENURE_OUTPUT`.

@@ -127,7 +127,7 @@ impl Process for Guarded {
         while !self.is_cleared {
             self.note_next_report().await?;
         }
-        self.guard.wait().await.map_err(|source| ExecError::Guard { source })?;
+        self.guard.wait().await.map_err(|_| ExecError::GuardLost)?;
         Ok(())
     }
 

@@ -37,7 +37,7 @@ pub(super) fn sizes(paths: &ExecPaths) -> Result<(u64, u64), ExecError> {
 }
 
 fn size(path: &Path) -> Result<u64, ExecError> {
-    fs::metadata(path).map(|file| file.len()).map_err(ExecError::file("read the log", path))
+    fs::metadata(path).map(|file| file.len()).map_err(ExecError::left("read the log", path))
 }
 
 /// The last lines of standard output and then standard error, which says more about a failure.
@@ -64,7 +64,7 @@ fn read_end(path: &Path) -> Result<String, ExecError> {
         let whole = if skipped == 0 { 0 } else { first_char(&bytes) };
         Ok(bytes.split_off(whole))
     };
-    let bytes = read().map_err(ExecError::file("read the log", path))?;
+    let bytes = read().map_err(ExecError::left("read the log", path))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

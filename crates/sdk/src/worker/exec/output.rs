@@ -25,14 +25,14 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, ExecError> {
     let file = match open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(ExecError::file("open", path)(error)),
+        Err(error) => return Err(ExecError::left("open", path)(error)),
     };
-    if !file.metadata().map_err(ExecError::file("read", path))?.is_file() {
+    if !file.metadata().map_err(ExecError::left("read", path))?.is_file() {
         return Err(OutputError::NotAFile.into());
     }
     let mut bytes = Vec::new();
     let mut limited = file.take(OUTPUT_BYTES_MAX + 1);
-    limited.read_to_end(&mut bytes).map_err(ExecError::file("read", path))?;
+    limited.read_to_end(&mut bytes).map_err(ExecError::left("read", path))?;
     Ok(check(&bytes)?.map(<[u8]>::to_vec))
 }
 

@@ -66,7 +66,7 @@ impl Process for Unguarded {
     }
 
     async fn ended(&mut self) -> Result<Status, ExecError> {
-        let status = self.leader.wait().await.map_err(|source| ExecError::Guard { source })?;
+        let status = self.leader.wait().await.map_err(|_| ExecError::GuardLost)?;
         Ok(*self.status.insert(status.into()))
     }
 
@@ -75,7 +75,7 @@ impl Process for Unguarded {
         if self.watchdog.id().is_some() {
             self.signal(Signal::SIGKILL);
         }
-        self.watchdog.wait().await.map_err(|source| ExecError::Guard { source })?;
+        self.watchdog.wait().await.map_err(|_| ExecError::GuardLost)?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What people want to hear of a commit, in their words.
 
 use tenure_core::Commit;
-use tenure_core::event::{Body, Event, LeaseEnd};
+use tenure_core::event::{Body, Event, LeaseEnd, ReleaseReason};
 use tenure_core::id::{Millis, StepId};
 use tenure_core::record::Reason;
 use tenure_core::view::View;
@@ -63,6 +63,9 @@ fn of(seen: &Seen<'_>, event: &Event) -> Option<News> {
             LeaseEnd::LeaseExpired => (Tone::Bad, "lost", "its worker gave no sign of life".into()),
             LeaseEnd::HostRestarted => {
                 (Tone::Caution, "again", "it ran when an earlier run was cut off".into())
+            }
+            LeaseEnd::Released if p.release_reason == Some(ReleaseReason::Unfit) => {
+                (Tone::Caution, "again", "its worker could not run it".into())
             }
             LeaseEnd::Released => (Tone::Caution, "stopped", String::new()),
         },
