@@ -93,6 +93,8 @@ impl Network {
             let _ = Command::new("ip").args(words).output(); // It may not be there.
         };
         for host in HOSTS {
+            // A namespace is gone some time after it was deleted, and with it this end of its cable.
+            quiet(&["link", "del", &format!("tenure{host}h")]);
             quiet(&["netns", "del", &format!("tenure{host}")]);
         }
         quiet(&["link", "del", "tenure0"]);
