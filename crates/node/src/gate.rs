@@ -231,7 +231,7 @@ async fn say_answer<T: Serialize>(client: &Client, reply: &str, answer: &Answer<
 }
 
 async fn say_bytes(client: &Client, reply: &str, bytes: Result<Vec<u8>, BadMessage>) {
-    let bytes = bytes.or_else(|BadMessage(why)| {
+    let bytes = bytes.or_else(|BadMessage { why, .. }| {
         let refused = Rejection::new(tenure_core::Code::ValidationError, why);
         encode(&Answer::<()>::from(Err(refused.with("field", "answer"))))
     });

@@ -416,7 +416,7 @@ impl Link {
                 tracing::error!(inbox = self.inbox, %error, "a delivery cannot be sent");
                 for delivery in deliveries {
                     if let Some(claim) = &delivery.grant {
-                        self.fail(claim, &error.0);
+                        self.fail(claim, &error.why);
                     }
                     if delivery.uses_room() {
                         self.port.unspent(); // The worker never counts it as seen.

@@ -344,7 +344,7 @@ fn what_is_not_understood_is_refused_with_a_reason() {
         let mut bytes = encode(&Hello { v: V, handlers: None }).unwrap();
         bytes.push(more);
         let refused = decode::<Hello>(&bytes).unwrap_err();
-        assert!(refused.0.contains("something follows"), "{more:x}: {refused}");
+        assert!(refused.why.contains("something follows"), "{more:x}: {refused}");
     }
 }
 

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use rmpv::Value as Msg;
-use tenure_core::Code;
 use tenure_core::command::StepReport;
 use tenure_core::status::StepStatus;
+use tenure_core::{Code, Rejection};
 use tenure_wire::bus::request::Request;
-use tenure_wire::bus::worker::{Deliveries, Looking, Reports, Word};
+use tenure_wire::bus::worker::{Deliveries, Hello, Looking, Reports, Word};
 use tenure_wire::bus::{decode, decode_input};
 use uuid::Uuid;
 
@@ -150,7 +150,7 @@ fn a_misspelt_input_is_refused() {
         ("look", look),
     ]);
     let refused = decode_input::<Looking>(&bytes(&looking)).unwrap_err();
-    assert!(refused.0.contains("offfset"), "{refused}");
+    assert!(refused.why.contains("offfset"), "{refused}");
     let request = newer([
         ("v", Msg::from(1)),
         ("task_id", Msg::from("t")),
@@ -169,6 +169,69 @@ fn a_misspelt_input_is_refused() {
     ]);
     let refused = Request::read(&bytes(&request)).unwrap_err();
     assert!(refused.message.contains("statuss"), "{refused}");
+}
+
+/// CTRL-01: a record is a map with text keys. Of a list, and of a map with numbers as keys, the fields would be
+/// taken by position: whoever forgets one has the next taken for it.
+#[test]
+fn fields_are_taken_by_their_names_alone() {
+    let list = |of: &[Msg]| Msg::Array(of.to_vec());
+    let numbered = |of: &[Msg]| {
+        Msg::Map(
+            (0..).zip(of).map(|(at, value): (u64, _)| (Msg::from(at), value.clone())).collect(),
+        )
+    };
+    let hello = [Msg::from(1), list(&[Msg::from("noop")])];
+    let word = [Msg::from("end_run"), map([("outcome", Msg::from("finished"))])];
+    for form in [&list as &dyn Fn(&[Msg]) -> Msg, &numbered] {
+        let refused = decode::<Hello>(&bytes(&form(&hello))).unwrap_err();
+        assert_eq!(refused.field, None, "{refused}");
+        let report = map([
+            ("session_id", Msg::from("s")),
+            ("task_id", Msg::from("t")),
+            ("run_id", id()),
+            ("word", form(&word)),
+        ]);
+        let reports = map([("v", Msg::from(1)), ("reports", list(&[report]))]);
+        let refused = decode::<Reports>(&bytes(&reports)).unwrap_err();
+        assert_eq!(refused.field.as_deref(), Some("reports.word"), "{refused}");
+        for (operation, input) in [
+            ("task_query_steps", form(&[list(&[Msg::from("ready")])])),
+            ("retry_task", form(&[map([("message", Msg::from("why"))])])),
+        ] {
+            let request = map([
+                ("v", Msg::from(1)),
+                ("task_id", Msg::from("t")),
+                ("operation", Msg::from(operation)),
+                ("input", input),
+            ]);
+            let refused = Request::read(&bytes(&request)).unwrap_err();
+            assert_eq!(refused.details["field"], "input", "{refused}");
+        }
+    }
+}
+
+/// CTRL-09: whoever writes a client is told the field that is wrong, and what would be right.
+#[test]
+fn a_refusal_names_the_field_and_what_it_should_be() {
+    let refusal = |message: Msg| Rejection::from(decode::<Hello>(&bytes(&message)).unwrap_err());
+    let handlers = Msg::Array(vec![Msg::from("noop"), Msg::from("sendEmail")]);
+    let refused = refusal(map([("v", Msg::from(1)), ("handlers", handlers)]));
+    assert_eq!(
+        (refused.code, &refused.details["field"]),
+        (Code::ValidationError, &"handlers".into())
+    );
+    for part in ["`handlers`", "sendEmail", "1 to 64 characters a-z"] {
+        assert!(refused.message.contains(part), "{refused}");
+    }
+    let refused = refusal(map([("v", Msg::from(2))]));
+    assert_eq!(refused.details["field"], "v", "{refused}");
+    assert!(refused.message.contains("only 1"), "{refused}");
+    let refused = refusal(map([]));
+    assert!(refused.message.contains("missing field `v`"), "{refused}");
+    let refused = refusal(Msg::from("hello"));
+    assert_eq!(refused.details["field"], "message", "{refused}");
+    assert!(refused.message.contains("a map with named fields"), "{refused}");
 }
 
 /// Mechanisms 8: a statement of room beside reports that cannot be read is as if it were not there: the reports

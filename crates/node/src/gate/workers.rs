@@ -226,7 +226,7 @@ impl Gate {
             let claimed = in_time(link.port.claim_anew(&offer, &step_id, &command_id)).await;
             let is_written = claimed.as_ref().is_ok_and(|(_, is_written)| *is_written);
             if let Ok((claim, _)) = &claimed
-                && let Err(BadMessage(why)) = encode(&Answer::from(Ok(claim)))
+                && let Err(BadMessage { why, .. }) = encode(&Answer::from(Ok(claim)))
             {
                 link.fail(claim, &why); // Nobody can be told of it; the answer says that it is too long.
             }

@@ -71,7 +71,7 @@ impl TaskEvent {
             terminal: event.terminal,
             actor: event.actor.clone(),
             created_at: event.created_at,
-            data: data.map_err(|error| BadMessage(error.to_string()))?,
+            data: data.map_err(|error| BadMessage { why: error.to_string(), field: None })?,
         })
     }
 }

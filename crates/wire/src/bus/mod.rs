@@ -3,7 +3,7 @@
 //! [`subject`] says where a message goes, and with that who sent it; [`worker`], [`request`],
 //! [`event`], [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
 //! carries the version `v`. Fields that a reader does not know are passed over, but not in the input of an operation
-//! that somebody asks for; a version that it does not know is refused. docs/protocol.md describes all of it for other
+//! that somebody asks for; a version that it does not know is refused, and so is a list in the place of a map. docs/protocol.md describes all of it for other
 //! languages.
 //!
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
@@ -11,9 +11,9 @@
 pub mod address;
 mod beside;
 pub mod event;
-mod lenient;
 pub mod node;
 pub mod operate;
+mod reader;
 mod report;
 pub mod request;
 pub mod subject;
@@ -27,6 +27,8 @@ use rmp_serde::decode::Error::InvalidMarkerRead;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_core::Rejection;
+
+use self::reader::{Place, Unknown};
 
 /// The version that is spoken here.
 pub const VERSION: u16 = 1;
@@ -67,14 +69,29 @@ impl<'de> Deserialize<'de> for V {
     }
 }
 
-/// A message that cannot be read.
+/// A message that cannot be read, or has no form in which it could be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the message cannot be read: {0}")]
-pub struct BadMessage(pub String);
+#[error("the message cannot be read{}: {why}", place(.field))]
+pub struct BadMessage {
+    /// What is wrong with it.
+    pub why: String,
+    /// The field in which that is, behind those that it stands in; none: the message itself.
+    pub field: Option<String>,
+}
+
+impl BadMessage {
+    fn whole(why: impl Into<String>) -> Self {
+        Self { why: why.into(), field: None }
+    }
+}
+
+fn place(field: &Option<String>) -> String {
+    field.as_ref().map_or_else(String::new, |field| format!(" at `{field}`"))
+}
 
 impl From<BadMessage> for Rejection {
     fn from(bad: BadMessage) -> Self {
-        Self::invalid("message", bad.to_string())
+        Self::invalid(bad.field.as_deref().unwrap_or("message"), bad.to_string())
     }
 }
 
@@ -88,7 +105,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
     if out.is_full {
         return Err(too_long());
     }
-    written.map_err(|error| BadMessage(error.to_string()))?;
+    written.map_err(|error| BadMessage::whole(error.to_string()))?;
     let out = out.bytes;
     Ok(out)
 }
@@ -98,7 +115,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
 /// # Errors
 /// It is no such message, too deep, too long, or something follows it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    decode_input(bytes).map(|lenient::Message(message)| message)
+    read(bytes, Unknown::PassedOver)
 }
 
 /// Reads a message with the input of an operation: what that does not know of it refuses.
@@ -106,21 +123,28 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
 /// # Errors
 /// As [`decode`], or a field is misspelt.
 pub fn decode_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    read(bytes, Unknown::AsItSays)
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8], unknown: Unknown) -> Result<T, BadMessage> {
     if bytes.len() > MESSAGE_MAX {
         return Err(too_long());
     }
     let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
     reader.set_max_depth(DEPTH_MAX);
-    let message = T::deserialize(&mut reader).map_err(|error| BadMessage(error.to_string()))?;
+    let place = Place::default();
+    let message = reader::read(&mut reader, unknown, &place);
+    let message =
+        message.map_err(|error| BadMessage { why: error.to_string(), field: place.name() })?;
     // Nothing inside a value is read for it: only where there is none does this find the end.
     match <()>::deserialize(&mut reader) {
         Err(InvalidMarkerRead(end)) if end.kind() == UnexpectedEof => Ok(message),
-        _ => Err(BadMessage("something follows its end".to_owned())),
+        _ => Err(BadMessage::whole("something follows its end")),
     }
 }
 
 fn too_long() -> BadMessage {
-    BadMessage(format!("it has more than {MESSAGE_MAX} bytes"))
+    BadMessage::whole(format!("it has more than {MESSAGE_MAX} bytes"))
 }
 
 /// A message as it is written: what becomes too long is not written to its end.

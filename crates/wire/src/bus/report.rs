@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use smol_str::SmolStr;
 use tenure_core::command::StepReport;
 
-use super::lenient;
+use super::reader;
 
 /// Reads a report, in whatever order it comes with its operation.
 pub(super) fn read<'de, D: Deserializer<'de>>(d: D) -> Result<StepReport, D::Error> {
@@ -27,7 +27,7 @@ impl<'de> Visitor<'de> for Report {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StepReport, A::Error> {
         let mut content = Vec::new();
         let rest = Rest { map, content: &mut content };
-        let mut report: StepReport = lenient::read(MapAccessDeserializer::new(rest))?;
+        let mut report: StepReport = reader::lenient(MapAccessDeserializer::new(rest))?;
         report.content_fields.append(&mut content);
         Ok(report)
     }

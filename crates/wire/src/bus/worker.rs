@@ -9,7 +9,7 @@ use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepI
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, RunOffer};
 
-use super::{V, beside, lenient, report};
+use super::{V, beside, reader, report};
 
 /// A worker asks every node for a link (`hello`). No answer of its own: each node sends
 /// [`Deliveries`].
@@ -137,7 +137,7 @@ pub enum Word {
     /// The Run is not for this worker (RUN-12).
     DeclineRun {
         /// Why.
-        #[serde(default, deserialize_with = "lenient::read")]
+        #[serde(default, deserialize_with = "reader::lenient")]
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<ReasonInput>,
     },

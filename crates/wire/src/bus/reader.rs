@@ -1,0 +1,347 @@
+//! Reading messages as docs/protocol.md says that they are written, whatever a record in them would do by itself.
+//!
+//! A record is a map with named fields. Of a list, or of a map with numbers as keys, the fields would be
+//! taken by position: both are refused.
+//!
+//! Records of the log refuse fields that are not known (RECOVER-05), and so do inputs of commands, where a
+//! misspelt field must not be lost in silence. Between a sender and a reader of other releases they are
+//! passed over (mechanisms 17): a new field of a worker's report must not fail its Step. What serde puts aside
+//! to read it again (`untagged`, `flatten`), and what stands in a variant of an enum, is read as always.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error, IgnoredAny, MapAccess,
+    SeqAccess, Unexpected, Visitor,
+};
+use smol_str::SmolStr;
+
+/// Reads a value without what is not known.
+pub(super) fn lenient<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
+    read(d, Unknown::PassedOver, &Place::default())
+}
+
+/// Reads a value. Where it fails, the place is left as it is.
+pub(super) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    inner: D,
+    unknown: Unknown,
+    place: &Place,
+) -> Result<T, D::Error> {
+    T::deserialize(Reader { inner, how: How { unknown, place } })
+}
+
+/// What becomes of fields that a record does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// They are passed over.
+    PassedOver,
+    /// The record says.
+    AsItSays,
+}
+
+/// The field that is being read: its name behind those that it stands in.
+#[derive(Debug, Default)]
+pub(super) struct Place(RefCell<Vec<&'static str>>);
+
+impl Place {
+    /// The names, with dots between them.
+    pub(super) fn name(&self) -> Option<String> {
+        let names = self.0.borrow();
+        (!names.is_empty()).then(|| names.join("."))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct How<'p> {
+    unknown: Unknown,
+    place: &'p Place,
+}
+
+/// What is read through this is read so, and everything in it: a deserializer, a sequence, or what
+/// is made of an element.
+struct Reader<'p, T> {
+    inner: T,
+    how: How<'p>,
+}
+
+macro_rules! deserialize {
+    ($($name:ident($($arg:ident: $type:ty),*))*) => {$(
+        fn $name<V: Visitor<'de>>(self, $($arg: $type,)* visitor: V) -> Result<V::Value, D::Error> {
+            self.inner.$name($($arg,)* Seen { visitor, how: self.how })
+        }
+    )*};
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
+    type Error = D::Error;
+
+    deserialize! {
+        deserialize_any()
+        deserialize_bool()
+        deserialize_i8()
+        deserialize_i16()
+        deserialize_i32()
+        deserialize_i64()
+        deserialize_i128()
+        deserialize_u8()
+        deserialize_u16()
+        deserialize_u32()
+        deserialize_u64()
+        deserialize_u128()
+        deserialize_f32()
+        deserialize_f64()
+        deserialize_char()
+        deserialize_str()
+        deserialize_string()
+        deserialize_bytes()
+        deserialize_byte_buf()
+        deserialize_option()
+        deserialize_unit()
+        deserialize_unit_struct(name: &'static str)
+        deserialize_newtype_struct(name: &'static str)
+        deserialize_seq()
+        deserialize_tuple(len: usize)
+        deserialize_tuple_struct(name: &'static str, len: usize)
+        deserialize_map()
+        deserialize_enum(name: &'static str, variants: &'static [&'static str])
+        deserialize_identifier()
+        deserialize_ignored_any()
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_struct(name, fields, Record { visitor, fields, how: self.how })
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Reader<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, A::Error> {
+        self.inner.next_element_seed(Reader { inner: seed, how: self.how })
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Reader<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<S::Value, D::Error> {
+        self.inner.deserialize(Reader { inner: d, how: self.how })
+    }
+}
+
+/// What a visitor sees of anything but a record.
+struct Seen<'p, V> {
+    visitor: V,
+    how: How<'p>,
+}
+
+macro_rules! visit {
+    ($($name:ident($type:ty))*) => {$(
+        fn $name<E: Error>(self, value: $type) -> Result<V::Value, E> {
+            self.visitor.$name(value)
+        }
+    )*};
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
+    type Value = V::Value;
+
+    visit! {
+        visit_bool(bool)
+        visit_i8(i8)
+        visit_i16(i16)
+        visit_i32(i32)
+        visit_i64(i64)
+        visit_i128(i128)
+        visit_u8(u8)
+        visit_u16(u16)
+        visit_u32(u32)
+        visit_u64(u64)
+        visit_u128(u128)
+        visit_f32(f32)
+        visit_f64(f64)
+        visit_char(char)
+        visit_str(&str)
+        visit_borrowed_str(&'de str)
+        visit_string(String)
+        visit_bytes(&[u8])
+        visit_borrowed_bytes(&'de [u8])
+        visit_byte_buf(Vec<u8>)
+    }
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.visitor.visit_none()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.visitor.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_some(Reader { inner: d, how: self.how })
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, d: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_newtype_struct(Reader { inner: d, how: self.how })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_seq(Reader { inner: seq, how: self.how })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(Entries { map, how: self.how })
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_enum(data)
+    }
+}
+
+/// Entries of a map.
+struct Entries<'p, A> {
+    map: A,
+    how: How<'p>,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        self.map.next_key_seed(seed)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.map.next_value_seed(Reader { inner: seed, how: self.how })
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.map.size_hint()
+    }
+}
+
+/// What the visitor of a record sees: a map, and nothing else.
+struct Record<'p, V> {
+    visitor: V,
+    fields: &'static [&'static str],
+    how: How<'p>,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Record<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map with named fields")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        let Self { visitor, fields, how } = self;
+        visitor.visit_map(Fields { map, fields, how, is_in: false })
+    }
+}
+
+/// Fields of a record.
+struct Fields<'p, A> {
+    map: A,
+    fields: &'static [&'static str],
+    how: How<'p>,
+    /// The place names the field whose value comes next.
+    is_in: bool,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        while let Some(name) = self.map.next_key_seed(FieldOf(self.fields))? {
+            match name {
+                Name::Known(name) => {
+                    self.how.place.0.borrow_mut().push(name);
+                    self.is_in = true;
+                    return seed.deserialize(StrDeserializer::new(name)).map(Some);
+                }
+                Name::Other(name) if self.how.unknown == Unknown::AsItSays => {
+                    return seed.deserialize(StrDeserializer::new(&name)).map(Some);
+                }
+                Name::Other(_) => {
+                    self.map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        let value = self.map.next_value_seed(Reader { inner: seed, how: self.how })?;
+        if std::mem::take(&mut self.is_in) {
+            self.how.place.0.borrow_mut().pop();
+        }
+        Ok(value)
+    }
+}
+
+/// The name of a field.
+enum Name {
+    /// One of the record's.
+    Known(&'static str),
+    Other(SmolStr),
+}
+
+/// Reads the name of a field of a record that has these.
+struct FieldOf(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for FieldOf {
+    type Value = Name;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Name, D::Error> {
+        d.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for FieldOf {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+        let known = self.0.iter().copied().find(|field| *field == name);
+        Ok(known.map_or_else(|| Name::Other(name.into()), Name::Known))
+    }
+
+    fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<Name, E> {
+        match std::str::from_utf8(name) {
+            Ok(name) => self.visit_str(name),
+            Err(_) => Err(E::invalid_type(Unexpected::Bytes(name), &self)),
+        }
+    }
+}
