@@ -20,10 +20,6 @@ class Failed(Exception):
     """A handler raises it with a reason: {"code": …, "message": …, "retryable": …}."""
 
 
-async def echo(given):
-    return given
-
-
 async def fail(given):
     raise Failed(given)
 
@@ -37,12 +33,12 @@ def unpack(message):
 
 class Worker:
     def __init__(self, options, handlers):
-        name = f"{options.user}.{random.getrandbits(64):016x}"
+        name, self.partitions = f"{options.user}.{random.getrandbits(64):016x}", None
         self.root, self.inbox = f"tenure.v1.worker.{options.pool}.{name}", f"_INBOX.worker.{name}"
         self.options, self.handlers, self.leaving = options, handlers, asyncio.Event()
         self.links, self.heard, self.hungry = {}, {}, {}  # By node: counts, and when it spoke.
         self.open, self.known, self.tasks = {}, set(), set()  # Claims; ids that came; work.
-        self.now, self.beat_at, self.state_at, self.dealt, self.partitions = 0, 0, 0, [], None
+        self.now, self.beat_at, self.state_at, self.dealt, self.why = 0, 0, 0, [], None
 
     async def run(self):
         self.nc = await nats.connect(
@@ -52,8 +48,10 @@ class Worker:
         await self.nc.subscribe(f"{self.inbox}.hb.*", cb=self.on_pulses)
         await self.nc.subscribe("tenure.v1.node.>", cb=self.on_node)
         await self.say("hello", handlers=list(self.handlers))
+        loop = asyncio.get_running_loop()
+        loop.call_later(2, lambda: self.links or print("no scheduler has answered yet", flush=True))
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.leaving.set)
+            loop.add_signal_handler(number, self.leaving.set)
         while self.tasks or not self.leaving.is_set():
             self.now = time.clock_gettime(time.CLOCK_BOOTTIME)  # Goes on while the machine sleeps.
             await self.keep_alive()
@@ -63,21 +61,24 @@ class Worker:
         if self.nc.is_connected:
             await self.say("bye")
             await self.nc.close()
+        raise SystemExit(self.why)  # Without a reason that is success.
 
     async def say(self, to, reply="", **message):
         await self.nc.publish(f"{self.root}.{to}", msgpack.packb({"v": 1, **message}), reply=reply)
 
     async def on_node(self, message):
-        said = unpack(message)
-        if "partitions" in said:
-            self.partitions, self.heard[said["node"]] = said["partitions"], self.now
-        if said.get("pool") == self.options.pool:
-            self.hungry[said["node"]] = self.now
-        if said["node"] not in self.links:
+        it = unpack(message)
+        self.heard[it["node"]], self.partitions = self.now, it.get("partitions", self.partitions)
+        if it.get("pool") == self.options.pool:
+            self.hungry[it["node"]] = self.now
+        if it["node"] not in self.links:
             await self.say("hello", handlers=list(self.handlers))
 
     async def on_deliveries(self, message):
         said = unpack(message)
+        if "error" in said:  # What we say, or one more of us, cannot be taken.
+            self.why = f"a scheduler gives this worker no work: {said['error']['message']}"
+            return self.leaving.set()
         if said["link"] not in self.known:
             self.known.add(said["link"])
             self.links[said["node"]] = {"link": said["link"], "number": 0, "seen": 0, "got": 0}
@@ -86,8 +87,7 @@ class Worker:
         for number, item in enumerate(said["deliveries"], said["first"]):
             if said["link"] != link["link"] or number != link["got"] + 1:
                 continue  # Of an older link, or it came already, or one before it is missing.
-            link["got"] = number
-            link["seen"] += "grant" in item or "run" in item
+            link.update(got=number, seen=link["seen"] + ("grant" in item or "run" in item))
             if "grant" in item:
                 self.tasks.add(asyncio.create_task(self.attempt(item["grant"], told)))
             elif "run" in item:
@@ -121,14 +121,13 @@ class Worker:
             await self.say("hb", f"{self.inbox}.hb.{int(1000 * self.now)}", holdings=held)
 
     async def on_pulses(self, message):
-        asked_at = int(message.subject.rsplit(".", 1)[1]) / 1000  # A lease counts from then.
+        asked = int(message.subject.rsplit(".", 1)[1]) / 1000  # A lease counts from then.
         for pulse in unpack(message).get("ok", {}).get("pulses", []):
             attempt_id, lease = pulse["attempt_id"], pulse.get("lease_ms")
             if lease is None or pulse.get("cancel_requested"):
                 self.stop(attempt_id, is_lost=lease is None)
-            if claim := self.open.get(attempt_id):
-                fence_at = max(claim["fence_at"], asked_at + 0.9 * lease / 1000)
-                claim.update(fence_at=fence_at, beats=3)  # In a lease; more until it was heard of.
+            if claim := self.open.get(attempt_id):  # Beats in a lease: more until it was heard of.
+                claim.update(beats=3, fence_at=max(claim["fence_at"], asked + 0.9 * lease / 1000))
 
     def stop(self, attempt_id, is_lost):  # Once; of what is lost nothing more is said.
         claim = self.open.pop(attempt_id, {}) if is_lost else self.open.get(attempt_id, {})
@@ -195,5 +194,6 @@ if __name__ == "__main__":
     parser.add_argument("--user", default="worker-1", help="password: TENURE_PASSWORD")
     parser.add_argument("--pool", default="default")
     parser.add_argument("--concurrency", type=int, default=4, help="at most 1000")
-    known = {"echo": echo, "sleep": lambda it: asyncio.sleep(it["ms"] / 1000), "fail": fail}
+    known = {"echo": lambda it: asyncio.sleep(0, it), "fail": fail,
+             "sleep": lambda it: asyncio.sleep(it["ms"] / 1000)}
     asyncio.run(Worker(parser.parse_args(), known).run())

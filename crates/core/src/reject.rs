@@ -93,7 +93,7 @@ impl Code {
 }
 
 /// A refused command: code, message for people, evidence for programs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// Stable code.
     pub code: Code,

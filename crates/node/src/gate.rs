@@ -36,11 +36,14 @@ use crate::events::Followed;
 use crate::fence::Fence;
 use crate::links::Links;
 use crate::out::Out;
+use crate::refused::Refused;
 
 /// What serves everybody who speaks to a node.
 pub(crate) struct Gate {
     pub(crate) scheduler: ClusterScheduler,
     pub(crate) links: Arc<Links>,
+    /// Workers that have none, as what they say cannot be taken.
+    pub(crate) refused: Refused,
     pub(crate) fence: Fence,
     pub(crate) control: Client,
     pub(crate) intake: Client,
@@ -75,7 +78,9 @@ pub(crate) struct Gate {
 impl Gate {
     /// Takes a message. What nobody could have meant is passed over.
     pub(crate) async fn hear(self: &Arc<Self>, message: Message) {
-        let Some(heard) = Heard::read(&message.subject) else { return };
+        let Some(heard) = Heard::read(&message.subject) else {
+            return self.answer_misnamed(&message.subject).await;
+        };
         if !self.answers_its_sender(&message, &heard) {
             return;
         }

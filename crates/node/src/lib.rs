@@ -11,6 +11,7 @@
 //! | [`doctor`] | whether everything is set up as it must be |
 //! | `gate` | what callers and workers say, and what they are answered |
 //! | `links` | the way to each worker: a window of deliveries that are repeated until heard |
+//! | `refused` | workers that have no link as what they say cannot be taken |
 //! | `events` | hints of changes, for whoever watches |
 //! | `partitions` | what a node does when it takes or leaves a partition |
 //! | `start` | what a node needs before it can begin, and waits for |
@@ -28,6 +29,7 @@ mod node;
 mod out;
 mod partitions;
 mod peers;
+mod refused;
 mod rival;
 pub mod settings;
 mod start;

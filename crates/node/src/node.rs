@@ -29,6 +29,7 @@ use crate::links::Links;
 use crate::out::{self, Out};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
+use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::start::{Servers, StartError, journal, leases, servers, unreachable_at};
 use crate::{ClusterScheduler, events, rival};
@@ -106,6 +107,7 @@ impl Node {
         let gate = Arc::new(Gate {
             scheduler,
             links,
+            refused: Refused::default(),
             fence: Fence { journal, keeper: Arc::clone(&keeper) },
             control,
             intake,

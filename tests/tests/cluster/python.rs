@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
+use tenure_tests::binary::{Running, tenure};
 use tenure_tests::cluster::client::{command, wait};
 use tenure_tests::cluster::process::Process;
 use tenure_tests::cluster::servers::tools;
@@ -141,6 +142,36 @@ fn where_no_traces_are_sent_a_handler_knows_the_span_of_whoever_made_the_task() 
     on_cluster(Plan { schedulers: 1, workers: 0, ..Plan::default() }, |cluster| {
         let above = above(cluster)?;
         ensure!(above == format!("00-{TRACE}-00f067aa0ba902b7-01"), "{above}");
+        Ok(())
+    })
+}
+
+/// A worker whose handler has a name that is none.
+const WITH_A_BAD_NAME: &str = "
+import argparse, asyncio, sys
+from worker import Worker
+async def send(given): return given
+nats, user, pool = sys.argv[1:]
+options = argparse.Namespace(nats=nats, user=user, pool=pool, concurrency=2)
+asyncio.run(Worker(options, {'sendEmail': send}).run())
+";
+
+/// CTRL-09: it is told why it gets no work, ends with that, and whoever looks for workers sees it.
+#[test]
+fn a_worker_in_another_language_that_cannot_be_taken_says_why() -> Result<()> {
+    on_cluster(Plan { schedulers: 1, workers: 0, ..Plan::default() }, |cluster| {
+        let url = cluster.url();
+        let told = ["-c", WITH_A_BAD_NAME, &url, "py1", POOL].map(OsStr::new);
+        let mut worker = python(cluster, "py1", &told)?;
+        let status = worker.end(PATIENCE)?;
+        let says = worker.tail();
+        ensure!(status.code() == Some(1), "{status}: {says}");
+        ensure!(says.contains("handlers") && says.contains("sendEmail"), "{says}");
+        let mut list = Command::new(tenure()?);
+        list.args(["worker", "list", "--nats", &url, "--name", "c"]).current_dir(cluster.dir());
+        let listed = Running::start(&mut list)?.end(PATIENCE)?;
+        ensure!(listed.status.success() && listed.stdout.contains("refused"), "{listed:?}");
+        ensure!(listed.stderr.contains("sendEmail"), "{listed:?}");
         Ok(())
     })
 }

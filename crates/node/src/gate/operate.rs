@@ -77,6 +77,7 @@ impl Gate {
             partitions: self.partitions,
             owned: self.served_now(),
             workers,
+            refused: self.refused.facts(),
             more,
             pools,
             at: Some(now),

@@ -8,11 +8,12 @@ use futures::future::join_all;
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, StepReport};
 use tenure_core::id::{RunId, SessionId, TaskId};
+use tenure_core::status::Role;
 use tenure_core::view::RunOffer;
 use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::Answer as Done;
-use tenure_wire::bus::subject::WorkerName;
+use tenure_wire::bus::subject::{Misnamed, WorkerName, inbox, misnamed};
 use tenure_wire::bus::worker::{
     Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
 };
@@ -20,6 +21,7 @@ use tenure_wire::bus::{Answer, BadMessage, decode, decode_input, encode};
 
 use super::{Asked, Gate, in_time, not_sure, say_answer};
 use crate::links::Link;
+use crate::refused::{Speaker, in_short};
 
 impl Gate {
     /// A worker asks for a link.
@@ -29,18 +31,41 @@ impl Gate {
             .and_then(|hello| self.links.open(name, hello.handlers));
         match opened {
             Ok(link) => {
+                self.refused.forget(name.into());
                 self.announces.notify_one();
                 link.greet(&self.links).await;
             }
-            Err(error) => tracing::debug!(worker = ?name, %error, "no link for a worker"),
+            Err(refused) => self.turn_away(name.into(), refused).await,
         }
+    }
+
+    /// Says to a worker in whose pool nobody can be why it gets no work.
+    pub(super) async fn answer_misnamed(&self, subject: &str) {
+        if let Some(Misnamed { pool, principal, boot, why }) = misnamed(subject) {
+            let who = Speaker { pool, principal: &principal, boot: &boot };
+            self.turn_away(who, why.into()).await;
+        }
+    }
+
+    /// Says to a worker why what it says without waiting for an answer cannot be taken: it would wait for work
+    /// for ever. Whoever looks after the node is told once.
+    async fn turn_away(&self, who: Speaker<'_>, refused: Rejection) {
+        let refused = in_short(refused);
+        let inbox = format!("{}.d.{}", inbox(Role::Worker, who.principal, who.boot), self.node);
+        if self.refused.note(who, refused.clone()) {
+            let worker = format_args!("{}.{}", who.principal, who.boot);
+            tracing::warn!(%worker, pool = who.pool, %refused, "a worker gets no work");
+        }
+        say_answer(&self.control, &inbox, &Answer::<()>::from(Err(refused))).await;
     }
 
     /// A worker says what room it has. One that speaks of another link is told of this one.
     pub(super) async fn room(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
-        let (Ok(room), Ok(link)) = (decode::<Room>(bytes), self.links.of(name)) else { return };
-        if !link.note_room(&room) {
-            link.greet(&self.links).await;
+        let said = decode::<Room>(bytes).map_err(Rejection::from);
+        match said.and_then(|room| Ok((room, self.links.of(name)?))) {
+            Ok((room, link)) if link.note_room(&room) => {}
+            Ok((_, link)) => link.greet(&self.links).await,
+            Err(refused) => self.turn_away(name.into(), refused).await,
         }
     }
 

@@ -278,6 +278,14 @@ impl Hand {
         decode(&message.payload).unwrap()
     }
 
+    /// The next message to this worker, which is that what it said cannot be taken, and from which node.
+    pub(crate) async fn refusal(&mut self) -> Rejection {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.inbox.next());
+        let message = next.await.expect("a refusal in time").unwrap();
+        let answer = decode::<Answer<()>>(&message.payload).unwrap();
+        answer.into_result().expect_err("a refusal")
+    }
+
     /// The next deliveries, of which it says nothing.
     pub(crate) async fn take(&mut self) -> Vec<Delivery> {
         let deliveries = self.next().await;

@@ -12,6 +12,7 @@ mod handlers;
 mod limits;
 mod orders;
 mod parents;
+mod protocol;
 mod random;
 mod reads;
 mod rivals;

@@ -75,6 +75,12 @@ impl Node {
         self.publish(format!("{}.d.{}", to.inbox(), self.name), &batch).await;
     }
 
+    /// Says to a worker that what it says cannot be taken.
+    pub(crate) async fn refuse(&self, worker: &WorkerName, refused: Rejection) {
+        let answer = Answer::<()>::from(Err(refused));
+        self.publish(format!("{}.d.{}", worker.inbox(), self.name), &answer).await;
+    }
+
     /// The next that workers and clients say.
     pub(crate) async fn hears(&mut self) -> (Heard, Message) {
         loop {

@@ -480,3 +480,22 @@ async fn a_worker_takes_no_work_of_a_cluster_of_another_placement() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
+
+/// CTRL-09: what a node cannot take is no better when it is said again. A worker that is told so ends, and says
+/// why; one that is only too many asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_ends_when_a_node_cannot_take_what_it_says() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.awaits::<Hello>(WorkerVerb::Hello).await;
+    node.refuse(&name(), Rejection::new(Code::Unavailable, "too many links")).await;
+    node.awaits::<Hello>(WorkerVerb::Hello).await;
+    node.refuse(&name(), Rejection::invalid("handlers", "no such name")).await;
+    let refused = timeout(Duration::from_secs(20), pool.port().denied()).await.unwrap();
+    assert_eq!((refused.code, refused.message.as_str()), (Code::ValidationError, "no such name"));
+    assert_eq!(refused.details["field"], "handlers");
+    drop(pool);
+    while !matches!(node.hears().await.0, Heard::Worker(_, WorkerVerb::Bye)) {}
+}

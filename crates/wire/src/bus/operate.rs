@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
-use tenure_core::Counts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, StepId, TaskId};
+use tenure_core::{Counts, Rejection};
 
 use super::V;
 use super::request::Lines;
@@ -31,6 +31,9 @@ pub struct NodeFacts {
     pub owned: Vec<u32>,
     /// Workers that have a link with it.
     pub workers: Vec<WorkerFacts>,
+    /// Workers that have no link with it, as what they say cannot be taken: those of the last ten minutes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedFacts>,
     /// There are more workers than an answer holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
@@ -104,6 +107,21 @@ pub struct WorkerFacts {
     /// How many deliveries it has said to have seen of those that use room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
+}
+
+/// A worker that was refused a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedFacts {
+    /// What it calls its pool.
+    pub pool: SmolStr,
+    /// Who the server says it is.
+    pub principal: SmolStr,
+    /// Which boot of it: the last one that was refused.
+    pub boot: SmolStr,
+    /// Why.
+    pub error: Rejection,
+    /// Milliseconds since then.
+    pub ago_ms: u64,
 }
 
 /// A pool as a node knows it.

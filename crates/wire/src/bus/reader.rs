@@ -74,21 +74,21 @@ macro_rules! deserialize {
     )*};
 }
 
+macro_rules! integers {
+    ($($name:ident)*) => {$(
+        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            self.deserialize_any(visitor)
+        }
+    )*};
+}
+
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
     type Error = D::Error;
 
     deserialize! {
         deserialize_any()
         deserialize_bool()
-        deserialize_i8()
-        deserialize_i16()
-        deserialize_i32()
-        deserialize_i64()
         deserialize_i128()
-        deserialize_u8()
-        deserialize_u16()
-        deserialize_u32()
-        deserialize_u64()
         deserialize_u128()
         deserialize_f32()
         deserialize_f64()
@@ -108,6 +108,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
         deserialize_enum(name: &'static str, variants: &'static [&'static str])
         deserialize_identifier()
         deserialize_ignored_any()
+    }
+
+    // What is no number is named by whoever reads it as anything; else its marker would be.
+    integers! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
     }
 
     fn deserialize_struct<V: Visitor<'de>>(

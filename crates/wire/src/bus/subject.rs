@@ -234,6 +234,32 @@ impl Heard {
     }
 }
 
+/// A worker that asks for a link in a pool that there cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misnamed<'a> {
+    /// What it calls its pool.
+    pub pool: &'a str,
+    /// Who the server says it is.
+    pub principal: Token,
+    /// Which boot of it.
+    pub boot: Token,
+    /// What a pool is called.
+    pub why: BadId,
+}
+
+/// Reads the subject of a worker's hello that [`Heard::read`] cannot read, as its pool has no such name.
+pub fn misnamed(subject: &str) -> Option<Misnamed<'_>> {
+    let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
+    let tokens: Vec<&str> = rest.split('.').collect();
+    let [role, pool, principal, boot, "hello"] = tokens[..] else { return None };
+    if Role::from_name(role)? != Role::Worker {
+        return None;
+    }
+    let why = PoolId::new(pool).err()?;
+    let (principal, boot) = (Token::new(principal).ok()?, Token::new(boot).ok()?);
+    Some(Misnamed { pool, principal, boot, why })
+}
+
 fn worker_verb<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<WorkerVerb> {
     let verb = tokens.next()?;
     Some(match verb {

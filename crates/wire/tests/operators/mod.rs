@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_core::Counts;
 use tenure_core::command::create::Parent;
 use tenure_core::status::{Intent, TaskStatus};
+use tenure_core::{Counts, Rejection};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, Kept, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, WaitFacts, WorkerFacts,
+    PoolFacts, RefusedFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
@@ -40,6 +40,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         partitions: 8,
         owned: vec![0, 3],
         workers: vec![worker.clone()],
+        refused: Vec::new(),
         more: false,
         pools: vec![no_pool()],
         at: None,
@@ -73,6 +74,14 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         kept: Some(kept),
         ..facts.clone()
     };
+    let refused = RefusedFacts {
+        pool: "default".into(),
+        principal: "alice".into(),
+        boot: "b01".into(),
+        error: Rejection::invalid("handlers", "no such name"),
+        ago_ms: 1_500,
+    };
+    let refusing = NodeFacts { refused: vec![refused], ..facts.clone() };
     let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
     let drained = Drained {
         node: "n1".into(),
@@ -101,6 +110,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("node-facts-counted", bytes(&Answer::from(Ok(counted)))),
         ("node-facts-waiting", bytes(&Answer::from(Ok(waiting)))),
         ("node-facts-audited", bytes(&Answer::from(Ok(audited)))),
+        ("node-facts-refused", bytes(&Answer::from(Ok(refusing)))),
         ("drain", bytes(&drain)),
         ("drained", bytes(&Answer::from(Ok(drained)))),
         ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),

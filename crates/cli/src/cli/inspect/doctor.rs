@@ -22,6 +22,7 @@ use tenure_wire::bus::subject::Token;
 use super::args::{Format, Shape};
 use super::human;
 use super::lease::{self, compare};
+use super::refused;
 use super::sheet::{Sheet, text, toned};
 use crate::cli::cluster::{Caller, Looker};
 use crate::cli::exit::{Exit, Failure};
@@ -243,6 +244,7 @@ fn nodes(
         findings.push(Finding::bad(CHECK, found, not_served(&heard.missing_partitions, holders)));
     }
     findings.extend(elsewhere(CHECK, &heard.answers, holders));
+    findings.extend(refused::finding(&heard));
     for node in &heard.answers {
         if let Some(at) = node.at {
             let nearest = at.clamp(*within.start(), *within.end().max(within.start()));

@@ -29,6 +29,7 @@ mod inbox;
 mod lease;
 pub(crate) mod nearest;
 mod pool;
+mod refused;
 mod runs;
 pub(crate) mod select;
 mod sheet;

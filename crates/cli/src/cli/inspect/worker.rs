@@ -8,12 +8,13 @@ use smol_str::SmolStr;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::V;
-use tenure_wire::bus::operate::{Drain, Drained, NodeFacts};
+use tenure_wire::bus::operate::{Drain, Drained, NodeFacts, RefusedFacts};
 use tenure_wire::bus::subject::Token;
 
 use super::args::{FleetArgs, Format, Shape};
 use super::human;
 use super::pool::sum;
+use super::refused::{name, refused, why};
 use super::sheet::{Sheet, number, text, toned};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
@@ -73,6 +74,9 @@ pub(super) struct Worker {
 #[derive(Serialize)]
 struct Listing {
     workers: Vec<Worker>,
+    /// Those that a node gave no link lately.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<RefusedFacts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_partitions: Vec<u32>,
 }
@@ -97,14 +101,17 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     warn_of_missing(&heard.missing_partitions);
     warn_of_more(&heard);
     let mut workers = merged(&heard);
-    workers.retain(|worker| args.pool.as_ref().is_none_or(|pool| *pool == worker.pool));
-    let listing = Listing { workers, missing_partitions: heard.missing_partitions };
+    let is_meant = |name: &str| args.pool.as_ref().is_none_or(|pool| pool.as_str() == name);
+    workers.retain(|worker| is_meant(worker.pool.as_str()));
+    let mut refused = refused(&heard);
+    refused.retain(|worker| is_meant(&worker.pool));
+    let listing = Listing { workers, refused, missing_partitions: heard.missing_partitions };
     if args.fleet.output != Format::Table {
         let shape = Shape::many("workers", "principal");
         args.fleet.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
         return Ok(Exit::Ok);
     }
-    if listing.workers.is_empty() {
+    if listing.workers.is_empty() && listing.refused.is_empty() {
         output::say("no worker: `tenure worker --pool POOL` runs one");
         return Ok(Exit::Ok);
     }
@@ -125,7 +132,19 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
             text(worker.nodes.join(" ")),
         ]);
     }
+    for worker in &listing.refused {
+        sheet.row([
+            toned(name(worker), Tone::Strong),
+            text(&worker.pool),
+            toned("refused", Tone::Bad),
+            number("–"),
+            number("–"),
+            number(human::duration(worker.ago_ms)),
+            text("–"),
+        ]);
+    }
     sheet.print()?;
+    listing.refused.iter().for_each(|worker| output::warn(why(worker)));
     Ok(Exit::Ok)
 }
 

@@ -24,6 +24,9 @@ const RESTATED: Duration = Duration::from_secs(2);
 /// A node is hungry for so long after it said so.
 const HUNGER: Duration = Duration::from_secs(1);
 
+/// A worker that no node has answered for so long says so.
+const UNANSWERED: Duration = Duration::from_secs(2);
+
 /// A node that was not heard of for so long is forgotten with its counts.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
@@ -46,6 +49,8 @@ pub(super) struct Desk {
     last_hello: Option<Moment>,
     wants_hello: bool,
     has_left: bool,
+    /// A node has opened a link, or it was said that none has.
+    is_answered: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +76,7 @@ impl Desk {
             last_hello: None,
             wants_hello: true,
             has_left: false,
+            is_answered: false,
         }
     }
 
@@ -92,6 +98,7 @@ impl Desk {
         if self.has_left {
             return Vec::new(); // Unheard of, what is in it goes to another worker.
         }
+        self.is_answered = true;
         let node = self.nodes.entry(batch.node).or_insert_with(|| Node::new(now));
         // Opened by another word than a hello, a link brings nothing: the node does not know the
         // handlers. Said to one that was, the hello changes nothing.
@@ -152,6 +159,13 @@ impl Desk {
             self.wants_hello = false;
         }
         due
+    }
+
+    /// Whether no node has answered for as long as that should take, which is said once.
+    pub(super) fn is_news_that_nobody_answers(&mut self, now: Moment) -> bool {
+        let is_news = !self.is_answered && !self.has_left && now.since(&self.began) >= UNANSWERED;
+        self.is_answered |= is_news;
+        is_news
     }
 
     /// Gives up links on which one side has been silent for too long.

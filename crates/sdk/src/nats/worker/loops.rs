@@ -7,6 +7,7 @@ use async_nats::Subscriber;
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::select;
+use serde::de::IgnoredAny;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
 use tenure_core::{Code, Rejection};
@@ -15,7 +16,7 @@ use tenure_ports::placement::{self, OtherPlacement};
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::subject::{ROOT, WorkerName};
 use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
-use tenure_wire::bus::{V, decode, encode};
+use tenure_wire::bus::{Answer, V, decode, encode};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -73,7 +74,12 @@ async fn take_deliveries(
         let batch = match decode::<Deliveries>(&message.payload) {
             Ok(batch) => batch,
             Err(bad) => {
-                tracing::warn!(subject = %message.subject, %bad, "deliveries were dropped");
+                match decode::<Answer<IgnoredAny>>(&message.payload) {
+                    Ok(Answer { error: Some(refused), .. }) => inner.take_refusal(refused),
+                    _ => {
+                        tracing::warn!(subject = %message.subject, %bad, "deliveries were dropped")
+                    }
+                }
                 continue;
             }
         };
@@ -114,6 +120,7 @@ async fn speak(inner: Arc<Inner>) {
             // Whatever was sent meanwhile is lost, and some nodes may have given this worker up.
             () = changed(&mut connects) => inner.desk.lock().want_hello(),
         }
+        inner.warn_if_unanswered();
         let (hello, rooms) = inner.what_to_say();
         if hello {
             inner.say_hello().await;
@@ -175,6 +182,30 @@ impl Inner {
         tracing::error!(%other, advice = other.advice(), "this worker takes no work");
         self.desk.lock().leave();
         self.partitions.send_replace(Some(Err(other)));
+    }
+
+    /// A node gives this worker no link. What it says will be no better when it is said again; but a node that
+    /// has too many links may have room for another later.
+    fn take_refusal(&self, refused: Rejection) {
+        let is_news = |known: &mut Option<Rejection>| known.replace(refused.clone()) != *known;
+        let is_news = self.refused.send_if_modified(is_news);
+        if !refused.code.is_retryable() {
+            self.desk.lock().leave();
+            tracing::error!(%refused, "this worker takes no work: a scheduler cannot take what it says");
+        } else if is_news {
+            tracing::warn!(%refused, "a scheduler has no link for this worker; it asks again");
+        }
+    }
+
+    /// Says once that nobody has answered: else a worker that nobody hears looks like one without work.
+    fn warn_if_unanswered(&self) {
+        if self.desk.lock().is_news_that_nobody_answers(Moment::now()) {
+            tracing::warn!(
+                pool = self.pool.as_str(),
+                "no scheduler has answered yet: this worker waits. See that one runs (`tenure serve`), and that \
+                 it uses the same NATS"
+            );
+        }
     }
 
     fn take_hungry(&self, hungry: &Hungry, pool: &PoolId) {

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
 use tenure_core::command::{GiveBack, RunOutcome, StepReport};
-use tenure_core::id::{AgentId, CommandId, HandlerName, RunId, StepId};
+use tenure_core::id::{AgentId, CommandId, HandlerName, PoolId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
@@ -66,6 +66,7 @@ pub struct NatsWorker {
 struct Inner {
     connection: Connection,
     agent: AgentId,
+    pool: PoolId,
     /// What all subjects of this worker begin with.
     root: String,
     handlers: Option<Vec<HandlerName>>,
@@ -74,6 +75,8 @@ struct Inner {
     /// Partitions of the cluster; none while nobody has said. Of another placement it is not for this
     /// worker (OWN-01).
     partitions: watch::Sender<Option<Result<u32, OtherPlacement>>>,
+    /// Why a node gives this worker no link, as was said last: it takes no work if that is for good.
+    refused: watch::Sender<Option<Rejection>>,
     /// A node may not know how much room there is.
     room: Notify,
     /// A report waits, or may go now.
@@ -104,11 +107,13 @@ impl NatsWorker {
         let inner = Arc::new(Inner {
             connection,
             agent: name.agent()?,
+            pool: name.pool.clone(),
             root: name.root(),
             handlers,
             desk: Mutex::new(Desk::new(Moment::now())),
             outbox: Mutex::default(),
             partitions: watch::Sender::new(None),
+            refused: watch::Sender::new(None),
             room: Notify::new(),
             reports: Notify::new(),
         });
@@ -126,12 +131,19 @@ impl NatsWorker {
 
     /// Waits until this worker cannot be one of the cluster, or answers at once if that is so. The server
     /// refuses a subject to it: then it is not the worker that its name says. Or the cluster is of another
-    /// placement (OWN-01). It gets no work then.
+    /// placement (OWN-01), or a node cannot take what this worker says. It gets no work then.
     pub async fn denied(&self) -> Rejection {
         let mut partitions = self.inner.partitions.subscribe();
+        let mut refused = self.inner.refused.subscribe();
+        let is_for_good = |refused: &Option<Rejection>| {
+            refused.as_ref().is_some_and(|refused| !refused.code.is_retryable())
+        };
         let is_other = |known: &Option<Result<_, _>>| matches!(known, Some(Err(_)));
         tokio::select! {
             denied = self.inner.connection.denials().any() => denied,
+            Ok(known) = refused.wait_for(is_for_good) => {
+                known.clone().unwrap_or_else(|| unavailable("no node has refused this worker yet"))
+            }
             Ok(known) = partitions.wait_for(is_other) => match &*known {
                 Some(Err(other)) => other.clone().into(),
                 _ => unavailable("no node has been heard of yet"), // It is not waited for.

@@ -202,3 +202,19 @@ fn who_has_left_says_and_takes_nothing() {
     assert!(!desk.says_hello(now + 60 * SECOND));
     assert_eq!(said(desk.rooms(now + 60 * SECOND)), []);
 }
+
+/// Whoever looks at a worker that nobody hears must not take it for one without work; and not be told again and
+/// again.
+#[test]
+fn that_nobody_has_answered_is_news_once() {
+    let (mut desk, now) = a_desk();
+    assert!(!desk.is_news_that_nobody_answers(now + SECOND));
+    assert!(desk.is_news_that_nobody_answers(now + 2 * SECOND));
+    assert!(!desk.is_news_that_nobody_answers(now + 3 * SECOND));
+    let (mut desk, now) = a_desk();
+    desk.take(now, batch("a", "l", 1, 0));
+    assert!(!desk.is_news_that_nobody_answers(now + 9 * SECOND), "a node has");
+    let (mut desk, now) = a_desk();
+    desk.leave();
+    assert!(!desk.is_news_that_nobody_answers(now + 9 * SECOND), "it waits no longer");
+}

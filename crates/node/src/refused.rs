@@ -1,0 +1,157 @@
+//! Workers that have no link as what they say cannot be taken.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smol_str::SmolStr;
+use tenure_core::Rejection;
+use tenure_wire::bus::operate::RefusedFacts;
+use tenure_wire::bus::subject::{Token, WorkerName};
+use tokio::time::Instant;
+
+/// How long it is told that a worker was refused: it may have ended since.
+const TOLD: Duration = Duration::from_secs(600);
+
+/// Logins of workers that are remembered. Whoever makes up more is answered, and is not named.
+const NAMES_MAX: usize = 1_000;
+
+/// Those of them that are named in an answer.
+const NAMED_MAX: usize = 100;
+
+/// Characters of a refusal that are told.
+const WORDS_MAX: usize = 400;
+
+/// Who speaks as a worker, whether there may be such a pool or not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speaker<'a> {
+    pub(crate) pool: &'a str,
+    pub(crate) principal: &'a Token,
+    pub(crate) boot: &'a Token,
+}
+
+impl<'a> From<&'a WorkerName> for Speaker<'a> {
+    fn from(name: &'a WorkerName) -> Self {
+        Self { pool: name.pool.as_str(), principal: &name.principal, boot: &name.boot }
+    }
+}
+
+impl Speaker<'_> {
+    fn login(&self) -> (SmolStr, SmolStr) {
+        (self.pool.into(), self.principal.as_str().into())
+    }
+}
+
+/// Workers that were refused lately, of each login in a pool the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(Mutex<BTreeMap<(SmolStr, SmolStr), Last>>);
+
+#[derive(Debug)]
+struct Last {
+    boot: SmolStr,
+    error: Rejection,
+    at: Instant,
+}
+
+impl Refused {
+    /// Notes that a worker was refused. Answers whether that is news: of one that is refused again and again it
+    /// is told once.
+    pub(crate) fn note(&self, who: Speaker<'_>, error: Rejection) -> bool {
+        let now = Instant::now();
+        let mut all = self.0.lock();
+        all.retain(|_, last| now - last.at < TOLD);
+        let is_new = !all.contains_key(&who.login());
+        if is_new && all.len() >= NAMES_MAX {
+            return false;
+        }
+        let boot = who.boot.as_str().into();
+        all.insert(who.login(), Last { boot, error, at: now });
+        is_new
+    }
+
+    /// A worker has a link: what it said before is mended.
+    pub(crate) fn forget(&self, who: Speaker<'_>) {
+        let mut all = self.0.lock();
+        if all.get(&who.login()).is_some_and(|last| last.boot == who.boot.as_str()) {
+            all.remove(&who.login());
+        }
+    }
+
+    /// Who was refused, and why.
+    pub(crate) fn facts(&self) -> Vec<RefusedFacts> {
+        let now = Instant::now();
+        let all = self.0.lock();
+        let told = all.iter().filter(|(_, last)| now - last.at < TOLD);
+        let facts = told.map(|((pool, principal), last)| RefusedFacts {
+            pool: pool.clone(),
+            principal: principal.clone(),
+            boot: last.boot.clone(),
+            error: last.error.clone(),
+            ago_ms: u64::try_from((now - last.at).as_millis()).unwrap_or(u64::MAX),
+        });
+        facts.take(NAMED_MAX).collect()
+    }
+}
+
+/// A refusal in as many words as are told: it may name all of what it is about.
+pub(crate) fn in_short(mut refused: Rejection) -> Rejection {
+    if let Some((end, _)) = refused.message.char_indices().nth(WORDS_MAX) {
+        refused.message.truncate(end);
+        refused.message.push('…');
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token::new(text).unwrap()
+    }
+
+    fn refusal() -> Rejection {
+        Rejection::invalid("handlers", "no such name")
+    }
+
+    /// A worker that starts again and again is told of once, and one that mends its words no more.
+    #[tokio::test(start_paused = true)]
+    async fn a_login_is_told_of_once_while_it_is_remembered() {
+        let (refused, alice, one, two) =
+            (Refused::default(), token("alice"), token("b1"), token("b2"));
+        let (first, second) = (
+            Speaker { pool: "p", principal: &alice, boot: &one },
+            Speaker { pool: "p", principal: &alice, boot: &two },
+        );
+        assert!(refused.note(first, refusal()));
+        assert!(!refused.note(second, refusal()));
+        let facts = refused.facts();
+        assert_eq!((facts.len(), facts[0].boot.as_str()), (1, "b2"), "the last of them");
+        refused.forget(first);
+        assert_eq!(refused.facts().len(), 1, "another boot is not mended by it");
+        refused.forget(second);
+        assert_eq!(refused.facts(), []);
+        assert!(refused.note(first, refusal()));
+        tokio::time::advance(TOLD).await;
+        assert_eq!(refused.facts(), []);
+        assert!(refused.note(first, refusal()));
+    }
+
+    /// Names cost nothing, and must fill neither the memory nor the log.
+    #[test]
+    fn so_many_logins_are_remembered() {
+        let (refused, boot) = (Refused::default(), token("b1"));
+        let names: Vec<Token> = (0..=NAMES_MAX).map(|n| token(&format!("w{n}"))).collect();
+        let of = |principal| Speaker { pool: "p", principal, boot: &boot };
+        let news = names.iter().filter(|name| refused.note(of(*name), refusal())).count();
+        assert_eq!((news, refused.0.lock().len()), (NAMES_MAX, NAMES_MAX));
+        assert_eq!(refused.facts().len(), NAMED_MAX);
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_so_many_words() {
+        let long = in_short(Rejection::invalid("v", "ä".repeat(1 << 20)));
+        assert_eq!(long.message.chars().count(), WORDS_MAX + 1);
+        assert_eq!(in_short(refusal()), refusal());
+    }
+}
