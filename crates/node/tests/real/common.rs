@@ -273,17 +273,22 @@ impl Hand {
 
     /// The next message to this worker.
     pub(crate) async fn next(&mut self) -> Deliveries {
-        let next = tokio::time::timeout(Duration::from_secs(10), self.inbox.next());
-        let message = next.await.expect("a delivery in time").unwrap();
-        decode(&message.payload).unwrap()
+        self.hear().await.expect("a delivery")
     }
 
-    /// The next message to this worker, which is that what it said cannot be taken, and from which node.
-    pub(crate) async fn refusal(&mut self) -> Rejection {
+    /// The next message to this worker, or that it gets none.
+    pub(crate) async fn hear(&mut self) -> Result<Deliveries, Rejection> {
         let next = tokio::time::timeout(Duration::from_secs(10), self.inbox.next());
-        let message = next.await.expect("a refusal in time").unwrap();
-        let answer = decode::<Answer<()>>(&message.payload).unwrap();
-        answer.into_result().expect_err("a refusal")
+        let message = next.await.expect("a message in time").unwrap();
+        match decode::<Answer<()>>(&message.payload).map(|answer| answer.error) {
+            Ok(Some(refused)) => Err(refused),
+            _ => Ok(decode(&message.payload).unwrap()),
+        }
+    }
+
+    /// That this worker gets nothing, and why.
+    pub(crate) async fn refusal(&mut self) -> Rejection {
+        self.hear().await.expect_err("a refusal")
     }
 
     /// The next deliveries, of which it says nothing.

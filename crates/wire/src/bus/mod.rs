@@ -3,8 +3,8 @@
 //! [`subject`] says where a message goes, and with that who sent it; [`worker`], [`request`],
 //! [`event`], [`operate`] and [`node`] are the messages, MessagePack maps with named fields. Every message
 //! carries the version `v`. Fields that a reader does not know are passed over, but not in the input of an operation
-//! that somebody asks for; a version that it does not know is refused, and so is a list in the place of a map. docs/protocol.md describes all of it for other
-//! languages.
+//! that somebody asks for; a version that it does not know is refused, and so is a list in the place of a map.
+//! docs/protocol.md describes all of it for other languages.
 //!
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
 

@@ -45,6 +45,7 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
         partitions: 2,
         owned: vec![0, 1],
         workers: Vec::new(),
+        refused: Vec::new(),
         more: false,
         pools: Vec::new(),
         at: Some(at),
