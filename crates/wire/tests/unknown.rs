@@ -6,9 +6,9 @@ use rmpv::Value as Msg;
 use tenure_core::command::StepReport;
 use tenure_core::status::StepStatus;
 use tenure_core::{Code, Rejection};
+use tenure_wire::bus::decode;
 use tenure_wire::bus::request::Request;
 use tenure_wire::bus::worker::{Deliveries, Hello, Looking, Reports, Word};
-use tenure_wire::bus::{decode, decode_input};
 use uuid::Uuid;
 
 fn map<const N: usize>(fields: [(&str, Msg); N]) -> Msg {
@@ -149,8 +149,8 @@ fn a_misspelt_input_is_refused() {
         ("run_id", id()),
         ("look", look),
     ]);
-    let refused = decode_input::<Looking>(&bytes(&looking)).unwrap_err();
-    assert!(refused.why.contains("offfset"), "{refused}");
+    let refused = Looking::read(&bytes(&looking)).unwrap_err();
+    assert!(refused.message.contains("offfset"), "{refused}");
     let request = newer([
         ("v", Msg::from(1)),
         ("task_id", Msg::from("t")),

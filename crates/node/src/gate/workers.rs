@@ -17,7 +17,7 @@ use tenure_wire::bus::subject::{Misnamed, WorkerName, inbox, misnamed};
 use tenure_wire::bus::worker::{
     Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
 };
-use tenure_wire::bus::{Answer, BadMessage, decode, decode_input, encode};
+use tenure_wire::bus::{Answer, BadMessage, decode, encode};
 
 use super::{Asked, Gate, in_time, not_sure, say_answer};
 use crate::links::Link;
@@ -208,7 +208,7 @@ impl Gate {
     ) {
         let Some(reply) = reply else { return };
         let since = Instant::now();
-        let asked = decode_input::<Looking>(bytes).map_err(Rejection::from).and_then(|looking| {
+        let asked = Looking::read(bytes).and_then(|looking| {
             let Looking { session_id, task_id, run_id, look, .. } = looking;
             let key = TaskKey { session_id, task_id };
             self.check_partition(&key, partition)?;

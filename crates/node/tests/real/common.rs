@@ -234,11 +234,6 @@ impl Hand {
         Self { name, client, inbox, link, node, number: 0, seen: 0, got: 0 }
     }
 
-    /// Whether nothing is sent to it for so long.
-    pub(crate) async fn hears_nothing_for(&mut self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.inbox.next()).await.is_err()
-    }
-
     pub(crate) async fn hello(&mut self) {
         self.say("hello", &Hello { v: V, handlers: None }).await;
         let deliveries = self.next().await;

@@ -78,7 +78,7 @@ impl TaskEvent {
 
 /// Which events of a Task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ReadEvents {
     /// Those behind this event of the log.
     pub after: u64,

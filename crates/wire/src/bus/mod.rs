@@ -13,6 +13,7 @@ mod beside;
 pub mod event;
 pub mod node;
 pub mod operate;
+mod operation;
 mod reader;
 mod report;
 pub mod request;
@@ -22,9 +23,10 @@ pub mod worker;
 
 use std::io::ErrorKind::UnexpectedEof;
 use std::io::{self, Write};
+use std::marker::PhantomData;
 
 use rmp_serde::decode::Error::InvalidMarkerRead;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_core::Rejection;
 
@@ -115,7 +117,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, BadMessage> {
 /// # Errors
 /// It is no such message, too deep, too long, or something follows it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    read(bytes, Unknown::PassedOver)
+    read(PhantomData, bytes, Unknown::PassedOver)
 }
 
 /// Reads a message with the input of an operation: what that does not know of it refuses.
@@ -123,17 +125,21 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
 /// # Errors
 /// As [`decode`], or a field is misspelt.
 pub fn decode_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    read(bytes, Unknown::AsItSays)
+    read(PhantomData, bytes, Unknown::AsItSays)
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8], unknown: Unknown) -> Result<T, BadMessage> {
+fn read<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    bytes: &'de [u8],
+    unknown: Unknown,
+) -> Result<S::Value, BadMessage> {
     if bytes.len() > MESSAGE_MAX {
         return Err(too_long());
     }
     let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
     reader.set_max_depth(DEPTH_MAX);
     let place = Place::default();
-    let message = reader::read(&mut reader, unknown, &place);
+    let message = reader::read(seed, &mut reader, unknown, &place);
     let message =
         message.map_err(|error| BadMessage { why: error.to_string(), field: place.name() })?;
     // Nothing inside a value is read for it: only where there is none does this find the end.

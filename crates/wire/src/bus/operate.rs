@@ -193,7 +193,7 @@ pub struct Drained {
 
 /// Which leases of a partition (`list_leases`). Asks for [`LeasePage`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ListLeases {
     /// Only Attempts behind this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -20,16 +21,17 @@ use smol_str::SmolStr;
 
 /// Reads a value without what is not known.
 pub(super) fn lenient<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
-    read(d, Unknown::PassedOver, &Place::default())
+    read(PhantomData, d, Unknown::PassedOver, &Place::default())
 }
 
 /// Reads a value. Where it fails, the place is left as it is.
-pub(super) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+pub(super) fn read<'de, S: DeserializeSeed<'de>, D: Deserializer<'de>>(
+    seed: S,
     inner: D,
     unknown: Unknown,
     place: &Place,
-) -> Result<T, D::Error> {
-    T::deserialize(Reader { inner, how: How { unknown, place } })
+) -> Result<S::Value, D::Error> {
+    seed.deserialize(Reader { inner, how: How { unknown, place } })
 }
 
 /// What becomes of fields that a record does not know.

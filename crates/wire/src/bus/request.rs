@@ -16,7 +16,7 @@ use tenure_core::{Command, Rejection};
 
 use super::event::ReadEvents;
 use super::operate::ListLeases;
-use super::{BadMessage, V, decode, decode_input};
+use super::{BadMessage, V, decode, decode_input, operation};
 
 /// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ pub enum Ask {
 
 /// Which commits of a Task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ReadLog {
     /// Those behind this event, the last of a commit.
     pub after: u64,
@@ -121,6 +121,7 @@ pub struct ReadLog {
 
 /// Which child asks about its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReadParent {
     /// The child, which may not be made yet.
     pub child: TaskId,
@@ -196,7 +197,7 @@ impl<'de> Deserialize<'de> for Lines {
 
 /// Which Tasks of a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct List {
     /// Only those behind this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,7 +214,7 @@ pub struct List {
 
 /// Which views of the Tasks of a partition: live ones, and the newest ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Views {
     /// Only of those behind this one, in the order of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -321,12 +322,18 @@ struct Input<T> {
     input: T,
 }
 
+/// A message whose input need not say anything.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
-struct MaybeInput<T> {
-    #[serde(default)]
-    input: T,
+pub(super) struct MaybeInput<T> {
+    #[serde(default, deserialize_with = "operation::or_nothing")]
+    pub(super) input: T,
 }
+
+/// The input of what asks for nothing in particular.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
 
 impl Request {
     /// A request of a caller that names itself.
@@ -357,7 +364,7 @@ impl Request {
                 Ask::Command(Box::new(Command::TaskUpdate { operations }))
             }
             other => match Operator::called(other) {
-                Some(Operator::TaskGet) => Ask::Get,
+                Some(Operator::TaskGet) => nothing(bytes, Ask::Get)?,
                 Some(Operator::TaskQuerySteps) => {
                     Ask::Query(decode_input::<MaybeInput<QueryInput>>(bytes)?.input)
                 }
@@ -370,7 +377,7 @@ impl Request {
                 Some(Operator::TaskBoardSummary) => {
                     Ask::Board(decode_input::<MaybeInput<BoardInput>>(bytes)?.input)
                 }
-                Some(Operator::TaskTemplate) => Ask::Template,
+                Some(Operator::TaskTemplate) => nothing(bytes, Ask::Template)?,
                 Some(Operator::TaskViews) => {
                     Ask::Views(decode_input::<MaybeInput<Views>>(bytes)?.input)
                 }
@@ -381,7 +388,7 @@ impl Request {
                 Some(Operator::RetryTask) if again(bytes)? => {
                     Ask::RetryEnded(Box::new(decode_input::<Input<RetryEnded>>(bytes)?.input))
                 }
-                Some(_) => Ask::Command(Box::new(decode_input::<Command>(bytes)?)),
+                Some(_) => Ask::Command(Box::new(operation::asked(other, bytes)?)),
                 None => return Err(unknown_operation(other)),
             },
         };
@@ -480,7 +487,12 @@ fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
     Ok(decode::<MaybeInput<Of>>(bytes)?.input.retry_of.is_some())
 }
 
-fn unknown_operation(name: &str) -> Rejection {
+/// Asks for what takes no input.
+fn nothing(bytes: &[u8], ask: Ask) -> Result<Ask, BadMessage> {
+    decode_input::<MaybeInput<Nothing>>(bytes).map(|_| ask)
+}
+
+pub(super) fn unknown_operation(name: &str) -> Rejection {
     let name: String = name.chars().take(80).collect();
     Rejection::invalid("operation", format!("there is no operation {name:?}"))
 }

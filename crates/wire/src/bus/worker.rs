@@ -1,15 +1,17 @@
 //! Messages of workers and to workers.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
 use tenure_core::Rejection;
-use tenure_core::command::{RunOutcome, StepReport};
+use tenure_core::command::{Operator, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, RunOffer};
 
-use super::{V, beside, reader, report};
+use super::request::{MaybeInput, Nothing, unknown_operation};
+use super::{BadMessage, V, beside, decode, decode_input, reader, report};
 
 /// A worker asks every node for a link (`hello`). No answer of its own: each node sends
 /// [`Deliveries`].
@@ -262,6 +264,49 @@ pub struct Looking {
     pub run_id: RunId,
     /// What is asked.
     pub look: Look,
+}
+
+impl Looking {
+    /// Reads what somebody asks: of the input nothing is passed over.
+    ///
+    /// # Errors
+    /// `validation_error`: bytes that are no look, an operation that is none for workers, an input that is not
+    /// the operation's.
+    pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
+        #[derive(Deserialize)]
+        struct Given {
+            v: V,
+            session_id: SessionId,
+            task_id: TaskId,
+            run_id: RunId,
+            look: Which,
+        }
+        #[derive(Deserialize)]
+        struct Which {
+            operation: SmolStr,
+        }
+        let Given { v, session_id, task_id, run_id, look } = decode(bytes)?;
+        let look = match Operator::called(&look.operation) {
+            Some(Operator::TaskGet) => {
+                input_of::<Nothing>(bytes).map(|Nothing {}| Look::TaskGet)?
+            }
+            Some(Operator::TaskList) => Look::TaskList(input_of(bytes)?),
+            Some(Operator::TaskQuerySteps) => Look::TaskQuerySteps(input_of(bytes)?),
+            Some(Operator::TaskBoardSummary) => Look::TaskBoardSummary(input_of(bytes)?),
+            _ => return Err(unknown_operation(&look.operation)),
+        };
+        Ok(Self { v, session_id, task_id, run_id, look })
+    }
+}
+
+/// The input of a look.
+fn input_of<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    #[derive(Deserialize)]
+    #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
+    struct Asked<T> {
+        look: MaybeInput<T>,
+    }
+    decode_input::<Asked<T>>(bytes).map(|asked| asked.look.input)
 }
 
 /// Claims a Step under a Run (`claim.<partition>`). Asks for a `ClaimResult`.

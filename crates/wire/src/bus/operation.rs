@@ -1,0 +1,138 @@
+//! Reading what is asked: an operation by its name, and the input that it wants, in whatever order they come.
+
+use std::fmt;
+use std::iter::empty;
+use std::marker::PhantomData;
+
+use serde::de::value::{MapAccessDeserializer, MapDeserializer, StrDeserializer};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess,
+    Visitor,
+};
+use smol_str::SmolStr;
+
+use super::reader::Unknown;
+use super::{BadMessage, read};
+
+/// What is asked by a message with `operation` and `input`, which is of this operation.
+pub(super) fn asked<T: DeserializeOwned>(operation: &str, bytes: &[u8]) -> Result<T, BadMessage> {
+    read(Around(operation, PhantomData), bytes, Unknown::AsItSays)
+}
+
+/// An input; where there is none, or nil, one that says nothing.
+pub(super) fn or_nothing<'de, T, D>(d: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Option::deserialize(d).map(Option::unwrap_or_default)
+}
+
+/// A message around the input of an operation.
+struct Around<'o, T>(&'o str, PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Around<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<T, D::Error> {
+        d.deserialize_struct("request", &["input"], self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Around<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let mut said = None;
+        while let Some(name) = map.next_key::<SmolStr>()? {
+            if name == "input" {
+                said = Some(map.next_value_seed(Input(self.0, PhantomData))?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        said.map_or_else(|| nothing(self.0), Ok)
+    }
+}
+
+/// The input of an operation, with which it makes up what is asked.
+struct Input<'o, T>(&'o str, PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Input<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<T, D::Error> {
+        d.deserialize_option(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Input<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the input of an operation")
+    }
+
+    fn visit_none<E: Error>(self) -> Result<T, E> {
+        nothing(self.0)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<T, E> {
+        nothing(self.0)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
+        of(self.0, input)
+    }
+}
+
+/// An operation that is asked for without a word.
+fn nothing<'de, T: Deserialize<'de>, E: Error>(operation: &str) -> Result<T, E> {
+    of(operation, MapDeserializer::new(empty::<(&str, &str)>()))
+}
+
+fn of<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    operation: &str,
+    input: D,
+) -> Result<T, D::Error> {
+    T::deserialize(MapAccessDeserializer::new(Named {
+        operation: Some(operation),
+        input: Some(input),
+    }))
+}
+
+/// An operation, and behind it its input, which is read as it says.
+struct Named<'o, D> {
+    operation: Option<&'o str>,
+    input: Option<D>,
+}
+
+impl<'de, D: Deserializer<'de>> MapAccess<'de> for Named<'_, D> {
+    type Error = D::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, D::Error> {
+        let name = match (&self.operation, &self.input) {
+            (Some(_), _) => "operation",
+            (None, Some(_)) => "input",
+            (None, None) => return Ok(None),
+        };
+        seed.deserialize(StrDeserializer::new(name)).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, D::Error> {
+        match self.operation.take() {
+            Some(operation) => seed.deserialize(StrDeserializer::new(operation)),
+            None => match self.input.take() {
+                Some(input) => seed.deserialize(input),
+                None => Err(D::Error::custom("an operation has one input")),
+            },
+        }
+    }
+}
