@@ -145,7 +145,9 @@ impl Pool {
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) {
-        self.state.lock().members.join(worker);
+        let State { members, turns } = &mut *self.state.lock();
+        turns.may_fit(&worker.id);
+        members.join(worker);
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {

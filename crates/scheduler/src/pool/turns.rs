@@ -116,6 +116,11 @@ impl Turns {
         self.place(key, has);
     }
 
+    /// A worker may be able to run more than when it was last thought of: it has another link.
+    pub(super) fn may_fit(&mut self, worker: &AgentId) {
+        self.unfit.values_mut().for_each(|unfit| unfit.retain(|other| other != worker));
+    }
+
     /// One that waits already keeps its place, unless its priority has changed.
     fn place(&mut self, key: TaskKey, has: Left) {
         if let Some(entry) = self.entries.get_mut(&key) {

@@ -174,6 +174,23 @@ async fn a_step_that_fits_nobody_keeps_nobody_busy() {
     node.wait_for_end(&key).await.unwrap();
 }
 
+/// DISP-14: a worker that says again what it can run gets the Steps that did not fit it before.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_can_run_more_than_before_gets_what_waited() {
+    let node = node().await;
+    let (pool, id) = (PoolId::new(POOL).unwrap(), AgentId::new("w").unwrap());
+    let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
+    let (before, mut nothing) = node.join(id.clone(), pool.clone(), other).unwrap();
+    before.credit(Credit { free: 1, seen: 0, number: 1 });
+    create(&node, dag("t", "a")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await; // As soon as nobody has anything to do.
+    assert!(nothing.try_recv().is_err());
+    let (now, mut inbox) = node.join(id, pool, None).unwrap();
+    now.credit(Credit { free: 1, seen: 0, number: 1 });
+    let next = tokio::time::timeout(Duration::from_secs(60), inbox.next()).await;
+    assert!(matches!(next, Ok(Some(Delivery::Grant(_)))), "{next:?}");
+}
+
 /// S26: a grant that reaches nobody gives its Step back at once, and the Step counts in no budget.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_reaches_nobody_is_released() {
