@@ -9,6 +9,9 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// Of what Linux counts times of processes in there are so many in a second.
+const TICKS: u32 = 100;
+
 /// Lines of a log that a failing test shows.
 const TAIL: usize = 60;
 
@@ -45,6 +48,19 @@ impl Process {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, signal).with_context(|| format!("{} cannot be signalled", self.name))
+    }
+
+    /// How long it has been on a processor so far.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn on_processor(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // Behind the name, which may have blanks in it: the state is the first, times the 12th and 13th.
+        let (_, rest) = stat.rsplit_once(')').context("no name")?;
+        let times = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        let ticks: u64 = times.sum::<Result<u64, _>>()?;
+        Ok(Duration::from_secs(ticks) / TICKS)
     }
 
     /// `kill -9`, and waits until it is gone.
