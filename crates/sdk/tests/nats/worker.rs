@@ -495,7 +495,6 @@ async fn a_worker_ends_when_a_node_cannot_take_what_it_says() {
     node.refuse(&name(), Rejection::invalid("handlers", "no such name")).await;
     let refused = timeout(Duration::from_secs(20), pool.port().denied()).await.unwrap();
     assert_eq!((refused.code, refused.message.as_str()), (Code::ValidationError, "no such name"));
-    assert_eq!(refused.details["field"], "handlers");
     drop(pool);
     while !matches!(node.hears().await.0, Heard::Worker(_, WorkerVerb::Bye)) {}
 }
