@@ -182,7 +182,12 @@ impl Host {
     /// One Step from ready to completed. `false`: nothing is ready.
     fn lifecycle(&mut self, task: &mut Task, system: &Caller, n: usize) -> bool {
         let worker_id = self.workers[n % self.workers.len()].clone();
-        let grant = Grant { worker_id, worker_pool_id: self.pool.clone(), handlers: None };
+        let grant = Grant {
+            worker_id,
+            worker_pool_id: self.pool.clone(),
+            handlers: None,
+            may_be_lost: true,
+        };
         let stamp = self.stamp();
         let granted =
             task.decide(&self.cx(system, stamp, None), &Command::GrantStep(grant)).unwrap();

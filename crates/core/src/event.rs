@@ -591,6 +591,10 @@ pub struct StepLeaseExpired {
     /// Before then the Step is not given out again (LEASE-18).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Millis>,
+    /// Other Steps of the Task that were lost with the same worker in the same commit, some at most: each
+    /// may be what ended it (LEASE-19).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_with: Vec<StepId>,
 }
 
 crate::status::names! {

@@ -4,7 +4,7 @@
 //! has to listen. What an event counts as says the core ([`Counts`]).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tenure_core::Counts;
@@ -12,6 +12,8 @@ use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_core::task::Waits;
 use tenure_ports::observer::PoolSample;
+
+use crate::pool::Kept;
 
 /// What has become durable since the node began.
 #[derive(Debug, Default)]
@@ -159,12 +161,34 @@ impl Turnover {
 pub(crate) struct Hand {
     pool: Arc<Turnover>,
     holds: AtomicU64,
+    /// Whether its place for a Step that was lost before is taken.
+    apart: AtomicBool,
 }
 
 impl Hand {
     /// Open Attempts.
     pub(crate) fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has nothing in hand.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.holds() == 0
+    }
+
+    /// Whether its place for a Step that was lost before is taken.
+    pub(crate) fn has_apart(&self) -> bool {
+        self.apart.load(Ordering::Acquire)
+    }
+
+    /// Takes that place; answers whether it was free.
+    pub(crate) fn try_take_apart(&self) -> bool {
+        !self.apart.swap(true, Ordering::AcqRel)
+    }
+
+    /// Frees it.
+    pub(crate) fn leave_apart(&self) {
+        self.apart.store(false, Ordering::Release);
     }
 }
 
@@ -191,7 +215,7 @@ impl Hands {
             self.all.retain(|_, hand| hand.strong_count() > 0);
             self.swept_at = 2 * self.all.len() + 64;
         }
-        let hand = Arc::new(Hand { pool: turnover, holds: AtomicU64::new(0) });
+        let hand = Arc::new(Hand { pool: turnover, ..Hand::default() });
         self.all.insert(key, Arc::downgrade(&hand));
         hand
     }
@@ -199,13 +223,21 @@ impl Hands {
 
 /// An open Attempt in the hand of its worker, for as long as this is kept.
 #[derive(Debug)]
-pub(crate) struct InHand(Arc<Hand>);
+pub(crate) struct InHand(
+    Arc<Hand>,
+    #[allow(dead_code, reason = "kept until it ends")] Option<Kept>,
+);
 
 impl InHand {
     pub(crate) fn by(hand: Arc<Hand>) -> Self {
+        Self::apart(hand, None)
+    }
+
+    /// One whose Step may have been lost before, and then has its worker's place for such.
+    pub(crate) fn apart(hand: Arc<Hand>, apart: Option<Kept>) -> Self {
         hand.holds.fetch_add(1, Ordering::Relaxed);
         hand.pool.running.fetch_add(1, Ordering::Relaxed);
-        Self(hand)
+        Self(hand, apart)
     }
 
     /// The Attempt has ended.

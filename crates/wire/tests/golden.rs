@@ -108,6 +108,35 @@ fn a_step_given_back_reads_and_writes_as_it_once_did() {
     assert_eq!(read(&text), given_back());
 }
 
+/// Steps that were lost together.
+fn lost_together() -> Vec<Commit> {
+    let mut commits = given_back();
+    let Body::StepLeaseExpired(end) = &mut commits[0].events[0].body else { panic!("as above") };
+    let (lost_with, reason) =
+        (vec![samples::step("read"), samples::step("check")], LeaseEnd::LeaseExpired);
+    *end = StepLeaseExpired {
+        lost_with,
+        reason,
+        release_reason: None,
+        not_before: None,
+        ..end.clone()
+    };
+    commits[0].events.truncate(1);
+    commits
+}
+
+fn lost_together_file() -> PathBuf {
+    dir().join("../lost-together-v1.jsonl")
+}
+
+/// LEASE-19, WAL-12
+#[test]
+fn steps_lost_together_read_and_write_as_they_once_did() {
+    let text = fs::read(lost_together_file()).unwrap();
+    assert_eq!(String::from_utf8(written(&lost_together())), String::from_utf8(text.clone()));
+    assert_eq!(read(&text), lost_together());
+}
+
 /// WAL-12: there is a file for each event type and for nothing else.
 #[test]
 fn every_event_type_has_its_file() {
@@ -130,7 +159,8 @@ fn write_missing_files() {
             fs::write(path, written(&commits)).unwrap();
         }
     }
-    if !given_back_file().exists() {
-        fs::write(given_back_file(), written(&given_back())).unwrap();
+    let others = [(given_back_file(), given_back()), (lost_together_file(), lost_together())];
+    for (path, commits) in others.iter().filter(|(path, _)| !path.exists()) {
+        fs::write(path, written(commits)).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::tx::{By, Did};
-use super::{Caller, Command, Cx, Grant, Tx};
+use super::{Caller, Command, Cx, Grant, Minded, Tx};
 use crate::eligibility::{Asker, Obstacle, Obstacles, is_in_scope, obstacles};
 use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
@@ -15,11 +15,14 @@ use crate::id::{
 };
 use crate::record::{Body as ValueBody, add_once};
 use crate::reject::{Code, Rejection};
-use crate::status::{Policy, RunState};
+use crate::status::{Outcome, Policy, RunState};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{Made, Step, Task};
 use crate::view::{RuntimeEvent, RuntimeName};
+
+/// So many Attempts of a Step back it is looked how it was lost.
+const LOOKED_AT: usize = 64;
 
 /// Under which Run a Step is claimed.
 struct Under {
@@ -177,12 +180,33 @@ impl Task {
         let asker = Asker { run: None, worker: Some(&grant.worker_id), pool: None };
         let may = |pos: Pos| {
             let step = &self.steps[pos];
-            obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
+            (grant.may_be_lost || !step.state.was_lost())
+                && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
         };
         let pool = self.derived.ready.get(&grant.worker_pool_id)?;
         let can = |name: &HandlerName| grant.handlers.as_ref().is_none_or(|h| h.contains(name));
         let lanes = pool.iter().filter(|(handler, _)| can(handler));
         lanes.filter_map(|(_, steps)| steps.iter().copied().find(|&pos| may(pos))).min()
+    }
+
+    /// What is to be minded of the ready Step that a worker would get next; none: nothing, or there is none.
+    pub fn minded(&self, grant: &Grant) -> Option<Minded> {
+        let step = &self.steps[self.next_for(grant)?];
+        let last = &self.attempts[step.state.last_attempt?];
+        let is_bad = last.ended_badly() || last.was_unfit();
+        let is_back = is_bad && last.worker_id == grant.worker_id;
+        let was_lost = step.state.was_lost();
+        let handler = step.spec.handler.clone();
+        (was_lost || is_back).then_some(Minded { handler, was_lost, is_back })
+    }
+
+    /// How long the longest Attempt lasted by which the Step of this one was lost, from its claim on: what
+    /// ends its worker each time has done so by then.
+    pub fn was_lost_within(&self, attempt: Pos) -> Option<u64> {
+        let all = core::iter::successors(Some(attempt), |&pos| self.attempts[pos].previous);
+        let all = all.map(|pos| &self.attempts[pos]).take(LOOKED_AT);
+        let lost = all.filter(|attempt| attempt.outcome == Some(Outcome::Lost));
+        lost.filter_map(|it| u64::try_from(it.ended_at?.saturating_sub(it.started_at)).ok()).max()
     }
 
     /// 2.4: refs of `input`, of direct dependencies' outputs and artifacts, of Step and Task, and

@@ -312,4 +312,17 @@ pub struct Grant {
     pub worker_pool_id: PoolId,
     /// What it can run; none: everything.
     pub handlers: Option<Vec<HandlerName>>,
+    /// It has no Step in hand that was lost before, and may get one (LEASE-19).
+    pub may_be_lost: bool,
+}
+
+/// What is to be minded when the next ready Step is given to a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Minded {
+    /// The handler that the Step needs.
+    pub handler: HandlerName,
+    /// It was lost before: it is to run apart from others that were (LEASE-19).
+    pub was_lost: bool,
+    /// Its last Attempt ended badly with this worker: another is to try (DISP-18).
+    pub is_back: bool,
 }

@@ -49,7 +49,7 @@ use crate::task::{Made, Task, Written};
 use crate::view::{RuntimeEvent, Stage};
 
 pub use input::{
-    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, RetryEnded, RetrySteps,
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, Minded, RetryEnded, RetrySteps,
     RunAndWhy, RunOutcome, StepReport, Unlink, Why,
 };
 pub use operator::{Operator, check_principal, check_session, check_tool};

@@ -1,7 +1,9 @@
 //! The end of Runs and leases: `end_run`, `decline_run`, `cancel_run`, `release_step`, and leases
 //! that ended without a word (RUN, LEASE, S11 to S13, S26).
 
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 
 use super::close::{reason_or, summary_only};
 use super::policy::backoff_ms;
@@ -9,17 +11,21 @@ use super::report::stale;
 use super::tx::{By, Did};
 use super::{Command, Cx, EndRun, RunAndWhy, RunOutcome, Tx, Wait};
 use crate::event::{Body, LeaseEnd, ReleaseReason, RunEnded, StepFailed, StepLeaseExpired};
-use crate::id::{AttemptId, RunId};
+use crate::id::{AgentId, AttemptId, RunId, StepId};
 use crate::record::{Backoff, Reason};
 use crate::reject::{Code, Rejection};
 use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
 use crate::table::Pos;
 use crate::task::derived::after;
+use crate::task::lost_with;
 use crate::task::{Stopping, Task};
 use crate::view::RuntimeName;
 
 /// Grants of a Step in a row that no worker said to have got: from this one on each is a loss.
 const UNHEARD_MAX: u32 = 5;
+
+/// So many Steps are named of those that were lost together.
+const LOST_WITH_MAX: usize = 16;
 
 /// So many Attempts back it is looked how often in a row no worker was fit: any backoff has come to its
 /// longest wait by then, but one that hardly grows.
@@ -158,6 +164,7 @@ impl Tx<'_, '_> {
             reason,
             release_reason: None,
             not_before: None,
+            lost_with: Vec::new(),
         })
     }
 
@@ -251,8 +258,18 @@ impl Tx<'_, '_> {
 
     /// LEASE-07: one commit, Steps in creation order. Attempts that ended meanwhile are passed over.
     pub(super) fn expire(&mut self, ids: &[AttemptId], reason: LeaseEnd) -> Result<Did, Rejection> {
-        for pos in self.held_under(ids) {
-            self.expire_one(pos, reason)?;
+        let steps = self.held_under(ids);
+        let mut lost: BTreeMap<AgentId, Vec<StepId>> = BTreeMap::new();
+        if reason == LeaseEnd::LeaseExpired {
+            for &pos in &steps {
+                let with = self.holder(pos).map(|worker| lost.entry(worker).or_default());
+                with.into_iter()
+                    .for_each(|with| with.push(self.task.steps[pos].spec.step_id.clone()));
+            }
+        }
+        for pos in steps {
+            let with = self.holder(pos).and_then(|worker| lost.get(&worker));
+            self.expire_one(pos, reason, with.map_or(&[], Vec::as_slice))?;
         }
         Ok(Did::DONE)
     }
@@ -264,30 +281,37 @@ impl Tx<'_, '_> {
             let in_a_row = self.task.note_unheard(pos);
             let is_loss = in_a_row >= UNHEARD_MAX;
             let reason = if is_loss { LeaseEnd::LeaseExpired } else { LeaseEnd::Released };
-            self.expire_one(pos, reason)?;
+            self.expire_one(pos, reason, &[])?;
         }
         Ok(Did::DONE)
     }
 
+    fn holder(&self, pos: Pos) -> Option<AgentId> {
+        Some(self.task.attempts[self.task.steps[pos].state.current?].worker_id.clone())
+    }
+
     /// Steps whose open Attempts these are, in creation order.
-    fn held_under(&self, ids: &[AttemptId]) -> alloc::vec::Vec<Pos> {
+    fn held_under(&self, ids: &[AttemptId]) -> Vec<Pos> {
         let open = ids.iter().filter_map(|id| self.task.attempts.by_key(id));
         let open = open.filter(|a| a.outcome.is_none()).map(|a| a.step);
-        let mut steps: alloc::vec::Vec<Pos> = open.collect();
+        let mut steps: Vec<Pos> = open.collect();
         steps.sort_unstable();
         steps.dedup();
         steps
     }
 
-    /// S11, or S12 when the losses are used up.
-    fn expire_one(&mut self, pos: Pos, reason: LeaseEnd) -> Result<(), Rejection> {
+    /// S11, or S12 when the losses are used up; `with` are all that were lost with its worker.
+    fn expire_one(&mut self, pos: Pos, reason: LeaseEnd, with: &[StepId]) -> Result<(), Rejection> {
         let Some(at) = self.task.steps[pos].state.current else { return Ok(()) };
         let attempt = &self.task.attempts[at];
         if self.task.is_closing() {
             return self.run_is_gone(attempt.run);
         }
         let max_lost = attempt.retry_policy.as_ref().and_then(|p| p.max_lost);
-        let event = self.lease_end(pos, reason)?;
+        let mut event = self.lease_end(pos, reason)?;
+        let id = &self.task.steps[pos].spec.step_id;
+        event.lost_with = with.iter().filter(|it| *it != id).take(LOST_WITH_MAX).cloned().collect();
+        let lost_with = lost_with(&event.lost_with);
         self.emit_on(By::system(), pos, Body::StepLeaseExpired(event))?;
         let lost = self.task.steps[pos].state.lost_count;
         let used_up = reason == LeaseEnd::LeaseExpired && max_lost.is_some_and(|max| lost >= max);
@@ -295,7 +319,7 @@ impl Tx<'_, '_> {
             let event = StepFailed {
                 attempt_id: None,
                 outcome: None,
-                reason: Reason::code("lost"),
+                reason: Reason { details: lost_with, ..Reason::code("lost") },
                 attempt_count: None,
                 report: None,
             };

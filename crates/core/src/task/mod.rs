@@ -42,6 +42,7 @@ use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
 pub use records::Records;
+pub(crate) use step_events::lost_with;
 use undo::UndoLog;
 pub use volatile::{Stopping, Taken, Volatile};
 pub use waits::Waits;
@@ -244,6 +245,11 @@ impl StepFacts {
 }
 
 impl StepState {
+    /// Whether an Attempt on it was lost, since its creation or its last explicit reopen (LEASE-19).
+    pub(crate) fn was_lost(&self) -> bool {
+        self.lost_count > 0
+    }
+
     pub(crate) fn new(at: Millis) -> Self {
         Self {
             status: StepStatus::Pending,

@@ -4,12 +4,15 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde_json::Value as Json;
 
 use super::apply::{Applied, At};
 use super::undo::Note;
 use super::{Attempt, RELEASE_REASON, Run, StepState, Task, text};
 use crate::event::{Body, Event, Facts, LeaseEnd, StepClaimed, StepLeaseExpired, StepReopened};
-use crate::id::AttemptId;
+use crate::id::{AttemptId, StepId};
 use crate::record::{Object, Reason, add_once};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState, StepStatus, WaitKind};
 use crate::table::Pos;
@@ -383,10 +386,17 @@ impl Task {
 /// What an Attempt that ended without a report is said to have ended with.
 fn error_of(end: &StepLeaseExpired) -> Reason {
     let mut error = Reason::code(end.reason.as_str());
-    error.details = end
+    let given_back = end
         .release_reason
         .map(|why| Object::from_iter([(RELEASE_REASON.to_owned(), why.as_str().into())]));
+    error.details = given_back.or_else(|| lost_with(&end.lost_with));
     error
+}
+
+/// The details that name what was lost together; none where nothing else was.
+pub(crate) fn lost_with(steps: &[StepId]) -> Option<Object> {
+    let names: Vec<Json> = steps.iter().map(|id| id.as_str().into()).collect();
+    (!steps.is_empty()).then(|| Object::from_iter([("lost_with".to_owned(), names.into())]))
 }
 
 /// How and by whom an Attempt ends.

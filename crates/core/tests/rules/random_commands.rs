@@ -352,7 +352,12 @@ impl Reader<'_> {
             let (worker_id, worker_pool_id) = (agent_id(agent), pool);
             return Some((
                 system(),
-                Command::GrantStep(Grant { worker_id, worker_pool_id, handlers }),
+                Command::GrantStep(Grant {
+                    worker_id,
+                    worker_pool_id,
+                    handlers,
+                    may_be_lost: true,
+                }),
             ));
         }
         let unused = task.runs_to_take(&pool, self.world.now).next().map(|r| r.run_id);
@@ -751,6 +756,7 @@ fn drive(world: &mut World, picks: &[u8], says: &dyn Fn(u8) -> Option<StepStatus
             worker_id: agent_id(AGENTS[round as usize % AGENTS.len()]),
             worker_pool_id: pool_id(pool),
             handlers: None,
+            may_be_lost: true,
         };
         let before = world.attempts().count();
         if !world.task.is_closing() {

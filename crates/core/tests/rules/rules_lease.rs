@@ -4,7 +4,7 @@
 
 use crate::common;
 use common::*;
-use tenure_core::command::{GiveBack, RetrySteps, RunOutcome};
+use tenure_core::command::{GiveBack, Grant, RetrySteps, RunOutcome};
 use tenure_core::event::{LeaseEnd, ReleaseReason};
 use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus};
 use tenure_core::{Code, Command};
@@ -336,4 +336,53 @@ fn a_worker_says_how_long_the_step_waits_at_least() {
     assert_eq!(gives_back(&mut t, least(ReleaseReason::Draining, 30)), Some(30));
     wait_out(&mut t);
     assert_eq!(gives_back(&mut t, GiveBack::default()), None);
+}
+
+/// LEASE-19, S11, S12: Steps that were lost with one worker name each other, in the log and in the reason of
+/// the failure; what was lost with another is not named.
+#[test]
+fn steps_that_were_lost_together_name_each_other() {
+    let policy = json!({"max_lost": 1});
+    let mut t = with_policy("a b c", policy, Policy::Manual);
+    let (a, b) = (t.claim("a"), t.claim("b"));
+    let other = t.claim_by("bee", "c");
+    t.ok_as(&system(), expire(&[&other, &b, &a], LeaseEnd::LeaseExpired));
+    let named = |t: &Fixture, held: &Held| {
+        let error = t.attempt_of(held).error.clone().unwrap();
+        error.details.clone().map(|details| details["lost_with"].clone())
+    };
+    assert_eq!(named(&t, &a), Some(json!(["b"])));
+    assert_eq!(named(&t, &b), Some(json!(["a"])));
+    assert_eq!(named(&t, &other), None);
+    let why = t.step("a").state.facts().status_reason.clone().unwrap();
+    assert_eq!((why.code.as_str(), &why.details.unwrap()["lost_with"]), ("lost", &json!(["b"])));
+    t.restart();
+    assert_eq!(named(&t, &a), Some(json!(["b"])));
+}
+
+/// LEASE-19, DISP-18: a worker that has a Step in hand that was lost before gets those that were not; what is
+/// to be minded of the next one is told.
+#[test]
+fn what_is_to_be_minded_of_the_next_step_is_told() {
+    let mut t = Fixture::auto("a b c");
+    let minded = |t: &Fixture, worker: &str, may_be_lost| {
+        let (worker_id, worker_pool_id) = (agent_id(worker), pool_id(POOL));
+        let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_lost };
+        t.task.minded(&grant).map(|minded| (minded.was_lost, minded.is_back))
+    };
+    assert_eq!(minded(&t, "ant", true), None);
+    let held = t.grant("ant", POOL).unwrap();
+    t.lose(&held);
+    assert_eq!(minded(&t, "ant", true), Some((true, true)));
+    assert_eq!(minded(&t, "bee", true), Some((true, false)));
+    assert_eq!(minded(&t, "ant", false), None, "the next of the others is new");
+    let (worker_id, worker_pool_id) = (agent_id("bee"), pool_id(POOL));
+    let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_lost: false };
+    t.ok_as(&system(), Command::GrantStep(grant));
+    assert_eq!(t.statuses("a b c"), "a:ready b:claimed c:ready");
+    let held = t.grant("ant", POOL).unwrap();
+    assert_eq!(held.step_id, "a");
+    t.ok_as(&held.caller(), held.releases());
+    assert_eq!(minded(&t, "ant", true), Some((true, true)), "it was not fit");
+    assert_eq!(minded(&t, "bee", true), Some((true, false)));
 }

@@ -110,6 +110,23 @@ impl Members {
         usize::try_from(self.free).unwrap_or(usize::MAX)
     }
 
+    /// Takes a credit of a worker that suits, the one whose turn is next.
+    pub(super) fn take_one(&mut self, suits: impl Fn(&Worker) -> bool) -> Option<Arc<Worker>> {
+        let all = &self.all;
+        let has_room = |member: &&Member| member.left() > 0 && suits(&member.worker);
+        let next = |seat: &Seat| all.get(seat).filter(has_room).is_some();
+        let at = self.with_room.iter().position(next)?;
+        let seat = self.with_room.remove(at)?;
+        let member = self.all.get_mut(&seat)?;
+        member.sent += 1;
+        self.free -= 1;
+        member.is_queued = member.left() > 0;
+        if member.is_queued {
+            self.with_room.push_back(seat);
+        }
+        Some(Arc::clone(&member.worker))
+    }
+
     /// Takes up to `wanted` credits, of one worker after another.
     pub(super) fn take(
         &mut self,

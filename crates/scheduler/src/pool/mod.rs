@@ -6,6 +6,7 @@
 //! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
 //! turn: otherwise fan-outs would be served one returned credit at a time.
 
+mod apart;
 mod members;
 mod turns;
 
@@ -17,12 +18,14 @@ use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
+use tenure_core::command::Minded;
 use tenure_core::eligibility::PoolFacts;
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
+pub(crate) use self::apart::{Apart, Kept};
 use self::members::Members;
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
@@ -80,6 +83,8 @@ pub(crate) struct Loan {
     pool: Arc<Pool>,
     pub(crate) worker: Arc<Worker>,
     credits: u64,
+    /// Its worker's place for a Step that was lost before.
+    apart: Option<Apart>,
 }
 
 /// Credits handed to a Task.
@@ -95,7 +100,43 @@ impl Loan {
     pub(crate) fn take_one(&mut self) -> Option<Self> {
         self.credits = self.credits.checked_sub(1)?;
         let (pool, worker) = (Arc::clone(&self.pool), Arc::clone(&self.worker));
-        Some(Self { pool, worker, credits: 1 })
+        Some(Self { pool, worker, credits: 1, apart: None })
+    }
+
+    /// Takes its worker's place for a Step that was lost before; answers whether it has it.
+    pub(crate) fn set_apart(&mut self) -> bool {
+        if self.apart.is_none() {
+            self.apart = Apart::try_take(&self.pool, &self.worker);
+        }
+        self.is_apart()
+    }
+
+    /// Whether it is for a Step that was lost before.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    /// That place, for as long as the worker has the Step.
+    pub(crate) fn take_apart(&mut self) -> Option<Apart> {
+        self.apart.take()
+    }
+
+    /// A credit of another worker that suits the Step better, if one has room: an idle one for a Step that
+    /// was lost before; where its own worker must not have it or has just had it, any that may.
+    pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
+        let hand = &self.worker.hand;
+        if !minded.was_lost {
+            return self.pool.lend_one(&self.worker, minded, |_| true);
+        }
+        if hand.is_idle() && !minded.is_back {
+            return None; // None suits it better.
+        }
+        let may = |hand: &Hand| !hand.has_apart();
+        let idle = self.pool.lend_one(&self.worker, minded, |hand| may(hand) && hand.is_idle());
+        let any = || self.pool.lend_one(&self.worker, minded, may);
+        let is_needed = minded.is_back || hand.has_apart();
+        let mut other = idle.or_else(|| is_needed.then(any).flatten())?;
+        other.set_apart().then_some(other)
     }
 
     /// The worker was sent its Step: it will tell when it has room again.
@@ -169,8 +210,30 @@ impl Pool {
         self.lend(taken)
     }
 
+    /// A credit of another worker with the handler.
+    fn lend_one(
+        self: &Arc<Self>,
+        than: &Worker,
+        minded: &Minded,
+        suits: impl Fn(&Hand) -> bool,
+    ) -> Option<Loan> {
+        let can = |it: &Worker| it.handlers.as_ref().is_none_or(|h| h.contains(&minded.handler));
+        let suits = |it: &Worker| it.id != than.id && can(it) && suits(&it.hand);
+        let worker = self.state.lock().members.take_one(suits)?;
+        Some(Loan { pool: Arc::clone(self), worker, credits: 1, apart: None })
+    }
+
+    /// A worker that did not suit some Steps may do so now.
+    fn suits_again(&self, worker: &Worker) {
+        self.state.lock().turns.may_fit(&worker.id);
+        self.wake();
+    }
+
     fn lend(self: &Arc<Self>, taken: Vec<(Arc<Worker>, u64)>) -> Credits {
-        let loan = |(worker, credits)| Loan { pool: Arc::clone(self), worker, credits };
+        let loan = |(worker, credits)| {
+            let pool = Arc::clone(self);
+            Loan { pool, worker, credits, apart: None }
+        };
         taken.into_iter().map(loan).collect()
     }
 

@@ -19,7 +19,7 @@ use super::{Flight, Landed, Life, Msg, State, Waiting};
 use crate::ask::{Ask, Decided, Held, What};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
-use crate::pool::{Credits, Left, Loan, Msg as PoolMsg};
+use crate::pool::{Credits, Left, Loan, Msg as PoolMsg, Worker};
 
 impl Flight {
     fn new() -> Self {
@@ -228,18 +228,36 @@ impl<J: Journal, L: Leases> State<J, L> {
 
     /// Gives ready Steps to a worker that has room. What finds no Step goes back to the pool.
     fn grant(&mut self, flight: &mut Flight, mut loan: Loan) {
-        let command = Command::GrantStep(GrantCommand {
-            worker_id: loan.worker.id.clone(),
-            worker_pool_id: loan.worker.pool.clone(),
-            handlers: loan.worker.handlers.clone(),
-        });
         while loan.credits() > 0 && self.may_claim() {
-            let Some(attempt) = self.claim(flight, &command) else { break };
-            flight.grants.extend(loan.take_one().map(|one| (attempt, one)));
+            let Some(mut one) = self.place(&mut loan) else { break };
+            let command = Command::GrantStep(grant_to(&one.worker, one.is_apart()));
+            let Some(attempt) = self.claim(flight, &command) else {
+                drop(one.take_apart());
+                flight.unused.push(one);
+                break;
+            };
+            flight.grants.push((attempt, one));
         }
         if loan.credits() > 0 {
             flight.unused.push(loan);
         }
+    }
+
+    /// A credit for the next Step: of this worker, or of another that suits the Step better (DISP-18,
+    /// LEASE-19).
+    fn place(&self, loan: &mut Loan) -> Option<Loan> {
+        let Life::Known(task) = &self.life else { return None };
+        let Some(minded) = task.minded(&grant_to(&loan.worker, true)) else {
+            return loan.take_one();
+        };
+        if let Some(other) = loan.instead(&minded) {
+            return Some(other);
+        }
+        let mut one = loan.take_one()?;
+        if minded.was_lost {
+            one.set_apart(); // Where that cannot be, the worker gets another Step, or none.
+        }
+        Some(one)
     }
 
     /// Whether the scheduler claims by itself just now: not after an append that failed, and not while
@@ -443,5 +461,15 @@ fn ended(body: &Body) -> Option<AttemptId> {
         Body::StepCancelled(p) => p.attempt_id,
         Body::StepLeaseExpired(p) => Some(p.attempt_id),
         _ => None,
+    }
+}
+
+/// What the core is told of a worker that has room.
+fn grant_to(worker: &Worker, may_be_lost: bool) -> GrantCommand {
+    GrantCommand {
+        worker_id: worker.id.clone(),
+        worker_pool_id: worker.pool.clone(),
+        handlers: worker.handlers.clone(),
+        may_be_lost,
     }
 }

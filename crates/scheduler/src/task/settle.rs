@@ -168,13 +168,17 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn hand_out(&mut self, grants: Vec<(Pos, Loan)>) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
-        for (attempt, loan) in grants {
+        for (attempt, mut loan) in grants {
+            let lasts = task.was_lost_within(attempt).map(Duration::from_millis);
             let attempt_id = view.attempt_at(attempt).attempt_id;
             let Some(claim) = self.node.claim(&view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
+            let apart = loan.take_apart();
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
-                self.held.insert(attempt_id, InHand::by(Arc::clone(&worker.hand)));
+                let apart = apart.zip(lasts).map(|(apart, lasts)| apart.keep_for(lasts));
+                let in_hand = InHand::apart(Arc::clone(&worker.hand), apart);
+                self.held.insert(attempt_id, in_hand);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
                 self.waiting.push_back(Waiting::Expired(vec![attempt_id], LeaseEnd::Released));

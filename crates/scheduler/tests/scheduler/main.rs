@@ -5,6 +5,7 @@
 mod common;
 
 mod answers;
+mod apart;
 mod append;
 mod bus;
 mod clocks;

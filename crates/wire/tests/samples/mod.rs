@@ -151,6 +151,7 @@ pub(crate) fn full() -> Vec<Body> {
             reason: LeaseEnd::HostRestarted,
             release_reason: None,
             not_before: None,
+            lost_with: Vec::new(),
         }),
         Body::RunDispatched(Box::new(RunDispatched {
             run_id: run(),

@@ -102,7 +102,12 @@ impl Fixture {
     /// Gives the oldest ready Step of a pool of an automatic Task to a worker.
     pub fn grant(&mut self, agent: &str, pool: &str) -> Option<Held> {
         let (worker_id, worker_pool_id) = (agent_id(agent), pool_id(pool));
-        let grant = Command::GrantStep(Grant { worker_id, worker_pool_id, handlers: None });
+        let grant = Command::GrantStep(Grant {
+            worker_id,
+            worker_pool_id,
+            handlers: None,
+            may_be_lost: true,
+        });
         let outcome = self.ok_as(&system(), grant);
         outcome.commit.is_some().then(|| self.held_of(&outcome))
     }

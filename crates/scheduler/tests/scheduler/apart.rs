@@ -1,0 +1,219 @@
+//! Steps that were lost or failed: apart from each other, and with another worker.
+#![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on has failed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::common::{self, Node, POOL, completes, create, dag, node, with_policy};
+use futures::channel::mpsc::UnboundedReceiver;
+use tenure_core::command::{GiveBack, StepReport};
+use tenure_core::id::{AgentId, PoolId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::record::{Backoff, RetryPolicy};
+use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::view::ClaimResult;
+use tenure_local::MemoryLeases;
+use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::{Faulty, MemoryJournal};
+use tenure_scheduler::WorkerLink;
+use tokio::time::{Instant, sleep};
+
+type Link = WorkerLink<Faulty<MemoryJournal>, MemoryLeases>;
+
+/// A worker that is told what to do.
+struct Hand {
+    link: Link,
+    inbox: UnboundedReceiver<Delivery>,
+    seen: u64,
+    number: u64,
+    held: Vec<(ClaimResult, Instant)>,
+}
+
+impl Hand {
+    fn join(node: &Node, name: &str) -> Self {
+        let (id, pool) = (AgentId::new(name).unwrap(), PoolId::new(POOL).unwrap());
+        let (link, inbox) = node.join(id, pool, None).unwrap();
+        Self { link, inbox, seen: 0, number: 0, held: Vec::new() }
+    }
+
+    fn room(&mut self, free: u64) -> Credit {
+        self.number += 1;
+        Credit { free, seen: self.seen, number: self.number }
+    }
+
+    fn says_room(&mut self, free: u64) {
+        let room = self.room(free);
+        self.link.credit(room);
+    }
+
+    /// Takes in what has come.
+    fn takes(&mut self) -> Vec<String> {
+        let mut came = Vec::new();
+        while let Ok(delivery) = self.inbox.try_recv() {
+            if let Delivery::Grant(claim) = delivery {
+                self.seen += 1;
+                came.push(claim.step.step_id.to_string());
+                self.held.push((*claim, Instant::now()));
+            }
+        }
+        came
+    }
+
+    async fn is_given(&mut self, step: &str) {
+        for _ in 0..100 {
+            sleep(Duration::from_millis(10)).await;
+            let came = self.takes();
+            if !came.is_empty() {
+                assert_eq!(came, [step]);
+                return;
+            }
+        }
+        panic!("{step} does not come");
+    }
+
+    async fn fails(&mut self, free: u64) {
+        let (claim, _) = self.held.pop().unwrap();
+        let report = StepReport {
+            status: Some(StepStatus::Failed),
+            output: None,
+            reason: Some(ReasonInput {
+                code: Some("broken".into()),
+                details: None,
+                message: "it broke".into(),
+                retryable: None,
+            }),
+            ..completes(&claim)
+        };
+        let room = Some(self.room(free));
+        self.link.report(&Holding::of(&claim), report, room).await.unwrap();
+    }
+}
+
+fn patient() -> RetryPolicy {
+    let backoff = Backoff { initial_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0 };
+    RetryPolicy { max_attempts: Some(9), max_lost: Some(3), backoff, ..RetryPolicy::default() }
+}
+
+/// DISP-18: the next Attempt goes to another worker with room, whatever ended the last one there; where there is
+/// none it waits for nobody.
+#[tokio::test(start_paused = true)]
+async fn a_step_is_tried_by_another_worker_where_there_is_one() {
+    let node = node().await;
+    let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
+    ant.says_room(1);
+    create(&node, with_policy(dag("t", "a"), patient())).await.unwrap();
+    ant.is_given("a").await;
+    bee.says_room(1);
+    ant.fails(1).await; // Its room was said last: its turn is next.
+    bee.is_given("a").await;
+    let (claim, _) = bee.held.pop().unwrap();
+    let room = Some(bee.room(1));
+    bee.link.release(&Holding::of(&claim), GiveBack::default(), room).await.unwrap();
+    ant.is_given("a").await;
+    // The other has no room now.
+    bee.says_room(0);
+    ant.fails(1).await;
+    ant.is_given("a").await;
+}
+
+/// A fleet of two workers with room for four, in which what is called `poison` ends its worker, with everything
+/// it has, and another comes; until the Task has ended. Answers how often each Step was lost.
+async fn run_with_poison(node: &Node, key: &TaskKey) -> BTreeMap<String, u32> {
+    let mut born = 0;
+    let mut fleet: Vec<Hand> = Vec::new();
+    for _ in 0..1_000 {
+        while fleet.len() < 2 {
+            born += 1;
+            let mut hand = Hand::join(node, &format!("w.{born}"));
+            hand.says_room(4);
+            fleet.push(hand);
+        }
+        sleep(Duration::from_secs(1)).await;
+        for hand in &mut fleet {
+            hand.takes();
+            let holdings: Vec<_> = hand.held.iter().map(|(it, _)| Holding::of(it)).collect();
+            if !holdings.is_empty() && !has_poison(hand) {
+                hand.link.heartbeat(&holdings).await;
+            }
+            let (done, rest) = std::mem::take(&mut hand.held)
+                .into_iter()
+                .partition(|(it, since)| !is_poison(it) && since.elapsed().as_secs() >= 20);
+            hand.held = rest;
+            for (claim, _) in done {
+                let free = 4 - hand.held.len() as u64;
+                let room = Some(hand.room(free));
+                hand.link.report(&Holding::of(&claim), completes(&claim), room).await.unwrap();
+            }
+        }
+        fleet.retain(|hand| !has_poison(hand));
+        let done =
+            node.read(key, |t| t.tally().unfinished() == 0 || t.status().is_terminal()).await;
+        if done.unwrap() {
+            return node.read(key, lost).await.unwrap();
+        }
+    }
+    panic!("the task does not end");
+}
+
+fn is_poison(claim: &ClaimResult) -> bool {
+    claim.step.step_id.as_str().starts_with("poison")
+}
+
+fn has_poison(hand: &Hand) -> bool {
+    hand.held.iter().any(|(claim, _)| is_poison(claim))
+}
+
+fn lost(task: &common::View<'_>) -> BTreeMap<String, u32> {
+    task.steps().map(|step| (step.spec.step_id.to_string(), step.state.lost_count)).collect()
+}
+
+/// LEASE-19: what ends its worker each time is lost apart from the Steps that were lost with it: each of those
+/// is lost once at most, and its reason names the others.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_ends_its_worker_takes_its_neighbours_along_once() {
+    let node = node().await;
+    let innocents = "a b c d e f g h i j k l";
+    let mut task = with_policy(dag("t", &format!("poison {innocents}")), patient());
+    task.steps[0].required = Some(false);
+    let key = create(&node, task).await.unwrap();
+    let lost = run_with_poison(&node, &key).await;
+    assert_eq!(common::status(&node, &key).await, TaskStatus::Completed);
+    assert_eq!(lost["poison"], 3, "{lost:?}");
+    let most = innocents.split(' ').map(|step| lost[step]).max();
+    assert_eq!(most, Some(1), "{lost:?}");
+    let named = node.read(&key, |t| {
+        let step = t.step(&common::step_id("poison")).unwrap();
+        let first = t.attempts_of(step).last().unwrap();
+        first.error.as_ref().unwrap().details.clone().unwrap()["lost_with"].clone()
+    });
+    assert_eq!(named.await.unwrap(), serde_json::json!(["a", "b", "c"]));
+}
+
+/// LEASE-19: once a Step that was lost has run for longer than it took to be lost, others that were lost
+/// may run beside it.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_outlives_its_loss_is_no_suspect() {
+    let node = node().await;
+    let mut first = Hand::join(&node, "first");
+    first.says_room(3);
+    create(&node, with_policy(dag("t", "a b c"), patient())).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(first.takes().len(), 3);
+    drop(first);
+    sleep(Duration::from_secs(33)).await; // Their leases end, 30 s after the claim.
+    let mut next = Hand::join(&node, "next");
+    next.says_room(3);
+    let (begun, mut came) = (Instant::now(), Vec::new());
+    while came.len() < 3 {
+        sleep(Duration::from_secs(1)).await;
+        let holdings: Vec<_> = next.held.iter().map(|(it, _)| Holding::of(it)).collect();
+        if !holdings.is_empty() {
+            next.link.heartbeat(&holdings).await;
+        }
+        came.extend(next.takes().into_iter().map(|step| (step, begun.elapsed().as_secs())));
+        assert!(begun.elapsed().as_secs() < 100, "{came:?}");
+    }
+    let at: Vec<u64> = came.iter().map(|(_, at)| *at).collect();
+    assert!(at[0] <= 2 && (29..40).contains(&at[1]) && (58..75).contains(&at[2]), "{came:?}");
+}
