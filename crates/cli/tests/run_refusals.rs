@@ -180,3 +180,13 @@ fn what_a_crash_left_is_said_in_one_line() {
     ended.saying("task default/t cannot be used").saying("t.wal.jsonl:1");
     place.tenure(&["run", "t.yaml", "--resume"]).with(6).saying("t.wal.jsonl:1");
 }
+
+/// LEASE-18: a worker whose commands could leave nothing says so at its start, and takes no Step.
+#[test]
+fn a_worker_without_a_place_for_files_does_not_start() {
+    let place = Place::new();
+    place.file("taken", "a file");
+    let nowhere = "nats://127.0.0.1:1";
+    let ended = place.tenure(&["worker", "--files", "taken/files", "--nats", nowhere]).with(2);
+    ended.saying("cannot leave their output below").saying("--files");
+}

@@ -1,7 +1,9 @@
 //! `tenure worker`: runs Steps of a pool, until it is told to stop or to leave.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -113,6 +115,7 @@ async fn begin(
     telemetry: Option<&Telemetry>,
 ) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
     let files = std::path::absolute(&args.files)?;
+    check_files(&files, &args.boot)?;
     let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
     let can_run = handlers.names().cloned().collect();
     let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
@@ -123,6 +126,21 @@ async fn begin(
     let observer = telemetry.map(Telemetry::worker_observer);
     let options = Options { observer, ..Options::new(args.concurrency) };
     Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
+}
+
+/// Commands can leave their output there: else each Step that came would go back (LEASE-18).
+fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
+    let probe = files.join(format!(".probe-{boot}"));
+    let tried = fs::create_dir_all(files).and_then(|()| fs::write(&probe, [0; 4_096]));
+    let removed = fs::remove_file(&probe);
+    let Err(error) = tried.and(removed) else { return Ok(()) };
+    // Room may come; what is no directory, or somebody else's, is a wrong option.
+    let passes = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    let exit = if passes { Exit::Unavailable } else { Exit::Usage };
+    let message = format!("commands cannot leave their output below {}: {error}", files.display());
+    Err(Failure::new(exit, message).help(
+        "make it a directory with room that this user may write to, or name another with --files",
+    ))
 }
 
 /// Takes nothing more and lets Steps end; those that take too long are asked to stop, then ended by
