@@ -7,9 +7,11 @@ use std::path::Path;
 
 use tenure_core::Code;
 use tenure_core::command::Operator;
+use tenure_core::eligibility::Obstacle;
 use tenure_core::event::Bindings;
 use tenure_core::record::{ArtifactInput, Counter, Coverage, Progress};
 use tenure_core::status::{ArtifactKind, ArtifactState, DeliveryState, Role};
+use tenure_core::task::Waits;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{RuntimeName, ViewName};
 
@@ -29,6 +31,25 @@ fn table<'a>(text: &'a str, behind: &str) -> Vec<Vec<&'a str>> {
 /// What stands between backquotes.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
+}
+
+/// VIEW-17: the contract names every reason, in the order in which they decide.
+#[test]
+fn the_contract_lists_every_reason_in_its_order() {
+    let text = read("docs/contract.md");
+    let rule = text.lines().find(|line| line.starts_with("- VIEW-17 ")).unwrap();
+    let listed = quoted(rule).filter_map(Obstacle::from_name).collect::<Vec<_>>();
+    assert_eq!(listed.len(), Obstacle::ALL.len(), "each is named once: {listed:?}");
+    assert_eq!(listed, Obstacle::ALL);
+    let described = read("docs/observability.md");
+    let waits =
+        Waits::REASONS.iter().chain(Waits::BESIDE).filter(|it| **it != Obstacle::LogUnavailable);
+    for why in waits {
+        assert!(
+            described.contains(&format!("`{why}`")),
+            "docs/observability.md does not name {why}"
+        );
+    }
 }
 
 /// What a table names in its first column.
@@ -67,8 +88,9 @@ const NOT_ASKED: [Operator; 9] = [
 ];
 
 /// What is asked beside the operations of the core, and the one whose right it needs.
-const BESIDE: [(&str, Operator); 6] = [
+const BESIDE: [(&str, Operator); 7] = [
     ("explain", Operator::InspectTask),
+    ("explain_task", Operator::InspectTask),
     ("replay_task", Operator::InspectTask),
     ("read_log", Operator::InspectTask),
     ("read_events", Operator::InspectTask),

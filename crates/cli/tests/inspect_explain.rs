@@ -3,8 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "support/cluster.rs"]
+mod cluster;
 mod inspect_bench;
+#[allow(dead_code)] // Other tests need more of it.
+#[path = "../../cluster/tests/real/servers.rs"]
+mod servers;
+mod support;
 
+use cluster::Cluster;
 use inspect_bench::{Bench, step};
 use serde_json::{Value as Json, json};
 use tenure_core::Command;
@@ -300,4 +307,46 @@ runnable_now: 2 steps
     assert_eq!(groups[1]["roots"][0]["waiting"], 2_500);
     assert_eq!(groups[1]["step_ids"].as_array().unwrap().len(), 20);
     assert_eq!(groups[1]["more"], 2_480);
+}
+
+/// A Task that keeps its worker busy.
+const LONG: &str = "steps: {a: {run: sleep 600}}";
+
+/// VIEW-17: the owner of a Task says why its Steps wait: it knows the workers, which no log does.
+#[test]
+fn a_cluster_says_for_which_workers_steps_wait() {
+    let cluster = Cluster::start();
+    let mut worker = cluster.begin(&["worker", "--name", "w1", "--concurrency", "1"]);
+    worker.hears("runs steps of pool default");
+    cluster.submit("long", LONG, &[]).with(0);
+    cluster.is_at_work("long");
+    let steps = "steps: {a: {run: echo, pool: nowhere}, b: {handler: send}, c: {run: sleep 600}}";
+    cluster.submit("waits", steps, &[]).with(0);
+    let told = |step: &str, headline: &str| {
+        let args = ["task", "explain", "waits", step];
+        cluster.until(&args, |told| told["headline"] == headline)
+    };
+    let told = ["a", "b", "c"]
+        .into_iter()
+        .zip([
+            ("no_worker_in_pool", "no worker of pool nowhere has asked for work"),
+            ("no_worker_with_handler", "no worker of pool default has handler send (1 known)"),
+            ("pool_saturated", "all workers of pool default are busy (1 known)"),
+        ])
+        .map(|(step, (headline, text))| (told(step, headline), headline, text));
+    for (told, headline, text) in told {
+        assert_eq!(
+            (told["headline"].as_str(), told["text"].as_str()),
+            (Some(headline), Some(text))
+        );
+    }
+    let whole = cluster.tenure(&["task", "explain", "wait"]).with(0);
+    assert!(whole.stdout.contains("a cluster at nats://127.0.0.1:"), "{whole:#?}");
+    for headline in ["no_worker_in_pool: 1 step", "no_worker_with_handler: 1 step"] {
+        assert!(whole.stdout.contains(headline), "{whole:#?}");
+    }
+    cluster.tenure(&["task", "explain", "waits", "bb"]).with(3).saying("no step `bb`");
+    cluster.tenure(&["task", "explain", "nothing"]).with(3).saying("task_not_found");
+    let elsewhere = cluster.tenure(&["task", "explain", "waits", "c", "--worker", "bee"]).with(0);
+    assert!(elsewhere.stdout.contains("worker bee is not in pool default"), "{elsewhere:#?}");
 }

@@ -1,6 +1,6 @@
 //! Why a Step is not running: the one judgement that claim, query and `explain` share.
 
-use crate::id::AgentId;
+use crate::id::{AgentId, HandlerName, PoolId};
 use crate::record::StepSpec;
 use crate::status::{RunState, StepStatus, TaskStatus, names};
 use crate::task::{Head, Run, StepState};
@@ -34,11 +34,17 @@ names! {
         NotBefore = "not_before",
         /// An Attempt holds it.
         Held = "held",
-        /// No worker of its pool is there.
+        /// The log of its Task takes no writes.
+        LogUnavailable = "log_unavailable",
+        /// Leases cannot be had.
+        LeasesUnavailable = "leases_unavailable",
+        /// No worker of its pool is there that may claim it.
         NoWorkerInPool = "no_worker_in_pool",
+        /// No worker of its pool has its handler.
+        NoWorkerWithHandler = "no_worker_with_handler",
         /// The Run named may not, or no longer, claim it.
         ScopeExcludes = "scope_excludes",
-        /// All workers of its pool are busy.
+        /// All workers of its pool that could run it are busy.
         PoolSaturated = "pool_saturated",
         /// Nothing stands in the way.
         RunnableNow = "runnable_now",
@@ -76,22 +82,80 @@ impl Obstacles {
     }
 }
 
-/// What is known of the workers of a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a Step wants of the worker that takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wanted<'a> {
+    /// The pool it must be in.
+    pub pool: &'a PoolId,
+    /// The handler it must have.
+    pub handler: &'a HandlerName,
+    /// Workers that it must be, all of them: whom Task and Step are assigned to, and who is asked about.
+    only: [Option<&'a AgentId>; 3],
+}
+
+impl<'a> Wanted<'a> {
+    /// Any worker of a pool that has a handler.
+    pub const fn any(pool: &'a PoolId, handler: &'a HandlerName) -> Self {
+        Self { pool, handler, only: [None; 3] }
+    }
+
+    /// What this Step wants.
+    pub fn of(head: &'a Head, spec: &'a StepSpec) -> Self {
+        let only = [head.spec.assignee.as_ref(), spec.assignee.as_ref(), None];
+        Self { only, ..Self::any(&spec.worker_pool_id, &spec.handler) }
+    }
+
+    /// The same, if this worker is to take it.
+    #[must_use]
+    pub fn by(self, worker: Option<&'a AgentId>) -> Self {
+        let [task, step, _] = self.only;
+        Self { only: [task, step, worker], ..self }
+    }
+
+    /// The one worker that may take it, if not every one may.
+    pub fn only(&self) -> Option<&'a AgentId> {
+        self.only.iter().rev().find_map(|only| *only)
+    }
+
+    /// CLAIM-13: whether this worker may take it.
+    pub fn admits(&self, worker: &AgentId) -> bool {
+        self.only.iter().flatten().all(|only| *only == worker)
+    }
+}
+
+/// DISP-14: whether a worker that has said so has a handler; one that has said nothing has all.
+pub fn has_handler(handlers: Option<&[HandlerName]>, wanted: &HandlerName) -> bool {
+    handlers.is_none_or(|handlers| handlers.contains(wanted))
+}
+
+/// What is known of the workers of a pool that may take a Step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolFacts {
-    /// Workers that asked for work.
+    /// Workers that are there.
     pub workers: u32,
-    /// Steps they would take now.
+    /// Those of them that have its handler.
+    pub able: u32,
+    /// Steps that these would take now.
     pub free: u32,
 }
 
 impl PoolFacts {
-    /// What keeps a ready Step of the pool waiting, if it is the pool.
+    /// What keeps a ready Step waiting, if it is the pool.
     pub const fn obstacle(self) -> Option<Obstacle> {
-        match (self.workers, self.free) {
-            (0, _) => Some(Obstacle::NoWorkerInPool),
-            (_, 0) => Some(Obstacle::PoolSaturated),
+        match (self.workers, self.able, self.free) {
+            (0, _, _) => Some(Obstacle::NoWorkerInPool),
+            (_, 0, _) => Some(Obstacle::NoWorkerWithHandler),
+            (_, _, 0) => Some(Obstacle::PoolSaturated),
             _ => None,
+        }
+    }
+
+    /// With one more worker that may take the Step.
+    pub fn add(&mut self, is_able: bool, free: u64) {
+        self.workers = self.workers.saturating_add(1);
+        if is_able {
+            self.able = self.able.saturating_add(1);
+            self.free = self.free.saturating_add(u32::try_from(free).unwrap_or(u32::MAX));
         }
     }
 }
@@ -103,8 +167,6 @@ pub struct Asker<'a> {
     pub run: Option<&'a Run>,
     /// The worker that would claim.
     pub worker: Option<&'a AgentId>,
-    /// The Step's pool; counts only where no Run is named.
-    pub pool: Option<PoolFacts>,
 }
 
 /// Everything that keeps a Step from being claimed by the asker now.
@@ -129,11 +191,6 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
     found.add(O::NotBefore, pending && state.not_before.is_some());
     found.add(O::Held, state.status.is_held());
     found.add(O::ScopeExcludes, asker.run.is_some_and(|run| !may_claim(run, spec)));
-    if asker.run.is_none()
-        && let Some(of_pool) = asker.pool.and_then(PoolFacts::obstacle)
-    {
-        found.add(of_pool, true);
-    }
     if found.is_empty() && state.status != StepStatus::Ready {
         // Pending with nothing in the way: it becomes ready in the commit being made.
         found.add(O::DependencyPending, true);
@@ -143,7 +200,7 @@ pub fn obstacles(head: &Head, spec: &StepSpec, state: &StepState, asker: Asker<'
 
 /// CLAIM-13: whether `assignee` of Task or Step names somebody else than `worker`.
 pub fn is_assigned_elsewhere(head: &Head, spec: &StepSpec, worker: &AgentId) -> bool {
-    [&head.spec.assignee, &spec.assignee].into_iter().flatten().any(|only| only != worker)
+    !Wanted::of(head, spec).admits(worker)
 }
 
 /// Whether a Run has its claim left, and the Step is in its scope.

@@ -11,9 +11,9 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::{
-    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
-    WriteSummary,
+    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
+    QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
+    TaskPage, TaskView, ViewsInput, WriteSummary,
 };
 use tenure_core::{Command, Commit, Rejection};
 use tenure_wire::bus::event::{EventPage, Published};
@@ -155,6 +155,13 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
 
     /// `task_list`: a page of the Tasks of the session. It names the partitions that did not answer.
     fn tasks(&self, input: ListInput) -> impl Future<Output = Result<TaskPage, Rejection>> + Send;
+
+    /// `explain_task`: why the Steps of a Task are not running, in groups.
+    fn explain_task(
+        &self,
+        task: &TaskId,
+        input: ExplainTaskInput,
+    ) -> impl Future<Output = Result<TaskExplanation, Rejection>> + Send;
 
     /// `explain`: why a Step is not running.
     fn explain(

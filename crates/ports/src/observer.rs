@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smol_str::SmolStr;
-use tenure_core::eligibility::{Obstacle, PoolFacts};
+use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AttemptId, PoolId};
 use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
@@ -125,20 +125,14 @@ pub struct PoolSample {
     pub waiting: u64,
     /// How many of them are Steps that any worker of the pool may be given.
     pub ready: u64,
+    /// How many of those none can be given now, by what keeps them from it.
+    pub waits: Vec<(Obstacle, u64)>,
     /// How long the Step has been ready that has waited longest of those next in line.
     pub oldest: Duration,
     /// Attempts of its Steps that are open.
     pub running: u64,
     /// Attempts of its workers that ended since the scheduler started.
     pub ended: u64,
-}
-
-impl PoolSample {
-    /// Its workers and their room.
-    pub fn facts(&self) -> PoolFacts {
-        let (workers, free) = (u32::try_from(self.workers), u32::try_from(self.free));
-        PoolFacts { workers: workers.unwrap_or(u32::MAX), free: free.unwrap_or(u32::MAX) }
-    }
 }
 
 /// Is told what a worker does: it never blocks, never fails and never asks back.

@@ -17,9 +17,9 @@ use tenure_core::status::{Policy, Role, TaskStatus};
 use tenure_core::view::board::{task_lines, template};
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::{
-    Board, BoardInput, ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskRead, TaskView, View,
-    ViewsInput, WriteSummary, get_task,
+    Board, BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection,
+    Known, ListInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
+    TaskPage, TaskRead, TaskView, View, ViewsInput, WriteSummary, get_task,
 };
 use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
@@ -166,23 +166,6 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     ) -> Option<TaskId> {
         viewed(asked, overview, after).first().map(|entry| entry.key.task_id.clone())
     }
-
-    /// Looks at a Task together with what is known of its leases.
-    async fn look<T: Send + 'static>(
-        &self,
-        task: &TaskId,
-        look: impl FnOnce(&View<'_>, &Caller, &Known<'_>) -> T + Send + 'static,
-    ) -> Result<T, Rejection> {
-        let (caller, now) = (self.caller.clone(), self.scheduler.now());
-        let node = Arc::clone(&self.scheduler.node);
-        let look = move |task: &View<'_>| {
-            let known = |attempt| node.lease(attempt, now);
-            let wal = node.wal_path(task);
-            let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
-            look(task, &caller, &known)
-        };
-        self.scheduler.read(&self.key(task), look).await
-    }
 }
 
 impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
@@ -252,6 +235,14 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 
     async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
         self.explained(task, input).await
+    }
+
+    async fn explain_task(
+        &self,
+        task: &TaskId,
+        input: ExplainTaskInput,
+    ) -> Result<TaskExplanation, Rejection> {
+        self.explained_task(task, input).await
     }
 
     async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {

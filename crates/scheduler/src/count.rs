@@ -66,19 +66,20 @@ impl Default for WaitTotals {
 }
 
 impl WaitTotals {
-    /// How many, by what. Ready Steps wait for their pool where that has no worker, or none with room.
-    pub(crate) fn now(&self, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
+    /// How many, by what. Ready Steps wait for what is `away`, if anything is, else for their pool where
+    /// that has no worker for them, or none with room.
+    pub(crate) fn now(&self, away: Option<Obstacle>, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
         let mut counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
-        for pool in pools {
-            let Some(of_pool) = pool.facts().obstacle() else { continue };
+        let away = away.map(|away| (away, u64::MAX));
+        let of_pools = pools.iter().flat_map(|pool| pool.waits.iter().copied());
+        for (why, waiting) in away.into_iter().chain(of_pools) {
             // A pool hears of what its Tasks have ready a moment later than it is counted here.
-            let waiting = pool.ready.min(counts[Obstacle::RunnableNow as usize]);
+            let waiting = waiting.min(counts[Obstacle::RunnableNow as usize]);
             counts[Obstacle::RunnableNow as usize] -= waiting;
-            counts[of_pool as usize] += waiting;
+            counts[why as usize] += waiting;
         }
-        let of_pools = [Obstacle::NoWorkerInPool, Obstacle::PoolSaturated];
-        let all = Waits::REASONS.iter().copied().chain(of_pools);
-        all.map(|why| (why, counts[why as usize])).collect()
+        let all = Waits::REASONS.iter().chain(Waits::BESIDE);
+        all.map(|&why| (why, counts[why as usize])).collect()
     }
 }
 

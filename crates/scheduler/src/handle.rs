@@ -362,13 +362,15 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self.node.journal
     }
 
-    /// What is known of a pool's workers.
+    /// What is known of a pool's workers, whatever they can run.
     pub fn pool_facts(
         &self,
         pool: &tenure_core::id::PoolId,
     ) -> tenure_core::eligibility::PoolFacts {
-        let nobody = tenure_core::eligibility::PoolFacts { workers: 0, free: 0 };
-        self.node.pool_if_open(pool).map_or(nobody, |pool| pool.facts())
+        let facts = self.node.pool_if_open(pool).map(|pool| pool.workers_and_free());
+        let (workers, free) = facts.unwrap_or_default();
+        let [workers, free] = [workers, free].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        tenure_core::eligibility::PoolFacts { workers, able: workers, free }
     }
 
     /// The store of leases.

@@ -1,11 +1,15 @@
 //! Whether workers, the store of leases and the log can be heard, and could without a gap: before that
 //! nobody is judged by silence (mechanisms 6, LEASE-14).
 
+use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tenure_core::id::Millis;
+use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
@@ -25,6 +29,8 @@ pub(crate) struct Heard {
     leases_lost: AtomicBool,
     /// That the store of leases fails has been said, and not yet that it answers again.
     failure_said: AtomicBool,
+    /// Why partitions' logs take no writes, as their last appends have shown.
+    log_troubles: RwLock<HashMap<u32, Arc<str>>>,
     /// Until when no Step fails by a time limit of its own, on the steady line.
     steps_spared_until: AtomicI64,
     /// When leases were looked at last, on the steady line.
@@ -37,6 +43,7 @@ impl Default for Heard {
             keeps_leases: AtomicBool::new(true),
             leases_lost: AtomicBool::new(false),
             failure_said: AtomicBool::new(false),
+            log_troubles: RwLock::default(),
             steps_spared_until: AtomicI64::new(0),
             ticked: AtomicI64::new(0),
         }
@@ -55,6 +62,26 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Whether claims can have their leases.
     pub(crate) fn keeps_leases(&self) -> bool {
         self.heard.keeps_leases.load(Ordering::Acquire)
+    }
+
+    /// Why the log of a Task takes no writes: the last append to its partition's has failed.
+    pub(crate) fn log_trouble(&self, task: &TaskKey) -> Option<Arc<str>> {
+        let troubles = self.heard.log_troubles.read();
+        troubles.get(&task.partition(self.config.partitions)).cloned()
+    }
+
+    /// What became of an append to the log of a Task, or that it takes long.
+    pub(crate) fn note_log(&self, task: &TaskKey, trouble: Option<&str>) {
+        let partition = task.partition(self.config.partitions);
+        match trouble {
+            Some(why) => {
+                self.heard.log_troubles.write().insert(partition, why.into());
+            }
+            None if self.heard.log_troubles.read().is_empty() => {}
+            None => {
+                self.heard.log_troubles.write().remove(&partition);
+            }
+        }
     }
 
     /// There is a gap: leases are made sure of at the next look at them.
@@ -137,11 +164,13 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// has all leases raised, and holds for a while.
     pub(crate) async fn unless_held_up<T>(
         &self,
+        task: &TaskKey,
         mut append: Pin<&mut impl Future<Output = T>>, // It is large: it is moved nowhere.
     ) -> T {
         if let Ok(done) = timeout(SLACK, append.as_mut()).await {
             return done;
         }
+        self.note_log(task, Some("an append has had no answer for seconds"));
         loop {
             self.note_leases_lost();
             if let Ok(done) = timeout(self.heard_after() / 2, append.as_mut()).await {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
+use tenure_core::eligibility::{PoolFacts, Wanted};
 use tenure_core::id::{AgentId, Millis, PoolId, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
@@ -251,6 +252,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
         pools.values().map(|pool| pool.sample(now)).collect()
     }
 
+    /// The workers that may take a Step.
+    pub(crate) fn workers_for(&self, wanted: Wanted<'_>) -> PoolFacts {
+        self.pool_if_open(wanted.pool).map_or_else(PoolFacts::default, |pool| pool.facts(wanted))
+    }
+
     /// What has waited longest in each pool, of the Steps of a session.
     pub(crate) fn longest_waits(&self, session: &SessionId) -> Vec<(PoolId, WaitingStep)> {
         let pools = self.pools.read();
@@ -378,7 +384,8 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     /// Notes whether the log can be written.
-    pub(crate) fn note_append(&self, failure: Option<String>) {
+    pub(crate) fn note_append(&self, task: &TaskKey, failure: Option<String>) {
+        self.note_log(task, failure.as_deref());
         self.trouble.send_if_modified(|trouble| {
             let is_news = failure.is_some() || trouble.is_some();
             *trouble = failure.map(Arc::from);

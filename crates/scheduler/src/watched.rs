@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tenure_core::eligibility::Obstacle;
 use tenure_core::event::{Body, LeaseEnd};
 use tenure_core::id::{AttemptId, PoolId, SessionId};
 use tenure_core::view::{ClaimResult, View, claim_result};
 use tenure_core::{Commit, Rejection};
-use tenure_ports::journal::AppendError;
+use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
 use tenure_ports::{Journal, Leases, Observer};
@@ -26,7 +27,10 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub fn sample(&self) -> Sample {
         let pools = self.node.sample_pools(self.now());
         let (tasks, counts) = (self.node.directory.len() as u64, self.node.totals.now());
-        Sample { tasks, partitions: None, counts, waits: self.node.waits.now(&pools), pools }
+        let lacks_leases = !self.node.keeps_leases();
+        let away = lacks_leases.then_some(Obstacle::LeasesUnavailable);
+        let waits = self.node.waits.now(away, &pools);
+        Sample { tasks, partitions: None, counts, waits, pools }
     }
 
     /// What is kept here for work that is under way, as far as the scheduler itself knows.
@@ -72,10 +76,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// An append to the log.
     pub(crate) async fn watch_append(
         &self,
+        task: &TaskKey,
         items: usize,
         answer: Pin<&mut impl Future<Output = Result<(), AppendError>>>,
     ) -> Result<(), AppendError> {
-        let answer = self.unless_held_up(answer);
+        let answer = self.unless_held_up(task, answer);
         let Some(observer) = &self.config.observer else { return answer.await };
         let begun = Instant::now();
         let answered = answer.await;

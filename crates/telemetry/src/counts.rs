@@ -226,6 +226,7 @@ fn gone(last: Sample) -> Sample {
         free: 0,
         waiting: 0,
         ready: 0,
+        waits: Vec::new(),
         oldest: Duration::ZERO,
         running: 0,
         ..pool
@@ -259,6 +260,7 @@ mod tests {
             free: 2,
             waiting: 9,
             ready: 8,
+            waits: vec![(Obstacle::PoolSaturated, 8)],
             oldest: Duration::from_secs(7),
             running: 4,
             ended: 5,
@@ -285,9 +287,10 @@ mod tests {
         assert_eq!(left.waits, [(Obstacle::RunnableNow, 0)]);
         let none = PoolSample { pool: pool.pool, ended: pool.ended, ..left.pools[0].clone() };
         assert_eq!(left.pools, [none]);
-        let PoolSample { workers, leaving, free, waiting, ready, oldest, running, .. } =
+        let PoolSample { workers, leaving, free, waiting, ready, waits, oldest, running, .. } =
             left.pools[0].clone();
         assert_eq!([workers, leaving, free, waiting, ready, running], [0; 6]);
+        assert_eq!(waits, []);
         assert_eq!(oldest, Duration::ZERO);
     }
 }

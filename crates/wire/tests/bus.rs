@@ -19,8 +19,8 @@ use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, ClaimResult, ExplainInput, InspectInput, ListInput, Look, Normal, QueryInput,
-    ReplayInput, RunOffer, RuntimeEvent, RuntimeName, ViewName,
+    BoardInput, ClaimResult, ExplainInput, ExplainTaskInput, InspectInput, ListInput, Look, Normal,
+    QueryInput, ReplayInput, RunOffer, RuntimeEvent, RuntimeName, ViewName,
 };
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
@@ -219,12 +219,11 @@ fn requests() -> Vec<(&'static str, Request)> {
         "retry_of": "old", "reason": {"message": "once more"},
     }));
     let views = Views { views: vec![ViewName::BlockedTasks], ..Views::default() };
-    let behind = ListLeases { after: Some(attempt()), oldest: None };
-    let oldest = ListLeases { after: None, oldest: Some(50) };
     let ended = ListInput { include_terminal: true, limit: Some(20), ..ListInput::default() };
     let explain = ExplainInput { run_id: Some(run()), ..ExplainInput::about("a".parse().unwrap()) };
     let part = InspectInput { from_seq: Some(7), to_seq: Some(9) };
     let on = |ask| Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
+    let leases = |after, oldest| on(Ask::Leases(ListLeases { after, oldest }));
     vec![
         ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
         ("request-cancel", on(Ask::Command(Box::new(cancel.unwrap())))),
@@ -234,14 +233,15 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-board", on(Ask::Board(BoardInput { token_budget: Some(500) }))),
         ("request-task-list", on(Ask::Tasks(ended))),
         ("request-explain", on(Ask::Explain(explain))),
+        ("request-explain-task", on(Ask::ExplainTask(ExplainTaskInput::default()))),
         ("request-inspect", on(Ask::Inspect(part))),
         ("request-replay", on(Ask::Replay(ReplayInput { to_seq: Some(7) }))),
         ("request-template", on(Ask::Template)),
         ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
         ("request-read-events", on(Ask::ReadEvents(ReadEvents { after: 7 }))),
-        ("request-list-leases", on(Ask::Leases(behind))),
-        ("request-oldest-leases", on(Ask::Leases(oldest))),
+        ("request-list-leases", leases(Some(attempt()), None)),
+        ("request-oldest-leases", leases(None, Some(50))),
         ("request-list", on(Ask::List(List { include_terminal: true, ..List::default() }))),
     ]
 }

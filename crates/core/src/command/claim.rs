@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::tx::{By, Did};
 use super::{Caller, Command, Cx, Grant, Minded, Tx};
-use crate::eligibility::{Asker, Obstacle, Obstacles, is_in_scope, obstacles};
+use crate::eligibility::{Asker, Obstacle, Obstacles, has_handler, is_in_scope, obstacles};
 use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, HandlerName, Millis, PoolId, Ref, RunId, StepId, system_agent,
@@ -49,7 +49,7 @@ impl Tx<'_, '_> {
             .with("step_id", step_id.as_str())
         })?;
         let step = &self.task.steps[pos];
-        let asker = Asker { run: Some(run), worker: Some(&self.cx.caller.agent), pool: None };
+        let asker = Asker { run: Some(run), worker: Some(&self.cx.caller.agent) };
         refuse(obstacles(&self.task.head, &step.spec, &step.state, asker), step)?;
         let under = Under {
             run_id,
@@ -177,15 +177,15 @@ impl Task {
         if self.head.spec.dispatch != Policy::Auto || !self.gives_out() {
             return None;
         }
-        let asker = Asker { run: None, worker: Some(&grant.worker_id), pool: None };
+        let asker = Asker { run: None, worker: Some(&grant.worker_id) };
         let may = |pos: Pos| {
             let step = &self.steps[pos];
             (grant.may_be_lost || !step.state.was_lost())
                 && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
         };
         let pool = self.derived.ready.get(&grant.worker_pool_id)?;
-        let can = |name: &HandlerName| grant.handlers.as_ref().is_none_or(|h| h.contains(name));
-        let lanes = pool.iter().filter(|(handler, _)| can(handler));
+        let handlers = grant.handlers.as_deref();
+        let lanes = pool.iter().filter(|(handler, _)| has_handler(handlers, handler));
         lanes.filter_map(|(_, steps)| steps.iter().copied().find(|&pos| may(pos))).min()
     }
 
@@ -250,10 +250,11 @@ impl Task {
         steps.chain(runs.map(|(pool, runs)| (pool, runs.len())))
     }
 
-    /// Ready Steps of a pool that are for whoever has room there.
-    pub fn given_out_in(&self, pool: &PoolId) -> usize {
+    /// Ready Steps of a pool that are for whoever has room there, by the handler that they need.
+    pub fn given_out_in(&self, pool: &PoolId) -> impl Iterator<Item = (&HandlerName, usize)> {
         let gives = self.gives_out() && self.head.spec.dispatch == Policy::Auto;
-        if gives { self.ready_in(pool) } else { 0 }
+        let ready = self.derived.ready.get(pool).filter(|_| gives);
+        ready.into_iter().flatten().map(|(handler, steps)| (handler, steps.len()))
     }
 
     /// The ready Step of a pool that has waited longest of those next in line, and since when: of each

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::tx::Did;
 use super::{Dispatch, Tx};
-use crate::eligibility::{is_assigned_elsewhere, is_in_scope};
+use crate::eligibility::{has_handler, is_assigned_elsewhere, is_in_scope};
 use crate::event::{Body, RunDispatched};
 use crate::id::{AgentId, HandlerName, Millis, PoolId, RunId};
 use crate::patch::deduplicated;
@@ -59,8 +59,7 @@ impl Task {
         steady: Millis,
     ) -> Option<&Run> {
         let fits = |spec: &StepSpec| {
-            !is_assigned_elsewhere(&self.head, spec, worker)
-                && handlers.is_none_or(|known| known.contains(&spec.handler))
+            !is_assigned_elsewhere(&self.head, spec, worker) && has_handler(handlers, &spec.handler)
         };
         self.runs_to_take(pool, steady).find(|run| {
             let (mut ready, mut for_others) = (self.ready_in_scope(run), false);

@@ -24,6 +24,16 @@ impl Waits {
         Obstacle::RunnableNow,
     ];
 
+    /// What a Step that is `runnable_now` as its Task has it can wait for beside that
+    /// ([`Means`](crate::view::Means)).
+    pub const BESIDE: &'static [Obstacle] = &[
+        Obstacle::LogUnavailable,
+        Obstacle::LeasesUnavailable,
+        Obstacle::NoWorkerInPool,
+        Obstacle::NoWorkerWithHandler,
+        Obstacle::PoolSaturated,
+    ];
+
     /// How many, by what.
     pub fn iter(&self) -> impl Iterator<Item = (Obstacle, u32)> {
         Obstacle::ALL.iter().copied().zip(self.counts())

@@ -1,13 +1,18 @@
 //! Why a Step is not running, with the evidence and the operation that would change it.
 //!
 //! Built on [`eligibility`](crate::eligibility), the judgement that claims go by: a claim by a Run
-//! succeeds exactly when the explanation for that Run says `runnable_now`.
+//! succeeds exactly when the explanation for that Run says `runnable_now`. What a claim needs beside the
+//! Task ([`Means`](super::Means)) is a reason where it is known.
 
 mod evidence;
+mod frontier;
+mod groups;
 mod words;
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -15,13 +20,15 @@ use smol_str::SmolStr;
 use super::Known;
 use super::normal::{self, Normal};
 use super::read::{StepRef, View};
-use crate::eligibility::{Asker, Obstacle, Obstacles, PoolFacts, obstacles};
+use crate::eligibility::{Asker, Obstacle, Obstacles, PoolFacts, Wanted, obstacles};
 use crate::id::{AgentId, RunId, StepId};
 use crate::reject::{Code, Rejection};
 use crate::status::{RunState, StepStatus};
 use crate::table::Pos;
 
 pub use evidence::{DependencyState, Evidence};
+pub use frontier::Root;
+pub use groups::{Ended, ExplainTaskInput, Group, TaskExplanation, explain_task};
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,8 +58,6 @@ pub struct ForWhom<'a> {
     pub run_id: Option<RunId>,
     /// The worker that would claim; none: the one that holds the Run, if one does.
     pub worker: Option<&'a AgentId>,
-    /// The Step's pool; counts only where no Run is named.
-    pub pool: Option<PoolFacts>,
 }
 
 /// Why a Step is not running.
@@ -133,20 +138,7 @@ pub fn explain(
             .with("step_id", step_id.as_str())
     })?;
     let run = whom.run_id.map(|id| find_run(view, id)).transpose()?;
-    let case = Case { view, step, run, whom, known };
-    let found = case.obstacles();
-    let mut reasons: Vec<Why> = found.iter().map(|code| case.why(code)).collect();
-    if reasons.is_empty() {
-        reasons.push(case.why(Obstacle::RunnableNow));
-    }
-    Ok(Explanation {
-        step_id: step_id.clone(),
-        status: step.status(),
-        normalized_status: normal::of_step(step.state),
-        headline: found.headline(),
-        text: reasons.first().map(|r| r.text.clone()).unwrap_or_default(),
-        reasons,
-    })
+    Ok(Case { view, step, run, whom, known, facts: &RefCell::default() }.explain())
 }
 
 fn find_run(view: &View<'_>, id: RunId) -> Result<Pos, Rejection> {
@@ -164,20 +156,81 @@ struct Case<'v, 'a> {
     run: Option<Pos>,
     whom: ForWhom<'v>,
     known: &'v Known<'v>,
+    /// What was asked of pools before: many Steps want the same.
+    facts: &'v RefCell<BTreeMap<Wanted<'a>, PoolFacts>>,
 }
 
 impl Case<'_, '_> {
-    fn obstacles(&self) -> Obstacles {
+    fn explain(&self) -> Explanation {
+        let mut found = self.of_task();
+        self.add_means(&mut found);
+        let mut reasons: Vec<Why> = found.iter().map(|code| self.why(code)).collect();
+        if reasons.is_empty() {
+            reasons.push(self.why(Obstacle::RunnableNow));
+        }
+        Explanation {
+            step_id: self.step.id().clone(),
+            status: self.step.status(),
+            normalized_status: normal::of_step(self.step.state),
+            headline: found.headline(),
+            text: reasons.first().map(|r| r.text.clone()).unwrap_or_default(),
+            reasons,
+        }
+    }
+
+    /// The reason that [`explain`](Self::explain) gives first, without its evidence: that may cost the
+    /// whole Task for each Step.
+    fn headline(&self) -> Obstacle {
+        let mut found = self.of_task();
+        if found.headline() >= Obstacle::LogUnavailable {
+            self.add_means(&mut found);
+        }
+        found.headline()
+    }
+
+    /// What the Task and memory say.
+    fn of_task(&self) -> Obstacles {
         let run = self.run.map(|pos| self.view.run_at(pos));
         let memory = self.run.map(|pos| self.view.memory_of(pos)).unwrap_or_default();
         let holder = run.and_then(|r| r.worker_id.as_ref()).or(memory.taken_by);
         let worker = self.whom.worker.or(holder);
-        let asker = Asker { run, worker, pool: self.whom.pool };
+        let asker = Asker { run, worker };
         let mut found = obstacles(self.view.head(), self.step.spec, self.step.state, asker);
         let taken = memory.taken_by.is_some_and(|who| worker != Some(who));
         let expired = run.and_then(|r| r.expires_at).is_some_and(|at| at <= self.known.now);
         found.add(Obstacle::ScopeExcludes, taken || expired || memory.spent);
         found
+    }
+
+    /// What is missing beside the Task, for a Step that waits. A Run has its worker, whose claim stands
+    /// also where its lease comes later.
+    fn add_means(&self, found: &mut Obstacles) {
+        let status = self.step.status();
+        let waits = status.is_unfinished() && !status.is_held() && !self.view.is_terminal();
+        let Some(means) = self.known.means.filter(|_| waits) else { return };
+        found.add(Obstacle::LogUnavailable, means.log_trouble.is_some());
+        if self.run.is_some() {
+            return;
+        }
+        found.add(Obstacle::LeasesUnavailable, means.lacks_leases);
+        let of_pool = self.pool().and_then(PoolFacts::obstacle);
+        if let Some(of_pool) = of_pool.filter(|_| !found.has(Obstacle::AssignedElsewhere)) {
+            found.add(of_pool, true);
+        }
+    }
+
+    /// What the Step wants of the worker that takes it.
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted::of(self.view.head(), self.step.spec).by(self.whom.worker)
+    }
+
+    /// The workers that may take the Step, where they are known.
+    fn pool(&self) -> Option<PoolFacts> {
+        let means = self.known.means?;
+        let wanted = Wanted::of(self.view.head(), self.step.spec);
+        let mut known = self.facts.borrow_mut();
+        let facts = known.entry(wanted).or_insert_with(|| (means.workers)(self.wanted()));
+        Some(*facts)
     }
 
     fn why(&self, code: Obstacle) -> Why {
@@ -211,12 +264,16 @@ impl Case<'_, '_> {
                 let run = self.view.current(self.step).map(|a| a.run_id);
                 run.map(|id| Remedy::on_run("cancel_run", id)).into_iter().collect()
             }
-            O::NoWorkerInPool => Vec::from([Remedy::on_step("update_step", id)]),
+            O::NoWorkerInPool | O::NoWorkerWithHandler => {
+                Vec::from([Remedy::on_step("update_step", id)])
+            }
             O::ScopeExcludes => Vec::from([Remedy::new("dispatch_worker")]),
             O::RunnableNow if self.needs_dispatch() => Vec::from([Remedy::new("dispatch_worker")]),
             O::TaskCancelling
             | O::StepTerminal
             | O::NotBefore
+            | O::LogUnavailable
+            | O::LeasesUnavailable
             | O::PoolSaturated
             | O::RunnableNow => Vec::new(),
         }

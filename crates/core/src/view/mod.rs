@@ -13,7 +13,7 @@
 //! | the answer to a write | [`write_summary`] |
 //! | what a worker gets with its claim | [`claim_result`] |
 //! | a Run that a worker may take | [`RunOffer`] |
-//! | why a Step is not running | [`explain()`] |
+//! | why a Step is not running; all Steps of a Task, in groups | [`explain()`]; [`explain_task()`] |
 //! | public events of a commit | [`public_events`], with the stages of [`Outcome`] or [`Task::replay_traced`] |
 //! | what happens to Runs and changes no Task | [`RuntimeEvent`] |
 //! | normalized status | [`Facts::of`], [`Facts::status`] |
@@ -58,7 +58,9 @@ pub mod write;
 pub use board::{Board, BoardInput, TaskLines};
 pub use budget::{Reference, fit};
 pub use claim::{ClaimResult, claim_result};
-pub use explain::{ExplainInput, Explanation, explain};
+pub use explain::{
+    ExplainInput, ExplainTaskInput, Explanation, TaskExplanation, explain, explain_task,
+};
 pub use graph::{Graph, graph};
 pub use list::{ListInput, TaskPage, list_entry, page_tasks, worker_page};
 pub use look::{Look, Looked, look};
@@ -77,6 +79,7 @@ pub use timeline::{Entry, InspectInput, Inspection, ReplayInput, inspect, timeli
 pub use views::{ViewName, ViewsInput};
 pub use write::{WriteSummary, write_summary};
 
+use crate::eligibility::{PoolFacts, Wanted};
 use crate::id::{AttemptId, Millis};
 
 /// What the lease store says of an open Attempt (LEASE-05).
@@ -99,18 +102,43 @@ pub struct Known<'a> {
     pub leases: &'a dyn Fn(AttemptId) -> Option<LeaseFact>,
     /// Where the log is, as the journal computes it (2.1 `wal_path`).
     pub wal_path: Option<&'a str>,
+    /// What a claim needs beside the Task; none: who looks does not know.
+    pub means: Option<Means<'a>>,
+}
+
+/// What the scheduler that has a Task knows of what a claim needs beside it.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// The workers that may take a Step.
+    pub workers: &'a dyn Fn(Wanted<'_>) -> PoolFacts,
+    /// Why the log takes no writes, while it takes none.
+    pub log_trouble: Option<&'a str>,
+    /// Leases cannot be had.
+    pub lacks_leases: bool,
+}
+
+impl core::fmt::Debug for Means<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { log_trouble, lacks_leases, workers: _ } = self;
+        write!(f, "Means {{ log_trouble: {log_trouble:?}, lacks_leases: {lacks_leases} }}")
+    }
 }
 
 impl core::fmt::Debug for Known<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { now, confirmed, wal_path, leases: _ } = self;
-        write!(f, "Known {{ now: {now}, confirmed: {confirmed}, wal_path: {wal_path:?} }}")
+        let Self { now, confirmed, wal_path, means, leases: _ } = self;
+        f.debug_struct("Known")
+            .field("now", now)
+            .field("confirmed", confirmed)
+            .field("wal_path", wal_path)
+            .field("means", means)
+            .finish_non_exhaustive()
     }
 }
 
 impl<'a> Known<'a> {
     /// An owner that is up to date, with these leases.
     pub fn new(now: Millis, leases: &'a dyn Fn(AttemptId) -> Option<LeaseFact>) -> Self {
-        Self { now, confirmed: true, leases, wal_path: None }
+        Self { now, confirmed: true, leases, wal_path: None, means: None }
     }
 }

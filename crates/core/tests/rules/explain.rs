@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::common;
+use crate::explain_means::{ask_with, means, workers};
 use crate::views;
 use common::*;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, StepReport, Why};
-use tenure_core::eligibility::{Obstacle, PoolFacts};
+use tenure_core::eligibility::Obstacle;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::RunId;
 use tenure_core::status::{Policy, StepStatus, WaitKind};
@@ -30,7 +31,7 @@ fn under(t: &Fixture, step: &str, run_id: RunId) -> Explanation {
     ask(t, step, ForWhom { run_id: Some(run_id), ..ForWhom::default() })
 }
 
-fn headline(of: &Explanation) -> &'static str {
+pub(crate) fn headline(of: &Explanation) -> &'static str {
     of.headline.as_str()
 }
 
@@ -45,7 +46,7 @@ fn remedies(of: &Explanation) -> Vec<String> {
     remedies.map(line).collect()
 }
 
-fn evidence(of: &Explanation) -> Json {
+pub(crate) fn evidence(of: &Explanation) -> Json {
     as_json(&of.reasons[0].evidence)
 }
 
@@ -228,26 +229,6 @@ fn a_held_step_names_its_holder() {
     assert_eq!(remedies(&why), ["cancel_run"]);
 }
 
-/// The pool's workers are a reason where no Run is named: none there, or none free.
-#[test]
-fn an_empty_or_busy_pool_is_the_last_reason() {
-    let t = Fixture::auto("a b<-a");
-    let with = |step: &str, workers, free| {
-        let pool = Some(PoolFacts { workers, free });
-        ask(&t, step, ForWhom { pool, ..ForWhom::default() })
-    };
-    assert_eq!(headline(&with("a", 0, 0)), "no_worker_in_pool");
-    assert_eq!(headline(&with("a", 2, 0)), "pool_saturated");
-    assert_eq!(headline(&with("a", 2, 1)), "runnable_now");
-    assert_eq!(
-        evidence(&with("a", 2, 0)),
-        json!({"worker_pool_id": "main", "workers": 2, "free": 0})
-    );
-    let both = with("b", 0, 0);
-    let codes: Vec<_> = both.reasons.iter().map(|r| r.code.as_str()).collect();
-    assert_eq!(codes, ["dependency_pending", "no_worker_in_pool"]);
-}
-
 /// DISP-10, CLAIM-03: a Run of another pool, with another list, spent, ended or expired may not
 /// claim.
 #[test]
@@ -284,7 +265,11 @@ fn a_ready_step_of_a_manual_task_waits_for_a_dispatch() {
     t.dispatch("main");
     assert!(remedies(&anybody(&t, "a")).is_empty());
     let t = Fixture::auto("a");
-    assert_eq!(anybody(&t, "a").text, "step a can be claimed now");
+    let unknown = "step a is ready; whether a worker has room for it is not known here";
+    assert_eq!(anybody(&t, "a").text, unknown);
+    let room = workers(1, 1, 1);
+    let known = ask_with(&t, "a", ForWhom::default(), means(&room));
+    assert_eq!(known.text, "step a can be claimed now");
     assert!(remedies(&anybody(&t, "a")).is_empty());
 }
 
@@ -349,9 +334,8 @@ proptest! {
         for (run_id, pool, step) in pairs(&t.task) {
             let now = t.now + 1;
             let ant = agent_id("ant");
-            let pool_facts = Some(PoolFacts { workers: 0, free: 0 });
-            let whom = ForWhom { run_id: Some(run_id), worker: Some(&ant), pool: pool_facts };
-            let known = Known::new(now, &alive);
+            let (whom, nobody) = (ForWhom { run_id: Some(run_id), worker: Some(&ant) }, workers(0, 0, 0));
+            let known = Known { means: Some(means(&nobody)), ..Known::new(now, &alive) };
             let why = explain(&t.task.durable(), &id(&step), whom, &known).unwrap();
             let mut trial = t.task.clone();
             let caller = worker("ant", &pool, Some(run_id));
@@ -360,7 +344,7 @@ proptest! {
                 claimed.is_ok(), why.headline == Obstacle::RunnableNow,
                 "{} under {}: {:?} but {:?}", step, run_id, claimed.map(|_| ()), why
             );
-            let of_pool = |o: &Obstacle| matches!(o, Obstacle::NoWorkerInPool | Obstacle::PoolSaturated);
+            let of_pool = |o: &Obstacle| tenure_core::task::Waits::BESIDE.contains(o);
             prop_assert!(!why.reasons.iter().any(|r| of_pool(&r.code)), "a run is named");
         }
     }

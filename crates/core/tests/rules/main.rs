@@ -8,6 +8,7 @@ mod views;
 
 mod counts;
 mod explain;
+mod explain_means;
 mod patch_properties;
 mod random_commands;
 mod rules_answers;

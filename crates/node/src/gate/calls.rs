@@ -9,7 +9,9 @@ use smol_str::SmolStr;
 use tenure_core::command::create::Parent;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
-use tenure_core::view::{InspectInput, Inspection, ReplayInput, TaskView, WriteSummary};
+use tenure_core::view::{
+    InspectInput, Inspection, ReplayInput, TaskExplanation, TaskView, WriteSummary,
+};
 use tenure_core::{Rejection, TraceParent};
 use tenure_ports::client::{Around, ClientPort as _};
 use tenure_ports::journal::TaskKey;
@@ -158,6 +160,13 @@ impl Call<'_> {
                     Err(refused) => Err(refused),
                 };
                 self.answer(false, why).await;
+            }
+            Ask::ExplainTask(input) => {
+                let why = match self.task(&head) {
+                    Ok(task) => read_in_time(Box::pin(self.link.explain_task(&task, input))).await,
+                    Err(refused) => Err(refused),
+                };
+                self.answer_read(why, TaskExplanation::shorten).await;
             }
             Ask::Inspect(input) => {
                 let history = match self.task(&head) {

@@ -15,6 +15,7 @@ mod parents;
 mod protocol;
 mod random;
 mod reads;
+mod reasons;
 mod rivals;
 mod runtime;
 mod scope;

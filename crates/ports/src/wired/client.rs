@@ -8,9 +8,9 @@ use tenure_core::command::RetryEnded;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::{
-    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
-    WriteSummary,
+    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
+    QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
+    TaskPage, TaskView, ViewsInput, WriteSummary,
 };
 use tenure_core::{Command, Rejection};
 use tenure_wire::bus::V;
@@ -129,6 +129,17 @@ impl<C: ClientPort> ClientPort for Client<C> {
     async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
         match asked(task, Ask::Explain(input))? {
             (task, Ask::Explain(input)) => answered(self.0.explain(&task, input).await),
+            _ => Err(misread()),
+        }
+    }
+
+    async fn explain_task(
+        &self,
+        task: &TaskId,
+        input: ExplainTaskInput,
+    ) -> Result<TaskExplanation, Rejection> {
+        match asked(task, Ask::ExplainTask(input))? {
+            (task, Ask::ExplainTask(input)) => answered(self.0.explain_task(&task, input).await),
             _ => Err(misread()),
         }
     }

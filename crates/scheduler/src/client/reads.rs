@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_core::command::{Operator, check_tool};
+use tenure_core::eligibility::Wanted;
 use tenure_core::id::{AttemptId, TaskId};
 use tenure_core::view::explain::ForWhom;
 use tenure_core::view::{
-    ExplainInput, Explanation, InspectInput, Inspection, Known, ListInput, ReplayInput, TaskPage,
-    TaskSummary, TaskView, View, explain, inspect, list_entry, timeline,
+    ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, Known, ListInput, Means,
+    ReplayInput, TaskExplanation, TaskPage, TaskSummary, TaskView, View, explain, explain_task,
+    inspect, list_entry, timeline,
 };
 use tenure_core::{Caller, Code, Commit, Rejection};
 use tenure_ports::journal::{Entry, TaskKey};
@@ -49,6 +51,26 @@ pub(crate) struct Written {
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
+    /// Looks at a Task together with what is known of its leases, and of what claims need.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        task: &TaskId,
+        look: impl FnOnce(&View<'_>, &Caller, &Known<'_>) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let (caller, now) = (self.caller.clone(), self.scheduler.now());
+        let (node, key) = (Arc::clone(&self.scheduler.node), self.key(task));
+        let look = move |task: &View<'_>| {
+            let known = |attempt| node.lease(attempt, now);
+            let (wal, trouble) = (node.wal_path(task), node.log_trouble(&key));
+            let workers = |wanted: Wanted<'_>| node.workers_for(wanted);
+            let (log_trouble, lacks_leases) = (trouble.as_deref(), !node.keeps_leases());
+            let means = Some(Means { workers: &workers, log_trouble, lacks_leases });
+            let known = Known { wal_path: wal.as_deref(), means, ..Known::new(now, &known) };
+            look(task, &caller, &known)
+        };
+        self.scheduler.read(&self.key(task), look).await
+    }
+
     /// `agent.task_list` of these Tasks of the session, at most so many. No log is read of a Task of
     /// which the index tells that it is before the page, or of one behind it, and no more of ended ones
     /// than `most`: where so many do not belong into the list, it is cut short (LIST-07).
@@ -109,14 +131,24 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         input: ExplainInput,
     ) -> Result<Explanation, Rejection> {
         check_tool(&self.caller, Operator::InspectTask)?;
-        let scheduler = self.scheduler.clone();
         let look = move |view: &View<'_>, _: &Caller, known: &Known<'_>| {
-            let step = view.step(&input.step_id).filter(|_| !view.status().is_terminal());
-            let pool = step.map(|step| scheduler.pool_facts(&step.spec.worker_pool_id));
-            let whom = ForWhom { run_id: input.run_id, worker: input.worker_id.as_ref(), pool };
+            let whom = ForWhom { run_id: input.run_id, worker: input.worker_id.as_ref() };
             explain(view, &input.step_id, whom, known)
         };
         self.look(task, look).await?
+    }
+
+    pub(super) async fn explained_task(
+        &self,
+        task: &TaskId,
+        input: ExplainTaskInput,
+    ) -> Result<TaskExplanation, Rejection> {
+        check_tool(&self.caller, Operator::InspectTask)?;
+        let look = move |view: &View<'_>, _: &Caller, known: &Known<'_>| {
+            let whom = ForWhom { run_id: input.run_id, worker: input.worker_id.as_ref() };
+            explain_task(view, whom, known)
+        };
+        Ok(self.fit(self.look(task, look).await??, TaskExplanation::shorten))
     }
 
     pub(super) async fn inspected(

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use tenure_core::eligibility::{PoolFacts, Wanted, has_handler};
 use tenure_core::id::AgentId;
 use tenure_ports::bus::Credit;
 
@@ -125,6 +126,16 @@ impl Members {
             self.with_room.push_back(seat);
         }
         Some(Arc::clone(&member.worker))
+    }
+
+    /// The workers that may take a Step, by what a claim judges.
+    pub(super) fn facts(&self, wanted: Wanted<'_>) -> PoolFacts {
+        let mut facts = PoolFacts::default();
+        for member in self.all.values().filter(|member| wanted.admits(&member.worker.id)) {
+            let handlers = member.worker.handlers.as_deref();
+            facts.add(has_handler(handlers, wanted.handler), member.left());
+        }
+        facts
     }
 
     /// Takes up to `wanted` credits, of one worker after another.

@@ -10,6 +10,7 @@ mod apart;
 mod members;
 mod turns;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
 use tenure_core::command::Minded;
-use tenure_core::eligibility::PoolFacts;
+use tenure_core::eligibility::{Obstacle, PoolFacts, Wanted, has_handler};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
@@ -217,7 +218,7 @@ impl Pool {
         minded: &Minded,
         suits: impl Fn(&Hand) -> bool,
     ) -> Option<Loan> {
-        let can = |it: &Worker| it.handlers.as_ref().is_none_or(|h| h.contains(&minded.handler));
+        let can = |it: &Worker| has_handler(it.handlers.as_deref(), &minded.handler);
         let suits = |it: &Worker| it.id != than.id && can(it) && suits(&it.hand);
         let worker = self.state.lock().members.take_one(suits)?;
         Some(Loan { pool: Arc::clone(self), worker, credits: 1, apart: None })
@@ -259,13 +260,15 @@ impl Pool {
         let state = self.state.lock();
         let oldest = state.turns.oldest(|_| true);
         let oldest = oldest.map(|(_, (since, _))| now.saturating_sub(*since));
+        let steps = state.turns.steps();
         PoolSample {
             leaving: 0,
             pool: self.id.clone(),
             workers: state.members.count() as u64,
             free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
             waiting: state.turns.waiting(),
-            ready: state.turns.steps(),
+            ready: steps.values().sum(),
+            waits: self.waits(&steps, &state.members),
             oldest: Duration::from_millis(oldest.and_then(|ms| ms.try_into().ok()).unwrap_or(0)),
             running: self.turnover.running(),
             ended: self.turnover.ended(),
@@ -290,13 +293,31 @@ impl Pool {
         self.state.lock().members.sent_and_seen(worker)
     }
 
-    /// Workers and free room, for `explain`.
-    pub(crate) fn facts(&self) -> PoolFacts {
-        let state = self.state.lock();
-        PoolFacts {
-            workers: u32::try_from(state.members.count()).unwrap_or(u32::MAX),
-            free: u32::try_from(state.members.free()).unwrap_or(u32::MAX),
+    /// What keeps ready Steps from its workers, and how many.
+    fn waits(
+        &self,
+        steps: &BTreeMap<&HandlerName, u64>,
+        members: &Members,
+    ) -> Vec<(Obstacle, u64)> {
+        let mut waits: BTreeMap<Obstacle, u64> = BTreeMap::new();
+        for (handler, count) in steps {
+            let Some(why) = members.facts(Wanted::any(&self.id, handler)).obstacle() else {
+                continue;
+            };
+            *waits.entry(why).or_default() += count;
         }
+        waits.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The workers that may take a Step.
+    pub(crate) fn facts(&self, wanted: Wanted<'_>) -> PoolFacts {
+        self.state.lock().members.facts(wanted)
+    }
+
+    /// How many workers there are, and what they would take now.
+    pub(crate) fn workers_and_free(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.members.count(), state.members.free())
     }
 }
 
@@ -318,8 +339,8 @@ pub(crate) struct Left {
     pub(crate) priority: i32,
     /// Ready Steps and Runs to take.
     pub(crate) ready: usize,
-    /// How many of them are Steps.
-    pub(crate) steps: usize,
+    /// How many of them are Steps, by the handler that they need.
+    pub(crate) steps: Vec<(HandlerName, usize)>,
     /// The Step that is next in line, and since when it has been ready.
     pub(crate) next: Option<(Millis, StepId)>,
 }
@@ -331,13 +352,13 @@ impl Left {
             task: at.clone(),
             priority: task.head().spec.priority,
             ready,
-            steps: task.given_out_in(pool),
+            steps: task.given_out_in(pool).map(|(name, count)| (name.clone(), count)).collect(),
             next: task.next_ready(pool).map(|(since, step)| (since, step.clone())),
         }
     }
 
     pub(crate) fn nothing(at: &Address) -> Self {
-        Self { task: at.clone(), priority: 0, ready: 0, steps: 0, next: None }
+        Self { task: at.clone(), priority: 0, ready: 0, steps: Vec::new(), next: None }
     }
 }
 

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use tenure_core::id::{AgentId, Millis, StepId};
+use tenure_core::id::{AgentId, HandlerName, Millis, StepId};
 use tenure_ports::journal::TaskKey;
 use tokio::time::Instant;
 
@@ -83,10 +83,19 @@ impl Turns {
         self.entries.values().map(|entry| entry.has.ready as u64).sum()
     }
 
-    /// Ready Steps of all that wait, as far as is known: which were given out is not.
-    pub(super) fn steps(&self) -> u64 {
-        let steps = |entry: &Entry| entry.has.steps.min(entry.has.ready) as u64;
-        self.entries.values().map(steps).sum()
+    /// Ready Steps of all that wait, by the handler that they need, as far as is known: which were given
+    /// out is not.
+    pub(super) fn steps(&self) -> BTreeMap<&HandlerName, u64> {
+        let mut steps: BTreeMap<&HandlerName, u64> = BTreeMap::new();
+        for entry in self.entries.values() {
+            let mut left = entry.has.ready;
+            for (handler, count) in &entry.has.steps {
+                let waiting = (*count).min(left);
+                left -= waiting;
+                *steps.entry(handler).or_default() += waiting as u64;
+            }
+        }
+        steps
     }
 
     /// The Step that has waited longest of those next in line, of some Tasks, and since when.

@@ -354,7 +354,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 node.watch_leases(LeaseCall::Acquire, count, acquire).await
             });
             let begun = Instant::now();
-            let append = async { (node.watch_append(count, append).await, begun.elapsed()) };
+            let append = async { (node.watch_append(&key, count, append).await, begun.elapsed()) };
             let take = async { (take.await, begun.elapsed()) };
             let ((append, appended), (leases, taken)) = tokio::join!(append, take);
             if taken > appended + HOLDS_UP {

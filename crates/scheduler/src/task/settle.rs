@@ -35,7 +35,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         landed: Landed,
     ) -> Result<(), ActorProcessingErr> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
-        self.node.note_append(trouble(&landed.append));
+        self.node.note_append(&self.key, trouble(&landed.append));
         match landed.append {
             Ok(()) => {
                 let leased = landed.leases;

@@ -172,6 +172,31 @@ async fn ready_steps_wait_for_workers_or_for_room() {
     assert_eq!(waits(&node), ["task_paused 3", "runnable_now 1"]);
 }
 
+/// VIEW-17: a ready Step whose handler no worker of its pool has waits for that, however much room there is.
+#[tokio::test(start_paused = true)]
+async fn ready_steps_wait_for_their_handler() {
+    let node = node().await;
+    let mut task = dag("t", "a b c");
+    task.steps[0].handler = Some("send".parse().unwrap());
+    let key = create(&node, task).await.unwrap();
+    until_waits(&node, &["no_worker_in_pool 3"]).await;
+    let handlers = Some(vec!["h".parse().unwrap()]);
+    let join = |handlers| {
+        let pool = PoolId::new(POOL).unwrap();
+        node.join(AgentId::new("w.1").unwrap(), pool, handlers).unwrap()
+    };
+    let (link, mut inbox) = join(handlers);
+    until_waits(&node, &["no_worker_with_handler 1", "pool_saturated 2"]).await;
+    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
+    until_waits(&node, &["no_worker_with_handler 1", "pool_saturated 1"]).await;
+    link.credit(Credit { free: 5, seen: 1, number: 2 });
+    let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
+    until_waits(&node, &["no_worker_with_handler 1"]).await;
+    order(&node, &key, "pause_task").await;
+    until_waits(&node, &["task_paused 1"]).await;
+}
+
 /// Which Step has waited longest is told of each pool, and of one session alone.
 #[tokio::test(start_paused = true)]
 async fn the_step_that_has_waited_longest_is_named() {

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use tenure_core::Rejection;
 use tenure_core::id::{StepId, TaskId};
 use tenure_core::view::{
-    ExplainInput, Explanation, InspectInput, Inspection, ListInput, ReplayInput, TaskPage, TaskView,
+    ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput, ReplayInput,
+    TaskExplanation, TaskPage, TaskView,
 };
 use tenure_ports::ClientPort;
 
@@ -29,6 +30,14 @@ impl<P: ClientPort> Client<P> {
     /// There is no such Step.
     pub async fn explain(&self, task: &TaskId, step_id: StepId) -> Result<Explanation, Rejection> {
         self.port.explain(task, ExplainInput::about(step_id)).await
+    }
+
+    /// Why the Steps of a Task are not running, in groups of one reason.
+    ///
+    /// # Errors
+    /// There is no such Task.
+    pub async fn explain_task(&self, task: &TaskId) -> Result<TaskExplanation, Rejection> {
+        self.port.explain_task(task, ExplainTaskInput::default()).await
     }
 
     /// The history of a Task (VIEW-12): its events in this range of `wal_seq`, and of the Steps that they

@@ -13,9 +13,9 @@ use tenure_core::id::{CommitId, SessionId, system_agent};
 use tenure_core::status::TaskStatus;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, Normal, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
-    WriteSummary,
+    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
+    Normal, QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
+    TaskPage, TaskView, ViewsInput, WriteSummary,
 };
 use tenure_core::{Code, Commit, Event, Rejection};
 use tenure_ports::ClientPort;
@@ -184,6 +184,14 @@ impl ClientPort for Fake {
     }
 
     async fn explain(&self, _: &TaskId, _: ExplainInput) -> Result<Explanation, Rejection> {
+        no_such()
+    }
+
+    async fn explain_task(
+        &self,
+        _: &TaskId,
+        _: ExplainTaskInput,
+    ) -> Result<TaskExplanation, Rejection> {
         no_such()
     }
 

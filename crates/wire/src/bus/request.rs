@@ -1,6 +1,6 @@
 //! Requests of orchestrators and observers, and what they are answered with.
 
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::command::create::CreateTask;
@@ -9,8 +9,8 @@ use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::patch::{Operation, TaskFields};
 use tenure_core::status::{FailedAs, TaskStatus};
 use tenure_core::view::{
-    BoardInput, ExplainInput, InspectInput, ListInput, QueryInput, ReplayInput, Snapshot, ViewName,
-    ViewsInput,
+    BoardInput, ExplainInput, ExplainTaskInput, InspectInput, ListInput, QueryInput, ReplayInput,
+    Snapshot, ViewName, ViewsInput,
 };
 use tenure_core::{Command, Rejection};
 
@@ -87,6 +87,8 @@ pub enum Ask {
     Tasks(ListInput),
     /// `explain`. Asks for an `Explanation`.
     Explain(ExplainInput),
+    /// `explain_task`. Asks for a `TaskExplanation`.
+    ExplainTask(ExplainTaskInput),
     /// `inspect_task`. Asks for an `Inspection`.
     Inspect(InspectInput),
     /// `replay_task`. Asks for a `TaskView`.
@@ -310,6 +312,7 @@ const UPDATE_TASK: &str = "update_task";
 
 /// Names of what is asked beside the commands.
 const EXPLAIN: &str = "explain";
+const EXPLAIN_TASK: &str = "explain_task";
 const REPLAY_TASK: &str = "replay_task";
 const READ_LOG: &str = "read_log";
 const READ_PARENT: &str = "read_parent";
@@ -352,12 +355,13 @@ impl Request {
         let head: Head = decode(bytes)?;
         let ask = match head.operation.as_str() {
             EXPLAIN => Ask::Explain(decode_input::<Input<ExplainInput>>(bytes)?.input),
-            REPLAY_TASK => Ask::Replay(decode_input::<MaybeInput<ReplayInput>>(bytes)?.input),
-            READ_LOG => Ask::ReadLog(decode_input::<MaybeInput<ReadLog>>(bytes)?.input),
+            EXPLAIN_TASK => Ask::ExplainTask(maybe(bytes)?),
+            REPLAY_TASK => Ask::Replay(maybe(bytes)?),
+            READ_LOG => Ask::ReadLog(maybe(bytes)?),
             READ_PARENT => Ask::ReadParent(decode_input::<Input<ReadParent>>(bytes)?.input),
-            READ_EVENTS => Ask::ReadEvents(decode_input::<MaybeInput<ReadEvents>>(bytes)?.input),
-            LIST_INDEX => Ask::List(decode_input::<MaybeInput<List>>(bytes)?.input),
-            LIST_LEASES => Ask::Leases(decode_input::<MaybeInput<ListLeases>>(bytes)?.input),
+            READ_EVENTS => Ask::ReadEvents(maybe(bytes)?),
+            LIST_INDEX => Ask::List(maybe(bytes)?),
+            LIST_LEASES => Ask::Leases(maybe(bytes)?),
             UPDATE_TASK => {
                 let fields = Box::new(decode_input::<Input<TaskFields>>(bytes)?.input);
                 let operations = vec![Operation::UpdateTask(fields)];
@@ -365,22 +369,12 @@ impl Request {
             }
             other => match Operator::called(other) {
                 Some(Operator::TaskGet) => nothing(bytes, Ask::Get)?,
-                Some(Operator::TaskQuerySteps) => {
-                    Ask::Query(decode_input::<MaybeInput<QueryInput>>(bytes)?.input)
-                }
-                Some(Operator::TaskList) => {
-                    Ask::Tasks(decode_input::<MaybeInput<ListInput>>(bytes)?.input)
-                }
-                Some(Operator::InspectTask) => {
-                    Ask::Inspect(decode_input::<MaybeInput<InspectInput>>(bytes)?.input)
-                }
-                Some(Operator::TaskBoardSummary) => {
-                    Ask::Board(decode_input::<MaybeInput<BoardInput>>(bytes)?.input)
-                }
+                Some(Operator::TaskQuerySteps) => Ask::Query(maybe(bytes)?),
+                Some(Operator::TaskList) => Ask::Tasks(maybe(bytes)?),
+                Some(Operator::InspectTask) => Ask::Inspect(maybe(bytes)?),
+                Some(Operator::TaskBoardSummary) => Ask::Board(maybe(bytes)?),
                 Some(Operator::TaskTemplate) => nothing(bytes, Ask::Template)?,
-                Some(Operator::TaskViews) => {
-                    Ask::Views(decode_input::<MaybeInput<Views>>(bytes)?.input)
-                }
+                Some(Operator::TaskViews) => Ask::Views(maybe(bytes)?),
                 Some(Operator::TaskCreate) => {
                     let input = decode_input::<Input<CreateTask>>(bytes)?.input;
                     Ask::Create(Box::new(input.called(other)))
@@ -439,6 +433,7 @@ impl Request {
             Ask::Query(input) => super::encode(&With { head, input }),
             Ask::Tasks(input) => super::encode(&With { head, input }),
             Ask::Explain(input) => super::encode(&With { head, input }),
+            Ask::ExplainTask(input) => super::encode(&With { head, input }),
             Ask::Inspect(input) => super::encode(&With { head, input }),
             Ask::Replay(input) => super::encode(&With { head, input }),
             Ask::Board(input) => super::encode(&With { head, input }),
@@ -462,6 +457,7 @@ impl Ask {
             Self::Get => Operator::TaskGet.as_str(),
             Self::Tasks(_) => Operator::TaskList.as_str(),
             Self::Explain(_) => EXPLAIN,
+            Self::ExplainTask(_) => EXPLAIN_TASK,
             Self::Inspect(_) => Operator::InspectTask.as_str(),
             Self::Replay(_) => REPLAY_TASK,
             Self::Board(_) => Operator::TaskBoardSummary.as_str(),
@@ -489,7 +485,12 @@ fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
 
 /// Asks for what takes no input.
 fn nothing(bytes: &[u8], ask: Ask) -> Result<Ask, BadMessage> {
-    decode_input::<MaybeInput<Nothing>>(bytes).map(|_| ask)
+    maybe::<Nothing>(bytes).map(|_| ask)
+}
+
+/// An input that need not say anything.
+fn maybe<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    decode_input::<MaybeInput<T>>(bytes).map(|asked| asked.input)
 }
 
 pub(super) fn unknown_operation(name: &str) -> Rejection {

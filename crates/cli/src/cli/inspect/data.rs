@@ -254,7 +254,8 @@ impl Data {
             Some(LeaseFact { expires_at, valid: self.host.vouches(expires_at, self.now) })
         };
         let now = stand.as_ref().map_or(self.now, |Stand { now, .. }| *now);
-        let known = Known { wal_path: loaded.wal_path.as_deref(), ..Known::new(now, &lease) };
+        let (wal_path, means) = (loaded.wal_path.as_deref(), self.host.means());
+        let known = Known { wal_path, means, ..Known::new(now, &lease) };
         look(&loaded.task.durable(), &known)
     }
 

@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use tenure_core::eligibility::PoolFacts;
+use tenure_core::eligibility::{PoolFacts, Wanted};
 use tenure_core::id::Millis;
+use tenure_core::view::Means;
 
 /// Who runs Tasks now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +57,10 @@ impl Host {
         }
     }
 
-    /// What is known of the workers of any pool: nothing, unless nobody is there.
-    pub(super) fn pool(&self) -> Option<PoolFacts> {
-        (*self == Self::Nobody).then_some(PoolFacts { workers: 0, free: 0 })
+    /// What is known of what claims need: nothing, unless nobody is there, and so no worker.
+    pub(super) fn means(&self) -> Option<Means<'static>> {
+        let workers = &|_: Wanted<'_>| PoolFacts::default();
+        (*self == Self::Nobody).then_some(Means { workers, log_trouble: None, lacks_leases: false })
     }
 
     /// One phrase for people.

@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use super::Case;
 use crate::eligibility::{Obstacle, PoolFacts};
-use crate::id::{AgentId, AttemptId, Millis, PoolId, RunId, StepId};
+use crate::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, RunId, StepId};
 use crate::record::Reason;
 use crate::status::{EndReason, Intent, RunState, StepStatus, TaskStatus, WaitKind};
 use crate::table::Pos;
@@ -46,13 +46,22 @@ pub enum Evidence {
         /// From now, in milliseconds.
         in_ms: u64,
     },
-    /// The workers of the Step's pool.
+    /// The workers of the Step's pool that may claim it.
     Pool {
         /// The pool.
         worker_pool_id: PoolId,
-        /// Workers that asked for work.
+        /// The handler that the Step needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        handler: Option<HandlerName>,
+        /// The only one that was counted: who alone may claim it, or who was asked about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worker_id: Option<AgentId>,
+        /// Workers that are there.
         workers: u32,
-        /// Steps they would take now.
+        /// Those of them that have the handler.
+        #[serde(default)]
+        able: u32,
+        /// Steps that these would take now.
         free: u32,
     },
     /// The Run that was asked for.
@@ -69,11 +78,19 @@ pub enum Evidence {
         /// The Steps it is for, if restricted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         allowed_step_ids: Option<Arc<[StepId]>>,
+        /// Steps of those that are not named here.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more_allowed: usize,
         /// The Attempt that spent it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempt_id: Option<AttemptId>,
         /// The pool the Step is for.
         step_pool_id: PoolId,
+    },
+    /// What the Task's scheduler has no use of just now.
+    Trouble {
+        /// Why, as it was told.
+        trouble: SmolStr,
     },
     /// Who alone may claim.
     Assigned {
@@ -146,7 +163,9 @@ impl Case<'_, '_> {
             O::DependencyPending => Some(self.dependencies(false)),
             O::NotBefore => self.until(),
             O::Held => self.holder(),
-            O::NoWorkerInPool | O::PoolSaturated => self.pool(),
+            O::NoWorkerInPool | O::NoWorkerWithHandler | O::PoolSaturated => self.workers(),
+            O::LogUnavailable => self.known.means.and_then(|means| means.log_trouble).map(trouble),
+            O::LeasesUnavailable => Some(trouble("the store of leases takes none")),
             O::ScopeExcludes => self.run_asked(),
             O::StepTerminal | O::StepFailed | O::StepBlocked | O::RunnableNow => {
                 Some(self.stands())
@@ -181,20 +200,29 @@ impl Case<'_, '_> {
         Some(Evidence::Held { holder, since: attempt.started_at })
     }
 
-    fn pool(&self) -> Option<Evidence> {
-        let PoolFacts { workers, free } = self.whom.pool?;
-        let worker_pool_id = self.step.spec.worker_pool_id.clone();
-        Some(Evidence::Pool { worker_pool_id, workers, free })
+    fn workers(&self) -> Option<Evidence> {
+        let PoolFacts { workers, able, free } = self.pool()?;
+        let wanted = self.wanted();
+        let (worker_pool_id, handler) = (wanted.pool.clone(), Some(wanted.handler.clone()));
+        let worker_id = wanted.only().cloned();
+        Some(Evidence::Pool { worker_pool_id, handler, worker_id, workers, able, free })
     }
 
     fn run_asked(&self) -> Option<Evidence> {
         let run = crate::view::RunView::of(self.view, self.run?);
+        let all = run.allowed_step_ids;
+        let more_allowed = all.as_ref().map_or(0, |ids| ids.len().saturating_sub(NAMED_MAX));
+        let named = all.map(|ids| match more_allowed {
+            0 => ids,
+            _ => ids.iter().take(NAMED_MAX).cloned().collect(),
+        });
         Some(Evidence::Run {
             run_id: run.run_id,
             run_state: run.state,
             end_reason: run.end_reason,
             run_pool_id: run.worker_pool_id,
-            allowed_step_ids: run.allowed_step_ids,
+            allowed_step_ids: named,
+            more_allowed,
             attempt_id: run.attempt_id,
             step_pool_id: self.step.spec.worker_pool_id.clone(),
         })
@@ -217,6 +245,15 @@ impl Case<'_, '_> {
         let roots = roots.into_iter().take(NAMED_MAX).map(DependencyState::of).collect();
         Evidence::Dependencies { unmet, roots, more_roots }
     }
+}
+
+fn trouble(why: &str) -> Evidence {
+    Evidence::Trouble { trouble: why.lines().next().unwrap_or_default().into() }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape `skip_serializing_if` asks for.
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Direct dependencies that are not completed.

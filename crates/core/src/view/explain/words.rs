@@ -30,6 +30,9 @@ impl Case<'_, '_> {
             (O::RunnableNow, _) if self.needs_dispatch() => {
                 format!("step {id} is ready; its task gives nothing out by itself")
             }
+            (O::RunnableNow, _) if self.run.is_none() && self.known.means.is_none() => {
+                format!("step {id} is ready; whether a worker has room for it is not known here")
+            }
             (O::RunnableNow, _) => format!("step {id} can be claimed now"),
             (_, Evidence::Step { step_status, reason, wait_kind, .. }) => match wait_kind {
                 Some(kind) => {
@@ -50,8 +53,36 @@ impl Case<'_, '_> {
                 "step {id} is held by {} under run {} (lease {})",
                 holder.claimed_by_agent_id, holder.claimed_by_run_id, holder.lease_state
             ),
+            (O::LeasesUnavailable, Evidence::Trouble { trouble }) => {
+                format!("no lease can be had: {trouble}")
+            }
+            (_, Evidence::Trouble { trouble }) => format!("the log takes no writes: {trouble}"),
+            (_, Evidence::Pool { worker_id: Some(worker), worker_pool_id: pool, .. }) => {
+                let only = match self.whom.worker {
+                    Some(_) => String::new(),
+                    None => format!(", and no other may claim step {id}"),
+                };
+                match code {
+                    O::NoWorkerInPool => format!("worker {worker} is not in pool {pool}{only}"),
+                    O::NoWorkerWithHandler => {
+                        let handler = &self.step.spec.handler;
+                        format!("worker {worker} does not have handler {handler}{only}")
+                    }
+                    _ => format!("worker {worker} is busy{only}"),
+                }
+            }
             (O::NoWorkerInPool, Evidence::Pool { worker_pool_id, .. }) => {
                 format!("no worker of pool {worker_pool_id} has asked for work")
+            }
+            (O::NoWorkerWithHandler, Evidence::Pool { worker_pool_id: pool, workers, .. }) => {
+                let handler = &self.step.spec.handler;
+                format!("no worker of pool {pool} has handler {handler} ({workers} known)")
+            }
+            (_, Evidence::Pool { worker_pool_id: pool, workers, able, .. }) if able < workers => {
+                let handler = &self.step.spec.handler;
+                format!(
+                    "all workers of pool {pool} with handler {handler} are busy ({able} of {workers})"
+                )
             }
             (_, Evidence::Pool { worker_pool_id, workers, .. }) => {
                 format!("all workers of pool {worker_pool_id} are busy ({workers} known)")

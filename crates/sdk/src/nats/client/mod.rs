@@ -24,9 +24,9 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_core::view::{
-    BoardInput, ExplainInput, Explanation, InspectInput, Inspection, ListInput, QueryInput,
-    ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskLines, TaskPage, TaskView, ViewsInput,
-    WriteSummary,
+    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
+    QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
+    TaskPage, TaskView, ViewsInput, WriteSummary,
 };
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::ClientPort;
@@ -362,6 +362,14 @@ impl ClientPort for NatsClient {
 
     async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
         self.0.ask_on(task, Ask::Explain(input)).await
+    }
+
+    async fn explain_task(
+        &self,
+        task: &TaskId,
+        input: ExplainTaskInput,
+    ) -> Result<TaskExplanation, Rejection> {
+        self.0.ask_on(task, Ask::ExplainTask(input)).await
     }
 
     async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {

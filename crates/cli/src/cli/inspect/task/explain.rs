@@ -1,34 +1,35 @@
 //! `tenure task explain`: why Steps are not running, and what would change it.
 //!
-//! The judgement is the scheduler's own (`eligibility`): what is said here is what a claim would be
-//! told. A Task with very many Steps is told in groups: one reason, its Steps, and one of them in
-//! full as an example.
+//! The judgement is the scheduler's own (`tenure_core::view::explain`): what is said here is what a claim
+//! would be told. In a cluster the owner of the Task judges, who knows the workers; a directory is read,
+//! and with it the same code judges that its process would ask. A Task with very many Steps is told in
+//! groups: one reason, its Steps, and one of them in full as an example.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde::Serialize;
-use tenure_core::eligibility::{Asker, Obstacle, obstacles};
+use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, RunId, StepId};
 use tenure_core::record::Reason;
-use tenure_core::status::{StepStatus, TaskStatus};
-use tenure_core::view::explain::{Evidence, ForWhom, Remedy, Why};
-use tenure_core::view::summary::Counts;
-use tenure_core::view::{Explanation, Known, Normal, StepRef, TaskSummary, View, explain};
+use tenure_core::view::explain::{Evidence, ForWhom, Group, Remedy, Why};
+use tenure_core::view::{
+    ExplainInput, ExplainTaskInput, Explanation, TaskExplanation, explain, explain_task,
+};
+use tenure_core::{Code, Rejection};
+use tenure_ports::ClientPort as _;
+use tenure_ports::journal::TaskKey;
 
-use super::super::args::{Format, Place, Shape};
-use super::super::data::{Data, Loaded};
+use super::super::args::{Place, Shape};
+use super::super::cluster::Cluster;
+use super::super::data::Data;
 use super::super::host::Host;
 use super::super::human;
+use super::super::select;
 use super::super::status;
-use super::frontier::{Frontier, Root};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Paint, Stream, Tone};
 
-/// Steps of a group that are named.
-const NAMED_MAX: usize = 20;
-/// Of those, as many as one line takes.
+/// Of Steps of a group as many as one line takes.
 const LINE_MAX: usize = 8;
 
 /// Say why a task is not running.
@@ -56,151 +57,89 @@ pub(crate) struct ExplainArgs {
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.place)?;
-    let loaded = data.load(&args.place.key(&args.task)?)?;
-    let whom = ForWhom {
-        run_id: args.run,
-        worker: args.worker.as_ref(),
-        pool: data.host.pool().filter(|_| args.run.is_none() && !loaded.task.is_terminal()),
+    let key = args.place.key(&args.task)?;
+    let (key, told) = match data.cluster() {
+        Some(cluster) => asked(args, &data, cluster, key)?,
+        None => folded(args, &data, &key)?,
     };
-    data.look(&loaded, |view, known| {
-        let question = Question { loaded: &loaded, view, whom, known, data: &data };
-        match &args.step {
-            Some(step) => question.about_step(step, args.place.output),
-            None => question.about_task(args.place.output),
-        }
-    })?;
+    let said = Said { key: &key, data: &data };
+    let format = args.place.output;
+    match told {
+        Told::Step(step) => format
+            .answer(&step, Shape::one("step_id"), || output::print(said.render_step(&step)))?,
+        Told::Task(task) => format
+            .answer(&task, Shape::one("task_id"), || output::print(said.render_task(&task)))?,
+    }
     Ok(Exit::Ok)
 }
 
-/// What is asked, and what is known of it.
-struct Question<'v, 'a> {
-    loaded: &'v Loaded,
-    view: &'v View<'a>,
-    whom: ForWhom<'v>,
-    known: &'v Known<'v>,
-    data: &'v Data,
+/// Why one Step is not running, or all of a Task.
+enum Told {
+    Step(Box<Explanation>),
+    Task(Box<TaskExplanation>),
 }
 
-/// Why a Task's Steps are not running, in groups of one reason.
-#[derive(Serialize)]
-struct TaskExplanation {
-    task_id: String,
-    session_id: String,
-    status: Normal,
-    native_status: TaskStatus,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status_reason: Option<Reason>,
-    version: u64,
-    counts: Counts,
-    /// Most decisive reason first.
-    groups: Vec<Group>,
-}
-
-/// Steps that one reason keeps from running.
-#[derive(Serialize)]
-struct Group {
-    headline: Obstacle,
-    count: usize,
-    step_ids: Vec<StepId>,
-    /// Steps that are not named in `step_ids`.
-    more: usize,
-    /// The first of them, in full.
-    example: Explanation,
-    /// What their waiting comes down to, for Steps that wait for others.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    roots: Vec<Root>,
-    /// Causes that are not named in `roots`.
-    more_roots: usize,
-}
-
-impl<'a> Question<'_, 'a> {
-    fn about_step(&self, step: &str, format: Format) -> Result<(), Failure> {
-        let id = StepId::new(step).ok().filter(|id| self.view.step(id).is_some());
-        let id = id.ok_or_else(|| self.loaded.unknown_step(step))?;
-        let explanation = explain(self.view, &id, self.whom, self.known)?;
-        format.answer(&explanation, Shape::one("step_id"), || {
-            output::print(self.render_step(&explanation))
-        })
-    }
-
-    fn about_task(&self, format: Format) -> Result<(), Failure> {
-        let summary = TaskSummary::of(self.view, self.known);
-        let explanation = TaskExplanation {
-            task_id: summary.task_id.to_string(),
-            session_id: summary.session_id.to_string(),
-            status: summary.status,
-            native_status: summary.native_status,
-            status_reason: summary.status_reason,
-            version: summary.version,
-            counts: summary.counts,
-            groups: self.groups()?,
-        };
-        format.answer(&explanation, Shape::one("task_id"), || {
-            output::print(self.render_task(&explanation))
-        })
-    }
-
-    /// The Steps that somebody may ask about, by reason. In a live Task failed ones are among
-    /// them: they wait for a decision.
-    fn groups(&self) -> Result<Vec<Group>, Failure> {
-        let is_live = !self.view.status().is_terminal();
-        let asked = |step: &StepRef<'_>| {
-            step.status().is_unfinished() || (is_live && step.status() == StepStatus::Failed)
-        };
-        let mut found: BTreeMap<Obstacle, (usize, Vec<StepId>)> = BTreeMap::new();
-        for step in self.view.steps().filter(asked) {
-            let (count, named) = found.entry(self.headline(step)).or_default();
-            *count += 1;
-            if named.len() < NAMED_MAX {
-                named.push(step.id().clone());
+/// What the owner of a Task says.
+fn asked(
+    args: &ExplainArgs,
+    data: &Data,
+    cluster: &Cluster,
+    key: TaskKey,
+) -> Result<(TaskKey, Told), Failure> {
+    let (run_id, worker_id) = (args.run, args.worker.clone());
+    let (key, told) = data.runtime.block_on(async {
+        let client = cluster.client(&key.session_id).await?;
+        let key = select::find(&client, key).await?;
+        let (port, task) = (client.port(), &key.task_id);
+        let told = match args.step.as_deref().map(StepId::new) {
+            None => {
+                let whom = ExplainTaskInput { run_id, worker_id };
+                port.explain_task(task, whom).await.map(|told| Told::Task(Box::new(told)))
             }
-        }
-        let frontier = Frontier::of(self.view);
-        let group = |(headline, (count, named))| self.group(headline, count, named, &frontier);
-        found.into_iter().map(group).collect()
-    }
-
-    fn group(
-        &self,
-        headline: Obstacle,
-        count: usize,
-        step_ids: Vec<StepId>,
-        frontier: &Frontier<'a>,
-    ) -> Result<Group, Failure> {
-        let (roots, more_roots) = match headline {
-            Obstacle::DependencyPending => frontier.moving(),
-            Obstacle::DependencyUnsatisfiable => frontier.dead(),
-            _ => (Vec::new(), 0),
-        };
-        let first = &step_ids[0]; // Of a group that a Step has made.
-        let example = explain(self.view, first, self.whom, self.known)?;
-        let more = count - step_ids.len();
-        Ok(Group { headline, count, step_ids, more, example, roots, more_roots })
-    }
-
-    /// The reason that [`explain`] would give first, without its evidence: that may cost the whole
-    /// Task for each Step.
-    fn headline(&self, step: StepRef<'_>) -> Obstacle {
-        let run = self.whom.run_id.and_then(|id| self.view.run(id));
-        let worker = self.whom.worker.or(run.and_then(|run| run.worker_id.as_ref()));
-        let asker = Asker { run, worker, pool: self.whom.pool };
-        let found = obstacles(self.view.head(), step.spec, step.state, asker);
-        let expires_at = run.and_then(|run| run.expires_at);
-        match found.headline() {
-            Obstacle::RunnableNow if expires_at.is_some_and(|at| at <= self.known.now) => {
-                Obstacle::ScopeExcludes
+            Some(Ok(step_id)) => {
+                let input = ExplainInput { run_id, step_id, worker_id };
+                port.explain(task, input).await.map(|told| Told::Step(Box::new(told)))
             }
-            headline => headline,
+            Some(Err(bad)) => Err(Rejection::new(Code::StepNotFound, bad.to_string())),
+        };
+        Ok::<_, Failure>((key, told))
+    })?;
+    match told {
+        Ok(told) => Ok((key, told)),
+        Err(refused) if refused.code == Code::StepNotFound => {
+            Err(data.load(&key)?.unknown_step(args.step.as_deref().unwrap_or_default()))
         }
+        Err(refused) => Err(refused.into()),
     }
 }
 
-impl Question<'_, '_> {
+/// What the log of a directory says.
+fn folded(args: &ExplainArgs, data: &Data, key: &TaskKey) -> Result<(TaskKey, Told), Failure> {
+    let loaded = data.load(key)?;
+    let whom = ForWhom { run_id: args.run, worker: args.worker.as_ref() };
+    let told = data.look(&loaded, |view, known| match &args.step {
+        Some(step) => {
+            let id = StepId::new(step).ok().filter(|id| view.step(id).is_some());
+            let id = id.ok_or_else(|| loaded.unknown_step(step))?;
+            Ok(Told::Step(Box::new(explain(view, &id, whom, known)?)))
+        }
+        None => Ok::<_, Failure>(Told::Task(Box::new(explain_task(view, whom, known)?))),
+    })?;
+    Ok((loaded.key, told))
+}
+
+/// An answer for people.
+struct Said<'a> {
+    key: &'a TaskKey,
+    data: &'a Data,
+}
+
+impl Said<'_> {
     fn render_task(&self, task: &TaskExplanation) -> String {
         let paint = Paint::of(Stream::Stdout);
         let mut out = format!(
             "{}  {}",
-            paint.text(Tone::Strong, &self.loaded.key),
+            paint.text(Tone::Strong, &self.key),
             paint.text(status::tone(task.status), task.status),
         );
         let reason = task.status_reason.as_ref().map(said).unwrap_or_default();
@@ -209,7 +148,7 @@ impl Question<'_, '_> {
         }
         out.push('\n');
         if task.groups.is_empty() {
-            self.render_failures(&mut out);
+            render_failures(&mut out, task);
             out.push_str("every step is settled: nothing is left to run\n");
             return out;
         }
@@ -220,16 +159,6 @@ impl Question<'_, '_> {
             self.render_group(&mut out, group);
         }
         out
-    }
-
-    /// Of a Task that has ended: the Steps that failed by themselves, and not with it.
-    fn render_failures(&self, out: &mut String) {
-        let tried = |step: &StepRef<'_>| step.state.last_attempt.is_some();
-        for step in self.view.failed().filter(tried).take(LINE_MAX) {
-            let reason = step.facts().status_reason.as_ref().map(said).unwrap_or_default();
-            let mark = Paint::of(Stream::Stdout).text(Tone::Bad, status::mark(step.status()));
-            let _ = writeln!(out, "{mark} {}: {}", step.id(), human::one_line(reason));
-        }
     }
 
     fn render_group(&self, out: &mut String, group: &Group) {
@@ -263,7 +192,7 @@ impl Question<'_, '_> {
             paint.text(status::step_tone(step.status), status::mark(step.status)),
             paint.text(Tone::Strong, &step.step_id),
             paint.text(status::tone(step.normalized_status), step.normalized_status),
-            self.loaded.key,
+            self.key,
         );
         for why in &step.reasons {
             let code = paint.text(tone(why.code), why.code);
@@ -276,7 +205,7 @@ impl Question<'_, '_> {
 
     /// What the words of a reason leave out.
     fn render_evidence(&self, out: &mut String, why: &Why) {
-        let ago = |at| human::local_and_ago(at, self.known.now);
+        let ago = |at| human::local_and_ago(at, self.data.now);
         let _ = match &why.evidence {
             Evidence::Held { holder, since } => {
                 let attempt = holder.current_attempt_id;
@@ -293,8 +222,9 @@ impl Question<'_, '_> {
                 writeln!(out, "  the run has spent its one claim on attempt {attempt}")
             }
             Evidence::Run { allowed_step_ids: Some(ids), .. } => {
-                let ids: Vec<&str> = ids.iter().take(LINE_MAX).map(StepId::as_str).collect();
-                writeln!(out, "  the run is restricted to {}", ids.join(", "))
+                let named: Vec<&str> = ids.iter().take(LINE_MAX).map(StepId::as_str).collect();
+                let more = if ids.len() > LINE_MAX { ", …" } else { "" };
+                writeln!(out, "  the run is restricted to {}{more}", named.join(", "))
             }
             _ => Ok(()),
         };
@@ -304,12 +234,21 @@ impl Question<'_, '_> {
         let mut shown: Vec<String> = why.remedies.iter().take(LINE_MAX).map(describe).collect();
         let needs_a_host = matches!(why.code, Obstacle::NoWorkerInPool | Obstacle::Held);
         if needs_a_host && self.data.host == Host::Nobody {
-            shown.insert(0, self.data.resume(&self.loaded.key));
+            shown.insert(0, self.data.resume(self.key));
         }
         let arrow = Paint::of(Stream::Stdout).text(Tone::Faint, "→");
         for remedy in shown {
             let _ = writeln!(out, "  {arrow} {remedy}");
         }
+    }
+}
+
+/// Of a Task that has ended: the Steps that failed by themselves, and not with it.
+fn render_failures(out: &mut String, task: &TaskExplanation) {
+    for step in task.failed.iter().take(LINE_MAX) {
+        let reason = step.reason.as_ref().map(said).unwrap_or_default();
+        let mark = Paint::of(Stream::Stdout).text(Tone::Bad, status::mark(step.status));
+        let _ = writeln!(out, "{mark} {}: {}", step.step_id, human::one_line(reason));
     }
 }
 
@@ -359,7 +298,12 @@ fn is_patch(operation: &str) -> bool {
 fn tone(obstacle: Obstacle) -> Tone {
     use Obstacle as O;
     match obstacle {
-        O::StepFailed | O::DependencyUnsatisfiable => Tone::Bad,
+        O::StepFailed
+        | O::DependencyUnsatisfiable
+        | O::LogUnavailable
+        | O::LeasesUnavailable
+        | O::NoWorkerInPool
+        | O::NoWorkerWithHandler => Tone::Bad,
         O::Held | O::RunnableNow => Tone::Active,
         O::DependencyPending | O::StepTerminal | O::TaskTerminal => Tone::Faint,
         O::TaskCancelling
@@ -369,7 +313,6 @@ fn tone(obstacle: Obstacle) -> Tone {
         | O::StepBlocked
         | O::AssignedElsewhere
         | O::NotBefore
-        | O::NoWorkerInPool
         | O::ScopeExcludes
         | O::PoolSaturated => Tone::Caution,
     }

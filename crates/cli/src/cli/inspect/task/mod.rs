@@ -3,7 +3,6 @@
 mod board;
 mod explain;
 mod follow;
-mod frontier;
 mod get;
 mod list;
 mod views;

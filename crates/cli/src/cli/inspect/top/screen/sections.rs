@@ -168,7 +168,12 @@ pub(super) fn waits(snapshot: &Snapshot) -> Vec<(Option<Tone>, String)> {
     let all = snapshot.waits.iter().flat_map(most_first);
     let each = all.map(|(why, count)| {
         let tone = match Obstacle::from_name(&why) {
-            Some(Obstacle::NoWorkerInPool | Obstacle::DependencyUnsatisfiable) => Some(Tone::Bad),
+            Some(
+                Obstacle::LeasesUnavailable
+                | Obstacle::NoWorkerInPool
+                | Obstacle::NoWorkerWithHandler
+                | Obstacle::DependencyUnsatisfiable,
+            ) => Some(Tone::Bad),
             Some(Obstacle::PoolSaturated) => Some(Tone::Caution),
             _ => None,
         };

@@ -1,0 +1,108 @@
+//! What the waiting of many Steps comes down to: the few that have to move next, and how many
+//! others wait for each.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use crate::id::StepId;
+use crate::status::StepStatus;
+use crate::table::Pos;
+use crate::view::read::{StepRef, View};
+
+/// Causes that are named. Each costs a walk over what waits for it.
+const ROOTS_MAX: usize = 10;
+
+/// A Step that others wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Root {
+    /// Which.
+    pub step_id: StepId,
+    /// How it stands.
+    pub status: StepStatus,
+    /// Code of its reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<SmolStr>,
+    /// Steps that wait for it, directly or through others.
+    pub waiting: usize,
+}
+
+/// The Steps of a Task with what waits for each.
+pub(super) struct Frontier<'v, 'a> {
+    view: &'v View<'a>,
+    /// By position.
+    dependents: Vec<Vec<Pos>>,
+}
+
+impl<'v, 'a> Frontier<'v, 'a> {
+    pub(super) fn of(view: &'v View<'a>) -> Self {
+        let mut dependents: Vec<Vec<Pos>> = Vec::new();
+        for step in view.steps() {
+            for dependency in step.spec.depends_on_step_ids.iter().filter_map(|id| view.step(id)) {
+                let at = dependency.pos as usize;
+                dependents.resize_with(dependents.len().max(at + 1), Vec::new);
+                dependents[at].push(step.pos);
+            }
+        }
+        Self { view, dependents }
+    }
+
+    /// Steps that may still complete, and are waited for while they wait for no other.
+    pub(super) fn moving(&self) -> (Vec<Root>, usize) {
+        self.roots(|step| match step.status() {
+            StepStatus::Pending => step.state.unmet == 0,
+            StepStatus::Completed | StepStatus::Failed | StepStatus::Cancelled => false,
+            _ => true,
+        })
+    }
+
+    /// Steps that will not complete as things stand.
+    pub(super) fn dead(&self) -> (Vec<Root>, usize) {
+        self.roots(|step| matches!(step.status(), StepStatus::Failed | StepStatus::Cancelled))
+    }
+
+    fn roots(&self, is_root: impl Fn(&StepRef<'_>) -> bool) -> (Vec<Root>, usize) {
+        let waited_for =
+            |step: &StepRef<'_>| self.behind(step.pos).iter().any(|&next| self.waits(next));
+        let mut roots = self.view.steps().filter(is_root).filter(waited_for);
+        let named = roots.by_ref().take(ROOTS_MAX).map(|step| self.root(step)).collect();
+        (named, roots.count())
+    }
+
+    fn root(&self, step: StepRef<'_>) -> Root {
+        Root {
+            step_id: step.id().clone(),
+            status: step.status(),
+            code: step.facts().status_reason.as_ref().map(|reason| reason.code.clone()),
+            waiting: self.waiting(step.pos),
+        }
+    }
+
+    /// Steps that depend on one.
+    fn behind(&self, at: Pos) -> &[Pos] {
+        self.dependents.get(at as usize).map_or(&[], Vec::as_slice)
+    }
+
+    fn waits(&self, at: Pos) -> bool {
+        self.view.step_at(at).is_some_and(|step| step.status() == StepStatus::Pending)
+    }
+
+    /// A worklist, not recursion: chains may be as long as a Task is large.
+    fn waiting(&self, root: Pos) -> usize {
+        let mut seen =
+            vec![false; self.view.steps().last().map_or(0, |last| last.pos as usize + 1)];
+        let mut work = vec![root];
+        let mut count = 0;
+        while let Some(at) = work.pop() {
+            for &next in self.behind(at).iter().filter(|&&next| self.waits(next)) {
+                if !core::mem::replace(&mut seen[next as usize], true) {
+                    count += 1;
+                    work.push(next);
+                }
+            }
+        }
+        count
+    }
+}
