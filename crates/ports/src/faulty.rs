@@ -19,6 +19,8 @@ use crate::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, Task
 pub enum Fault {
     /// Nothing is written, and the caller is told so.
     Fail,
+    /// Nothing is written, and the caller is told that the log does not answer.
+    Away,
     /// Nothing is written, and the caller is told that nobody knows.
     UnknownLost,
     /// Everything is written, and the caller is told that nobody knows.
@@ -199,6 +201,7 @@ impl<J> Faulty<J> {
         match self.take(key) {
             None => write.await,
             Some(Fault::Fail) => Err(not_written()),
+            Some(Fault::Away) => Err(AppendError::Unavailable("injected: no answer".into())),
             Some(Fault::UnknownLost) => Err(AppendError::Unknown("injected: lost".into())),
             Some(Fault::UnknownKept) => {
                 write.await?;

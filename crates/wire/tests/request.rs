@@ -1,17 +1,19 @@
-//! What stands around a request: the budget for its answer (CTRL-06), and the name of its operation.
-#![allow(clippy::unwrap_used)]
+//! What stands around a request: the budget for its answer (CTRL-06), and the name of its operation. And that what
+//! may be asked for can be told to a worker.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
 use tenure_core::command::{Close, Operator};
 use tenure_core::creation::Creation;
 use tenure_core::event::ReleaseReason;
 use tenure_core::status::{Policy, TaskStatus};
-use tenure_core::view::{Look, ViewsInput};
-use tenure_core::{Code, Command};
+use tenure_core::view::{ClaimResult, Look, ViewsInput};
+use tenure_core::{Code, Command, Limits};
 use tenure_wire::bus::request::{Ask, Request, Views};
-use tenure_wire::bus::worker::{Reports, Word};
+use tenure_wire::bus::worker::{Delivery, Reports, Word};
 use tenure_wire::bus::{decode, encode};
 use tenure_wire::digest::digest_command;
+use uuid::Uuid;
 
 fn within(ask: Ask) -> Request {
     let mut request = Request::new(Some("t".parse().unwrap()), Some("c-1".parse().unwrap()), ask);
@@ -186,4 +188,29 @@ fn a_worker_says_why_it_gives_a_step_back() {
     let mut newer = golden.to_vec();
     newer[at..at + 8].copy_from_slice(b"sleeping");
     assert_eq!(why(&decode(&newer).unwrap())[0], (Unfit, None));
+}
+
+/// P30: what a worker is told of a Step or a Run is bounded so that it fits a message, with texts, refs and names
+/// beside it that are as long as they may be: names cost most, of whatever length.
+#[test]
+fn what_a_worker_is_told_at_most_fits_a_message() {
+    let limits = Limits::default();
+    let text = "x".repeat(limits.progress_bytes_max);
+    for length in [1, 31, 32, 64] {
+        let most = limits.told_bytes_max / (length + 2);
+        let names: Vec<String> = vec!["x".repeat(length); most];
+        let claim = json!({
+            "session_id": "s".repeat(128), "task_id": "t".repeat(64), "run_id": Uuid::max(),
+            "attempt_id": Uuid::max(), "ordinal": u32::MAX, "fencing_token": u64::MAX,
+            "lease_expires_at": i64::MAX, "lease_ms": u64::MAX, "input_refs": [],
+            "instructions": text, "bindings": {"thread_id": text, "environment_ref": text},
+            "step": {"step_id": "a".repeat(64), "title": "", "summary": "", "required": true,
+                     "worker_pool_id": "p".repeat(64), "handler": "h".repeat(64),
+                     "depends_on_step_ids": names},
+        });
+        let claim: ClaimResult = serde_json::from_value(claim).unwrap();
+        let grant = Delivery { grant: Some(Box::new(claim)), ..Delivery::default() };
+        let told = encode(&grant).expect("it fits a message");
+        assert!(length < 32 || told.len() > limits.told_bytes_max, "each byte is counted");
+    }
 }

@@ -21,3 +21,4 @@ mod servers;
 mod standing;
 mod states;
 mod takeover;
+mod unheard;

@@ -123,6 +123,31 @@ async fn a_failed_append_refuses_its_commands_and_leaves_the_state_as_it_was() {
     node.command(&key, envelope(), Command::PauseTask(Why::default())).await.unwrap();
 }
 
+/// WAL-07: where the log does not answer before anything is handed to it, nothing has come of a command, and
+/// whoever asked is told to ask again soon: that is no failure of storage.
+#[tokio::test]
+async fn a_log_that_does_not_answer_is_asked_again_soon() {
+    let is_away = |refused: Rejection| {
+        let details = &refused.details;
+        assert_eq!((refused.code, details.contains_key("kind")), (Code::Unavailable, false));
+        assert!(details.contains_key("retry_after_ms"));
+    };
+    let node = node().await;
+    node.journal().next(Fault::Away);
+    is_away(create(&node, dag("t", "a")).await.unwrap_err());
+    let missing = node.read(&key("t"), |task| task.version()).await.unwrap_err();
+    assert_eq!(missing.code, Code::TaskNotFound);
+    let key = create(&node, dag("t", "a")).await.unwrap();
+    let before = node.read(&key, |task| task.to_task()).await.unwrap();
+    node.journal().next(Fault::Away);
+    let pause = envelope();
+    let asked = node.command(&key, pause.clone(), Command::PauseTask(Why::default())).await;
+    is_away(asked.unwrap_err());
+    assert_eq!(node.read(&key, |task| task.to_task()).await.unwrap(), before);
+    assert_eq!(replayed(&node, &key).await, before);
+    node.command(&key, pause, Command::PauseTask(Why::default())).await.unwrap();
+}
+
 /// WAL-09, mechanisms 14: after an append of unknown fate the actor stops, its supervisor replays,
 /// and what the log has is what is true, kept or lost.
 #[tokio::test]

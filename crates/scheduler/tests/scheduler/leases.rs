@@ -144,6 +144,27 @@ async fn a_lease_that_outlives_its_attempt_is_dropped_when_it_ends() {
     }
 }
 
+/// LEASE-16, S26: the same lease is dropped when the worker's node finds that the grant did not arrive: by then
+/// the Attempt has ended, and there is nothing else to do.
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_an_ended_attempt_that_did_not_arrive_leaves_no_lease() {
+    let (node, leases) = node().await;
+    let (link, mut inbox) = join(&node, 1);
+    node.create(envelope(), dag("t", "a b<-a"), Policy::Auto).await.unwrap();
+    let key = key("t");
+    let claim = grant(&mut inbox).await;
+    leases.set(Mood::Fails);
+    link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
+    sleep(SOON).await;
+    leases.set(Mood::Answers);
+    assert_eq!(leases.kept(), [claim.attempt_id].into(), "the store could not be told");
+    let before = node.commits(&key).await.unwrap();
+    link.undelivered(&key, claim.attempt_id);
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(leases.kept(), [].into());
+    assert_eq!(node.commits(&key).await.unwrap(), before);
+}
+
 /// WAL-07, S26: a grant that reached nobody is released although the append of that failed once: at once,
 /// and not when its lease runs out.
 #[tokio::test(start_paused = true)]
