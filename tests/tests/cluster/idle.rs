@@ -11,7 +11,7 @@ use tenure_tests::cluster::{Cluster, Plan, on_cluster};
 use crate::common::wait_ended;
 
 /// How long it is looked at, and how much of that a node may be at work. With nothing to do it is some 0.5 % in
-/// a debug build, and one that thinks of the same workers again and again takes half a core and more.
+/// a debug build, and one that thinks of the same workers again and again takes a third of a core and more.
 const LOOKED_AT: Duration = Duration::from_secs(3);
 const AT_WORK: Duration = Duration::from_millis(600);
 
@@ -32,16 +32,17 @@ fn is_idle(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// DISP-14, P16: fewer than there is room for, and many more.
+/// DISP-14, P16: one, fewer than there is room for, and many more.
 #[test]
 fn steps_that_nobody_can_take_cost_nothing() -> Result<()> {
-    on_cluster(Plan { schedulers: 1, ..Plan::default() }, |cluster| {
+    on_cluster(Plan { schedulers: 1, workers: 3, ..Plan::default() }, |cluster| {
         let client = cluster.client("c")?;
-        for (name, steps) in [("few", 3), ("many", 1_000)] {
+        let tasks = [("one", 1), ("few", 3), ("many", 1_000)];
+        for (name, steps) in tasks {
             client.create(&a_task_for_nobody(name, steps))?;
             is_idle(cluster)?;
         }
-        for name in ["few", "many"] {
+        for (name, _) in tasks {
             client.cancel(name)?;
             wait_ended(&client, name)?;
         }
