@@ -4,7 +4,7 @@
 //! [`client`] is an orchestrator written from docs/protocol.md; it notes in [`records`] what it was
 //! told to be durable, and [`verdict`] holds the logs of all Tasks against that. [`probe`] measures
 //! for how long partitions do not answer, [`load`] keeps them busy, [`proxy`] is a way that can be cut,
-//! [`mischief`] doubles and delays what is said.
+//! [`mischief`] doubles and delays what is said. [`mod@python`] starts workers that are not in Rust.
 
 pub mod client;
 pub mod load;
@@ -14,6 +14,7 @@ pub mod mischief;
 pub mod probe;
 pub mod process;
 pub mod proxy;
+pub mod python;
 pub mod records;
 pub mod redis;
 pub mod servers;

@@ -7,6 +7,7 @@
 pub mod binary;
 pub mod cluster;
 pub mod dag;
+pub mod fleet;
 pub mod otlp;
 pub mod promql;
 pub mod random;

@@ -1,8 +1,6 @@
 //! A worker in another language, written from docs/protocol.md alone.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
@@ -10,7 +8,7 @@ use serde_json::{Value as Json, json};
 use tenure_tests::binary::{Running, tenure};
 use tenure_tests::cluster::client::{command, wait};
 use tenure_tests::cluster::process::Process;
-use tenure_tests::cluster::servers::tools;
+use tenure_tests::cluster::python::{example, python};
 use tenure_tests::cluster::tasks::task;
 use tenure_tests::cluster::{Cluster, PATIENCE, Plan, on_cluster, until};
 use tenure_tests::otlp::{Protocol, Receiver, Span};
@@ -28,20 +26,6 @@ nats, user, pool = sys.argv[1:]
 options = argparse.Namespace(nats=nats, user=user, pool=pool, concurrency=2)
 asyncio.run(Worker(options, {'above': above}).run())
 ";
-
-fn example() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    Ok(root.join("examples/python-worker").canonicalize()?)
-}
-
-fn python(cluster: &Cluster, name: &str, arguments: &[&OsStr]) -> Result<Process> {
-    let library = tools()?.join("python");
-    ensure!(library.is_dir(), "nats-py and msgpack are needed: run `./check servers`");
-    let mut command = Command::new("python3");
-    command.args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("PYTHONPATH", std::env::join_paths([library, example()?])?);
-    Process::start(name, cluster.dir(), command)
-}
 
 fn worker(cluster: &Cluster, name: &str) -> Result<Process> {
     let (program, url) = (example()?.join("worker.py"), cluster.url());

@@ -1,0 +1,164 @@
+//! What the fleet is given, and how that is judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value as Json, json};
+use tokio::task::JoinHandle;
+
+use super::workers::Fault;
+use crate::cluster::PATIENCE;
+use crate::cluster::client::{Client, Log, runtime, wait};
+use crate::cluster::tasks::{exec, noop, sleep, task};
+use crate::random::Random;
+
+/// Publishers at a time.
+const CALLERS: u64 = 3;
+
+/// How the ids of Tasks begin whose Steps do no harm.
+const INNOCENT: &str = "innocent";
+
+/// Publishers at work.
+#[derive(Debug)]
+pub struct Publishers {
+    ends: Arc<AtomicBool>,
+    callers: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Publishers {
+    /// Begins.
+    pub fn start(client: &Client, seed: u64) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let number = Arc::new(AtomicU64::new(0));
+        let callers = (0..CALLERS).map(|caller| {
+            let (client, ends, number) = (client.clone(), Arc::clone(&ends), Arc::clone(&number));
+            let mut random = Random::new(seed.wrapping_add(1 + caller));
+            runtime().spawn(async move {
+                while !ends.load(Ordering::Acquire) {
+                    let number = number.fetch_add(1, Ordering::Relaxed);
+                    publish(&client, number, &mut random).await?;
+                    tokio::time::sleep(Duration::from_millis(200 + random.below(800))).await;
+                }
+                Ok(())
+            })
+        });
+        let callers = callers.collect();
+        Self { ends, callers }
+    }
+
+    /// Whether all of them go on.
+    pub fn is_well(&self) -> bool {
+        !self.callers.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends: every command that was begun is answered for good.
+    ///
+    /// # Errors
+    /// One was not, or was refused.
+    pub fn finish(self) -> Result<()> {
+        self.ends.store(true, Ordering::Release);
+        self.callers.into_iter().try_for_each(|caller| wait(caller).context("a publisher")?)
+    }
+}
+
+async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()> {
+    let named = |kind: &str| format!("{kind}-{number}");
+    let (id, steps, ends) = match number % 12 {
+        // Its worker is gone before it can say anything.
+        3 => (named("kills"), vec![exec("a", &[], "kill -9 $PPID")], "task_failed"),
+        // Its worker says nothing for longer than a lease.
+        6 => {
+            let mut step = sleep("a", &[], 4_500);
+            step["handler"] = json!("block");
+            (named("blocks"), vec![step], "task_failed")
+        }
+        // No worker has this handler.
+        9 => {
+            let mut step = noop("a", &[]);
+            step["handler"] = json!("paint");
+            (named("nobody"), vec![step], "task_cancelled")
+        }
+        _ => (named(INNOCENT), innocent(random), "task_completed"),
+    };
+    let mut input = task(&id, &steps);
+    input["retry_policy"]["max_attempts"] = json!(20); // One of the workers fails everything.
+    input["retry_policy"]["max_lost"] = json!(3);
+    client.ends(&id, &[ends]);
+    client.make(&input, PATIENCE).await?;
+    if ends == "task_cancelled" {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        client.drop_task(&id, PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// One Step, some behind it, and one behind them: short ones, for which workers keep more than they can
+/// run at a time, and longer ones.
+fn innocent(random: &mut Random) -> Vec<Json> {
+    let many: Vec<String> = (0..=2 + random.below(8)).map(|n| format!("m{n}")).collect();
+    let names: Vec<&str> = many.iter().map(String::as_str).collect();
+    let middle = names.iter().map(|id| match random.below(4) {
+        0 => noop(id, &["first"]),
+        1 => exec(id, &["first"], "true"),
+        2 => exec(id, &["first"], "sleep 0.6"),
+        _ => sleep(id, &["first"], random.below(900)),
+    });
+    let middle: Vec<Json> = middle.collect();
+    [vec![noop("first", &[])], middle, vec![noop("last", &names)]].concat()
+}
+
+/// No Step of a Task that does no harm has lost more than one Attempt through its neighbours, that is with a
+/// worker that nothing else happened to meanwhile. Answers the figures.
+///
+/// # Errors
+/// One has.
+pub fn judge(client: &Client, faults: &[Fault]) -> Result<String> {
+    let (mut steps, mut lost, mut by_faults) = (0, 0, 0);
+    let mut worst = Vec::new();
+    for id in client.tasks(PATIENCE)?.into_iter().filter(|id| id.starts_with(INNOCENT)) {
+        let log = client.log(&id, PATIENCE)?;
+        let by_step = lost_attempts(&log, faults)?;
+        steps += log.events("task_step_completed").len();
+        for (step, (alone, excused)) in by_step {
+            lost += alone;
+            by_faults += excused;
+            if alone > 1 {
+                let lines = String::from_utf8_lossy(&log.lines).into_owned();
+                worst.push(format!("{id} {step} lost {alone} and {excused}:\n{lines}"));
+            }
+        }
+    }
+    ensure!(worst.is_empty(), "these lost more than one Attempt: {}", worst.join("\n"));
+    Ok(format!(
+        "of {steps} innocent steps none lost more than one Attempt through its neighbours; lost were {lost} so, \
+         and {by_faults} with workers that were broken"
+    ))
+}
+
+/// How many Attempts of each Step were lost with a worker that nothing had happened to, and with others.
+fn lost_attempts(log: &Log, faults: &[Fault]) -> Result<BTreeMap<String, (usize, usize)>> {
+    let claims = log.events("task_step_claimed");
+    let mut found = BTreeMap::<_, (usize, usize)>::new();
+    for event in log.events("task_step_lease_expired") {
+        let reason = event["payload"]["reason"].as_str().unwrap_or_default();
+        if reason == "released" {
+            continue;
+        }
+        let attempt = &event["payload"]["attempt_id"];
+        let claim = claims.iter().find(|claim| claim["payload"]["attempt_id"] == *attempt);
+        let claim = claim.context("lost without a claim")?;
+        let worker = claim["payload"]["worker_id"].as_str().unwrap_or_default();
+        let name = worker.split('.').next().unwrap_or_default();
+        let at = |event: &Json| event["created_at"].as_i64().unwrap_or_default();
+        let is_excused = faults.iter().any(|fault| {
+            fault.worker == name && fault.from_ms <= at(&event) && fault.until_ms >= at(claim)
+        });
+        let step = event["step_id"].as_str().unwrap_or_default().to_owned();
+        let counts = found.entry(step).or_default();
+        if is_excused { counts.1 += 1 } else { counts.0 += 1 }
+    }
+    Ok(found)
+}
