@@ -16,6 +16,9 @@ use self::workers::Workers;
 use crate::cluster::{Cluster, PATIENCE, Plan, until, verdict};
 use crate::soak::audit;
 
+/// How long a lease lasts: a machine that is busy must not end it.
+const LEASE_MS: u64 = 6_000;
+
 /// How long Tasks may take to end once nothing more is broken.
 const ENDS: Duration = Duration::from_secs(60);
 
@@ -26,7 +29,8 @@ const ENDS: Duration = Duration::from_secs(60);
 #[allow(clippy::print_stdout)] // Figures are for whoever runs it.
 pub fn run(seed: u64, lasts: Duration) -> Result<()> {
     println!("fleet: seed {seed}, {lasts:?}");
-    let mut cluster = Cluster::start(Plan { schedulers: 2, workers: 0, ..Plan::default() })?;
+    let mut cluster =
+        Cluster::start(Plan { schedulers: 2, workers: 0, lease_ms: LEASE_MS, ..Plan::default() })?;
     let done = run_on(&mut cluster, seed, lasts);
     if done.is_err() {
         cluster.print_tails();

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 
+use super::LEASE_MS;
 use super::workers::Fault;
 use crate::cluster::PATIENCE;
 use crate::cluster::client::{Client, Log, runtime, wait};
@@ -20,6 +21,9 @@ const CALLERS: u64 = 3;
 
 /// How the ids of Tasks begin whose Steps do no harm.
 const INNOCENT: &str = "innocent";
+
+/// What kills the worker that runs it: above the shell stands its guard, and above that the worker.
+const KILLS: &str = "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat)";
 
 /// Publishers at work.
 #[derive(Debug)]
@@ -66,17 +70,17 @@ impl Publishers {
 
 async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()> {
     let named = |kind: &str| format!("{kind}-{number}");
-    let (id, steps, ends) = match number % 12 {
+    let (id, steps, ends) = match number % 36 {
         // Its worker is gone before it can say anything.
-        3 => (named("kills"), vec![exec("a", &[], "kill -9 $PPID")], "task_failed"),
+        3 | 15 | 27 => (named("kills"), vec![exec("a", &[], KILLS)], "task_failed"),
         // Its worker says nothing for longer than a lease.
         6 => {
-            let mut step = sleep("a", &[], 4_500);
+            let mut step = sleep("a", &[], LEASE_MS + 1_000);
             step["handler"] = json!("block");
             (named("blocks"), vec![step], "task_failed")
         }
         // No worker has this handler.
-        9 => {
+        9 | 21 | 33 => {
             let mut step = noop("a", &[]);
             step["handler"] = json!("paint");
             (named("nobody"), vec![step], "task_cancelled")

@@ -29,7 +29,7 @@ const KINDS: [&str; 4] = ["blocks", "lies", "refuses", "fails"];
 const APART_MS: u64 = 3_000;
 
 /// The longest that a fault lasts: longer than a lease.
-const LASTS_MS: u64 = 5_000;
+const LASTS_MS: u64 = 8_000;
 
 /// How long a worker that has ended is gone.
 const GONE: Duration = Duration::from_millis(300);
@@ -169,7 +169,7 @@ impl Workers {
         let until_ms = from_ms + i64::try_from(lasts.as_millis())?;
         self.faults.push(Fault { worker: name.to_owned(), from_ms, until_ms });
         self.broken.insert(name.to_owned(), Instant::now() + lasts);
-        *self.done.entry(format!("{name} {}", "broken")).or_default() += 1;
+        *self.done.entry(format!("{name} broken")).or_default() += 1;
         Ok(())
     }
 
