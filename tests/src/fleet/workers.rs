@@ -187,10 +187,10 @@ impl Workers {
     }
 }
 
-/// Puts a file where a directory was.
+/// Puts a file where a directory was, which is put aside: Steps write to it just then.
 fn without_directory(home: &Path) -> Result<()> {
     if home.is_dir() {
-        std::fs::remove_dir_all(home)?;
+        std::fs::rename(home, home.with_extension(now_ms()?.to_string()))?;
     }
     Ok(std::fs::write(home, "")?)
 }
