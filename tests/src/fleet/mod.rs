@@ -20,7 +20,7 @@ use crate::soak::audit;
 const LEASE_MS: u64 = 6_000;
 
 /// How long Tasks may take to end once nothing more is broken.
-const ENDS: Duration = Duration::from_secs(60);
+const ENDS: Duration = Duration::from_secs(90);
 
 /// Runs it: the same seed draws the same work and the same faults.
 ///

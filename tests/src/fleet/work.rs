@@ -70,9 +70,9 @@ impl Publishers {
 
 async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()> {
     let named = |kind: &str| format!("{kind}-{number}");
-    let (id, steps, ends) = match number % 36 {
+    let (id, steps, ends) = match number % 48 {
         // Its worker is gone before it can say anything.
-        3 | 15 | 27 => (named("kills"), vec![exec("a", &[], KILLS)], "task_failed"),
+        3 | 15 | 27 | 39 => (named("kills"), vec![exec("a", &[], KILLS)], "task_failed"),
         // Its worker says nothing for longer than a lease.
         6 => {
             let mut step = sleep("a", &[], LEASE_MS + 1_000);
@@ -80,7 +80,7 @@ async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()
             (named("blocks"), vec![step], "task_failed")
         }
         // No worker has this handler.
-        9 | 21 | 33 => {
+        9 | 21 | 33 | 45 => {
             let mut step = noop("a", &[]);
             step["handler"] = json!("paint");
             (named("nobody"), vec![step], "task_cancelled")
