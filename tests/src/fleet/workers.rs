@@ -159,6 +159,9 @@ impl Workers {
 
     fn break_it(&mut self, name: &str, lasts: Duration) -> Result<()> {
         let process = self.all.get_mut(name).context("no such worker")?;
+        if process.ended()?.is_some() {
+            return Ok(()); // A Step has killed it.
+        }
         match name {
             "frozen" => process.pause()?,
             "leaving" => process.signal(Signal::SIGTERM)?,
@@ -178,7 +181,12 @@ impl Workers {
         for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.broken.remove(&name);
             match name.as_str() {
-                "frozen" => self.all["frozen"].resume()?,
+                "frozen" => {
+                    let process = self.all.get_mut("frozen").context("no such worker")?;
+                    if process.ended()?.is_none() {
+                        process.resume()?;
+                    }
+                }
                 "homeless" => std::fs::remove_file(&self.home)?,
                 _ => {}
             }

@@ -1,6 +1,7 @@
 //! A worker in another language, written from docs/protocol.md alone.
 
 use std::ffi::OsStr;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
