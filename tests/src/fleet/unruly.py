@@ -5,7 +5,11 @@ import asyncio
 import sys
 import time
 
-from worker import Worker, echo
+from worker import Worker
+
+
+async def echo(given):
+    return given
 
 
 async def pause(given):

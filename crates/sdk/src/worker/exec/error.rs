@@ -76,9 +76,8 @@ impl ExecError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Guard { .. } | Self::GuardLost | Self::RuntimeShutDown => true,
-            Self::Start { source, .. } | Self::File { source, .. } | Self::Left { source, .. } => {
-                is_shortage(source)
-            }
+            Self::Start { source, .. } | Self::File { source, .. } => is_shortage(source),
+            Self::Left { source, .. } => is_shortage(source) || is_of_disk(source),
             Self::Spec(_) | Self::Cwd { .. } | Self::Unkillable { .. } | Self::Output(_) => false,
         }
     }
@@ -114,6 +113,13 @@ fn is_shortage(error: &io::Error) -> bool {
     [EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC, ETXTBSY].iter().any(|short| errno == Some(*short))
 }
 
+/// The disk fails, or what was a directory of the worker's is one no more.
+fn is_of_disk(error: &io::Error) -> bool {
+    use nix::libc::{EIO, ENOTDIR, EROFS, ESTALE};
+    let errno = error.raw_os_error();
+    [EIO, ENOTDIR, EROFS, ESTALE].iter().any(|failed| errno == Some(*failed))
+}
+
 /// Somebody is writing the program.
 fn is_busy(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ETXTBSY)
@@ -138,4 +144,21 @@ pub enum OutputError {
     /// It is a directory, a pipe or the like.
     #[error("$TENURE_OUTPUT must stay a regular file")]
     NotAFile,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command whose output cannot be read for what happened to the worker's disk may run once more; one that
+    /// has made it unreadable would do so again.
+    #[test]
+    fn what_the_disk_has_lost_is_tried_again() {
+        let left = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            ExecError::left("open", Path::new("output.json"))(source).is_retryable()
+        };
+        assert!(left(nix::libc::ENOTDIR) && left(nix::libc::EIO) && left(nix::libc::ENOSPC));
+        assert!(!left(nix::libc::EACCES) && !left(nix::libc::ELOOP));
+    }
 }
