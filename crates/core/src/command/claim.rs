@@ -24,6 +24,10 @@ use crate::view::{RuntimeEvent, RuntimeName};
 /// So many Attempts of a Step back it is looked how it was lost.
 const LOOKED_AT: usize = 64;
 
+/// So many Attempts of a Step that ended badly in a row name workers that are not to try it again, where
+/// others have room.
+const TRIED_MAX: usize = 8;
+
 /// Under which Run a Step is claimed.
 struct Under {
     run_id: RunId,
@@ -192,12 +196,15 @@ impl Task {
     /// What is to be minded of the ready Step that a worker would get next; none: nothing, or there is none.
     pub fn minded(&self, grant: &Grant) -> Option<Minded> {
         let step = &self.steps[self.next_for(grant)?];
-        let last = &self.attempts[step.state.last_attempt?];
-        let is_bad = last.ended_badly() || last.was_unfit();
-        let is_back = is_bad && last.worker_id == grant.worker_id;
+        let last = step.state.last_attempt?;
+        let all = core::iter::successors(Some(last), |&pos| self.attempts[pos].previous);
+        let all = all.map(|pos| &self.attempts[pos]).take(TRIED_MAX);
+        let bad = all.take_while(|attempt| attempt.ended_badly() || attempt.was_unfit());
+        let tried: Vec<_> = bad.map(|attempt| attempt.worker_id.clone()).collect();
         let was_lost = step.state.was_lost();
         let handler = step.spec.handler.clone();
-        (was_lost || is_back).then_some(Minded { handler, was_lost, is_back })
+        let is_back = tried.contains(&grant.worker_id);
+        (was_lost || is_back).then_some(Minded { handler, was_lost, tried })
     }
 
     /// How long the longest Attempt lasted by which the Step of this one was lost, from its claim on: what

@@ -323,6 +323,6 @@ pub struct Minded {
     pub handler: HandlerName,
     /// It was lost before: it is to run apart from others that were (LEASE-19).
     pub was_lost: bool,
-    /// Its last Attempt ended badly with this worker: another is to try (DISP-18).
-    pub is_back: bool,
+    /// The workers with which its last Attempts ended badly, the last one first: another is to try (DISP-18).
+    pub tried: Vec<AgentId>,
 }

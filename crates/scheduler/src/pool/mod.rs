@@ -126,16 +126,17 @@ impl Loan {
     /// was lost before; where its own worker must not have it or has just had it, any that may.
     pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
         let hand = &self.worker.hand;
+        let is_back = minded.tried.contains(&self.worker.id);
         if !minded.was_lost {
             return self.pool.lend_one(&self.worker, minded, |_| true);
         }
-        if hand.is_idle() && !minded.is_back {
+        if hand.is_idle() && !is_back {
             return None; // None suits it better.
         }
         let may = |hand: &Hand| !hand.has_apart();
         let idle = self.pool.lend_one(&self.worker, minded, |hand| may(hand) && hand.is_idle());
         let any = || self.pool.lend_one(&self.worker, minded, may);
-        let is_needed = minded.is_back || hand.has_apart();
+        let is_needed = is_back || hand.has_apart();
         let mut other = idle.or_else(|| is_needed.then(any).flatten())?;
         other.set_apart().then_some(other)
     }
@@ -211,7 +212,8 @@ impl Pool {
         self.lend(taken)
     }
 
-    /// A credit of another worker with the handler.
+    /// A credit of another worker with the handler: of one that has not tried the Step, else of one that was
+    /// not the last to try, if that is this one.
     fn lend_one(
         self: &Arc<Self>,
         than: &Worker,
@@ -220,7 +222,15 @@ impl Pool {
     ) -> Option<Loan> {
         let can = |it: &Worker| has_handler(it.handlers.as_deref(), &minded.handler);
         let suits = |it: &Worker| it.id != than.id && can(it) && suits(&it.hand);
-        let worker = self.state.lock().members.take_one(suits)?;
+        let untried = |it: &Worker| !minded.tried.contains(&it.id) && suits(it);
+        let is_last = minded.tried.first() == Some(&than.id);
+        let mut state = self.state.lock();
+        let members = &mut state.members;
+        let worker = match members.take_one(untried) {
+            None if is_last => members.take_one(suits)?,
+            untried => untried?,
+        };
+        drop(state);
         Some(Loan { pool: Arc::clone(self), worker, credits: 1, apart: None })
     }
 

@@ -117,6 +117,25 @@ async fn a_step_is_tried_by_another_worker_where_there_is_one() {
     ant.is_given("a").await;
 }
 
+/// DISP-18: one that has not tried the Step goes before one that did, though that was not the last.
+#[tokio::test(start_paused = true)]
+async fn a_step_is_tried_by_whoever_has_not_tried_it() {
+    let node = node().await;
+    let mut hands = ["ant", "bee", "cat"].map(|name| Hand::join(&node, name));
+    let [ant, bee, cat] = &mut hands;
+    ant.says_room(1);
+    create(&node, with_policy(dag("t", "a"), patient())).await.unwrap();
+    ant.is_given("a").await;
+    bee.says_room(1);
+    ant.fails(1).await;
+    bee.is_given("a").await;
+    cat.says_room(1); // Behind the first, whose turn it is.
+    let (claim, _) = bee.held.pop().unwrap();
+    let room = Some(bee.room(1));
+    bee.link.release(&Holding::of(&claim), GiveBack::default(), room).await.unwrap();
+    cat.is_given("a").await;
+}
+
 /// A fleet of two workers with room for four, in which what is called `poison` ends its worker, with everything
 /// it has, and another comes; until the Task has ended. Answers how often each Step was lost.
 async fn run_with_poison(node: &Node, key: &TaskKey) -> BTreeMap<String, u32> {
