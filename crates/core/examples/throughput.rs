@@ -186,7 +186,7 @@ impl Host {
             worker_id,
             worker_pool_id: self.pool.clone(),
             handlers: None,
-            may_be_lost: true,
+            may_be_suspect: true,
         };
         let stamp = self.stamp();
         let granted =

@@ -184,7 +184,7 @@ impl Task {
         let asker = Asker { run: None, worker: Some(&grant.worker_id) };
         let may = |pos: Pos| {
             let step = &self.steps[pos];
-            (grant.may_be_lost || !step.state.was_lost())
+            (grant.may_be_suspect || !step.state.is_suspect())
                 && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
         };
         let pool = self.derived.ready.get(&grant.worker_pool_id)?;

@@ -312,8 +312,8 @@ pub struct Grant {
     pub worker_pool_id: PoolId,
     /// What it can run; none: everything.
     pub handlers: Option<Vec<HandlerName>>,
-    /// It has no Step in hand that was lost before, and may get one (LEASE-19).
-    pub may_be_lost: bool,
+    /// Its place for a Step that was lost before is free: it may get one that was lost twice (LEASE-19).
+    pub may_be_suspect: bool,
 }
 
 /// What is to be minded when the next ready Step is given to a worker.
@@ -321,7 +321,7 @@ pub struct Grant {
 pub struct Minded {
     /// The handler that the Step needs.
     pub handler: HandlerName,
-    /// It was lost before: it is to run apart from others that were (LEASE-19).
+    /// It was lost before: better apart from others that were (LEASE-19).
     pub was_lost: bool,
     /// The workers with which its last Attempts ended badly, the last one first: another is to try (DISP-18).
     pub tried: Vec<AgentId>,

@@ -250,6 +250,11 @@ impl StepState {
         self.lost_count > 0
     }
 
+    /// Whether that happened more than once: once it may have been the machine (LEASE-19).
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.lost_count > 1
+    }
+
     pub(crate) fn new(at: Millis) -> Self {
         Self {
             status: StepStatus::Pending,

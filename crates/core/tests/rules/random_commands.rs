@@ -356,7 +356,7 @@ impl Reader<'_> {
                     worker_id,
                     worker_pool_id,
                     handlers,
-                    may_be_lost: true,
+                    may_be_suspect: true,
                 }),
             ));
         }
@@ -756,7 +756,7 @@ fn drive(world: &mut World, picks: &[u8], says: &dyn Fn(u8) -> Option<StepStatus
             worker_id: agent_id(AGENTS[round as usize % AGENTS.len()]),
             worker_pool_id: pool_id(pool),
             handlers: None,
-            may_be_lost: true,
+            may_be_suspect: true,
         };
         let before = world.attempts().count();
         if !world.task.is_closing() {

@@ -373,7 +373,7 @@ fn a_grant_is_the_oldest_step_that_the_worker_can_run() {
         let (worker_id, worker_pool_id) = (agent_id("ant"), pool_id(POOL));
         t.ok_as(
             &system(),
-            Command::GrantStep(Grant { worker_id, worker_pool_id, handlers, may_be_lost: true }),
+            Command::GrantStep(Grant { worker_id, worker_pool_id, handlers, may_be_suspect: true }),
         )
     };
     assert!(grant(Some(vec!["wash"])).commit.is_none());
@@ -410,8 +410,12 @@ fn a_grant_needs_an_automatic_task_that_runs() {
 fn nobody_is_granted_a_step_as_the_scheduler() {
     let mut t = Fixture::auto("a");
     let (worker_id, worker_pool_id) = (agent_id("system"), pool_id(POOL));
-    let grant =
-        Command::GrantStep(Grant { worker_id, worker_pool_id, handlers: None, may_be_lost: true });
+    let grant = Command::GrantStep(Grant {
+        worker_id,
+        worker_pool_id,
+        handlers: None,
+        may_be_suspect: true,
+    });
     t.refuse_as(&system(), grant, Code::ValidationError);
 }
 

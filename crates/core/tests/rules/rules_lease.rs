@@ -367,9 +367,9 @@ fn steps_that_were_lost_together_name_each_other() {
 fn what_is_to_be_minded_of_the_next_step_is_told() {
     let mut t = Fixture::auto("a b c");
     let names = |ids: &[AgentId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    let minded = |t: &Fixture, worker: &str, may_be_lost| {
+    let minded = |t: &Fixture, worker: &str, may_be_suspect| {
         let (worker_id, worker_pool_id) = (agent_id(worker), pool_id(POOL));
-        let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_lost };
+        let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect };
         t.task.minded(&grant).map(|minded| (minded.was_lost, names(&minded.tried)))
     };
     assert_eq!(minded(&t, "ant", true), None);
@@ -377,13 +377,16 @@ fn what_is_to_be_minded_of_the_next_step_is_told() {
     t.lose(&held);
     assert_eq!(minded(&t, "ant", true), Some((true, "ant".into())));
     assert_eq!(minded(&t, "bee", true), Some((true, "ant".into())));
+    assert_eq!(minded(&t, "ant", false), Some((true, "ant".into())), "once: it waits for nobody");
+    let held = t.grant("bee", POOL).unwrap();
+    t.lose(&held);
     assert_eq!(minded(&t, "ant", false), None, "the next of the others is new");
     let (worker_id, worker_pool_id) = (agent_id("bee"), pool_id(POOL));
-    let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_lost: false };
+    let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect: false };
     t.ok_as(&system(), Command::GrantStep(grant));
     assert_eq!(t.statuses("a b c"), "a:ready b:claimed c:ready");
     let held = t.grant("cat", POOL).unwrap();
     assert_eq!(held.step_id, "a");
     t.ok_as(&held.caller(), held.releases());
-    assert_eq!(minded(&t, "bee", true), Some((true, "cat ant".into())), "one was not fit");
+    assert_eq!(minded(&t, "bee", true), Some((true, "cat bee ant".into())), "one was not fit");
 }

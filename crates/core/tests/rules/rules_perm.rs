@@ -177,7 +177,7 @@ fn every_command(held: &Held, unused: RunId) -> Vec<Command> {
             worker_id: agent_id("ant"),
             worker_pool_id: pool_id(POOL),
             handlers: None,
-            may_be_lost: true,
+            may_be_suspect: true,
         }),
         expire(&[held], LeaseEnd::LeaseExpired),
         Command::Due,

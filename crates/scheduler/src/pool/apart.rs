@@ -1,10 +1,14 @@
 //! Steps that were lost before run apart from each other (LEASE-19): what ended one worker must not end
-//! with it, again and again, those that were only beside it.
+//! with it, again and again, those that were only beside it. Those that were lost once do so where workers
+//! have places; those that were lost twice wait for one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Pool, Worker};
+
+/// The longest that a place is kept for a Step: others that were lost twice wait for it.
+const KEPT_MAX: Duration = Duration::from_secs(30);
 
 /// The one place of a worker for a Step that was lost before. It is free again when this is dropped.
 #[derive(Debug)]
@@ -20,10 +24,10 @@ impl Apart {
         is_taken.then(|| Self { pool: Arc::clone(pool), worker: Arc::clone(worker) })
     }
 
-    /// Keeps the place until the Step has run for so long, or what is returned is dropped.
+    /// Keeps the place until the Step has run for so long, 30 s at most, or what is returned is dropped.
     pub(crate) fn keep_for(self, lasts: Duration) -> Kept {
         Kept(tokio::spawn(async move {
-            tokio::time::sleep(lasts).await;
+            tokio::time::sleep(lasts.min(KEPT_MAX)).await;
             drop(self);
         }))
     }

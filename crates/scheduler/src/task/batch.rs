@@ -255,7 +255,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         let mut one = loan.take_one()?;
         if minded.was_lost {
-            one.set_apart(); // Where that cannot be, the worker gets another Step, or none.
+            one.set_apart(); // Where that cannot be, and the Step was lost twice, the worker gets another.
         }
         Some(one)
     }
@@ -465,11 +465,11 @@ fn ended(body: &Body) -> Option<AttemptId> {
 }
 
 /// What the core is told of a worker that has room.
-fn grant_to(worker: &Worker, may_be_lost: bool) -> GrantCommand {
+fn grant_to(worker: &Worker, may_be_suspect: bool) -> GrantCommand {
     GrantCommand {
         worker_id: worker.id.clone(),
         worker_pool_id: worker.pool.clone(),
         handlers: worker.handlers.clone(),
-        may_be_lost,
+        may_be_suspect,
     }
 }

@@ -187,10 +187,10 @@ fn lost(task: &common::View<'_>) -> BTreeMap<String, u32> {
     task.steps().map(|step| (step.spec.step_id.to_string(), step.state.lost_count)).collect()
 }
 
-/// LEASE-19: what ends its worker each time is lost apart from the Steps that were lost with it: each of those
-/// is lost once at most, and its reason names the others.
+/// LEASE-19: what ends its worker each time is lost apart from the Steps that were lost with it twice: none of
+/// those is lost for good, and its reason names the others.
 #[tokio::test(start_paused = true)]
-async fn a_step_that_ends_its_worker_takes_its_neighbours_along_once() {
+async fn a_step_that_ends_its_worker_ends_none_of_its_neighbours() {
     let node = node().await;
     let innocents = "a b c d e f g h i j k l";
     let mut task = with_policy(dag("t", &format!("poison {innocents}")), patient());
@@ -200,7 +200,7 @@ async fn a_step_that_ends_its_worker_takes_its_neighbours_along_once() {
     assert_eq!(common::status(&node, &key).await, TaskStatus::Completed);
     assert_eq!(lost["poison"], 3, "{lost:?}");
     let most = innocents.split(' ').map(|step| lost[step]).max();
-    assert_eq!(most, Some(1), "{lost:?}");
+    assert!(most <= Some(2), "{lost:?}");
     let named = node.read(&key, |t| {
         let step = t.step(&common::step_id("poison")).unwrap();
         let first = t.attempts_of(step).last().unwrap();
@@ -209,18 +209,20 @@ async fn a_step_that_ends_its_worker_takes_its_neighbours_along_once() {
     assert_eq!(named.await.unwrap(), serde_json::json!(["a", "b", "c"]));
 }
 
-/// LEASE-19: once a Step that was lost has run for longer than it took to be lost, others that were lost
-/// may run beside it.
+/// LEASE-19: Steps that were lost once wait for nobody. Of those that were lost twice the next begins where one
+/// has run for longer than it took to be lost.
 #[tokio::test(start_paused = true)]
 async fn a_step_that_outlives_its_loss_is_no_suspect() {
     let node = node().await;
-    let mut first = Hand::join(&node, "first");
-    first.says_room(3);
     create(&node, with_policy(dag("t", "a b c"), patient())).await.unwrap();
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(first.takes().len(), 3);
-    drop(first);
-    sleep(Duration::from_secs(33)).await; // Their leases end, 30 s after the claim.
+    for name in ["first", "second"] {
+        let mut hand = Hand::join(&node, name);
+        hand.says_room(3);
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(hand.takes().len(), 3);
+        drop(hand);
+        sleep(Duration::from_secs(33)).await; // Their leases end, 30 s after the claim.
+    }
     let mut next = Hand::join(&node, "next");
     next.says_room(3);
     let (begun, mut came) = (Instant::now(), Vec::new());

@@ -106,7 +106,7 @@ impl Fixture {
             worker_id,
             worker_pool_id,
             handlers: None,
-            may_be_lost: true,
+            may_be_suspect: true,
         });
         let outcome = self.ok_as(&system(), grant);
         outcome.commit.is_some().then(|| self.held_of(&outcome))

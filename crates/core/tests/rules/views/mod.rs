@@ -134,7 +134,7 @@ fn dispatch_command(pool: &str) -> Command {
 
 fn grant(pool: &str) -> Command {
     let (worker_id, worker_pool_id) = (agent_id("ant"), pool_id(pool));
-    Command::GrantStep(Grant { worker_id, worker_pool_id, handlers: None, may_be_lost: true })
+    Command::GrantStep(Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect: true })
 }
 
 fn claim_by_any(view: &View<'_>, step: &StepId, b: u8) -> (Caller, Command) {

@@ -139,7 +139,7 @@ impl Said<'_> {
         let paint = Paint::of(Stream::Stdout);
         let mut out = format!(
             "{}  {}",
-            paint.text(Tone::Strong, &self.key),
+            paint.text(Tone::Strong, self.key),
             paint.text(status::tone(task.status), task.status),
         );
         let reason = task.status_reason.as_ref().map(said).unwrap_or_default();
