@@ -1,6 +1,6 @@
 //! A fleet of unruly workers, for as long as one likes: some freeze, leave, are killed or lose their directory;
 //! some lie about their room, refuse or fail what they are given, or stand still in a handler; some Steps kill
-//! whoever runs them. Every Task must end, no Step may suffer much for its neighbours, and nobody keep anything.
+//! whoever runs them. Every Task must end, hardly a Step suffer for its neighbours twice, and nobody keep anything.
 //!
 //! [`workers`] are the fleet and what happens to it; [`work`] is what it is given, and how that is judged.
 
