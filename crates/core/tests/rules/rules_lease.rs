@@ -279,6 +279,9 @@ fn without_a_policy_the_wait_is_that_of_the_default() {
     assert!((800..=1_200).contains(&wait), "{wait}");
 }
 
+/// Has an Attempt end.
+type Ends<'a> = &'a dyn Fn(&mut Fixture, &Held);
+
 /// LEASE-18: only `unfit` counts, and any other end of an Attempt starts anew.
 #[test]
 fn other_reasons_count_nothing_and_start_anew() {
@@ -287,7 +290,7 @@ fn other_reasons_count_nothing_and_start_anew() {
             t.ok_as(&held.caller(), held.gives_back(GiveBack::because(reason)));
         }
     };
-    let others: [&dyn Fn(&mut Fixture, &Held); 7] = [
+    let others: [Ends<'_>; 7] = [
         &given_back(ReleaseReason::Draining),
         &given_back(ReleaseReason::Surplus),
         &given_back(ReleaseReason::Fenced),
