@@ -76,9 +76,9 @@ class Worker:
 
     async def on_deliveries(self, message):
         said = unpack(message)
-        if "error" in said:  # What we say, or one more of us, cannot be taken.
-            self.why = f"a scheduler gives this worker no work: {said['error']['message']}"
-            return self.leaving.set()
+        if error := said.get("error"):  # One that is retryable is of a node that is full.
+            self.why = None if error.get("retryable") else f"it gets no work: {error['message']}"
+            return self.leaving.set() if self.why else None
         if said["link"] not in self.known:
             self.known.add(said["link"])
             self.links[said["node"]] = {"link": said["link"], "number": 0, "seen": 0, "got": 0}

@@ -51,6 +51,8 @@ struct Last {
     boot: SmolStr,
     error: Rejection,
     at: Instant,
+    /// It has a link since: it is remembered only so that the next refusal is not told at once.
+    is_mended: bool,
 }
 
 impl Refused {
@@ -65,15 +67,15 @@ impl Refused {
             return false;
         }
         let boot = who.boot.as_str().into();
-        all.insert(who.login(), Last { boot, error, at: now });
+        all.insert(who.login(), Last { boot, error, at: now, is_mended: false });
         is_new
     }
 
-    /// A worker has a link: what it said before is mended.
+    /// A worker has a link: what it said before is mended, and named no more.
     pub(crate) fn forget(&self, who: Speaker<'_>) {
         let mut all = self.0.lock();
-        if all.get(&who.login()).is_some_and(|last| last.boot == who.boot.as_str()) {
-            all.remove(&who.login());
+        if let Some(last) = all.get_mut(&who.login()) {
+            last.is_mended |= last.boot == who.boot.as_str();
         }
     }
 
@@ -81,7 +83,7 @@ impl Refused {
     pub(crate) fn facts(&self) -> Vec<RefusedFacts> {
         let now = Instant::now();
         let all = self.0.lock();
-        let told = all.iter().filter(|(_, last)| now - last.at < TOLD);
+        let told = all.iter().filter(|(_, last)| now - last.at < TOLD && !last.is_mended);
         let facts = told.map(|((pool, principal), last)| RefusedFacts {
             pool: pool.clone(),
             principal: principal.clone(),
@@ -131,7 +133,8 @@ mod tests {
         assert_eq!(refused.facts().len(), 1, "another boot is not mended by it");
         refused.forget(second);
         assert_eq!(refused.facts(), []);
-        assert!(refused.note(first, refusal()));
+        assert!(!refused.note(first, refusal()), "one that goes to and fro fills no log");
+        assert_eq!(refused.facts().len(), 1);
         tokio::time::advance(TOLD).await;
         assert_eq!(refused.facts(), []);
         assert!(refused.note(first, refusal()));

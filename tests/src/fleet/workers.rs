@@ -197,10 +197,15 @@ impl Workers {
 
 /// Puts a file where a directory was, which is put aside: Steps write to it just then.
 fn without_directory(home: &Path) -> Result<()> {
-    if home.is_dir() {
-        std::fs::rename(home, home.with_extension(now_ms()?.to_string()))?;
+    loop {
+        if home.is_dir() {
+            std::fs::rename(home, home.with_extension(now_ms()?.to_string()))?;
+        }
+        match std::fs::write(home, "") {
+            Err(again) if again.kind() == std::io::ErrorKind::IsADirectory => {} // Of the next Step.
+            done => return Ok(done?),
+        }
     }
-    Ok(std::fs::write(home, "")?)
 }
 
 /// The clock of the logs.

@@ -134,9 +134,16 @@ fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
     let tried = fs::create_dir_all(files).and_then(|()| fs::write(&probe, [0; 4_096]));
     let removed = fs::remove_file(&probe);
     let Err(error) = tried.and(removed) else { return Ok(()) };
-    // Room may come; what is no directory, or somebody else's, is a wrong option.
-    let passes = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    let exit = if passes { Exit::Unavailable } else { Exit::Usage };
+    // What is no directory, or somebody else's, is a wrong option; room may come, and a disk be mended.
+    let stays = matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::NotADirectory
+            | ErrorKind::AlreadyExists
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidInput
+    );
+    let exit = if stays { Exit::Usage } else { Exit::Unavailable };
     let message = format!("commands cannot leave their output below {}: {error}", files.display());
     Err(Failure::new(exit, message).help(
         "make it a directory with room that this user may write to, or name another with --files",

@@ -204,7 +204,8 @@ impl Task {
         let was_lost = step.state.was_lost();
         let handler = step.spec.handler.clone();
         let is_back = tried.contains(&grant.worker_id);
-        (was_lost || is_back).then_some(Minded { handler, was_lost, tried })
+        let is_assigned = self.head.spec.assignee.is_some() || step.spec.assignee.is_some();
+        (was_lost || is_back).then_some(Minded { handler, was_lost, is_assigned, tried })
     }
 
     /// How long the longest Attempt lasted by which the Step of this one was lost, from its claim on: what

@@ -390,7 +390,8 @@ impl Attempt {
     pub fn was_unfit(&self) -> bool {
         let details = self.error.as_ref().and_then(|error| error.details.as_ref());
         let said = details.and_then(|details| details.get(RELEASE_REASON));
-        said.and_then(|said| said.as_str()) == Some(ReleaseReason::Unfit.as_str())
+        self.outcome == Some(Outcome::Abandoned)
+            && said.and_then(|said| said.as_str()) == Some(ReleaseReason::Unfit.as_str())
     }
 }
 

@@ -52,7 +52,8 @@ impl Gate {
     async fn turn_away(&self, who: Speaker<'_>, refused: Rejection) {
         let refused = in_short(refused);
         let inbox = format!("{}.d.{}", inbox(Role::Worker, who.principal, who.boot), self.node);
-        if self.refused.note(who, refused.clone()) {
+        // A node that is full is no fault of a worker's.
+        if !refused.code.is_retryable() && self.refused.note(who, refused.clone()) {
             let worker = format_args!("{}.{}", who.principal, who.boot);
             tracing::warn!(%worker, pool = who.pool, %refused, "a worker gets no work");
         }

@@ -86,6 +86,8 @@ pub(crate) struct Loan {
     credits: u64,
     /// Its worker's place for a Step that was lost before.
     apart: Option<Apart>,
+    /// That place was wanted, and another Step had it.
+    wants_place: bool,
 }
 
 /// Credits handed to a Task.
@@ -101,15 +103,26 @@ impl Loan {
     pub(crate) fn take_one(&mut self) -> Option<Self> {
         self.credits = self.credits.checked_sub(1)?;
         let (pool, worker) = (Arc::clone(&self.pool), Arc::clone(&self.worker));
-        Some(Self { pool, worker, credits: 1, apart: None })
+        Some(Self { pool, worker, credits: 1, apart: None, wants_place: false })
     }
 
     /// Takes its worker's place for a Step that was lost before; answers whether it has it.
     pub(crate) fn set_apart(&mut self) -> bool {
         if self.apart.is_none() {
             self.apart = Apart::try_take(&self.pool, &self.worker);
+            self.wants_place = self.apart.is_none();
         }
         self.is_apart()
+    }
+
+    /// Another credit of the same worker found its place taken: nothing of this Task fits until it is free.
+    pub(crate) fn wants_place_as(&mut self, other: &Self) {
+        self.wants_place |= other.wants_place;
+    }
+
+    /// Whether what did not fit for want of a place may fit now.
+    fn has_its_place_now(&self) -> bool {
+        self.wants_place && !self.worker.hand.has_apart()
     }
 
     /// Whether it is for a Step that was lost before.
@@ -126,11 +139,15 @@ impl Loan {
     /// was lost before; where its own worker must not have it or has just had it, any that may.
     pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
         let hand = &self.worker.hand;
+        if minded.is_assigned {
+            return None;
+        }
         let is_back = minded.tried.contains(&self.worker.id);
         if !minded.was_lost {
             return self.pool.lend_one(&self.worker, minded, |_| true);
         }
-        if hand.is_idle() && !is_back {
+        // Idle is also a worker that is about to get the first of several.
+        if hand.is_idle() && !hand.has_apart() && !is_back {
             return None; // None suits it better.
         }
         let may = |hand: &Hand| !hand.has_apart();
@@ -231,7 +248,8 @@ impl Pool {
             untried => untried?,
         };
         drop(state);
-        Some(Loan { pool: Arc::clone(self), worker, credits: 1, apart: None })
+        let pool = Arc::clone(self);
+        Some(Loan { pool, worker, credits: 1, apart: None, wants_place: false })
     }
 
     /// A worker that did not suit some Steps may do so now.
@@ -243,7 +261,7 @@ impl Pool {
     fn lend(self: &Arc<Self>, taken: Vec<(Arc<Worker>, u64)>) -> Credits {
         let loan = |(worker, credits)| {
             let pool = Arc::clone(self);
-            Loan { pool, worker, credits, apart: None }
+            Loan { pool, worker, credits, apart: None, wants_place: false }
         };
         taken.into_iter().map(loan).collect()
     }
@@ -401,7 +419,11 @@ impl Actor for PoolActor {
             }
             // The loan goes back when this is done: not before it is noted that it does not fit.
             Msg::Unfit(key, left, ref loan) => {
-                pool.state.lock().turns.put_unfit(key, left, &loan.worker.id);
+                let turns = &mut pool.state.lock().turns;
+                match loan.has_its_place_now() {
+                    true => turns.put(key, left), // Whoever freed it did not know that it was wanted.
+                    false => turns.put_unfit(key, left, &loan.worker.id),
+                }
             }
             Msg::Match => pool.told.store(false, Ordering::Release),
         }

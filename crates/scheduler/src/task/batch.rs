@@ -256,6 +256,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         let mut one = loan.take_one()?;
         if minded.was_lost {
             one.set_apart(); // Where that cannot be, and the Step was lost twice, the worker gets another.
+            loan.wants_place_as(&one);
         }
         Some(one)
     }

@@ -136,6 +136,41 @@ async fn a_step_is_tried_by_whoever_has_not_tried_it() {
     cat.is_given("a").await;
 }
 
+/// DISP-18, CLAIM-13: a Step that is assigned goes back to its worker, whoever else has room.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_is_assigned_is_tried_by_the_same_worker() {
+    let node = node().await;
+    let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
+    let mut task = with_policy(dag("t", "a"), patient());
+    task.steps[0].assignee = Some(AgentId::new("ant").unwrap());
+    bee.says_room(1);
+    ant.says_room(1);
+    create(&node, task).await.unwrap();
+    for _ in 0..3 {
+        ant.is_given("a").await;
+        ant.fails(1).await;
+    }
+    assert_eq!(bee.takes().len(), 0);
+}
+
+/// LEASE-19: of Steps that were lost together each goes to another worker, where there are so many.
+#[tokio::test(start_paused = true)]
+async fn steps_that_were_lost_together_part() {
+    let node = node().await;
+    let mut first = Hand::join(&node, "first");
+    first.says_room(2);
+    create(&node, with_policy(dag("t", "a b"), patient())).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(first.takes().len(), 2);
+    drop(first);
+    let mut others = ["ant", "bee"].map(|name| Hand::join(&node, name));
+    for _ in 0..36 {
+        others.iter_mut().for_each(|hand| hand.says_room(4));
+        sleep(Duration::from_secs(1)).await; // The leases end 30 s after the claim.
+    }
+    assert_eq!(others.map(|mut hand| hand.takes().len()), [1, 1]);
+}
+
 /// A fleet of two workers with room for four, in which what is called `poison` ends its worker, with everything
 /// it has, and another comes; until the Task has ended. Answers how often each Step was lost.
 async fn run_with_poison(node: &Node, key: &TaskKey) -> BTreeMap<String, u32> {

@@ -86,6 +86,11 @@ impl Desk {
         self.nodes.values_mut().for_each(|node| node.is_linked = false);
     }
 
+    /// A node has answered, though not with a link.
+    pub(super) fn note_answer(&mut self) {
+        self.is_answered = true;
+    }
+
     /// Takes what the pool says of its room; an older word that comes later says nothing.
     pub(super) fn note(&mut self, credit: Credit) {
         if credit.number > self.credit.number {

@@ -187,7 +187,11 @@ impl Inner {
     /// A node gives this worker no link. What it says will be no better when it is said again; but a node that
     /// has too many links may have room for another later.
     fn take_refusal(&self, refused: Rejection) {
-        let is_news = |known: &mut Option<Rejection>| known.replace(refused.clone()) != *known;
+        let is_news = |known: &mut Option<Rejection>| match known {
+            Some(last) if !last.code.is_retryable() => false, // That one ends this worker.
+            _ => known.replace(refused.clone()) != *known,
+        };
+        self.desk.lock().note_answer();
         let is_news = self.refused.send_if_modified(is_news);
         if !refused.code.is_retryable() {
             self.desk.lock().leave();

@@ -109,8 +109,15 @@ fn asked(
         Err(refused) if refused.code == Code::StepNotFound => {
             Err(data.load(&key)?.unknown_step(args.step.as_deref().unwrap_or_default()))
         }
+        // A node of the release before does not know the question: its log says what it can.
+        Err(unknown) if is_of_operation(&unknown) => folded(args, data, &key),
         Err(refused) => Err(refused.into()),
     }
+}
+
+fn is_of_operation(refused: &Rejection) -> bool {
+    let field = refused.details.get("field").and_then(|field| field.as_str());
+    refused.code == Code::ValidationError && field == Some("operation")
 }
 
 /// What the log of a directory says.
