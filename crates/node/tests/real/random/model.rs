@@ -195,7 +195,10 @@ impl Model {
                 self.step(&id, &["blocked", "failed"], "pending", line);
                 self.steps.get_mut(&id).unwrap().later = payload["not_before"].is_number();
             }
-            "task_step_lease_expired" => self.step(&id, &["claimed", "running"], "pending", line),
+            "task_step_lease_expired" => {
+                self.step(&id, &["claimed", "running"], "pending", line);
+                self.steps.get_mut(&id).unwrap().later = payload["not_before"].is_number();
+            }
             "task_progress" | "task_linked" | "task_unlinked" | "task_delivery_updated" => {}
             _ => panic!("an unknown event: {line}"),
         }
