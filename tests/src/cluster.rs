@@ -3,9 +3,10 @@
 //!
 //! [`client`] is an orchestrator written from docs/protocol.md; it notes in [`records`] what it was
 //! told to be durable, and [`verdict`] holds the logs of all Tasks against that. [`probe`] measures
-//! for how long partitions do not answer, [`load`] keeps them busy, [`proxy`] is a way that can be cut,
+//! for how long partitions do not answer, [`load`] keeps them busy with [`callers`], [`proxy`] is a way that can be cut,
 //! [`mischief`] doubles and delays what is said. [`mod@python`] starts workers that are not in Rust.
 
+pub mod callers;
 pub mod client;
 pub mod load;
 pub mod members;

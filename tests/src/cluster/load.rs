@@ -1,14 +1,12 @@
 //! Clients that never stop making Tasks, change some of them, and cancel some.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
-use tokio::task::JoinHandle;
 
-use super::client::{Client, runtime, wait};
+use super::callers::Callers;
+use super::client::Client;
 use super::tasks::{exec, noop, sleep, task};
 
 /// Commands that are unanswered at a time.
@@ -19,10 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A load that runs.
 #[derive(Debug)]
-pub struct Load {
-    ends: Arc<AtomicBool>,
-    callers: Vec<JoinHandle<Result<()>>>,
-}
+pub struct Load(Callers);
 
 impl Load {
     /// Begins. Each caller waits so long between two Tasks.
@@ -32,20 +27,16 @@ impl Load {
 
     /// Begins, with callers that repeat a command for so long.
     pub fn patient(client: &Client, pause: Duration, patience: Duration) -> Self {
-        let ends = Arc::new(AtomicBool::new(false));
-        let number = Arc::new(AtomicU64::new(0));
-        let callers = (0..CALLERS).map(|_| {
-            let (client, ends, number) = (client.clone(), Arc::clone(&ends), Arc::clone(&number));
-            runtime().spawn(async move {
-                while !ends.load(Ordering::Acquire) {
-                    make(&client, number.fetch_add(1, Ordering::Relaxed), patience).await?;
+        Self(Callers::start(CALLERS, |caller| {
+            let client = client.clone();
+            async move {
+                while let Some(number) = caller.next() {
+                    make(&client, number, patience).await?;
                     tokio::time::sleep(pause).await;
                 }
                 Ok(())
-            })
-        });
-        let callers = callers.collect();
-        Self { ends, callers }
+            }
+        }))
     }
 
     /// Ends: every command that was begun is answered for good.
@@ -53,11 +44,7 @@ impl Load {
     /// # Errors
     /// One was not, or was refused.
     pub fn finish(self) -> Result<()> {
-        self.ends.store(true, Ordering::Release);
-        for caller in self.callers {
-            wait(caller).context("a caller of the load")??;
-        }
-        Ok(())
+        self.0.finish()
     }
 }
 

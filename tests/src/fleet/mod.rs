@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use self::work::Publishers;
 use self::workers::Workers;
 use crate::cluster::{Cluster, PATIENCE, Plan, until, verdict};
 use crate::soak::audit;
@@ -44,7 +43,7 @@ pub fn run(seed: u64, lasts: Duration) -> Result<()> {
 fn run_on(cluster: &mut Cluster, seed: u64, lasts: Duration) -> Result<()> {
     let mut workers = Workers::start(cluster, seed)?;
     let client = cluster.client("publisher")?;
-    let publishers = Publishers::start(&client, seed);
+    let publishers = work::start(&client, seed);
     let ends = Instant::now() + lasts;
     while Instant::now() < ends && publishers.is_well() {
         workers.disturb()?;

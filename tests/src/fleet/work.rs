@@ -1,18 +1,16 @@
 //! What the fleet is given, and how that is judged.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value as Json, json};
-use tokio::task::JoinHandle;
 
 use super::LEASE_MS;
 use super::workers::Fault;
 use crate::cluster::PATIENCE;
-use crate::cluster::client::{Client, Log, runtime, wait};
+use crate::cluster::callers::Callers;
+use crate::cluster::client::{Client, Log};
 use crate::cluster::tasks::{exec, noop, sleep, task};
 use crate::random::Random;
 
@@ -25,47 +23,18 @@ const INNOCENT: &str = "innocent";
 /// What kills the worker that runs it: above the shell stands its guard, and above that the worker.
 const KILLS: &str = "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat)";
 
-/// Publishers at work.
-#[derive(Debug)]
-pub struct Publishers {
-    ends: Arc<AtomicBool>,
-    callers: Vec<JoinHandle<Result<()>>>,
-}
-
-impl Publishers {
-    /// Begins.
-    pub fn start(client: &Client, seed: u64) -> Self {
-        let ends = Arc::new(AtomicBool::new(false));
-        let number = Arc::new(AtomicU64::new(0));
-        let callers = (0..CALLERS).map(|caller| {
-            let (client, ends, number) = (client.clone(), Arc::clone(&ends), Arc::clone(&number));
-            let mut random = Random::new(seed.wrapping_add(1 + caller));
-            runtime().spawn(async move {
-                while !ends.load(Ordering::Acquire) {
-                    let number = number.fetch_add(1, Ordering::Relaxed);
-                    publish(&client, number, &mut random).await?;
-                    tokio::time::sleep(Duration::from_millis(200 + random.below(800))).await;
-                }
-                Ok(())
-            })
-        });
-        let callers = callers.collect();
-        Self { ends, callers }
-    }
-
-    /// Whether all of them go on.
-    pub fn is_well(&self) -> bool {
-        !self.callers.iter().any(JoinHandle::is_finished)
-    }
-
-    /// Ends: every command that was begun is answered for good.
-    ///
-    /// # Errors
-    /// One was not, or was refused.
-    pub fn finish(self) -> Result<()> {
-        self.ends.store(true, Ordering::Release);
-        self.callers.into_iter().try_for_each(|caller| wait(caller).context("a publisher")?)
-    }
+/// Begins to hand it in.
+pub fn start(client: &Client, seed: u64) -> Callers {
+    Callers::start(CALLERS, |caller| {
+        let (client, mut random) = (client.clone(), Random::new(seed.wrapping_add(1 + caller.at)));
+        async move {
+            while let Some(number) = caller.next() {
+                publish(&client, number, &mut random).await?;
+                tokio::time::sleep(Duration::from_millis(200 + random.below(800))).await;
+            }
+            Ok(())
+        }
+    })
 }
 
 async fn publish(client: &Client, number: u64, random: &mut Random) -> Result<()> {

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use self::nemesis::Nemesis;
-use self::publishers::Publishers;
 use crate::cluster::{Cluster, PATIENCE, POOL, Plan, until, verdict};
 
 /// The other pool.
@@ -64,7 +63,7 @@ fn side_workers(cluster: &mut Cluster) -> Result<()> {
 #[allow(clippy::print_stdout)] // As above.
 fn run_on(cluster: &mut Cluster, soak: &Soak) -> Result<()> {
     let client = cluster.client("publisher")?;
-    let publishers = Publishers::start(&client, soak.seed);
+    let publishers = publishers::start(&client, soak.seed);
     let mut nemesis = Nemesis::new(soak.seed, soak.fault_max);
     let broken = nemesis.rage(cluster, soak.lasts, || publishers.is_well());
     nemesis.heal(cluster)?;

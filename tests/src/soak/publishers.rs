@@ -1,16 +1,14 @@
 //! Those who hand in work of every kind, and never stop.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value as Json, json};
-use tokio::task::JoinHandle;
 
 use super::{SIDE, pool_of};
 use crate::cluster::POOL;
-use crate::cluster::client::{Client, runtime, wait};
+use crate::cluster::callers::Callers;
+use crate::cluster::client::Client;
 use crate::cluster::tasks::{exec, noop, sleep, task};
 use crate::random::Random;
 
@@ -26,53 +24,19 @@ const GIVEN_AGAIN: Duration = Duration::from_secs(15);
 /// Kinds of Tasks.
 const KINDS: u64 = 13;
 
-/// Publishers at work.
-#[derive(Debug)]
-pub struct Publishers {
-    ends: Arc<AtomicBool>,
-    callers: Vec<JoinHandle<Result<()>>>,
-}
-
-impl Publishers {
-    /// Begins.
-    pub fn start(client: &Client, seed: u64) -> Self {
-        let ends = Arc::new(AtomicBool::new(false));
-        let number = Arc::new(AtomicU64::new(0));
-        let callers = (0..CALLERS).map(|caller| {
-            let (client, ends, number) = (client.clone(), Arc::clone(&ends), Arc::clone(&number));
-            let mut random = Random::new(seed.wrapping_add(caller));
-            runtime().spawn(async move {
-                while !ends.load(Ordering::Acquire) {
-                    let number = number.fetch_add(1, Ordering::Relaxed);
-                    let made = publish(&client, number, &mut random).await;
-                    made.with_context(|| format!("task {}", id_of(number)))?;
-                    tokio::time::sleep(Duration::from_millis(100 + random.below(800))).await;
-                }
-                Ok(())
-            })
-        });
-        let callers = callers.collect();
-        Self { ends, callers }
-    }
-
-    /// Whether all of them go on.
-    pub fn is_well(&self) -> bool {
-        !self.callers.iter().any(JoinHandle::is_finished)
-    }
-
-    /// Ends: every command that was begun is answered for good.
-    ///
-    /// # Errors
-    /// One was not, or was refused.
-    pub fn finish(self) -> Result<()> {
-        self.ends.store(true, Ordering::Release);
-        let all: Vec<Result<()>> = self
-            .callers
-            .into_iter()
-            .map(|caller| wait(caller).context("a publisher").and_then(|done| done))
-            .collect();
-        all.into_iter().collect()
-    }
+/// Begins.
+pub fn start(client: &Client, seed: u64) -> Callers {
+    Callers::start(CALLERS, |caller| {
+        let (client, mut random) = (client.clone(), Random::new(seed.wrapping_add(caller.at)));
+        async move {
+            while let Some(number) = caller.next() {
+                let made = publish(&client, number, &mut random).await;
+                made.with_context(|| format!("task {}", id_of(number)))?;
+                tokio::time::sleep(Duration::from_millis(100 + random.below(800))).await;
+            }
+            Ok(())
+        }
+    })
 }
 
 fn id_of(number: u64) -> String {
