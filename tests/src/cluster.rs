@@ -2,10 +2,12 @@
 //! workers, on free ports, ended by their process ids.
 //!
 //! [`client`] is an orchestrator written from docs/protocol.md; it notes in [`records`] what it was
-//! told to be durable, and [`verdict`] holds the logs of all Tasks against that. [`probe`] measures
-//! for how long partitions do not answer, [`load`] keeps them busy with [`callers`], [`proxy`] is a way that can be cut,
-//! [`mischief`] doubles and delays what is said. [`mod@python`] starts workers that are not in Rust.
+//! told to be durable, and [`verdict`] holds the logs of all Tasks against that. [`probe`] measures for
+//! how long partitions do not answer, [`load`] keeps them busy with [`callers`], [`proxy`] is a way
+//! that can be cut, [`audit`] asks what is left over, [`mischief`] doubles and delays what is said.
+//! [`mod@python`] starts workers that are not in Rust.
 
+pub mod audit;
 pub mod callers;
 pub mod client;
 pub mod load;

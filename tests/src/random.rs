@@ -1,5 +1,24 @@
 //! Random numbers that a printed seed brings back.
 
+use anyhow::{Context as _, Result};
+
+/// What an environment variable says, if it is set.
+///
+/// # Errors
+/// It is no number.
+pub fn said(name: &str) -> Result<Option<u64>> {
+    let said = std::env::var(name).ok();
+    said.map(|said| said.parse().with_context(|| format!("{name}={said}"))).transpose()
+}
+
+/// The clock, which makes every run another.
+///
+/// # Errors
+/// It is before 1970.
+pub fn now_ms() -> Result<u64> {
+    Ok(u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_millis())?)
+}
+
 /// A small generator (SplitMix64): good enough to draw test cases, and the same everywhere.
 #[derive(Debug, Clone)]
 pub struct Random(u64);

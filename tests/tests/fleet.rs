@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use tenure_tests::fleet::run;
+use tenure_tests::random::{now_ms, said};
 
 /// How long it lasts where nothing is said.
 const SHORT_SECONDS: u64 = 25;
@@ -17,13 +19,11 @@ const SEED: u64 = 20_261_125;
 /// Attempt through its neighbours, and nothing is left over.
 #[test]
 fn however_unruly_workers_are_every_task_ends_and_nothing_is_left_over() -> Result<()> {
-    let number = |name: &str| -> Result<Option<u64>> {
-        let said = std::env::var(name).ok();
-        said.map(|said| said.parse().with_context(|| format!("{name}={said}"))).transpose()
+    let (seconds, seed) = (said("TENURE_FLEET_SECONDS")?, said("TENURE_FLEET_SEED")?);
+    let seed = match seed {
+        Some(seed) => seed,
+        None if seconds.is_some() => now_ms()?,
+        None => SEED,
     };
-    let seconds = number("TENURE_FLEET_SECONDS")?.unwrap_or(SHORT_SECONDS);
-    tenure_tests::fleet::run(
-        number("TENURE_FLEET_SEED")?.unwrap_or(SEED),
-        Duration::from_secs(seconds),
-    )
+    run(seed, Duration::from_secs(seconds.unwrap_or(SHORT_SECONDS)))
 }

@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use tenure_tests::random::{now_ms, said};
 use tenure_tests::soak::{Soak, run};
 
 /// How long it lasts where nothing is said, and how long a fault lasts at most then.
@@ -24,24 +25,15 @@ const FAULT_MAX: Duration = Duration::from_secs(12);
 /// when all is whole again nobody keeps anything of what was.
 #[test]
 fn whatever_is_killed_and_held_every_task_ends_and_nothing_is_left_over() -> Result<()> {
-    let number = |name: &str| -> Result<Option<u64>> {
-        let said = std::env::var(name).ok();
-        said.map(|said| said.parse().with_context(|| format!("{name}={said}"))).transpose()
-    };
-    let (lasts, fault_max) = match number("TENURE_SOAK_SECONDS")? {
+    let (lasts, fault_max) = match said("TENURE_SOAK_SECONDS")? {
         Some(seconds) => (Duration::from_secs(seconds), FAULT_MAX),
         None => SHORT,
     };
-    let seed = match number("TENURE_SOAK_SEED")? {
+    let seed = match said("TENURE_SOAK_SEED")? {
         Some(seed) => seed,
         None if fault_max == FAULT_MAX => now_ms()?,
         None => SEED,
     };
     let faketime = std::env::var_os("TENURE_SOAK_FAKETIME").map(Into::into);
     run(&Soak { seed, lasts, fault_max, faketime })
-}
-
-/// What makes every run for long another.
-fn now_ms() -> Result<u64> {
-    Ok(u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_millis())?)
 }

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use self::workers::Workers;
-use crate::cluster::{Cluster, PATIENCE, Plan, until, verdict};
-use crate::soak::audit;
+use crate::cluster::{Cluster, PATIENCE, Plan, audit, until, verdict};
 
 /// How long a lease lasts: a machine that is busy must not end it.
 const LEASE_MS: u64 = 6_000;

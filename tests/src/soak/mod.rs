@@ -1,10 +1,10 @@
-//! A cluster that is worked with and broken at random for as long as one likes. At the end everything is
-//! whole again, and then every Task must end, every log be sound, and nobody keep anything of it.
+//! A cluster that is worked with and broken at random for as long as one likes. At the end everything
+//! is whole again, and then every Task must end, every log be sound, and nobody keep anything of it.
 //!
-//! [`publishers`] hand in work of all kinds; [`nemesis`] kills, holds and starts again, as a seed says, which
-//! is printed; [`audit`] asks from outside what is left over. What fails leaves all logs where they are.
+//! [`publishers`] hand in work of all kinds; [`nemesis`] kills, holds and starts again, as a seed says,
+//! which is printed; [`audit`] asks from outside what is left over. What fails
+//! leaves all logs where they are.
 
-pub mod audit;
 pub mod nemesis;
 pub mod publishers;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use self::nemesis::Nemesis;
-use crate::cluster::{Cluster, PATIENCE, POOL, Plan, until, verdict};
+use crate::cluster::{Cluster, PATIENCE, POOL, Plan, audit, until, verdict};
 
 /// The other pool.
 pub const SIDE: &str = "side";

@@ -94,6 +94,10 @@ pub(crate) struct Loan {
 pub(crate) type Credits = Vec<Loan>;
 
 impl Loan {
+    fn of(pool: &Arc<Pool>, worker: Arc<Worker>, credits: u64) -> Self {
+        Self { pool: Arc::clone(pool), worker, credits, apart: None, wants_place: false }
+    }
+
     /// How many Steps it is good for.
     pub(crate) fn credits(&self) -> u64 {
         self.credits
@@ -102,8 +106,7 @@ impl Loan {
     /// One of them.
     pub(crate) fn take_one(&mut self) -> Option<Self> {
         self.credits = self.credits.checked_sub(1)?;
-        let (pool, worker) = (Arc::clone(&self.pool), Arc::clone(&self.worker));
-        Some(Self { pool, worker, credits: 1, apart: None, wants_place: false })
+        Some(Self::of(&self.pool, Arc::clone(&self.worker), 1))
     }
 
     /// Takes its worker's place for a Step that was lost before; answers whether it has it.
@@ -248,8 +251,7 @@ impl Pool {
             untried => untried?,
         };
         drop(state);
-        let pool = Arc::clone(self);
-        Some(Loan { pool, worker, credits: 1, apart: None, wants_place: false })
+        Some(Loan::of(self, worker, 1))
     }
 
     /// A worker that did not suit some Steps may do so now.
@@ -259,11 +261,7 @@ impl Pool {
     }
 
     fn lend(self: &Arc<Self>, taken: Vec<(Arc<Worker>, u64)>) -> Credits {
-        let loan = |(worker, credits)| {
-            let pool = Arc::clone(self);
-            Loan { pool, worker, credits, apart: None, wants_place: false }
-        };
-        taken.into_iter().map(loan).collect()
+        taken.into_iter().map(|(worker, credits)| Loan::of(self, worker, credits)).collect()
     }
 
     /// A worker is sent a Step that it may not have asked for.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value as Json;
 
+use super::{Cluster, PATIENCE};
 use crate::binary::{Running, tenure};
-use crate::cluster::{Cluster, PATIENCE};
 
 /// How long after the last end something may be left over: leases, and signals for workers that died, last
 /// some seconds, and a node sees then that they are over.
