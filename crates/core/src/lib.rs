@@ -10,7 +10,7 @@
 //!
 //! Reading order: [`id`], [`status`], [`record`] name things; [`event`] and [`patch`] say what can
 //! happen; [`task`] is the state; [`command`] the decisions; [`eligibility`] answers why a Step is
-//! not running; [`view`] is what readers see.
+//! not running, [`suspension`] which workers get none; [`view`] is what readers see.
 
 #![no_std]
 
@@ -29,6 +29,7 @@ pub mod record;
 pub mod reject;
 mod rows;
 pub mod status;
+pub mod suspension;
 pub mod table;
 pub mod task;
 pub mod trace;

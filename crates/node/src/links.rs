@@ -25,7 +25,7 @@ use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::Parting;
-use tenure_wire::bus::operate::WorkerFacts;
+use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
 use tenure_wire::bus::subject::{Token, WorkerName};
 use tenure_wire::bus::worker::{Delivery, Room};
 use tenure_wire::bus::{V, encode};
@@ -338,6 +338,8 @@ impl Link {
     fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {
         let free = self.port.free();
         let (sent, seen) = is_audit.then(|| self.port.sent_and_seen()).unzip();
+        let suspended = self.port.suspension();
+        let suspended = suspended.map(|(handler, again_ms)| SuspendedFacts { handler, again_ms });
         let state = self.state.lock();
         let silent = state.heard.elapsed().as_millis();
         WorkerFacts {
@@ -348,6 +350,7 @@ impl Link {
             unheard: state.window.unheard(),
             silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
             draining: state.is_draining,
+            suspended,
             holds: Some(self.port.holds()),
             sent,
             seen,

@@ -119,6 +119,8 @@ pub struct PoolSample {
     pub workers: u64,
     /// Those of them that were told to leave.
     pub leaving: u64,
+    /// Those of them that are suspended, as they fail what others complete (DISP-19).
+    pub suspended: u64,
     /// Steps that they would take now.
     pub free: u64,
     /// Steps and Runs that wait for room.

@@ -16,6 +16,7 @@ use tenure_core::id::{
 };
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
+use tenure_core::suspension::Suspension;
 use tenure_core::view::query::{QueryInput, query_steps};
 use tenure_core::view::scope::not_its_runs;
 use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, View, look};
@@ -111,6 +112,16 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     pub fn sent_and_seen(&self) -> (u64, u64) {
         let pool = self.scheduler.node.pool_if_open(&self.worker.pool);
         pool.map_or((0, 0), |pool| pool.sent_and_seen(&self.worker))
+    }
+
+    /// The handler with which it fails what others complete, and for how many milliseconds it is given
+    /// nothing for that (DISP-19).
+    pub fn suspension(&self) -> Option<(HandlerName, u64)> {
+        let node = &self.scheduler.node;
+        let Suspension { handler, until, .. } =
+            node.pool_if_open(&self.worker.pool)?.suspension(&self.worker)?;
+        let left = until.saturating_sub(node.clock.passed());
+        Some((handler, u64::try_from(left).unwrap_or(0)))
     }
 
     /// Open Attempts of Tasks of this node that it holds.

@@ -147,6 +147,7 @@ impl Gauges {
         self.pools(meter, names::CREDITS, |pool| pool.free);
         self.pools(meter, names::WORKERS, |pool| pool.workers);
         self.pools(meter, names::LEAVING, |pool| pool.leaving);
+        self.pools(meter, names::SUSPENDED, |pool| pool.suspended);
         let this = Arc::clone(self);
         let oldest = meter.f64_observable_gauge(names::OLDEST.name).with_unit(names::OLDEST.unit);
         let oldest = oldest.with_description(names::OLDEST.answers);
@@ -223,6 +224,7 @@ fn gone(last: Sample) -> Sample {
     let pool = |pool: PoolSample| PoolSample {
         workers: 0,
         leaving: 0,
+        suspended: 0,
         free: 0,
         waiting: 0,
         ready: 0,
@@ -257,6 +259,7 @@ mod tests {
             pool: "p".parse().unwrap(),
             workers: 3,
             leaving: 1,
+            suspended: 1,
             free: 2,
             waiting: 9,
             ready: 8,
@@ -287,9 +290,19 @@ mod tests {
         assert_eq!(left.waits, [(Obstacle::RunnableNow, 0)]);
         let none = PoolSample { pool: pool.pool, ended: pool.ended, ..left.pools[0].clone() };
         assert_eq!(left.pools, [none]);
-        let PoolSample { workers, leaving, free, waiting, ready, waits, oldest, running, .. } =
-            left.pools[0].clone();
-        assert_eq!([workers, leaving, free, waiting, ready, running], [0; 6]);
+        let PoolSample {
+            workers,
+            leaving,
+            suspended,
+            free,
+            waiting,
+            ready,
+            waits,
+            oldest,
+            running,
+            ..
+        } = left.pools[0].clone();
+        assert_eq!([workers, leaving, suspended, free, waiting, ready, running], [0; 7]);
         assert_eq!(waits, []);
         assert_eq!(oldest, Duration::ZERO);
     }

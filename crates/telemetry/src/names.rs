@@ -125,6 +125,8 @@ metrics! {
         "How many workers are there?";
     LEAVING = "tenure.pool.leaving", Gauge, "{worker}", [POOL],
         "How many of them were told to leave?";
+    SUSPENDED = "tenure.pool.suspended", Gauge, "{worker}", [POOL],
+        "How many of them are given nothing, as they fail what others complete?";
     STEPS_WAITING = "tenure.steps.waiting", Gauge, "{step}", [REASON],
         "How many steps of live tasks wait, and for what?";
     TASKS = "tenure.tasks.in_memory", Gauge, "{task}", [],

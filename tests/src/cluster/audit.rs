@@ -39,7 +39,11 @@ fn is_judged(finding: &Json) -> bool {
     check.starts_with("audit.") || check == "leases" || check == "nodes"
 }
 
-fn findings(cluster: &Cluster) -> Result<Vec<Json>> {
+/// What `tenure doctor --audit` finds.
+///
+/// # Errors
+/// It does not end, or says something else.
+pub fn findings(cluster: &Cluster) -> Result<Vec<Json>> {
     let mut command = Command::new(tenure()?);
     command.args(["doctor", "--audit", "-o", "json", "--nats", &cluster.url()]);
     command.args(["--redis", &format!("redis://127.0.0.1:{}", cluster.redis.port)]);

@@ -85,17 +85,24 @@ fn innocent(random: &mut Random) -> Vec<Json> {
     [vec![noop("first", &[])], middle, vec![noop("last", &names)]].concat()
 }
 
+/// The most that the worker may be given that fails everything: by each of two nodes ten Steps and what it has
+/// room for beside the last, and one each time that it is tried, after 30 s, 90 s, and so on.
+const FAILS_MAX: usize = 50;
+
 /// Hardly any Step of a Task that does no harm has lost more than one Attempt through its neighbours, that is
-/// with a worker to which nothing else happened meanwhile. Answers the figures.
+/// with a worker to which nothing else happened meanwhile; and who fails everything was given little. Answers the
+/// figures.
 ///
 /// # Errors
-/// More than one of a hundred have.
+/// More than one of a hundred have, or it was given more.
 pub fn judge(client: &Client, faults: &[Fault]) -> Result<String> {
     let (mut steps, mut by_neighbours, mut by_faults) = (0, 0, 0);
-    let mut worst = Vec::new();
+    let (mut worst, mut failed) = (Vec::new(), 0);
     for id in client.tasks(PATIENCE)?.into_iter().filter(|id| id.starts_with(INNOCENT)) {
         let log = client.log(&id, PATIENCE)?;
         steps += log.events("task_step_completed").len();
+        let is_by_it = |claim: &&Json| name_of(&claim["payload"]["worker_id"]) == "fails";
+        failed += log.events("task_step_claimed").iter().filter(is_by_it).count();
         for (step, (neighbours, broken)) in lost_attempts(&log, faults)? {
             by_neighbours += neighbours;
             by_faults += broken;
@@ -105,10 +112,16 @@ pub fn judge(client: &Client, faults: &[Fault]) -> Result<String> {
         }
     }
     ensure!(worst.len() * 100 <= steps, "of {steps} these lost more than one Attempt: {worst:?}");
+    ensure!(failed <= FAILS_MAX, "the worker that fails everything was given {failed} Steps");
     Ok(format!(
-        "{steps} innocent steps lost {by_neighbours} attempts through their neighbours, and {by_faults} with workers \
+        "the worker that fails everything was given {failed} steps; {steps} innocent steps lost {by_neighbours} attempts through their neighbours, and {by_faults} with workers \
          that were broken; more than one through neighbours: {worst:?}"
     ))
+}
+
+/// The name of a worker, without which boot of it.
+fn name_of(worker_id: &Json) -> &str {
+    worker_id.as_str().and_then(|id| id.split('.').next()).unwrap_or_default()
 }
 
 /// How many Attempts of each Step were lost with a worker that nothing had happened to, and with others.
@@ -123,8 +136,7 @@ fn lost_attempts(log: &Log, faults: &[Fault]) -> Result<BTreeMap<String, (usize,
         let attempt = &event["payload"]["attempt_id"];
         let claim = claims.iter().find(|claim| claim["payload"]["attempt_id"] == *attempt);
         let claim = claim.context("lost without a claim")?;
-        let worker = claim["payload"]["worker_id"].as_str().unwrap_or_default();
-        let name = worker.split('.').next().unwrap_or_default();
+        let name = name_of(&claim["payload"]["worker_id"]);
         let at = |event: &Json| event["created_at"].as_i64().unwrap_or_default();
         let is_excused = faults.iter().any(|fault| {
             fault.worker == name && fault.from_ms <= at(&event) && fault.until_ms >= at(claim)

@@ -26,5 +26,6 @@ mod restore;
 mod rights;
 mod schedulers;
 mod stopping;
+mod suspended;
 mod whole;
 mod workers;

@@ -44,6 +44,7 @@ mod rules_runtime;
 mod rules_snapshot;
 mod rules_step;
 mod rules_step_tables;
+mod rules_suspension;
 mod rules_task;
 mod rules_term;
 mod rules_view;

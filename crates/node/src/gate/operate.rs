@@ -329,6 +329,7 @@ mod tests {
             unheard: 0,
             silent_ms: 0,
             draining: false,
+            suspended: None,
             holds: Some(0),
             sent: None,
             seen: None,

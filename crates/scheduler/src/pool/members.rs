@@ -17,18 +17,44 @@ fn seat(worker: &Worker) -> Seat {
     std::ptr::from_ref(worker).addr() // Its own for as long as it sits here: it is held.
 }
 
+/// How much a worker is given, whatever room it has (DISP-19).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// What it has room for.
+    All,
+    /// Nothing: it is suspended.
+    Nothing,
+    /// One Step, to see how that goes.
+    One,
+    /// Nothing until that one has ended.
+    Tried,
+}
+
 #[derive(Debug)]
 struct Member {
     worker: Arc<Worker>,
     credit: Credit,
     sent: u64,
+    given: Given,
     /// Whether it is among those with room.
     is_queued: bool,
 }
 
 impl Member {
     fn left(&self) -> u64 {
-        self.credit.free.saturating_add(self.credit.seen).saturating_sub(self.sent)
+        let room = self.credit.free.saturating_add(self.credit.seen).saturating_sub(self.sent);
+        match self.given {
+            Given::All => room,
+            Given::One => room.min(1),
+            Given::Nothing | Given::Tried => 0,
+        }
+    }
+
+    fn take(&mut self, credits: u64) {
+        self.sent += credits;
+        if self.given == Given::One {
+            self.given = Given::Tried;
+        }
     }
 }
 
@@ -40,12 +66,15 @@ pub(super) struct Members {
     with_room: VecDeque<Seat>,
     /// The room of all.
     free: u128,
+    /// Workers that are not given all that they have room for.
+    bounded: HashMap<AgentId, Given>,
 }
 
 impl Members {
     pub(super) fn join(&mut self, worker: Arc<Worker>) {
         let credit = Credit { free: 0, seen: 0, number: 0 };
-        let member = Member { credit, sent: 0, is_queued: false, worker };
+        let given = self.bounded.get(&worker.id).copied().unwrap_or(Given::All);
+        let member = Member { credit, sent: 0, given, is_queued: false, worker };
         self.all.insert(seat(&member.worker), member);
     }
 
@@ -87,7 +116,63 @@ impl Members {
 
     /// Credits that were taken and are not spent.
     pub(super) fn give_back(&mut self, worker: &Worker, credits: u64) {
-        self.change(worker, |member| member.sent = member.sent.saturating_sub(credits));
+        self.change(worker, |member| {
+            member.sent = member.sent.saturating_sub(credits);
+            if member.given == Given::Tried {
+                member.given = Given::One;
+            }
+        });
+    }
+
+    /// How much a worker is given from now on, on all links that it has and will have.
+    pub(super) fn give(&mut self, id: &AgentId, given: Given) {
+        match given {
+            Given::All => self.bounded.remove(id),
+            given => self.bounded.insert(id.clone(), given),
+        };
+        self.set_given(id, |_| given);
+    }
+
+    /// The Step that a suspended worker was tried with says nothing: it is given another.
+    pub(super) fn try_again(&mut self, id: &AgentId) {
+        if self.bounded.contains_key(id) {
+            self.set_given(id, |given| if given == Given::Tried { Given::One } else { given });
+        }
+    }
+
+    fn set_given(&mut self, id: &AgentId, new: impl Fn(Given) -> Given) {
+        let all = self.all.values().map(|member| &member.worker);
+        let links: Vec<_> = all.filter(|worker| worker.id == *id).map(Arc::clone).collect();
+        for worker in links {
+            self.change(&worker, |member| member.given = new(member.given));
+        }
+    }
+
+    /// Whether a worker is here and is given all that it has room for.
+    pub(super) fn is_trusted(&self, id: &AgentId) -> bool {
+        self.trusted().any(|worker| worker.id == *id)
+    }
+
+    /// Links of those that are.
+    pub(super) fn trusted(&self) -> impl Iterator<Item = &Worker> + Clone {
+        let trusted = self.all.values().filter(|member| member.given == Given::All);
+        trusted.map(|member| &*member.worker)
+    }
+
+    /// Links of those that are not.
+    pub(super) fn suspended(&self) -> impl Iterator<Item = &Worker> {
+        let suspended = self.all.values().filter(|member| member.given != Given::All);
+        suspended.map(|member| &*member.worker)
+    }
+
+    /// Forgets what was said of workers that have no link, but of those that are named.
+    pub(super) fn forget_gone(&mut self, is_kept: impl Fn(&AgentId) -> bool) {
+        self.bounded.retain(|worker, _| is_kept(worker));
+    }
+
+    /// All of them, as often as they have links.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &AgentId> {
+        self.all.values().map(|member| &member.worker.id)
     }
 
     /// What a worker would take now.
@@ -119,7 +204,7 @@ impl Members {
         let at = self.with_room.iter().position(next)?;
         let seat = self.with_room.remove(at)?;
         let member = self.all.get_mut(&seat)?;
-        member.sent += 1;
+        member.take(1);
         self.free -= 1;
         member.is_queued = member.left() > 0;
         if member.is_queued {
@@ -157,7 +242,7 @@ impl Members {
                 false => member.left().min(left as u64),
             };
             if credits > 0 {
-                member.sent += credits;
+                member.take(credits);
                 self.free -= u128::from(credits);
                 left -= usize::try_from(credits).unwrap_or(left);
                 out.push((Arc::clone(&member.worker), credits));

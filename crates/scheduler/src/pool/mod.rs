@@ -8,6 +8,7 @@
 
 mod apart;
 mod members;
+mod suspended;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use tenure_core::Task;
 use tenure_core::command::Minded;
 use tenure_core::eligibility::{Obstacle, PoolFacts, Wanted, has_handler};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
+use tenure_core::suspension::Records;
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
@@ -64,6 +66,7 @@ pub struct WaitingStep {
 struct State {
     members: Members,
     turns: Turns,
+    records: Records,
 }
 
 /// A pool of one node.
@@ -178,7 +181,8 @@ impl Drop for Loan {
 
 impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
-        let state = State { members: Members::default(), turns: Turns::new() };
+        let (members, records) = (Members::default(), Records::default());
+        let state = State { members, turns: Turns::new(), records };
         let (told, actor) = (AtomicBool::new(false), OnceLock::new());
         Self { id, state: Mutex::new(state), told, actor, turnover: Arc::default() }
     }
@@ -208,13 +212,17 @@ impl Pool {
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) {
-        let State { members, turns } = &mut *self.state.lock();
+        let State { members, turns, .. } = &mut *self.state.lock();
         turns.may_fit(&worker.id);
         members.join(worker);
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {
-        self.state.lock().members.leave(worker);
+        let mut state = self.state.lock();
+        state.members.leave(worker);
+        state.note_left(&self.id);
+        drop(state);
+        self.wake(); // One that was suspended may be needed now.
     }
 
     /// Notes what a worker says of its room, without waking anybody: a Task that is about to decide
@@ -226,7 +234,7 @@ impl Pool {
     /// Credits for ready Steps of a Task that is deciding: only if no other Task has the turn.
     pub(crate) fn try_reserve(self: &Arc<Self>, key: &TaskKey, steps: usize) -> Credits {
         let taken = {
-            let State { members, turns } = &mut *self.state.lock();
+            let State { members, turns, .. } = &mut *self.state.lock();
             turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
         };
         self.lend(taken)
@@ -289,6 +297,7 @@ impl Pool {
         let steps = state.turns.steps();
         PoolSample {
             leaving: 0,
+            suspended: state.members.suspended().count() as u64,
             pool: self.id.clone(),
             workers: state.members.count() as u64,
             free: u64::try_from(state.members.free()).unwrap_or(u64::MAX),
@@ -436,7 +445,7 @@ impl Pool {
     fn pump(self: &Arc<Self>) {
         loop {
             let served = {
-                let State { members, turns } = &mut *self.state.lock();
+                let State { members, turns, .. } = &mut *self.state.lock();
                 turns.serve(members.free(), |n, unfit| members.take(n, unfit))
             };
             let Some((key, task, taken)) = served else { return };

@@ -8,6 +8,7 @@ use tenure_core::command::Wait;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::status::EndReason;
+use tenure_core::suspension::Went;
 use tenure_core::table::Pos;
 use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
 use tenure_core::{Caller, Code, Rejection};
@@ -216,6 +217,11 @@ impl<J: Journal, L: Leases> State<J, L> {
             let Some(held) = self.held.remove(id) else { continue };
             held.note_end();
             let Some(attempt) = task.attempt(*id) else { continue };
+            let spec = &task.step_at(attempt.step).spec;
+            if let Some(pool) = self.node.pool_if_open(&spec.worker_pool_id) {
+                let now = self.node.clock.passed();
+                pool.note_end(&attempt.worker_id, &spec.handler, Went::of(attempt), now);
+            }
             let run = task.run(attempt.run_id);
             if run.is_none_or(|run| run.end_reason != Some(EndReason::Completed)) {
                 self.node.signal(&attempt.worker_id, Delivery::Lost(*id));

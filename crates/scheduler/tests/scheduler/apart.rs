@@ -4,91 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::{self, Node, POOL, completes, create, dag, node, with_policy};
-use futures::channel::mpsc::UnboundedReceiver;
-use tenure_core::command::{GiveBack, StepReport};
-use tenure_core::id::{AgentId, PoolId};
-use tenure_core::patch::ReasonInput;
+use crate::common::{self, Hand, Node, completes, create, dag, node, with_policy};
+use tenure_core::command::GiveBack;
+use tenure_core::id::AgentId;
 use tenure_core::record::{Backoff, RetryPolicy};
-use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::status::TaskStatus;
 use tenure_core::view::ClaimResult;
-use tenure_local::MemoryLeases;
-use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
+use tenure_ports::bus::{Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
-use tenure_scheduler::WorkerLink;
 use tokio::time::{Instant, sleep};
-
-type Link = WorkerLink<Faulty<MemoryJournal>, MemoryLeases>;
-
-/// A worker that is told what to do.
-struct Hand {
-    link: Link,
-    inbox: UnboundedReceiver<Delivery>,
-    seen: u64,
-    number: u64,
-    held: Vec<(ClaimResult, Instant)>,
-}
-
-impl Hand {
-    fn join(node: &Node, name: &str) -> Self {
-        let (id, pool) = (AgentId::new(name).unwrap(), PoolId::new(POOL).unwrap());
-        let (link, inbox) = node.join(id, pool, None).unwrap();
-        Self { link, inbox, seen: 0, number: 0, held: Vec::new() }
-    }
-
-    fn room(&mut self, free: u64) -> Credit {
-        self.number += 1;
-        Credit { free, seen: self.seen, number: self.number }
-    }
-
-    fn says_room(&mut self, free: u64) {
-        let room = self.room(free);
-        self.link.credit(room);
-    }
-
-    /// Takes in what has come.
-    fn takes(&mut self) -> Vec<String> {
-        let mut came = Vec::new();
-        while let Ok(delivery) = self.inbox.try_recv() {
-            if let Delivery::Grant(claim) = delivery {
-                self.seen += 1;
-                came.push(claim.step.step_id.to_string());
-                self.held.push((*claim, Instant::now()));
-            }
-        }
-        came
-    }
-
-    async fn is_given(&mut self, step: &str) {
-        for _ in 0..100 {
-            sleep(Duration::from_millis(10)).await;
-            let came = self.takes();
-            if !came.is_empty() {
-                assert_eq!(came, [step]);
-                return;
-            }
-        }
-        panic!("{step} does not come");
-    }
-
-    async fn fails(&mut self, free: u64) {
-        let (claim, _) = self.held.pop().unwrap();
-        let report = StepReport {
-            status: Some(StepStatus::Failed),
-            output: None,
-            reason: Some(ReasonInput {
-                code: Some("broken".into()),
-                details: None,
-                message: "it broke".into(),
-                retryable: None,
-            }),
-            ..completes(&claim)
-        };
-        let room = Some(self.room(free));
-        self.link.report(&Holding::of(&claim), report, room).await.unwrap();
-    }
-}
 
 fn patient() -> RetryPolicy {
     let backoff = Backoff { initial_ms: 1, factor: 1.0, max_ms: 1, jitter: 0.0 };
@@ -107,9 +31,7 @@ async fn a_step_is_tried_by_another_worker_where_there_is_one() {
     bee.says_room(1);
     ant.fails(1).await; // Its room was said last: its turn is next.
     bee.is_given("a").await;
-    let (claim, _) = bee.held.pop().unwrap();
-    let room = Some(bee.room(1));
-    bee.link.release(&Holding::of(&claim), GiveBack::default(), room).await.unwrap();
+    bee.gives_back(GiveBack::default(), 1).await;
     ant.is_given("a").await;
     // The other has no room now.
     bee.says_room(0);
@@ -130,9 +52,7 @@ async fn a_step_is_tried_by_whoever_has_not_tried_it() {
     ant.fails(1).await;
     bee.is_given("a").await;
     cat.says_room(1); // Behind the first, whose turn it is.
-    let (claim, _) = bee.held.pop().unwrap();
-    let room = Some(bee.room(1));
-    bee.link.release(&Holding::of(&claim), GiveBack::default(), room).await.unwrap();
+    bee.gives_back(GiveBack::default(), 1).await;
     cat.is_given("a").await;
 }
 

@@ -27,4 +27,5 @@ mod scope;
 mod spared;
 mod storm;
 mod supervised;
+mod suspended;
 mod time;

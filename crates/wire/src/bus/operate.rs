@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
-use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, StepId, TaskId};
+use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, TaskId};
 use tenure_core::{Counts, Rejection};
 
 use super::V;
@@ -98,6 +98,9 @@ pub struct WorkerFacts {
     /// It was told to take no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+    /// This node gives it nothing for a while, as it fails what others complete (DISP-19).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<SuspendedFacts>,
     /// Open Attempts of Tasks of this node that it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<u64>,
@@ -107,6 +110,15 @@ pub struct WorkerFacts {
     /// How many deliveries it has said to have seen of those that use room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
+}
+
+/// Why a worker is given nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspendedFacts {
+    /// The handler with which it fails.
+    pub handler: HandlerName,
+    /// In so many milliseconds it is tried with one Step; 0: it is tried now.
+    pub again_ms: u64,
 }
 
 /// A worker that was refused a link.

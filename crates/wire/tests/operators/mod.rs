@@ -12,7 +12,7 @@ use tenure_core::{Counts, Rejection};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, Kept, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, RefusedFacts, WaitFacts, WorkerFacts,
+    PoolFacts, RefusedFacts, SuspendedFacts, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
@@ -31,6 +31,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         unheard: 1,
         silent_ms: 250,
         draining: true,
+        suspended: None,
         holds: None,
         sent: None,
         seen: None,
@@ -81,6 +82,11 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         error: Rejection::invalid("handlers", "no such name"),
         ago_ms: 1_500,
     };
+    let fails = SuspendedFacts { handler: "convert".parse().unwrap(), again_ms: 12_000 };
+    let suspending = NodeFacts {
+        workers: vec![WorkerFacts { suspended: Some(fails), ..facts.workers[0].clone() }],
+        ..facts.clone()
+    };
     let refusing = NodeFacts { refused: vec![refused], ..facts.clone() };
     let drain = Drain { v: V, pool: Some(pool()), principal: Some("alice".into()), boot: None };
     let drained = Drained {
@@ -111,6 +117,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("node-facts-waiting", bytes(&Answer::from(Ok(waiting)))),
         ("node-facts-audited", bytes(&Answer::from(Ok(audited)))),
         ("node-facts-refused", bytes(&Answer::from(Ok(refusing)))),
+        ("node-facts-suspended", bytes(&Answer::from(Ok(suspending)))),
         ("drain", bytes(&drain)),
         ("drained", bytes(&Answer::from(Ok(drained)))),
         ("leases", bytes(&Answer::from(Ok(LeasePage { leases: vec![lease], more: false })))),

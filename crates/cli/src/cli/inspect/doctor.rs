@@ -22,8 +22,8 @@ use tenure_wire::bus::subject::Token;
 use super::args::{Format, Shape};
 use super::human;
 use super::lease::{self, compare};
-use super::refused;
 use super::sheet::{Sheet, text, toned};
+use super::{refused, suspended};
 use crate::cli::cluster::{Caller, Looker};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Stream, Tone};
@@ -245,6 +245,7 @@ fn nodes(
     }
     findings.extend(elsewhere(CHECK, &heard.answers, holders));
     findings.extend(refused::finding(&heard));
+    findings.extend(suspended::finding(&heard));
     for node in &heard.answers {
         if let Some(at) = node.at {
             let nearest = at.clamp(*within.start(), *within.end().max(within.start()));

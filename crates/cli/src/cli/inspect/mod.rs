@@ -35,6 +35,7 @@ pub(crate) mod select;
 mod sheet;
 mod status;
 mod step;
+mod suspended;
 mod task;
 mod top;
 mod wal;

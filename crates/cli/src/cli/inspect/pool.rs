@@ -200,6 +200,7 @@ mod tests {
                 unheard: 0,
                 silent_ms: 0,
                 draining: false,
+                suspended: None,
                 holds: None,
                 sent: None,
                 seen: None,

@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use tenure_core::id::{AgentId, PoolId};
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::V;
-use tenure_wire::bus::operate::{Drain, Drained, NodeFacts, RefusedFacts};
+use tenure_wire::bus::operate::{Drain, Drained, NodeFacts, RefusedFacts, SuspendedFacts};
 use tenure_wire::bus::subject::Token;
 
 use super::args::{FleetArgs, Format, Shape};
@@ -16,6 +16,7 @@ use super::human;
 use super::pool::sum;
 use super::refused::{name, refused, why};
 use super::sheet::{Sheet, number, text, toned};
+use super::suspended;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{self, Tone};
 
@@ -64,6 +65,9 @@ pub(super) struct Worker {
     pub(super) unheard: u64,
     pub(super) silent_ms: u64,
     pub(super) draining: bool,
+    /// A node gives it nothing for a while, as it fails what others complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) suspended: Option<SuspendedFacts>,
     /// Open Attempts that it holds; none: nodes do not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) running: Option<u64>,
@@ -117,7 +121,9 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     }
     let mut sheet = Sheet::new(&["WORKER", "POOL", "STATUS", "FREE", "UNHEARD", "SILENT", "NODES"]);
     for worker in &listing.workers {
-        let status = if worker.draining {
+        let status = if worker.suspended.is_some() {
+            toned("suspended", Tone::Bad)
+        } else if worker.draining {
             toned("leaving", Tone::Caution)
         } else {
             toned("here", Tone::Good)
@@ -145,6 +151,7 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     }
     sheet.print()?;
     listing.refused.iter().for_each(|worker| output::warn(why(worker)));
+    listing.workers.iter().filter_map(suspended::why).for_each(output::warn);
     Ok(Exit::Ok)
 }
 
@@ -162,6 +169,7 @@ pub(super) fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
                 unheard: 0,
                 silent_ms: u64::MAX,
                 draining: false,
+                suspended: None,
                 running: None,
                 nodes: Vec::new(),
             };
@@ -170,6 +178,9 @@ pub(super) fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
             worker.unheard += seen.unheard;
             worker.silent_ms = worker.silent_ms.min(seen.silent_ms);
             worker.draining |= seen.draining;
+            let again = |it: &SuspendedFacts| it.again_ms;
+            let both = worker.suspended.take().into_iter().chain(seen.suspended.clone());
+            worker.suspended = both.max_by_key(again);
             worker.running = sum(worker.running, seen.holds);
             worker.nodes.push(node.node.clone());
         }
@@ -239,8 +250,20 @@ mod tests {
     fn seen(boot: &str, free: u64, silent_ms: u64, draining: bool) -> WorkerFacts {
         let (pool, principal) = ("default".parse().unwrap(), "w".into());
         let (boot, holds) = (boot.into(), draining.then_some(2));
-        let (sent, seen, unheard) = (None, None, 1);
-        WorkerFacts { pool, principal, boot, free, unheard, silent_ms, draining, holds, sent, seen }
+        let (sent, seen, unheard, suspended) = (None, None, 1, None);
+        WorkerFacts {
+            pool,
+            principal,
+            boot,
+            free,
+            unheard,
+            silent_ms,
+            draining,
+            suspended,
+            holds,
+            sent,
+            seen,
+        }
     }
 
     fn node(name: &str, workers: Vec<WorkerFacts>) -> NodeFacts {

@@ -1,6 +1,8 @@
 //! A node on a journal in memory that fails when told to, and the things tests do with it.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub, missing_docs)]
 
+mod hand;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::panic;
@@ -27,6 +29,8 @@ use tenure_ports::{Faulty, Journal, Leases, MemoryJournal, wired};
 use tenure_scheduler::{Answer, Config, Envelope, Machine, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tokio::time::Instant;
+
+pub use self::hand::Hand;
 
 pub type Node = Scheduler<Faulty<MemoryJournal>, MemoryLeases>;
 pub type Pool = WorkerPool<wired::Worker<WorkerLink<Faulty<MemoryJournal>, MemoryLeases>>>;

@@ -93,6 +93,8 @@ pub(super) enum WorkerState {
     Gone,
     /// It should have spoken by now.
     Silent,
+    /// It is given nothing for a while, as it fails what others complete.
+    Suspended,
     /// It was told to take no more.
     Leaving,
     Here,

@@ -25,6 +25,7 @@ fn node(name: &str, owned: u32) -> NodeFacts {
         unheard: 0,
         silent_ms: 1_900,
         draining: false,
+        suspended: None,
         holds: Some(0),
         sent: Some(9),
         seen: Some(9),

@@ -2,7 +2,9 @@
 
 use tenure_core::id::AttemptId;
 use tenure_sdk::nats::client::Heard;
-use tenure_wire::bus::operate::{LeaseRow, NodeFacts, OpenAttempt, PoolFacts, WorkerFacts};
+use tenure_wire::bus::operate::{
+    LeaseRow, NodeFacts, OpenAttempt, PoolFacts, SuspendedFacts, WorkerFacts,
+};
 use uuid::Uuid;
 
 use super::super::snapshot::WorkerState;
@@ -32,6 +34,7 @@ fn worker(name: &str, silent_ms: u64) -> WorkerFacts {
         unheard: 0,
         silent_ms,
         draining: false,
+        suspended: None,
         holds: Some(2),
         sent: None,
         seen: None,
@@ -168,9 +171,12 @@ fn the_sickest_pool_is_on_top() {
 fn the_sickest_worker_is_on_top_and_one_that_vanished_is_told() {
     let (mut model, now) = model();
     let leaving = WorkerFacts { draining: true, ..worker("leaving", 0) };
+    let fails = SuspendedFacts { handler: "h".parse().unwrap(), again_ms: 1 };
+    let suspended = WorkerFacts { suspended: Some(fails), ..worker("suspended", 0) };
     let workers = vec![
         worker("a", 5),
         leaving,
+        suspended,
         worker("mute", 4_000),
         worker("muter", 4_500),
         worker("z", 9),
@@ -182,16 +188,17 @@ fn the_sickest_worker_is_on_top_and_one_that_vanished_is_told() {
         let rows = model.snapshot(now, 0).workers;
         rows.iter().map(|row| (row.worker.to_string(), row.state)).collect()
     };
-    use WorkerState::{Gone, Here, Leaving, Silent};
+    use WorkerState::{Gone, Here, Leaving, Silent, Suspended};
     let expected = [
         ("muter.b1", Silent),
         ("mute.b1", Silent),
+        ("suspended.b1", Suspended),
         ("leaving.b1", Leaving),
         ("a.b1", Here),
         ("z.b1", Here),
     ];
     assert_eq!(names(&model, now), expected.map(|(name, state)| (name.to_owned(), state)));
-    let a = model.snapshot(now, 0).workers[3].clone();
+    let a = model.snapshot(now, 0).workers[4].clone();
     assert_eq!((a.silent_ms, a.running, a.free), (5, Some(4), 2), "of two links");
 
     let left = NodeFacts { workers: vec![worker("a", 5)], ..node("n1", 0, 0) };
@@ -199,7 +206,11 @@ fn the_sickest_worker_is_on_top_and_one_that_vanished_is_told() {
     let after = names(&model, now + SECOND);
     let gone: Vec<&str> =
         after.iter().filter(|(_, state)| *state == Gone).map(|(name, _)| name.as_str()).collect();
-    assert_eq!(gone, ["muter.b1", "mute.b1", "z.b1"], "who was told to leave has left");
+    assert_eq!(
+        gone,
+        ["muter.b1", "mute.b1", "z.b1", "suspended.b1"],
+        "who was told to leave has left"
+    );
     model.note_nodes(heard(vec![left]), now + 30 * SECOND);
     assert_eq!(names(&model, now + 30 * SECOND).len(), 1);
 }

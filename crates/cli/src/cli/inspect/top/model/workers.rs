@@ -51,7 +51,7 @@ impl Workers {
         let mut rows: Vec<WorkerRow> =
             self.all.iter().map(|(name, seen)| self.row(name, seen, now)).collect();
         rows.sort_by_key(|row| {
-            let is_well = row.state >= WorkerState::Leaving;
+            let is_well = row.state >= WorkerState::Suspended;
             (row.state, Reverse(if is_well { 0 } else { row.silent_ms }))
         });
         rows
@@ -64,6 +64,8 @@ impl Workers {
             WorkerState::Gone
         } else if worker.silent_ms >= ms(SILENT) {
             WorkerState::Silent
+        } else if worker.suspended.is_some() {
+            WorkerState::Suspended
         } else if worker.draining {
             WorkerState::Leaving
         } else {

@@ -186,10 +186,11 @@ fn worker(worker: &WorkerRow) -> Vec<Cell> {
     let status = match worker.state {
         WorkerState::Gone => toned("gone", Tone::Bad),
         WorkerState::Silent => toned("silent", Tone::Bad),
+        WorkerState::Suspended => toned("suspended", Tone::Bad),
         WorkerState::Leaving => toned("leaving", Tone::Caution),
         WorkerState::Here => toned("here", Tone::Good),
     };
-    let is_silent = worker.state < WorkerState::Leaving;
+    let is_silent = worker.state < WorkerState::Suspended;
     vec![
         toned(human::one_line(worker.worker.as_str()), Tone::Strong),
         cell(&worker.pool),

@@ -1,0 +1,102 @@
+//! Workers that are given nothing for a while, as they fail what others complete (DISP-19).
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tenure_core::id::{AgentId, HandlerName, Millis, PoolId};
+use tenure_core::suspension::{Suspension, Verdict, Went, can_replace};
+
+use super::members::Given;
+use super::{Pool, State, Worker};
+
+/// So much more than some for each worker is kept before what is of workers that have gone is forgotten.
+const KEPT_MAX: usize = 256;
+
+impl Pool {
+    /// Notes how an Attempt of one of its workers went; none: that says nothing of the worker. `now` is on the
+    /// steady line.
+    pub(crate) fn note_end(
+        self: &Arc<Self>,
+        worker: &AgentId,
+        handler: &HandlerName,
+        went: Option<Went>,
+        now: Millis,
+    ) {
+        let mut state = self.state.lock();
+        let State { members, records, .. } = &mut *state;
+        let is_there = |id: &AgentId| members.is_trusted(id);
+        match went.and_then(|went| records.note(worker, handler, went, now, is_there)) {
+            Some(Verdict::Suspend(suspension)) => {
+                members.give(worker, Given::Nothing);
+                tracing::warn!(
+                    pool = %self.id, %worker, %handler, seconds = suspension.pause_ms / 1_000,
+                    "the worker is given no steps for a while: it fails what others complete"
+                );
+                self.try_later(worker.clone(), suspension);
+                state.trust_who_is_needed(&self.id);
+            }
+            Some(Verdict::Trust) => state.trust(&self.id, worker, "it completed a step"),
+            // What it was tried with was cancelled, say.
+            None if went.is_none() => members.try_again(worker),
+            None => return,
+        }
+        drop(state);
+        self.wake();
+    }
+
+    /// Gives a suspended worker one Step when its pause is over.
+    fn try_later(self: &Arc<Self>, worker: AgentId, suspension: Suspension) {
+        let pool: Weak<Self> = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(suspension.pause_ms)).await;
+            let Some(pool) = pool.upgrade() else { return };
+            {
+                let State { members, records, .. } = &mut *pool.state.lock();
+                if records.suspension(&worker) != Some(&suspension) {
+                    return; // It has completed something since.
+                }
+                members.give(&worker, Given::One);
+            }
+            pool.wake();
+        });
+    }
+
+    /// For what a worker is suspended, if it is.
+    pub(crate) fn suspension(&self, worker: &Worker) -> Option<Suspension> {
+        self.state.lock().records.suspension(&worker.id).cloned()
+    }
+}
+
+impl State {
+    /// A worker has left: those that are suspended may be the only ones that can run something.
+    pub(super) fn note_left(&mut self, pool: &PoolId) {
+        self.trust_who_is_needed(pool);
+        if self.records.len() > 4 * self.members.count() + KEPT_MAX {
+            let here: HashSet<AgentId> = self.members.ids().cloned().collect();
+            self.records.keep(|worker| here.contains(worker));
+            self.members.forget_gone(|worker| here.contains(worker));
+        }
+    }
+
+    /// Gives Steps to suspended workers that can run what no other can.
+    fn trust_who_is_needed(&mut self, pool: &PoolId) {
+        loop {
+            let needed = self.members.suspended().find(|it| !self.can_do_without(it));
+            let Some(worker) = needed.map(|it| it.id.clone()) else { return };
+            self.trust(pool, &worker, "no other can run all that it can");
+        }
+    }
+
+    fn can_do_without(&self, worker: &Worker) -> bool {
+        let others = self.members.trusted().filter(|other| other.id != worker.id);
+        let others = others.map(|other| other.handlers.as_deref());
+        can_replace(worker.handlers.as_deref(), others)
+    }
+
+    fn trust(&mut self, pool: &PoolId, worker: &AgentId, why: &str) {
+        self.records.trust(worker);
+        self.members.give(worker, Given::All);
+        tracing::info!(%pool, %worker, "the worker is given steps again: {why}");
+    }
+}
