@@ -88,7 +88,10 @@ impl Tx<'_, '_> {
 
     /// DISP-14: the oldest ready Step of the pool that fits the worker. None: a documented no-op.
     pub(super) fn grant(&mut self, grant: &Grant) -> Result<Did, Rejection> {
-        let Some(pos) = self.task.next_for(grant) else { return Ok(Did::DONE) };
+        let Grant { worker_id, worker_pool_id, handlers, may_be_suspect } = grant;
+        let next =
+            self.task.next_for(worker_id, worker_pool_id, handlers.as_deref(), *may_be_suspect);
+        let Some(pos) = next else { return Ok(Did::DONE) };
         let under = Under {
             run_id: self.cx.stamp.run_id,
             worker_pool_id: grant.worker_pool_id.clone(),
@@ -177,25 +180,35 @@ impl Task {
     }
 
     /// The oldest ready Step of a pool that a worker may and can run.
-    fn next_for(&self, grant: &Grant) -> Option<Pos> {
+    fn next_for(
+        &self,
+        worker: &AgentId,
+        pool: &PoolId,
+        handlers: Option<&[HandlerName]>,
+        may_be_suspect: bool,
+    ) -> Option<Pos> {
         if self.head.spec.dispatch != Policy::Auto || !self.gives_out() {
             return None;
         }
-        let asker = Asker { run: None, worker: Some(&grant.worker_id) };
+        let asker = Asker { run: None, worker: Some(worker) };
         let may = |pos: Pos| {
             let step = &self.steps[pos];
-            (grant.may_be_suspect || !step.state.is_suspect())
+            (may_be_suspect || !step.state.is_suspect())
                 && obstacles(&self.head, &step.spec, &step.state, asker).is_empty()
         };
-        let pool = self.derived.ready.get(&grant.worker_pool_id)?;
-        let handlers = grant.handlers.as_deref();
+        let pool = self.derived.ready.get(pool)?;
         let lanes = pool.iter().filter(|(handler, _)| has_handler(handlers, handler));
         lanes.filter_map(|(_, steps)| steps.iter().copied().find(|&pos| may(pos))).min()
     }
 
     /// What is to be minded of the ready Step that a worker would get next; none: nothing, or there is none.
-    pub fn minded(&self, grant: &Grant) -> Option<Minded> {
-        let step = &self.steps[self.next_for(grant)?];
+    pub fn minded(
+        &self,
+        worker: &AgentId,
+        pool: &PoolId,
+        handlers: Option<&[HandlerName]>,
+    ) -> Option<Minded> {
+        let step = &self.steps[self.next_for(worker, pool, handlers, true)?];
         let last = step.state.last_attempt?;
         let all = core::iter::successors(Some(last), |&pos| self.attempts[pos].previous);
         let all = all.map(|pos| &self.attempts[pos]).take(TRIED_MAX);
@@ -203,7 +216,7 @@ impl Task {
         let tried: Vec<_> = bad.map(|attempt| attempt.worker_id.clone()).collect();
         let was_lost = step.state.was_lost();
         let handler = step.spec.handler.clone();
-        let is_back = tried.contains(&grant.worker_id);
+        let is_back = tried.contains(worker);
         let is_assigned = self.head.spec.assignee.is_some() || step.spec.assignee.is_some();
         (was_lost || is_back).then_some(Minded { handler, was_lost, is_assigned, tried })
     }

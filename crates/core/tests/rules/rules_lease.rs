@@ -370,20 +370,17 @@ fn steps_that_were_lost_together_name_each_other() {
 fn what_is_to_be_minded_of_the_next_step_is_told() {
     let mut t = Fixture::auto("a b c");
     let names = |ids: &[AgentId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    let minded = |t: &Fixture, worker: &str, may_be_suspect| {
-        let (worker_id, worker_pool_id) = (agent_id(worker), pool_id(POOL));
-        let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect };
-        t.task.minded(&grant).map(|minded| (minded.was_lost, names(&minded.tried)))
+    let minded = |t: &Fixture, worker: &str| {
+        let minded = t.task.minded(&agent_id(worker), &pool_id(POOL), None);
+        minded.map(|minded| (minded.was_lost, names(&minded.tried)))
     };
-    assert_eq!(minded(&t, "ant", true), None);
+    assert_eq!(minded(&t, "ant"), None);
     let held = t.grant("ant", POOL).unwrap();
     t.lose(&held);
-    assert_eq!(minded(&t, "ant", true), Some((true, "ant".into())));
-    assert_eq!(minded(&t, "bee", true), Some((true, "ant".into())));
-    assert_eq!(minded(&t, "ant", false), Some((true, "ant".into())), "once: it waits for nobody");
+    assert_eq!(minded(&t, "ant"), Some((true, "ant".into())));
+    assert_eq!(minded(&t, "bee"), Some((true, "ant".into())));
     let held = t.grant("bee", POOL).unwrap();
     t.lose(&held);
-    assert_eq!(minded(&t, "ant", false), None, "the next of the others is new");
     let (worker_id, worker_pool_id) = (agent_id("bee"), pool_id(POOL));
     let grant = Grant { worker_id, worker_pool_id, handlers: None, may_be_suspect: false };
     t.ok_as(&system(), Command::GrantStep(grant));
@@ -391,5 +388,5 @@ fn what_is_to_be_minded_of_the_next_step_is_told() {
     let held = t.grant("cat", POOL).unwrap();
     assert_eq!(held.step_id, "a");
     t.ok_as(&held.caller(), held.releases());
-    assert_eq!(minded(&t, "bee", true), Some((true, "cat bee ant".into())), "one was not fit");
+    assert_eq!(minded(&t, "bee"), Some((true, "cat bee ant".into())), "one was not fit");
 }

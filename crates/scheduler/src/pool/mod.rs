@@ -76,6 +76,8 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     /// Its actor has been told to look, and has not yet.
     told: AtomicBool,
+    /// There are records of Attempts that failed: none that completes can be passed over (DISP-19).
+    has_records: AtomicBool,
     actor: OnceLock<ActorRef<Msg>>,
     turnover: Arc<Turnover>,
 }
@@ -183,8 +185,9 @@ impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
         let (members, records) = (Members::default(), Records::default());
         let state = State { members, turns: Turns::new(), records };
-        let (told, actor) = (AtomicBool::new(false), OnceLock::new());
-        Self { id, state: Mutex::new(state), told, actor, turnover: Arc::default() }
+        let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
+        let (state, actor) = (Mutex::new(state), OnceLock::new());
+        Self { id, state, told, has_records, actor, turnover: Arc::default() }
     }
 
     /// What its workers are given and are done with.

@@ -1,6 +1,7 @@
 //! Workers that are given nothing for a while, as they fail what others complete (DISP-19).
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,10 +24,15 @@ impl Pool {
         went: Option<Went>,
         now: Millis,
     ) {
+        if went == Some(Went::Well) && !self.has_records.load(Ordering::Acquire) {
+            return; // As most do: they need not wait for anybody.
+        }
         let mut state = self.state.lock();
         let State { members, records, .. } = &mut *state;
         let is_there = |id: &AgentId| members.is_trusted(id);
-        match went.and_then(|went| records.note(worker, handler, went, now, is_there)) {
+        let verdict = went.and_then(|went| records.note(worker, handler, went, now, is_there));
+        self.has_records.store(!records.is_empty(), Ordering::Release);
+        match verdict {
             Some(Verdict::Suspend(suspension)) => {
                 members.give(worker, Given::Nothing);
                 tracing::warn!(

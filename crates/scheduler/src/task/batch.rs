@@ -247,7 +247,8 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// LEASE-19).
     fn place(&self, loan: &mut Loan) -> Option<Loan> {
         let Life::Known(task) = &self.life else { return None };
-        let Some(minded) = task.minded(&grant_to(&loan.worker, true)) else {
+        let Worker { id, pool, handlers, .. } = &*loan.worker;
+        let Some(minded) = task.minded(id, pool, handlers.as_deref()) else {
             return loan.take_one();
         };
         if let Some(other) = loan.instead(&minded) {

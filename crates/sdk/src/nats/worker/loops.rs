@@ -1,9 +1,10 @@
 //! The loops of a worker: what comes from nodes, what is said to them, reports on their way.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Subscriber;
+use async_nats::{Message, Subscriber};
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::select;
@@ -35,6 +36,9 @@ const GATHER: Duration = Duration::from_millis(1);
 /// How long an acknowledgement may take to leave.
 const ACKNOWLEDGED: Duration = Duration::from_millis(200);
 
+/// So many messages of nodes are taken in together, if they are there.
+const TOGETHER: usize = 64;
+
 /// Links are looked after this often if nothing happens.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -65,27 +69,20 @@ async fn supervise(mut loops: JoinSet<()>) {
     }
 }
 
-async fn take_deliveries(
-    inner: Arc<Inner>,
-    mut sent: Subscriber,
-    to_pool: UnboundedSender<Delivery>,
-) {
-    while let Some(message) = sent.next().await {
-        let batch = match decode::<Deliveries>(&message.payload) {
-            Ok(batch) => batch,
-            Err(bad) => {
-                match decode::<Answer<IgnoredAny>>(&message.payload) {
-                    Ok(Answer { error: Some(refused), .. }) => inner.take_refusal(refused),
-                    _ => {
-                        tracing::warn!(subject = %message.subject, %bad, "deliveries were dropped")
-                    }
-                }
-                continue;
+async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: UnboundedSender<Delivery>) {
+    // What has come meanwhile is acknowledged together.
+    let mut sent = sent.ready_chunks(TOGETHER);
+    while let Some(messages) = sent.next().await {
+        let (mut new, mut nodes) = (Vec::new(), BTreeSet::new());
+        for batch in messages.iter().filter_map(|message| read_batch(&inner, message)) {
+            let node = batch.node.clone();
+            let came = inner.desk.lock().take(Moment::now(), batch);
+            if came.iter().any(uses_room) {
+                nodes.insert(node);
             }
-        };
-        let node = batch.node.clone();
-        let new = inner.desk.lock().take(Moment::now(), batch);
-        if new.iter().any(uses_room) {
+            new.extend(came);
+        }
+        for node in nodes {
             inner.acknowledge(&node).await;
         }
         for one in new {
@@ -93,6 +90,19 @@ async fn take_deliveries(
         }
         inner.room.notify_one();
     }
+}
+
+/// Deliveries of a node. It may be a refusal instead, or nothing that can be read.
+fn read_batch(inner: &Inner, message: &Message) -> Option<Deliveries> {
+    let bad = match decode(&message.payload) {
+        Ok(batch) => return Some(batch),
+        Err(bad) => bad,
+    };
+    match decode::<Answer<IgnoredAny>>(&message.payload) {
+        Ok(Answer { error: Some(refused), .. }) => inner.take_refusal(refused),
+        _ => tracing::warn!(subject = %message.subject, %bad, "deliveries were dropped"),
+    }
+    None
 }
 
 async fn take_news(inner: Arc<Inner>, alive: Subscriber, hungry: Subscriber, pool: PoolId) {
