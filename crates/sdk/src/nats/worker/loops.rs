@@ -20,7 +20,7 @@ use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
 use tenure_wire::bus::{Answer, V, decode, encode};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Inner;
 use super::desk::uses_room;
@@ -30,7 +30,7 @@ use crate::nats::connect::Asked;
 use crate::nats::patience::{ambiguous, unavailable};
 use crate::supervise::guard;
 
-/// What is said of room waits so long for more of it.
+/// What is said of room, and acknowledged where much comes, waits so long for more of it.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// How long an acknowledgement may take to leave.
@@ -72,6 +72,7 @@ async fn supervise(mut loops: JoinSet<()>) {
 async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: UnboundedSender<Delivery>) {
     // What has come meanwhile is acknowledged together.
     let mut sent = sent.ready_chunks(TOGETHER);
+    let mut acknowledged = Instant::now();
     while let Some(messages) = sent.next().await {
         let (mut new, mut nodes) = (Vec::new(), BTreeSet::new());
         for batch in messages.iter().filter_map(|message| read_batch(&inner, message)) {
@@ -82,6 +83,7 @@ async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: Unbounded
             }
             new.extend(came);
         }
+        let is_acknowledged = !nodes.is_empty();
         for node in nodes {
             inner.acknowledge(&node).await;
         }
@@ -89,6 +91,12 @@ async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: Unbounded
             drop(to_pool.unbounded_send(one)); // The pool may have gone: then nodes soon hear that.
         }
         inner.room.notify_one();
+        if is_acknowledged {
+            let last = std::mem::replace(&mut acknowledged, Instant::now());
+            if last.elapsed() < GATHER {
+                sleep(GATHER).await; // Much comes: more of it then goes together.
+            }
+        }
     }
 }
 
