@@ -15,8 +15,8 @@ const SHORT_SECONDS: u64 = 25;
 /// What it draws from then.
 const SEED: u64 = 20_261_125;
 
-/// DISP-18, DISP-19, LEASE-18, LEASE-19: whatever workers and Steps do, every Task ends, hardly a Step loses more than one
-/// Attempt through its neighbours, and nothing is left over.
+/// DISP-18, DISP-19, LEASE-18, LEASE-19: whatever workers and Steps do, every Task ends, hardly a Step loses
+/// more than one Attempt through its neighbours, and nothing is left over.
 #[test]
 fn however_unruly_workers_are_every_task_ends_and_nothing_is_left_over() -> Result<()> {
     let (seconds, seed) = (said("TENURE_FLEET_SECONDS")?, said("TENURE_FLEET_SEED")?);

@@ -114,8 +114,9 @@ pub fn judge(client: &Client, faults: &[Fault]) -> Result<String> {
     ensure!(worst.len() * 100 <= steps, "of {steps} these lost more than one Attempt: {worst:?}");
     ensure!(failed <= FAILS_MAX, "the worker that fails everything was given {failed} Steps");
     Ok(format!(
-        "the worker that fails everything was given {failed} steps; {steps} innocent steps lost {by_neighbours} attempts through their neighbours, and {by_faults} with workers \
-         that were broken; more than one through neighbours: {worst:?}"
+        "the worker that fails everything was given {failed} steps; {steps} innocent steps lost {by_neighbours} \
+         attempts through their neighbours, and {by_faults} with workers that were broken; more than one \
+         through neighbours: {worst:?}"
     ))
 }
 
