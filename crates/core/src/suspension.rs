@@ -13,7 +13,7 @@ use crate::task::Attempt;
 /// So many Attempts with one handler a worker must have failed since it last completed any.
 pub const FAILED_MIN: u32 = 10;
 /// So many with that handler another must have completed in a row meanwhile.
-pub const COMPLETED_MIN: u32 = 3;
+pub const COMPLETED_MIN: usize = 3;
 /// How long a worker is suspended for the first time, in milliseconds. Each time that it fails the Step it is
 /// tried with, it is suspended for twice as long.
 pub const PAUSE_MS: u64 = 30_000;
@@ -64,21 +64,24 @@ pub enum Verdict {
     Trust,
 }
 
-/// Attempts one after the other.
+/// What a worker failed.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct Failed {
     count: u32,
     /// Which of all Attempts the first of them was.
     first: u64,
 }
 
+/// Which of all Attempts the last were that a worker completed in a row, the oldest first; 0: there are not so many.
+type Completed = [u64; COMPLETED_MIN];
+
 /// How Attempts with a handler went, from the first on that a worker failed.
 #[derive(Debug, Default)]
 struct Case {
     /// What each worker failed since it last completed a Step, with whatever handler. One at least.
-    failed: BTreeMap<AgentId, Row>,
+    failed: BTreeMap<AgentId, Failed>,
     /// What each has completed in a row.
-    completed: BTreeMap<AgentId, Row>,
+    completed: BTreeMap<AgentId, Completed>,
 }
 
 /// How Attempts of the workers of a pool went, as far as it matters: nothing is kept while none fails.
@@ -110,8 +113,9 @@ impl Records {
     fn note_completed(&mut self, worker: &AgentId, handler: &HandlerName) -> Option<Verdict> {
         let was_suspended = self.trust(worker);
         if let Some(case) = self.cases.get_mut(handler) {
-            let row = Row { count: 0, first: self.noted };
-            case.completed.entry(worker.clone()).or_insert(row).count += 1;
+            let last = case.completed.entry(worker.clone()).or_default();
+            last.rotate_left(1);
+            last[COMPLETED_MIN - 1] = self.noted;
         }
         was_suspended.then_some(Verdict::Trust)
     }
@@ -123,30 +127,40 @@ impl Records {
         now: Millis,
         is_there: impl Fn(&AgentId) -> bool,
     ) -> Option<Verdict> {
-        let last = self.suspended.get(worker);
-        if last.is_some_and(|last| now < last.until) {
+        let last = self.suspended.get(worker).cloned();
+        if last.as_ref().is_some_and(|last| now < last.until) {
             return None; // It had it in hand when it was suspended.
         }
-        if self.cases.len() >= HANDLERS_MAX && !self.cases.contains_key(handler) {
-            return None;
-        }
-        let case = self.cases.entry(handler.clone()).or_default();
-        case.completed.remove(worker);
-        let row = Row { count: 0, first: self.noted };
-        let failed = case.failed.entry(worker.clone()).or_insert(row);
-        failed.count = failed.count.saturating_add(1);
-        let shows = |(other, completed): (&AgentId, &Row)| {
-            completed.count >= COMPLETED_MIN && completed.first > failed.first && is_there(other)
-        };
+        let has_failed_enough = self.has_failed_enough(worker, handler, is_there);
         let pause_ms = match last {
             Some(last) => (2 * last.pause_ms).min(PAUSE_MAX_MS), // It was tried.
-            None if failed.count >= FAILED_MIN && case.completed.iter().any(shows) => PAUSE_MS,
+            None if has_failed_enough => PAUSE_MS,
             None => return None,
         };
         let until = now.saturating_add_unsigned(pause_ms);
         let suspension = Suspension { handler: handler.clone(), until, pause_ms };
         self.suspended.insert(worker.clone(), suspension.clone());
         Some(Verdict::Suspend(suspension))
+    }
+
+    /// Notes another failure. Answers whether that makes enough of them while another worker completed some.
+    fn has_failed_enough(
+        &mut self,
+        worker: &AgentId,
+        handler: &HandlerName,
+        is_there: impl Fn(&AgentId) -> bool,
+    ) -> bool {
+        if self.cases.len() >= HANDLERS_MAX && !self.cases.contains_key(handler) {
+            return false;
+        }
+        let case = self.cases.entry(handler.clone()).or_default();
+        case.completed.remove(worker);
+        let none = Failed { count: 0, first: self.noted };
+        let failed = case.failed.entry(worker.clone()).or_insert(none);
+        failed.count = failed.count.saturating_add(1);
+        let shows =
+            |(other, last): (&AgentId, &Completed)| last[0] > failed.first && is_there(other);
+        failed.count >= FAILED_MIN && case.completed.iter().any(shows)
     }
 
     /// Forgets what a worker failed. Answers whether it was suspended.
@@ -158,14 +172,19 @@ impl Records {
         self.suspended.remove(worker).is_some()
     }
 
-    /// Forgets workers that have gone for good.
-    pub fn keep(&mut self, is_there: impl Fn(&AgentId) -> bool) {
-        self.suspended.retain(|worker, _| is_there(worker));
-        self.cases.retain(|_, case| {
-            case.failed.retain(|worker, _| is_there(worker));
-            case.completed.retain(|worker, _| is_there(worker));
-            !case.failed.is_empty()
-        });
+    /// A link of a worker has ended: unless the worker is suspended it begins anew.
+    pub fn note_left(&mut self, worker: &AgentId) {
+        if !self.suspended.contains_key(worker) {
+            self.forget(worker);
+        }
+    }
+
+    /// Forgets all of a worker. Answers whether it was suspended.
+    pub fn forget(&mut self, worker: &AgentId) -> bool {
+        for case in self.cases.values_mut() {
+            case.completed.remove(worker);
+        }
+        self.trust(worker)
     }
 
     /// How much is kept.

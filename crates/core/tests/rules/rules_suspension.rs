@@ -29,7 +29,7 @@ impl Fleet {
         (0..times).filter_map(|_| self.note(worker, "h", Went::Badly)).last()
     }
 
-    fn completes(&mut self, worker: &str, times: u32) -> Option<Verdict> {
+    fn completes(&mut self, worker: &str, times: usize) -> Option<Verdict> {
         (0..times).filter_map(|_| self.note(worker, "h", Went::Well)).last()
     }
 
@@ -85,6 +85,19 @@ fn what_fails_for_all_suspends_nobody() {
     assert_eq!(by_itself.fails("bad", 3 * FAILED_MIN), None);
 }
 
+/// DISP-19: whoever completes many goes on showing it, however long others have failed before.
+#[test]
+fn a_second_worker_that_fails_is_suspended_too() {
+    let mut fleet = Fleet::default();
+    fleet.fails("other", 1);
+    fleet.completes("good", 9);
+    assert_eq!(fleet.fails("bad", FAILED_MIN - 1), None);
+    fleet.completes("good", COMPLETED_MIN - 1);
+    assert_eq!(fleet.fails("bad", 1), None);
+    fleet.completes("good", 1);
+    assert!(fleet.fails("bad", 1).is_some());
+}
+
 /// DISP-19: the other must be there.
 #[test]
 fn who_has_gone_shows_nothing() {
@@ -134,6 +147,23 @@ fn each_trial_that_fails_doubles_the_pause() {
     assert_eq!(fleet.fails("bad", FAILED_MIN - 1), None, "they count anew");
 }
 
+/// DISP-19: a trial that fails with a handler of which nothing is noted, as there are many, is one too.
+#[test]
+fn a_trial_that_fails_with_any_handler_doubles_the_pause() {
+    let mut fleet = Fleet::default();
+    fleet.fails("bad", FAILED_MIN - 1);
+    fleet.completes("good", COMPLETED_MIN);
+    fleet.fails("bad", 1);
+    for n in 0..100 {
+        fleet.note("other", &format!("h{n}"), Went::Badly);
+    }
+    fleet.records.note_left(&agent("bad"));
+    assert_eq!(fleet.pause("bad"), Some(PAUSE_MS), "it is suspended still");
+    fleet.now += 30_000;
+    fleet.note("bad", "h99", Went::Badly);
+    assert_eq!(fleet.pause("bad"), Some(2 * PAUSE_MS));
+}
+
 /// Nothing is kept while no worker fails, nor of workers that have gone, and of handlers some at most.
 #[test]
 fn little_is_remembered() {
@@ -146,13 +176,15 @@ fn little_is_remembered() {
         fleet.fails(&format!("w.{n}"), 1);
     }
     assert_eq!(fleet.records.len(), 100);
-    fleet.records.keep(|worker| worker.as_str() == "w.7");
-    assert_eq!(fleet.records.len(), 1);
+    for n in 0..100 {
+        fleet.records.note_left(&agent(&format!("w.{n}")));
+    }
+    assert!(fleet.records.is_empty());
     for n in 0..1_000 {
         fleet.note("w.7", &format!("h{n}"), Went::Badly);
         fleet.note("w.8", &format!("h{n}"), Went::Well);
     }
-    assert_eq!(fleet.records.len(), 64 + 63, "of 64 handlers");
+    assert_eq!(fleet.records.len(), 64 + 64, "of 64 handlers");
     fleet.completes("w.7", 1);
     assert!(fleet.records.is_empty());
 }

@@ -30,6 +30,13 @@ pub(super) enum Given {
     Tried,
 }
 
+impl Given {
+    /// What comes of it when the Step that a worker was to be tried with was none.
+    fn again(self) -> Self {
+        if self == Self::Tried { Self::One } else { self }
+    }
+}
+
 #[derive(Debug)]
 struct Member {
     worker: Arc<Worker>,
@@ -118,10 +125,9 @@ impl Members {
     pub(super) fn give_back(&mut self, worker: &Worker, credits: u64) {
         self.change(worker, |member| {
             member.sent = member.sent.saturating_sub(credits);
-            if member.given == Given::Tried {
-                member.given = Given::One;
-            }
+            member.given = member.given.again();
         });
+        self.bounded.get_mut(&worker.id).into_iter().for_each(|given| *given = given.again());
     }
 
     /// How much a worker is given from now on, on all links that it has and will have.
@@ -135,15 +141,14 @@ impl Members {
 
     /// The Step that a suspended worker was tried with says nothing: it is given another.
     pub(super) fn try_again(&mut self, id: &AgentId) {
-        if self.bounded.contains_key(id) {
-            self.set_given(id, |given| if given == Given::Tried { Given::One } else { given });
+        if let Some(given) = self.bounded.get_mut(id) {
+            *given = given.again();
+            self.set_given(id, Given::again);
         }
     }
 
     fn set_given(&mut self, id: &AgentId, new: impl Fn(Given) -> Given) {
-        let all = self.all.values().map(|member| &member.worker);
-        let links: Vec<_> = all.filter(|worker| worker.id == *id).map(Arc::clone).collect();
-        for worker in links {
+        for worker in self.links_of(id) {
             self.change(&worker, |member| member.given = new(member.given));
         }
     }
@@ -165,14 +170,28 @@ impl Members {
         suspended.map(|member| &*member.worker)
     }
 
-    /// Forgets what was said of workers that have no link, but of those that are named.
-    pub(super) fn forget_gone(&mut self, is_kept: impl Fn(&AgentId) -> bool) {
-        self.bounded.retain(|worker, _| is_kept(worker));
+    /// Whether any worker is not given all that it has room for, here or gone.
+    pub(super) fn bounds_some(&self) -> bool {
+        !self.bounded.is_empty()
     }
 
-    /// All of them, as often as they have links.
-    pub(super) fn ids(&self) -> impl Iterator<Item = &AgentId> {
-        self.all.values().map(|member| &member.worker.id)
+    /// The pause of a suspended worker is over: it is given one Step, unless it has one. Answers whether it is
+    /// here.
+    pub(super) fn try_one(&mut self, id: &AgentId) -> bool {
+        let links = self.links_of(id);
+        let is_idle = links.iter().all(|link| link.hand.is_idle());
+        if let Some(given) = self.bounded.get_mut(id)
+            && (*given == Given::Nothing || is_idle)
+        {
+            *given = Given::One;
+            self.set_given(id, |_| Given::One);
+        }
+        !links.is_empty()
+    }
+
+    fn links_of(&self, id: &AgentId) -> Vec<Arc<Worker>> {
+        let all = self.all.values().map(|member| &member.worker);
+        all.filter(|worker| worker.id == *id).map(Arc::clone).collect()
     }
 
     /// What a worker would take now.
@@ -205,6 +224,9 @@ impl Members {
         let seat = self.with_room.remove(at)?;
         let member = self.all.get_mut(&seat)?;
         member.take(1);
+        if member.given == Given::Tried {
+            self.bounded.insert(member.worker.id.clone(), Given::Tried);
+        }
         self.free -= 1;
         member.is_queued = member.left() > 0;
         if member.is_queued {
@@ -243,6 +265,9 @@ impl Members {
             };
             if credits > 0 {
                 member.take(credits);
+                if member.given == Given::Tried {
+                    self.bounded.insert(member.worker.id.clone(), Given::Tried);
+                }
                 self.free -= u128::from(credits);
                 left -= usize::try_from(credits).unwrap_or(left);
                 out.push((Arc::clone(&member.worker), credits));
@@ -355,6 +380,51 @@ mod tests {
         members.leave(&new);
         check(&members);
         assert_eq!((members.free(), members.with_room.len()), (0, 0));
+    }
+
+    /// DISP-19: whatever is done to a worker that is suspended, and on whichever of its links.
+    #[test]
+    fn a_suspended_worker_is_given_nothing_then_one() {
+        let mut members = Members::default();
+        let [a, b] = ["a", "b"].map(worker);
+        for worker in [&a, &b] {
+            members.join(Arc::clone(worker));
+            members.note(worker, says(5, 0, 1));
+        }
+        members.give(&a.id, Given::Nothing);
+        check(&members);
+        assert_eq!((members.left(&a), members.free()), (0, 5));
+        assert!(members.try_one(&a.id));
+        check(&members);
+        assert_eq!(members.left(&a), 1);
+        assert_eq!(
+            members.take_one(|it| it.id == a.id).map(|it| it.id.to_string()),
+            Some("a".into())
+        );
+        check(&members);
+        members.note(&a, says(9, 1, 2));
+        check(&members);
+        assert_eq!(members.left(&a), 0, "it has that one");
+        members.give_back(&a, 1);
+        check(&members);
+        assert_eq!(taken(members.take(9, std::slice::from_ref(&b.id))), [("a".into(), 1)]);
+        check(&members);
+        let again = worker("a");
+        members.leave(&a);
+        members.join(Arc::clone(&again));
+        members.note(&again, says(3, 0, 1));
+        check(&members);
+        assert_eq!(members.left(&again), 0, "another link is not another trial");
+        members.try_again(&a.id);
+        check(&members);
+        assert_eq!(members.left(&again), 1);
+        members.give(&a.id, Given::All);
+        check(&members);
+        assert_eq!((members.left(&again), members.bounds_some()), (3, false));
+        members.leave(&again);
+        members.give(&a.id, Given::Nothing);
+        assert!(!members.try_one(&a.id), "it has gone");
+        check(&members);
     }
 
     #[test]

@@ -215,15 +215,16 @@ impl Pool {
     }
 
     pub(crate) fn join(&self, worker: Arc<Worker>) {
-        let State { members, turns, .. } = &mut *self.state.lock();
-        turns.may_fit(&worker.id);
-        members.join(worker);
+        let mut state = self.state.lock();
+        state.turns.may_fit(&worker.id);
+        state.members.join(worker);
+        state.trust_who_is_needed(&self.id);
     }
 
     pub(crate) fn leave(&self, worker: &Worker) {
         let mut state = self.state.lock();
         state.members.leave(worker);
-        state.note_left(&self.id);
+        state.note_left(&self.id, &worker.id);
         drop(state);
         self.wake(); // One that was suspended may be needed now.
     }

@@ -1,6 +1,5 @@
 //! Workers that are given nothing for a while, as they fail what others complete (DISP-19).
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,9 +9,6 @@ use tenure_core::suspension::{Suspension, Verdict, Went, can_replace};
 
 use super::members::Given;
 use super::{Pool, State, Worker};
-
-/// So much more than some for each worker is kept before what is of workers that have gone is forgotten.
-const KEPT_MAX: usize = 256;
 
 impl Pool {
     /// Notes how an Attempt of one of its workers went; none: that says nothing of the worker. `now` is on the
@@ -51,20 +47,27 @@ impl Pool {
         self.wake();
     }
 
-    /// Gives a suspended worker one Step when its pause is over.
+    /// Gives a suspended worker one Step when its pause is over; and another after each further one, if that
+    /// came to nothing of which this node hears.
     fn try_later(self: &Arc<Self>, worker: AgentId, suspension: Suspension) {
         let pool: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(suspension.pause_ms)).await;
-            let Some(pool) = pool.upgrade() else { return };
-            {
-                let State { members, records, .. } = &mut *pool.state.lock();
+            loop {
+                tokio::time::sleep(Duration::from_millis(suspension.pause_ms)).await;
+                let Some(pool) = pool.upgrade() else { return };
+                let mut state = pool.state.lock();
+                let State { members, records, .. } = &mut *state;
                 if records.suspension(&worker) != Some(&suspension) {
-                    return; // It has completed something since.
+                    return; // It has completed something since, or failed again.
                 }
-                members.give(&worker, Given::One);
+                if !members.try_one(&worker) {
+                    records.forget(&worker);
+                    members.give(&worker, Given::All); // It has gone.
+                    return;
+                }
+                drop(state);
+                pool.wake();
             }
-            pool.wake();
         });
     }
 
@@ -76,18 +79,14 @@ impl Pool {
 
 impl State {
     /// A worker has left: those that are suspended may be the only ones that can run something.
-    pub(super) fn note_left(&mut self, pool: &PoolId) {
+    pub(super) fn note_left(&mut self, pool: &PoolId, worker: &AgentId) {
+        self.records.note_left(worker);
         self.trust_who_is_needed(pool);
-        if self.records.len() > 4 * self.members.count() + KEPT_MAX {
-            let here: HashSet<AgentId> = self.members.ids().cloned().collect();
-            self.records.keep(|worker| here.contains(worker));
-            self.members.forget_gone(|worker| here.contains(worker));
-        }
     }
 
     /// Gives Steps to suspended workers that can run what no other can.
-    fn trust_who_is_needed(&mut self, pool: &PoolId) {
-        loop {
+    pub(super) fn trust_who_is_needed(&mut self, pool: &PoolId) {
+        while self.members.bounds_some() {
             let needed = self.members.suspended().find(|it| !self.can_do_without(it));
             let Some(worker) = needed.map(|it| it.id.clone()) else { return };
             self.trust(pool, &worker, "no other can run all that it can");

@@ -217,10 +217,11 @@ impl<J: Journal, L: Leases> State<J, L> {
             let Some(held) = self.held.remove(id) else { continue };
             held.note_end();
             let Some(attempt) = task.attempt(*id) else { continue };
-            let spec = &task.step_at(attempt.step).spec;
-            if let Some(pool) = self.node.pool_if_open(&spec.worker_pool_id) {
+            let handler = &task.step_at(attempt.step).spec.handler;
+            let pool = &task.run_at(attempt.run).worker_pool_id; // The Step may have another since.
+            if let Some(pool) = self.node.pool_if_open(pool) {
                 let now = self.node.clock.passed();
-                pool.note_end(&attempt.worker_id, &spec.handler, Went::of(attempt), now);
+                pool.note_end(&attempt.worker_id, handler, Went::of(attempt), now);
             }
             let run = task.run(attempt.run_id);
             if run.is_none_or(|run| run.end_reason != Some(EndReason::Completed)) {

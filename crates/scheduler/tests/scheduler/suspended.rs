@@ -87,6 +87,33 @@ async fn the_last_worker_is_not_suspended() {
     assert_eq!((bad.takes().len(), bad.link.suspension()), (1, None));
 }
 
+/// DISP-19: where the other left while this one had no link, it is given Steps as it comes again.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_comes_again_alone_is_not_suspended() {
+    let node = node().await;
+    let [bad, good] = suspended(&node).await;
+    drop(bad);
+    drop(good);
+    let mut same = Hand::join(&node, "bad");
+    same.says_room(2);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((same.takes().len(), same.link.suspension()), (2, None));
+}
+
+/// DISP-19: one that was away for as long as its pause is as another that is started.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_away_for_a_pause_is_known_no_more() {
+    let node = node().await;
+    let [bad, good] = suspended(&node).await;
+    drop(bad);
+    sleep(Duration::from_secs(40)).await;
+    let mut same = Hand::join(&node, "bad");
+    same.says_room(2);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((same.takes().len(), same.link.suspension()), (2, None));
+    drop(good);
+}
+
 /// DISP-19: another link of the same worker is not another worker; one that was started anew is.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_connects_again_is_still_suspended() {
