@@ -7,10 +7,12 @@ mod support;
 use serde_json::{Value, json};
 use support::{Place, step};
 
+// What fails waits for what goes well: else, when it fails first, the Task ends the other's Attempt.
 const FLAKY: &str = "
 steps:
   good: {run: 'echo well; echo 7 > $TENURE_OUTPUT'}
   bad:
+    depends_on: good
     run: 'echo the disk is on fire >&2; exit 9'
     retry: {max_attempts: 2, backoff: {initial: 1ms, max: 1ms}}
   never: {depends_on: bad, noop: true}
