@@ -124,8 +124,9 @@ fn a_node_that_stood_still_ends_no_link() {
             std::thread::sleep(DEAF);
         });
         tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
-        alice.room(0).await; // Says that it has the grant.
         stands.await.unwrap();
+        sleep(Duration::from_secs(1)).await; // The node looks at its links before it hears of the worker.
+        alice.room(0).await; // Says that it has the grant.
         is_still_at_work(&node, &bob, &mut alice, &claim).await;
     });
     own.shutdown_background();
