@@ -34,7 +34,8 @@ fn build() -> Result<PathBuf> {
     told.for_each(|name| {
         command.env_remove(name);
     });
-    command.args(["build", "--quiet", "-p", "tenure", "--bin", "tenure", "--message-format=json"]);
+    // With the features of the workspace, as the tests themselves: else many dependencies are built anew.
+    command.args(["build", "--quiet", "--workspace", "--bin", "tenure", "--message-format=json"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
