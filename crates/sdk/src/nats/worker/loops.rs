@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::{Message, Subscriber};
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::future::join_all;
 use futures::stream::select;
 use serde::de::IgnoredAny;
 use smol_str::SmolStr;
@@ -84,9 +85,7 @@ async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: Unbounded
             new.extend(came);
         }
         let is_acknowledged = !nodes.is_empty();
-        for node in nodes {
-            inner.acknowledge(&node).await;
-        }
+        join_all(nodes.iter().map(|node| inner.acknowledge(node))).await;
         for one in new {
             drop(to_pool.unbounded_send(one)); // The pool may have gone: then nodes soon hear that.
         }
