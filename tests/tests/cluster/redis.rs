@@ -21,7 +21,8 @@ fn a_worker_that_dies_right_after_redis_forgot_everything_is_noticed() -> Result
         let steps: Vec<_> = (0..12).map(|n| exec(&format!("s{n}"), &[], "sleep 4")).collect();
         client.create(&task("flushed", &steps))?;
         wait_runs(cluster, 12)?;
-        // A lease counts as a third until its first renewal, and what Redis forgets partitions change hands for.
+        // Until a worker has renewed a lease once, it counts on a third of it. Partitions change hands when Redis is
+        // emptied, and so short a lease may end on the way.
         std::thread::sleep(Duration::from_secs(1));
         let held = client.log("flushed", PATIENCE)?.held_by("w0");
         ensure!(!held.is_empty(), "the other worker has everything");

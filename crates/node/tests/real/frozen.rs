@@ -101,8 +101,8 @@ async fn is_still_at_work(node: &Node, bob: &Caller, alice: &mut Hand, claim: &C
     assert!(!events.contains(&"task_step_lease_expired".to_owned()), "{events:?}");
 }
 
-/// Mechanisms 8: a node that stood still holds the silence of that time against no worker: what they said
-/// meanwhile comes only now.
+/// Mechanisms 8: a node that stood still holds the silence of that time against no worker: it hears of them only
+/// after it has looked at its links again.
 #[test]
 fn a_node_that_stood_still_ends_no_link() {
     let (own, test) = (runtime(), runtime());
