@@ -133,7 +133,8 @@ impl Records {
         }
         let has_failed_enough = self.has_failed_enough(worker, handler, is_there);
         let pause_ms = match last {
-            Some(last) => (2 * last.pause_ms).min(PAUSE_MAX_MS), // It was tried.
+            // It was tried, or had this one in hand all the time.
+            Some(last) => (2 * last.pause_ms).min(PAUSE_MAX_MS),
             None if has_failed_enough => PAUSE_MS,
             None => return None,
         };
@@ -179,12 +180,12 @@ impl Records {
         }
     }
 
-    /// Forgets all of a worker. Answers whether it was suspended.
-    pub fn forget(&mut self, worker: &AgentId) -> bool {
+    /// Forgets all of a worker.
+    pub fn forget(&mut self, worker: &AgentId) {
         for case in self.cases.values_mut() {
             case.completed.remove(worker);
         }
-        self.trust(worker)
+        self.trust(worker);
     }
 
     /// How much is kept.
@@ -195,7 +196,7 @@ impl Records {
 
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.cases.is_empty() && self.suspended.is_empty()
     }
 
     /// Why a worker is suspended, if it is. Also while it is tried with one Step.

@@ -61,7 +61,7 @@ fn run_on(cluster: &mut Cluster, seed: u64, lasts: Duration) -> Result<()> {
     ended.with_context(|| format!("{} live: {:?}", live.len(), &live[..live.len().min(9)]))?;
     println!("fleet: the last task ended {:?} after the last fault", begun.elapsed());
     let tasks = verdict::check(cluster)?;
-    println!("fleet: {}", work::judge(&client, workers.faults())?);
+    println!("fleet: {}", work::judge(&client, workers.faults(), lasts)?);
     let (clean_after, links) = audit::wait_clean(cluster)?;
     println!("fleet: {tasks} logs are sound; {links}; nothing was left over after {clean_after:?}");
     Ok(())

@@ -86,8 +86,11 @@ fn innocent(random: &mut Random) -> Vec<Json> {
 }
 
 /// The most that the worker may be given that fails everything: by each of two nodes ten Steps and what it has
-/// room for beside the last, and one each time that it is tried, after 30 s, 90 s, and so on.
-const FAILS_MAX: usize = 50;
+/// room for beside the last, twice if its link ends, and one each time that it is tried, after 30 s, 90 s, and so
+/// on, in the end each ten minutes.
+fn fails_max(lasts: Duration) -> u64 {
+    60 + lasts.as_secs() / 200
+}
 
 /// Hardly any Step of a Task that does no harm has lost more than one Attempt through its neighbours, that is
 /// with a worker to which nothing else happened meanwhile; and who fails everything was given little. Answers the
@@ -95,7 +98,7 @@ const FAILS_MAX: usize = 50;
 ///
 /// # Errors
 /// More than one of a hundred have, or it was given more.
-pub fn judge(client: &Client, faults: &[Fault]) -> Result<String> {
+pub fn judge(client: &Client, faults: &[Fault], lasts: Duration) -> Result<String> {
     let (mut steps, mut by_neighbours, mut by_faults) = (0, 0, 0);
     let (mut worst, mut failed) = (Vec::new(), 0);
     for id in client.tasks(PATIENCE)?.into_iter().filter(|id| id.starts_with(INNOCENT)) {
@@ -112,7 +115,10 @@ pub fn judge(client: &Client, faults: &[Fault]) -> Result<String> {
         }
     }
     ensure!(worst.len() * 100 <= steps, "of {steps} these lost more than one Attempt: {worst:?}");
-    ensure!(failed <= FAILS_MAX, "the worker that fails everything was given {failed} Steps");
+    ensure!(
+        failed as u64 <= fails_max(lasts),
+        "the worker that fails everything was given {failed} Steps"
+    );
     Ok(format!(
         "the worker that fails everything was given {failed} steps; {steps} innocent steps lost {by_neighbours} \
          attempts through their neighbours, and {by_faults} with workers that were broken; more than one \

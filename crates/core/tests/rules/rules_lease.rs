@@ -371,10 +371,12 @@ fn what_is_to_be_minded_of_the_next_step_is_told() {
     let mut t = Fixture::auto("a b c");
     let names = |ids: &[AgentId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let minded = |t: &Fixture, worker: &str| {
-        let minded = t.task.minded(&agent_id(worker), &pool_id(POOL), None);
+        let minded = t.task.minded(&agent_id(worker), &pool_id(POOL), None, false);
         minded.map(|minded| (minded.was_lost, names(&minded.tried)))
     };
     assert_eq!(minded(&t, "ant"), None);
+    let beside_suspect = t.task.minded(&agent_id("ant"), &pool_id(POOL), None, true).unwrap();
+    assert!(!beside_suspect.was_lost && beside_suspect.tried.is_empty());
     let held = t.grant("ant", POOL).unwrap();
     t.lose(&held);
     assert_eq!(minded(&t, "ant"), Some((true, "ant".into())));

@@ -1,6 +1,7 @@
 //! Steps that were lost before run apart from each other (LEASE-19): what ended one worker must not end
 //! with it, again and again, those that were only beside it. Those that were lost once do so where workers
-//! have places; those that were lost twice wait for one.
+//! have places; those that were lost twice wait for one. Other Steps go where none is that was lost, as long as
+//! there is room.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The workers of a pool and the room of each. What is asked of it costs the same however many there
-//! are: workers without room are not looked at.
+//! The workers of a pool and the room of each. To give a Step out costs the same however many there are:
+//! workers without room are not looked at.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,6 +9,9 @@ use tenure_core::id::AgentId;
 use tenure_ports::bus::Credit;
 
 use super::Worker;
+
+/// So many workers with room are looked at for one that has no Step in hand that was lost.
+const LOOKED_AT: usize = 64;
 
 /// A link of a worker: the same worker may come again before its older link has gone.
 type Seat = usize;
@@ -59,7 +62,7 @@ impl Member {
 
     fn take(&mut self, credits: u64) {
         self.sent += credits;
-        if self.given == Given::One {
+        if credits > 0 && self.given == Given::One {
             self.given = Given::Tried;
         }
     }
@@ -123,11 +126,8 @@ impl Members {
 
     /// Credits that were taken and are not spent.
     pub(super) fn give_back(&mut self, worker: &Worker, credits: u64) {
-        self.change(worker, |member| {
-            member.sent = member.sent.saturating_sub(credits);
-            member.given = member.given.again();
-        });
-        self.bounded.get_mut(&worker.id).into_iter().for_each(|given| *given = given.again());
+        self.change(worker, |member| member.sent = member.sent.saturating_sub(credits));
+        self.try_again(&worker.id);
     }
 
     /// How much a worker is given from now on, on all links that it has and will have.
@@ -189,7 +189,7 @@ impl Members {
         !links.is_empty()
     }
 
-    fn links_of(&self, id: &AgentId) -> Vec<Arc<Worker>> {
+    pub(super) fn links_of(&self, id: &AgentId) -> Vec<Arc<Worker>> {
         let all = self.all.values().map(|member| &member.worker);
         all.filter(|worker| worker.id == *id).map(Arc::clone).collect()
     }
@@ -215,24 +215,21 @@ impl Members {
         usize::try_from(self.free).unwrap_or(usize::MAX)
     }
 
-    /// Takes a credit of a worker that suits, the one whose turn is next.
+    /// Takes a credit of a worker that suits, the one whose turn is next: of one that keeps its place for a
+    /// Step that was lost before only if no other has room (LEASE-19).
     pub(super) fn take_one(&mut self, suits: impl Fn(&Worker) -> bool) -> Option<Arc<Worker>> {
-        let all = &self.all;
-        let has_room = |member: &&Member| member.left() > 0 && suits(&member.worker);
-        let next = |seat: &Seat| all.get(seat).filter(has_room).is_some();
-        let at = self.with_room.iter().position(next)?;
+        let has_room = |seat: &Seat, may: fn(&Worker) -> bool| {
+            let member = self.all.get(seat).filter(|member| member.left() > 0);
+            member.is_some_and(|member| may(&member.worker) && suits(&member.worker))
+        };
+        let mut seats = self.with_room.iter().take(LOOKED_AT);
+        let apart = seats.position(|seat| has_room(seat, is_without_suspect));
+        let any = || self.with_room.iter().position(|seat| has_room(seat, |_| true));
+        let at = apart.or_else(any)?;
         let seat = self.with_room.remove(at)?;
-        let member = self.all.get_mut(&seat)?;
-        member.take(1);
-        if member.given == Given::Tried {
-            self.bounded.insert(member.worker.id.clone(), Given::Tried);
-        }
-        self.free -= 1;
-        member.is_queued = member.left() > 0;
-        if member.is_queued {
-            self.with_room.push_back(seat);
-        }
-        Some(Arc::clone(&member.worker))
+        let worker = Arc::clone(&self.all.get(&seat)?.worker);
+        self.take_from(seat, 1);
+        Some(worker)
     }
 
     /// The workers that may take a Step, by what a claim judges.
@@ -245,40 +242,68 @@ impl Members {
         facts
     }
 
-    /// Takes up to `wanted` credits, of one worker after another.
+    /// Takes up to `wanted` credits, of one worker after another: of those that keep their place for a Step
+    /// that was lost before only what the others have no room for (LEASE-19).
     pub(super) fn take(
         &mut self,
         wanted: usize,
         unfit: &[AgentId],
     ) -> (usize, Vec<(Arc<Worker>, u64)>) {
-        let mut left = wanted;
         let mut out = Vec::new();
-        for _ in 0..self.with_room.len() {
+        let fits = |worker: &Worker| !unfit.contains(&worker.id);
+        let better = |worker: &Worker| fits(worker) && is_without_suspect(worker);
+        let left = self.take_of(wanted, LOOKED_AT, better, &mut out);
+        let left = self.take_of(left, usize::MAX, fits, &mut out);
+        (wanted - left, out)
+    }
+
+    /// Takes credits of workers that suit, among so many. Answers how many are still wanted.
+    fn take_of(
+        &mut self,
+        wanted: usize,
+        looked_at: usize,
+        suits: impl Fn(&Worker) -> bool,
+        out: &mut Vec<(Arc<Worker>, u64)>,
+    ) -> usize {
+        let mut left = wanted;
+        for _ in 0..self.with_room.len().min(looked_at) {
             if left == 0 {
                 break;
             }
             let Some(seat) = self.with_room.pop_front() else { break };
-            let Some(member) = self.all.get_mut(&seat) else { continue };
-            let credits = match unfit.contains(&member.worker.id) {
-                true => 0,
-                false => member.left().min(left as u64),
+            let Some(member) = self.all.get(&seat) else { continue };
+            let credits = match suits(&member.worker) {
+                true => member.left().min(left as u64),
+                false => 0,
             };
             if credits > 0 {
-                member.take(credits);
-                if member.given == Given::Tried {
-                    self.bounded.insert(member.worker.id.clone(), Given::Tried);
-                }
-                self.free -= u128::from(credits);
                 left -= usize::try_from(credits).unwrap_or(left);
                 out.push((Arc::clone(&member.worker), credits));
             }
-            member.is_queued = member.left() > 0;
-            if member.is_queued {
-                self.with_room.push_back(seat);
-            }
+            self.take_from(seat, credits);
         }
-        (wanted - left, out)
+        left
     }
+
+    /// Takes credits of a member that is not queued now; it is again, as the last, if it has more.
+    fn take_from(&mut self, seat: Seat, credits: u64) {
+        let Some(member) = self.all.get_mut(&seat) else { return };
+        member.take(credits);
+        self.free -= u128::from(credits);
+        member.is_queued = member.left() > 0;
+        if member.is_queued {
+            self.with_room.push_back(seat);
+        }
+        if credits > 0 && member.given == Given::Tried {
+            let id = member.worker.id.clone();
+            self.give(&id, Given::Tried); // On all its links.
+        }
+    }
+}
+
+/// Whether a worker has no Step in hand that was lost before and has not yet outlived that.
+fn is_without_suspect(worker: &Worker) -> bool {
+    !worker.hand.has_apart()
 }
 
 #[cfg(test)]
@@ -353,6 +378,24 @@ mod tests {
         assert_eq!(taken(members.take(2, &[])), [("a".into(), 1)]);
     }
 
+    /// LEASE-19: of a worker that keeps its place only what others have no room for.
+    #[test]
+    fn room_beside_a_step_that_was_lost_is_the_last() {
+        let mut members = Members::default();
+        let [a, b] = ["a", "b"].map(worker);
+        for (worker, room) in [(&b, 2), (&a, 3)] {
+            members.join(Arc::clone(worker));
+            members.note(worker, says(room, 0, 1));
+        }
+        assert!(a.hand.try_take_apart());
+        let one = |members: &mut Members| members.take_one(|_| true).map(|it| it.id.to_string());
+        assert_eq!(one(&mut members), Some("b".into()));
+        assert_eq!(taken(members.take(2, &[])), [("b".into(), 1), ("a".into(), 1)]);
+        check(&members);
+        assert_eq!(one(&mut members), Some("a".into()));
+        check(&members);
+    }
+
     /// What was said on a link that has gone is no room on the next, and what comes back late is not
     /// given to it.
     #[test]
@@ -415,6 +458,19 @@ mod tests {
         members.note(&again, says(3, 0, 1));
         check(&members);
         assert_eq!(members.left(&again), 0, "another link is not another trial");
+        members.give_back(&a, 1);
+        check(&members);
+        assert_eq!(members.left(&again), 1, "what comes back on the older link was no trial");
+        let other = worker("a");
+        members.join(Arc::clone(&other));
+        members.note(&other, says(3, 0, 1));
+        assert_eq!(
+            taken(members.take(9, std::slice::from_ref(&b.id))).len(),
+            1,
+            "one on all links"
+        );
+        check(&members);
+        members.leave(&other);
         members.try_again(&a.id);
         check(&members);
         assert_eq!(members.left(&again), 1);

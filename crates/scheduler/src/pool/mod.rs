@@ -144,7 +144,8 @@ impl Loan {
     }
 
     /// A credit of another worker that suits the Step better, if one has room: an idle one for a Step that
-    /// was lost before; where its own worker must not have it or has just had it, any that may.
+    /// was lost before; where its own worker must not have it or has just had it, any that may; where its own
+    /// worker has one that was lost, any that has none.
     pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
         let hand = &self.worker.hand;
         if minded.is_assigned {
@@ -152,7 +153,7 @@ impl Loan {
         }
         let is_back = minded.tried.contains(&self.worker.id);
         if !minded.was_lost {
-            return self.pool.lend_one(&self.worker, minded, |_| true);
+            return self.pool.lend_one(&self.worker, minded, |hand| is_back || !hand.has_apart());
         }
         // Idle is also a worker that is about to get the first of several.
         if hand.is_idle() && !hand.has_apart() && !is_back {

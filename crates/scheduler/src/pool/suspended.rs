@@ -20,8 +20,8 @@ impl Pool {
         went: Option<Went>,
         now: Millis,
     ) {
-        if went == Some(Went::Well) && !self.has_records.load(Ordering::Acquire) {
-            return; // As most do: they need not wait for anybody.
+        if went != Some(Went::Badly) && !self.has_records.load(Ordering::Acquire) {
+            return; // Nobody fails, so nobody is suspended.
         }
         let mut state = self.state.lock();
         let State { members, records, .. } = &mut *state;
@@ -29,8 +29,12 @@ impl Pool {
         let verdict = went.and_then(|went| records.note(worker, handler, went, now, is_there));
         self.has_records.store(!records.is_empty(), Ordering::Release);
         match verdict {
+            Some(Verdict::Suspend(_)) if state.is_needed(worker) => {
+                state.records.trust(worker);
+                state.members.give(worker, Given::All);
+            }
             Some(Verdict::Suspend(suspension)) => {
-                members.give(worker, Given::Nothing);
+                state.members.give(worker, Given::Nothing);
                 tracing::warn!(
                     pool = %self.id, %worker, %handler, seconds = suspension.pause_ms / 1_000,
                     "the worker is given no steps for a while: it fails what others complete"
@@ -40,15 +44,15 @@ impl Pool {
             }
             Some(Verdict::Trust) => state.trust(&self.id, worker, "it completed a step"),
             // What it was tried with was cancelled, say.
-            None if went.is_none() => members.try_again(worker),
+            None if went.is_none() => state.members.try_again(worker),
             None => return,
         }
         drop(state);
         self.wake();
     }
 
-    /// Gives a suspended worker one Step when its pause is over; and another after each further one, if that
-    /// came to nothing of which this node hears.
+    /// Gives a suspended worker one Step when its pause is over; and another after each further pause, if this
+    /// node does not hear how that went.
     fn try_later(self: &Arc<Self>, worker: AgentId, suspension: Suspension) {
         let pool: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -91,6 +95,11 @@ impl State {
             let Some(worker) = needed.map(|it| it.id.clone()) else { return };
             self.trust(pool, &worker, "no other can run all that it can");
         }
+    }
+
+    /// Whether a worker can run something that no other can.
+    fn is_needed(&self, id: &AgentId) -> bool {
+        self.members.links_of(id).iter().any(|link| !self.can_do_without(link))
     }
 
     fn can_do_without(&self, worker: &Worker) -> bool {

@@ -248,7 +248,8 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn place(&self, loan: &mut Loan) -> Option<Loan> {
         let Life::Known(task) = &self.life else { return None };
         let Worker { id, pool, handlers, .. } = &*loan.worker;
-        let Some(minded) = task.minded(id, pool, handlers.as_deref()) else {
+        let has_suspect = loan.worker.hand.has_apart();
+        let Some(minded) = task.minded(id, pool, handlers.as_deref(), has_suspect) else {
             return loan.take_one();
         };
         if let Some(other) = loan.instead(&minded) {
