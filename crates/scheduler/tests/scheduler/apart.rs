@@ -91,17 +91,22 @@ async fn steps_that_were_lost_together_part() {
     assert_eq!(others.map(|mut hand| hand.takes().len()), [1, 1]);
 }
 
+/// Creates a Task whose first Step is lost with its worker.
+async fn lose_first(node: &Node, steps: &str) {
+    let mut first = Hand::join(node, "first");
+    first.says_room(1);
+    create(node, with_policy(dag("t", steps), patient())).await.unwrap();
+    first.is_given("a").await;
+    drop(first);
+    sleep(Duration::from_secs(33)).await; // The lease ends, 30 s after the claim.
+}
+
 /// LEASE-19: a Step that was not lost goes where none is that was, as long as there is room.
 #[tokio::test(start_paused = true)]
 async fn steps_go_where_none_is_that_was_lost() {
     let node = node().await;
-    let mut first = Hand::join(&node, "first");
-    first.says_room(1);
-    create(&node, with_policy(dag("t", "a"), patient())).await.unwrap();
-    first.is_given("a").await;
-    drop(first);
+    lose_first(&node, "a").await;
     let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
-    sleep(Duration::from_secs(33)).await; // The lease ends, 30 s after the claim.
     ant.says_room(3);
     ant.is_given("a").await;
     bee.says_room(3);
@@ -117,13 +122,8 @@ async fn steps_go_where_none_is_that_was_lost() {
 #[tokio::test(start_paused = true)]
 async fn steps_beside_one_that_was_lost_go_elsewhere() {
     let node = node().await;
-    let mut first = Hand::join(&node, "first");
-    first.says_room(1);
-    create(&node, with_policy(dag("t", "a b c"), patient())).await.unwrap();
-    first.is_given("a").await;
-    drop(first);
+    lose_first(&node, "a b c").await;
     let mut hands = ["ant", "bee"].map(|name| Hand::join(&node, name));
-    sleep(Duration::from_secs(33)).await; // The lease ends, 30 s after the claim.
     hands.iter_mut().for_each(|hand| hand.says_room(3));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(hands.map(|mut hand| hand.takes()), [vec!["b", "c"], vec!["a"]]);
