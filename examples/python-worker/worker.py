@@ -38,7 +38,7 @@ class Worker:
         self.options, self.handlers, self.leaving = options, handlers, asyncio.Event()
         self.links, self.heard, self.hungry = {}, {}, {}  # By node: counts, and when it spoke.
         self.open, self.known, self.tasks = {}, set(), set()  # Claims; ids that came; work.
-        self.now, self.beat_at, self.state_at, self.dealt, self.why = 0, 0, 0, [], None
+        self.now, self.beat_at, self.state_at, self.dealt, self.why = 0, 0, 0, None, None
 
     async def run(self):
         self.nc = await nats.connect(
@@ -105,11 +105,12 @@ class Worker:
         nodes = [node for node in linked if self.now - self.hungry.get(node, 0) < 1] or linked
         free = 0 if self.leaving.is_set() else self.options.concurrency - len(self.tasks)
         dealt = [nodes[(int(self.now / 2) + n) % len(nodes)] for n in range(free if nodes else 0)]
-        if (dealt != self.dealt or self.now >= self.state_at) and self.nc.is_connected:
-            self.dealt, self.state_at = dealt, self.now + 2
+        lost = sum(claim.get("was_lost", False) for claim in self.open.values())
+        if ((dealt, lost) != self.dealt or self.now >= self.state_at) and self.nc.is_connected:
+            self.dealt, self.state_at = (dealt, lost), self.now + 2
             for node in linked:
                 self.links[node]["number"] += 1
-                await self.say(f"node.{node}", free=dealt.count(node), **self.links[node])
+                await self.say(f"node.{node}", free=dealt.count(node), lost=lost, **self.links[node])
 
     async def keep_alive(self):
         for attempt_id in [it for it, claim in self.open.items() if self.now >= claim["fence_at"]]:

@@ -77,6 +77,7 @@ impl Crowd {
                         free: 1,
                         seen: 0,
                         got: 0,
+                        lost: 0,
                     };
                     let subject = format!("{}.node.{node}", worker.root());
                     self.client.publish(subject, encode(&room)?.into()).await?;

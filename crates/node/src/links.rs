@@ -372,7 +372,7 @@ impl Link {
         self.said.as_ref()?;
         // More than anybody has is no number: what it says is bounded before it is added up.
         let (free, seen) = (room.free.min(ROOM_MAX), room.seen.min(COUNT_MAX));
-        Some(Credit { free, seen, number: room.number })
+        Some(Credit { free, seen, lost: room.lost, number: room.number })
     }
 
     /// The same, with nothing else said. Answers whether it spoke of this link.

@@ -68,6 +68,8 @@ pub struct Credit {
     pub free: u64,
     /// Grants it has seen from this node since it joined.
     pub seen: u64,
+    /// Attempts that it has in hand, of any node, on Steps that were lost before (LEASE-19).
+    pub lost: u64,
     /// Rises with every statement: an older one that comes later says nothing.
     pub number: u64,
 }

@@ -164,6 +164,10 @@ pub(crate) struct Hand {
     holds: AtomicU64,
     /// Whether its place for a Step that was lost before is taken.
     apart: AtomicBool,
+    /// Open Attempts on Steps that were lost before.
+    lost: AtomicU64,
+    /// So many of those it has said to have, of any node.
+    said_lost: AtomicU64,
 }
 
 impl Hand {
@@ -180,6 +184,17 @@ impl Hand {
     /// Whether its place for a Step that was lost before is taken.
     pub(crate) fn has_apart(&self) -> bool {
         self.apart.load(Ordering::Acquire)
+    }
+
+    /// Whether it has a Step in hand that was lost before, or is about to get one.
+    pub(crate) fn has_lost(&self) -> bool {
+        let is_some = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
+        self.has_apart() || is_some(&self.lost) || is_some(&self.said_lost)
+    }
+
+    /// Notes how many of those it has said to have.
+    pub(crate) fn note_lost(&self, said: u64) {
+        self.said_lost.store(said, Ordering::Relaxed);
     }
 
     /// Takes that place; answers whether it was free.
@@ -224,33 +239,33 @@ impl Hands {
 
 /// An open Attempt in the hand of its worker, for as long as this is kept.
 #[derive(Debug)]
-pub(crate) struct InHand(
-    Arc<Hand>,
-    #[allow(dead_code, reason = "kept until it ends")] Option<Kept>,
-);
+pub(crate) struct InHand {
+    hand: Arc<Hand>,
+    was_lost: bool,
+    #[allow(dead_code, reason = "kept until it ends")]
+    apart: Option<Kept>,
+}
 
 impl InHand {
-    pub(crate) fn by(hand: Arc<Hand>) -> Self {
-        Self::apart(hand, None)
-    }
-
-    /// One whose Step may have been lost before, and then has its worker's place for such.
-    pub(crate) fn apart(hand: Arc<Hand>, apart: Option<Kept>) -> Self {
+    /// One whose Step may have been lost before, and then may have its worker's place for such.
+    pub(crate) fn new(hand: Arc<Hand>, was_lost: bool, apart: Option<Kept>) -> Self {
         hand.holds.fetch_add(1, Ordering::Relaxed);
+        hand.lost.fetch_add(u64::from(was_lost), Ordering::Relaxed);
         hand.pool.running.fetch_add(1, Ordering::Relaxed);
-        Self(hand, apart)
+        Self { hand, was_lost, apart }
     }
 
     /// The Attempt has ended.
     pub(crate) fn note_end(&self) {
-        self.0.pool.ended.fetch_add(1, Ordering::Relaxed);
+        self.hand.pool.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for InHand {
     fn drop(&mut self) {
-        self.0.holds.fetch_sub(1, Ordering::Relaxed);
-        self.0.pool.running.fetch_sub(1, Ordering::Relaxed);
+        self.hand.holds.fetch_sub(1, Ordering::Relaxed);
+        self.hand.lost.fetch_sub(u64::from(self.was_lost), Ordering::Relaxed);
+        self.hand.pool.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -267,7 +282,8 @@ mod tests {
         let (pool, turnover): (PoolId, Arc<Turnover>) = ("p".parse().unwrap(), Arc::default());
         let mut hands = Hands::default();
         let mut of = |id: &str| hands.of(&worker(id), &pool, Arc::clone(&turnover));
-        let [first, second, other] = ["w.1", "w.1", "w.2"].map(|id| InHand::by(of(id)));
+        let [first, second, other] =
+            ["w.1", "w.1", "w.2"].map(|id| InHand::new(of(id), false, None));
         assert_eq!((of("w.1").holds(), of("w.2").holds(), turnover.running()), (2, 1, 3));
         first.note_end();
         drop(first);

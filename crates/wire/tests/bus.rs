@@ -65,7 +65,7 @@ fn offer() -> RunOffer {
 }
 
 fn room() -> Room {
-    Room { v: V, link: "n1-1".into(), number: 3, free: 60, seen: 5, got: 7 }
+    Room { v: V, link: "n1-1".into(), number: 3, free: 60, seen: 5, got: 7, lost: 0 }
 }
 
 /// Reads what was written long ago, and writes the same now.
@@ -91,6 +91,7 @@ fn golden_bytes(name: &str, bytes: &[u8]) {
 fn the_bytes_of_every_message_stay_as_they_are() {
     golden("hello", &Hello { v: V, handlers: Some(vec!["noop".parse().unwrap()]) });
     golden("room", &room());
+    golden("room-lost", &Room { lost: 2, ..room() });
     let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
     let run_offer = Delivery { run: Some(offer().into()), ..Delivery::default() };
     let stop = Delivery { cancel_requested: Some(attempt()), ..Delivery::default() };
@@ -98,6 +99,10 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let deliveries = vec![grant, run_offer, stop, lost];
     let (node, link) = ("n1".into(), "n1-1".into());
     golden("deliveries", &Deliveries { v: V, node, link, first: 8, deliveries });
+    let grant = Some(Box::new(ClaimResult { was_lost: true, ..claim() }));
+    let deliveries = vec![Delivery { grant, ..Delivery::default() }];
+    let (node, link) = ("n1".into(), "n1-1".into());
+    golden("deliveries-lost", &Deliveries { v: V, node, link, first: 1, deliveries });
     let report = |word| Report {
         session_id: "s".parse().unwrap(),
         task_id: "t".parse().unwrap(),
@@ -119,7 +124,10 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms },
     ];
     let reports = words.map(report).to_vec();
-    golden("reports", &Reports { v: V, room: Some(room()), reports });
+    let with_room = Reports { v: V, room: Some(Room { lost: 3, ..room() }), reports };
+    let read: Reports = decode(&encode(&with_room).unwrap()).unwrap();
+    assert_eq!(read, with_room, "also beside reports");
+    golden("reports", &Reports { room: Some(room()), ..with_room });
     let result = Some("all of it".to_owned());
     let words = [
         Word::TaskUpdateStep(StepReport { run_result: result.clone(), ..done }),

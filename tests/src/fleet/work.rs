@@ -20,6 +20,9 @@ const CALLERS: u64 = 3;
 /// How the ids of Tasks begin whose Steps do no harm.
 const INNOCENT: &str = "innocent";
 
+/// The worker that leaves every second Step alone.
+const LEAVES_ALONE: &str = "lies";
+
 /// What kills the worker that runs it: above the shell stands its guard, and above that the worker.
 const KILLS: &str = "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat)";
 
@@ -93,11 +96,11 @@ fn fails_max(lasts: Duration) -> u64 {
 }
 
 /// Hardly any Step of a Task that does no harm has lost more than one Attempt through its neighbours, that is
-/// with a worker to which nothing else happened meanwhile; and who fails everything was given little. Answers the
-/// figures.
+/// with a worker to which nothing else happened meanwhile, and which does not leave Steps alone by itself; and
+/// who fails everything was given little. Answers the figures.
 ///
 /// # Errors
-/// More than one of a hundred have, or it was given more.
+/// More than one of two hundred have, or it was given more.
 pub fn judge(client: &Client, faults: &[Fault], lasts: Duration) -> Result<String> {
     let (mut steps, mut by_neighbours, mut by_faults) = (0, 0, 0);
     let (mut worst, mut failed) = (Vec::new(), 0);
@@ -114,7 +117,7 @@ pub fn judge(client: &Client, faults: &[Fault], lasts: Duration) -> Result<Strin
             }
         }
     }
-    ensure!(worst.len() * 100 <= steps, "of {steps} these lost more than one Attempt: {worst:?}");
+    ensure!(worst.len() * 200 <= steps, "of {steps} these lost more than one Attempt: {worst:?}");
     ensure!(
         failed as u64 <= fails_max(lasts),
         "the worker that fails everything was given {failed} Steps"
@@ -122,7 +125,8 @@ pub fn judge(client: &Client, faults: &[Fault], lasts: Duration) -> Result<Strin
     Ok(format!(
         "the worker that fails everything was given {failed} steps; {steps} innocent steps lost {by_neighbours} \
          attempts through their neighbours, and {by_faults} with workers that were broken; more than one \
-         through neighbours: {worst:?}"
+         through neighbours {}: {worst:?}",
+        worst.len()
     ))
 }
 
@@ -145,12 +149,12 @@ fn lost_attempts(log: &Log, faults: &[Fault]) -> Result<BTreeMap<String, (usize,
         let claim = claim.context("lost without a claim")?;
         let name = name_of(&claim["payload"]["worker_id"]);
         let at = |event: &Json| event["created_at"].as_i64().unwrap_or_default();
-        let is_excused = faults.iter().any(|fault| {
+        let is_broken = faults.iter().any(|fault| {
             fault.worker == name && fault.from_ms <= at(&event) && fault.until_ms >= at(claim)
         });
         let step = event["step_id"].as_str().unwrap_or_default().to_owned();
         let counts = found.entry(step).or_default();
-        if is_excused { counts.1 += 1 } else { counts.0 += 1 }
+        if is_broken || name == LEAVES_ALONE { counts.1 += 1 } else { counts.0 += 1 }
     }
     Ok(found)
 }

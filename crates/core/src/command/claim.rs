@@ -202,30 +202,31 @@ impl Task {
     }
 
     /// What is to be minded of the ready Step that a worker would get next; none: nothing, or there is none.
-    /// Where the worker has a suspect, that is a Step in hand that was lost, each Step is better elsewhere.
+    /// Where the worker has a Step in hand that was lost, each Step is better elsewhere.
     pub fn minded(
         &self,
         worker: &AgentId,
         pool: &PoolId,
         handlers: Option<&[HandlerName]>,
-        has_suspect: bool,
+        has_lost: bool,
     ) -> Option<Minded> {
         let step = &self.steps[self.next_for(worker, pool, handlers, true)?];
         let last = step.state.last_attempt;
-        if last.is_none() && !has_suspect {
+        if last.is_none() && !has_lost {
             return None;
         }
         let all = core::iter::successors(last, |&pos| self.attempts[pos].previous);
         let all = all.map(|pos| &self.attempts[pos]).take(TRIED_MAX);
         let bad = all.take_while(|attempt| attempt.ended_badly() || attempt.was_unfit());
         let tried: Vec<_> = bad.map(|attempt| attempt.worker_id.clone()).collect();
-        let was_lost = step.state.was_lost();
+        let (was_lost, is_suspect) = (step.state.was_lost(), step.state.is_suspect());
         let handler = step.spec.handler.clone();
         let is_back = tried.contains(worker);
         let is_assigned = self.head.spec.assignee.is_some() || step.spec.assignee.is_some();
-        (was_lost || is_back || has_suspect).then_some(Minded {
+        (was_lost || is_back || has_lost).then_some(Minded {
             handler,
             was_lost,
+            is_suspect,
             is_assigned,
             tried,
         })

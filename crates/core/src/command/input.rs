@@ -323,6 +323,8 @@ pub struct Minded {
     pub handler: HandlerName,
     /// It was lost before: better apart from others that were (LEASE-19).
     pub was_lost: bool,
+    /// It was lost more than once: it waits until it can be apart (LEASE-19).
+    pub is_suspect: bool,
     /// Task or Step is assigned to a worker (CLAIM-13): no other may have it.
     pub is_assigned: bool,
     /// The workers with which its last Attempts ended badly, the last one first: another is to try (DISP-18).

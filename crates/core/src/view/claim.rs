@@ -12,7 +12,8 @@ use super::read::{StepRef, View};
 use crate::event::Bindings;
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, RunId, SessionId, StepId, TaskId};
 use crate::record::{RetryPolicy, StepSpec, Value, add_once};
-use crate::status::StepStatus;
+use crate::status::{Outcome, StepStatus};
+use crate::table::Pos;
 use crate::task::Attempt;
 
 /// A claim, with everything the work needs.
@@ -28,6 +29,9 @@ pub struct ClaimResult {
     pub attempt_id: AttemptId,
     /// Its number among the Step's claims, from 1.
     pub ordinal: u32,
+    /// The Step was lost before (LEASE-19): the worker says so of what it has in hand.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub was_lost: bool,
     /// Goes with every report (LEASE-13).
     pub fencing_token: u64,
     /// End of the lease as the log has it, by the owner's clock.
@@ -120,6 +124,7 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
         run_id: attempt.run_id,
         attempt_id,
         ordinal: attempt.ordinal,
+        was_lost: earlier(view, attempt).any(|it| it.outcome == Some(Outcome::Lost)),
         fencing_token: attempt.fencing_token,
         lease_expires_at: attempt.lease_expires_at,
         lease_ms: attempt.lease_ms,
@@ -157,10 +162,15 @@ fn as_claimed(attempt: &Attempt, spec: &Arc<StepSpec>) -> Arc<StepSpec> {
 
 /// ATT-09: checkpoints of earlier Attempts, newest Attempt first, each once.
 fn checkpoints_before(view: &View<'_>, attempt: &Attempt) -> Vec<Ref> {
-    let previous = |a: &Attempt| a.previous.map(|at| view.attempt_at(at));
     let mut refs = Vec::new();
-    for earlier in core::iter::successors(previous(attempt), |a| previous(a)) {
+    for earlier in earlier(view, attempt) {
         add_once(&mut refs, &earlier.checkpoint_refs);
     }
     refs
+}
+
+/// The earlier Attempts on the same Step, the newest first.
+fn earlier<'a>(view: &'a View<'_>, attempt: &Attempt) -> impl Iterator<Item = &'a Attempt> {
+    let at = |pos: Option<Pos>| pos.map(|pos| view.attempt_at(pos));
+    core::iter::successors(at(attempt.previous), move |it| at(it.previous))
 }

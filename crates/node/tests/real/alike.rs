@@ -129,7 +129,7 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
 
     /// Gives a Step out, and takes it.
     async fn claim(&mut self, step: &str) -> Holding {
-        self.hand.credit(Credit { free: 1, seen: self.seen, number: self.seen + 1 });
+        self.hand.credit(Credit { free: 1, seen: self.seen, lost: 0, number: self.seen + 1 });
         let scope = json!({"worker_pool_id": "default", "allowed_step_ids": [step]});
         self.say("dispatch_worker", scope).await;
         let offer = loop {

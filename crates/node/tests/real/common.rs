@@ -262,7 +262,7 @@ impl Hand {
     pub(crate) async fn room(&mut self, free: u64) {
         self.number += 1;
         let (number, seen, got) = (self.number, self.seen, self.got);
-        let room = Room { v: V, link: self.link.as_str().into(), number, free, seen, got };
+        let room = Room { v: V, link: self.link.as_str().into(), number, free, seen, got, lost: 0 };
         self.say(&format!("node.{}", self.node), &room).await;
     }
 

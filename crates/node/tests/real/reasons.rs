@@ -289,11 +289,11 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
 
     /// Has room for one Step, and gets it.
     async fn take(&mut self) -> (Holding, String) {
-        self.hand.credit(Credit { free: 1, seen: self.seen, number: 2 * self.seen + 1 });
+        self.hand.credit(Credit { free: 1, seen: self.seen, lost: 0, number: 2 * self.seen + 1 });
         let next = tokio::time::timeout(Duration::from_secs(30), self.deliveries.next()).await;
         let Ok(Some(Delivery::Grant(claim))) = next else { panic!("no step: {next:?}") };
         self.seen += 1;
-        self.hand.credit(Credit { free: 0, seen: self.seen, number: 2 * self.seen });
+        self.hand.credit(Credit { free: 0, seen: self.seen, lost: 0, number: 2 * self.seen });
         (Holding::of(&claim), claim.step.step_id.to_string())
     }
 

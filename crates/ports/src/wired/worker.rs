@@ -90,10 +90,10 @@ async fn carry(
 
 /// A statement of room as it arrives.
 fn arrived(credit: Credit) -> Option<Credit> {
-    let Credit { free, seen, number } = credit;
-    let room = Room { v: V, link: "in-process".into(), number, free, seen, got: seen };
-    let Room { number, free, seen, .. } = crossed(&room).ok()?;
-    Some(Credit { free, seen, number })
+    let Credit { free, seen, lost, number } = credit;
+    let room = Room { v: V, link: "in-process".into(), number, free, seen, got: seen, lost };
+    let Room { number, free, seen, lost, .. } = crossed(&room).ok()?;
+    Some(Credit { free, seen, lost, number })
 }
 
 fn task_of(run: &RunOffer) -> TaskKey {

@@ -2,6 +2,7 @@
 //! workers without room are not looked at.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use tenure_core::eligibility::{PoolFacts, Wanted, has_handler};
@@ -68,6 +69,15 @@ impl Member {
     }
 }
 
+/// Which of the workers that suit is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Turn<'a> {
+    /// The one whose turn is next.
+    Next,
+    /// The first in an order of the caller's own.
+    Own(&'a RandomState),
+}
+
 /// All workers of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Members {
@@ -82,7 +92,7 @@ pub(super) struct Members {
 
 impl Members {
     pub(super) fn join(&mut self, worker: Arc<Worker>) {
-        let credit = Credit { free: 0, seen: 0, number: 0 };
+        let credit = Credit { free: 0, seen: 0, lost: 0, number: 0 };
         let given = self.bounded.get(&worker.id).copied().unwrap_or(Given::All);
         let member = Member { credit, sent: 0, given, is_queued: false, worker };
         self.all.insert(seat(&member.worker), member);
@@ -114,6 +124,7 @@ impl Members {
     pub(super) fn note(&mut self, worker: &Worker, credit: Credit) {
         self.change(worker, |member| {
             if credit.number > member.credit.number {
+                member.worker.hand.note_lost(credit.lost);
                 member.credit = credit;
             }
         });
@@ -215,17 +226,23 @@ impl Members {
         usize::try_from(self.free).unwrap_or(usize::MAX)
     }
 
-    /// Takes a credit of a worker that suits, the one whose turn is next: of one that keeps its place for a
-    /// Step that was lost before only if no other has room (LEASE-19).
-    pub(super) fn take_one(&mut self, suits: impl Fn(&Worker) -> bool) -> Option<Arc<Worker>> {
-        let has_room = |seat: &Seat, may: fn(&Worker) -> bool| {
-            let member = self.all.get(seat).filter(|member| member.left() > 0);
-            member.is_some_and(|member| may(&member.worker) && suits(&member.worker))
+    /// Takes a credit of a worker that suits: of one that has a Step in hand that was lost before only if no
+    /// other has room (LEASE-19).
+    pub(super) fn take_one(
+        &mut self,
+        turn: Turn<'_>,
+        suits: impl Fn(&Worker) -> bool,
+    ) -> Option<Arc<Worker>> {
+        let with_room = |seat: &Seat| self.all.get(seat).filter(|member| member.left() > 0);
+        let seats = self.with_room.iter().enumerate();
+        let mut fits = seats.filter_map(|(at, seat)| Some((at, &*with_room(seat)?.worker)));
+        let mut apart =
+            fits.clone().take(LOOKED_AT).filter(|(_, it)| is_without_lost(it) && suits(it));
+        let apart = match turn {
+            Turn::Next => apart.next(),
+            Turn::Own(order) => apart.min_by_key(|(_, worker)| order.hash_one(&worker.id)),
         };
-        let mut seats = self.with_room.iter().take(LOOKED_AT);
-        let apart = seats.position(|seat| has_room(seat, is_without_suspect));
-        let any = || self.with_room.iter().position(|seat| has_room(seat, |_| true));
-        let at = apart.or_else(any)?;
+        let (at, _) = apart.or_else(|| fits.find(|(_, worker)| suits(worker)))?;
         let seat = self.with_room.remove(at)?;
         let worker = Arc::clone(&self.all.get(&seat)?.worker);
         self.take_from(seat, 1);
@@ -242,7 +259,7 @@ impl Members {
         facts
     }
 
-    /// Takes up to `wanted` credits, of one worker after another: of those that keep their place for a Step
+    /// Takes up to `wanted` credits, of one worker after another: of those that have a Step in hand
     /// that was lost before only what the others have no room for (LEASE-19).
     pub(super) fn take(
         &mut self,
@@ -251,7 +268,7 @@ impl Members {
     ) -> (usize, Vec<(Arc<Worker>, u64)>) {
         let mut out = Vec::new();
         let fits = |worker: &Worker| !unfit.contains(&worker.id);
-        let better = |worker: &Worker| fits(worker) && is_without_suspect(worker);
+        let better = |worker: &Worker| fits(worker) && is_without_lost(worker);
         let left = self.take_of(wanted, LOOKED_AT, better, &mut out);
         let left = self.take_of(left, usize::MAX, fits, &mut out);
         (wanted - left, out)
@@ -301,9 +318,9 @@ impl Members {
     }
 }
 
-/// Whether a worker has no Step in hand that was lost before and has not yet outlived that.
-fn is_without_suspect(worker: &Worker) -> bool {
-    !worker.hand.has_apart()
+/// Whether a worker has no Step in hand that was lost before.
+fn is_without_lost(worker: &Worker) -> bool {
+    !worker.hand.has_lost()
 }
 
 #[cfg(test)]
@@ -319,7 +336,7 @@ mod tests {
     }
 
     fn says(free: u64, seen: u64, number: u64) -> Credit {
-        Credit { free, seen, number }
+        Credit { free, seen, lost: 0, number }
     }
 
     fn taken(from: (usize, Vec<(Arc<Worker>, u64)>)) -> Vec<(String, u64)> {
@@ -388,7 +405,9 @@ mod tests {
             members.note(worker, says(room, 0, 1));
         }
         assert!(a.hand.try_take_apart());
-        let one = |members: &mut Members| members.take_one(|_| true).map(|it| it.id.to_string());
+        let one = |members: &mut Members| {
+            members.take_one(Turn::Next, |_| true).map(|it| it.id.to_string())
+        };
         assert_eq!(one(&mut members), Some("b".into()));
         assert_eq!(taken(members.take(2, &[])), [("b".into(), 1), ("a".into(), 1)]);
         check(&members);
@@ -441,7 +460,7 @@ mod tests {
         check(&members);
         assert_eq!(members.left(&a), 1);
         assert_eq!(
-            members.take_one(|it| it.id == a.id).map(|it| it.id.to_string()),
+            members.take_one(Turn::Next, |it| it.id == a.id).map(|it| it.id.to_string()),
             Some("a".into())
         );
         check(&members);

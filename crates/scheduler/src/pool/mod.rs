@@ -12,6 +12,7 @@ mod suspended;
 mod turns;
 
 use std::collections::BTreeMap;
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
 pub(crate) use self::apart::{Apart, Kept};
-use self::members::Members;
+use self::members::{Members, Turn};
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
@@ -80,6 +81,9 @@ pub(crate) struct Pool {
     has_records: AtomicBool,
     actor: OnceLock<ActorRef<Msg>>,
     turnover: Arc<Turnover>,
+    /// In which order its workers are asked for a Step that was lost: another one than in other nodes, which
+    /// may lose Steps at the same time and do not know of these.
+    order: RandomState,
 }
 
 /// Credits of a worker, handed to a Task. What is not spent goes back when it is dropped, wherever
@@ -143,28 +147,36 @@ impl Loan {
         self.apart.take()
     }
 
-    /// A credit of another worker that suits the Step better, if one has room: an idle one for a Step that
-    /// was lost before; where its own worker must not have it or has just had it, any that may; where its own
-    /// worker has one that was lost, any that has none.
+    /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). A Step that
+    /// was lost before goes to an idle worker with none that was, else to any with none, else to one with its
+    /// place free; where its own worker is the one that had it last, to any that has not. A Step that was not
+    /// lost goes to a worker with none that was.
     pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
         let hand = &self.worker.hand;
         if minded.is_assigned {
             return None;
         }
         let is_back = minded.tried.contains(&self.worker.id);
+        let other = |suits: &dyn Fn(&Hand) -> bool| self.pool.lend_one(&self.worker, minded, suits);
         if !minded.was_lost {
-            return self.pool.lend_one(&self.worker, minded, |hand| is_back || !hand.has_apart());
+            return other(&|hand| is_back || !hand.has_lost());
         }
         // Idle is also a worker that is about to get the first of several.
         if hand.is_idle() && !hand.has_apart() && !is_back {
             return None; // None suits it better.
         }
-        let may = |hand: &Hand| !hand.has_apart();
-        let idle = self.pool.lend_one(&self.worker, minded, |hand| may(hand) && hand.is_idle());
-        let any = || self.pool.lend_one(&self.worker, minded, may);
-        let is_needed = is_back || hand.has_apart();
-        let mut other = idle.or_else(|| is_needed.then(any).flatten())?;
-        other.set_apart().then_some(other)
+        let mut place = other(&|hand| hand.is_idle() && !hand.has_lost());
+        if is_back || hand.has_lost() {
+            place = place.or_else(|| other(&|hand| !hand.has_lost()));
+        }
+        if is_back || hand.has_apart() {
+            place = place.or_else(|| other(&|hand| !hand.has_apart()));
+        }
+        if let Some(place) = &mut place {
+            place.set_apart();
+        }
+        let place = place.filter(|place| place.is_apart());
+        place.or_else(|| (is_back && !minded.is_suspect).then(|| other(&|_| true)).flatten())
     }
 
     /// The worker was sent its Step: it will tell when it has room again.
@@ -188,7 +200,8 @@ impl Pool {
         let state = State { members, turns: Turns::new(), records };
         let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
         let (state, actor) = (Mutex::new(state), OnceLock::new());
-        Self { id, state, told, has_records, actor, turnover: Arc::default() }
+        let (turnover, order) = (Arc::default(), RandomState::new());
+        Self { id, state, told, has_records, actor, turnover, order }
     }
 
     /// What its workers are given and are done with.
@@ -251,7 +264,7 @@ impl Pool {
         self: &Arc<Self>,
         than: &Worker,
         minded: &Minded,
-        suits: impl Fn(&Hand) -> bool,
+        suits: &dyn Fn(&Hand) -> bool,
     ) -> Option<Loan> {
         let can = |it: &Worker| has_handler(it.handlers.as_deref(), &minded.handler);
         let suits = |it: &Worker| it.id != than.id && can(it) && suits(&it.hand);
@@ -259,8 +272,12 @@ impl Pool {
         let is_last = minded.tried.first() == Some(&than.id);
         let mut state = self.state.lock();
         let members = &mut state.members;
-        let worker = match members.take_one(untried) {
-            None if is_last => members.take_one(suits)?,
+        let turn = match minded.was_lost {
+            true => Turn::Own(&self.order),
+            false => Turn::Next,
+        };
+        let worker = match members.take_one(turn, untried) {
+            None if is_last => members.take_one(turn, suits)?,
             untried => untried?,
         };
         drop(state);

@@ -248,8 +248,8 @@ impl<J: Journal, L: Leases> State<J, L> {
     fn place(&self, loan: &mut Loan) -> Option<Loan> {
         let Life::Known(task) = &self.life else { return None };
         let Worker { id, pool, handlers, .. } = &*loan.worker;
-        let has_suspect = loan.worker.hand.has_apart();
-        let Some(minded) = task.minded(id, pool, handlers.as_deref(), has_suspect) else {
+        let has_lost = loan.worker.hand.has_lost();
+        let Some(minded) = task.minded(id, pool, handlers.as_deref(), has_lost) else {
             return loan.take_one();
         };
         if let Some(other) = loan.instead(&minded) {

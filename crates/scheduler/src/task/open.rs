@@ -104,7 +104,9 @@ impl<J: Journal, L: Leases> State<J, L> {
         for attempt in task.open_attempts() {
             let pool = &task.run_at(attempt.run).worker_pool_id;
             let hand = self.node.hand(&attempt.worker_id, pool).ok();
-            self.held.extend(hand.map(|hand| (attempt.attempt_id, InHand::by(hand))));
+            let was_lost = task.step_at(attempt.step).state.lost_count > 0;
+            let in_hand = hand.map(|hand| InHand::new(hand, was_lost, None));
+            self.held.extend(in_hand.map(|it| (attempt.attempt_id, it)));
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
             let Some(claim) = self.node.claim(&view, attempt.attempt_id) else { continue };
             if let Some(pool) = self.node.pool_if_open(&worker.pool) {

@@ -178,7 +178,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
                 let apart = apart.zip(lasts).map(|(apart, lasts)| apart.keep_for(lasts));
-                let in_hand = InHand::apart(Arc::clone(&worker.hand), apart);
+                let in_hand = InHand::new(Arc::clone(&worker.hand), lasts.is_some(), apart);
                 self.held.insert(attempt_id, in_hand);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
@@ -200,10 +200,15 @@ impl<J: Journal, L: Leases> State<J, L> {
     /// Counts what workers claimed by themselves.
     fn note_claimed(&mut self, claimed: &[Pos]) {
         let Life::Known(task) = &self.life else { return };
-        let claimed = claimed.iter().map(|at| task.attempt_at(*at));
-        for attempt in claimed.filter(|attempt| attempt.outcome.is_none()) {
+        for &at in claimed {
+            let attempt = task.attempt_at(at);
+            if attempt.outcome.is_some() {
+                continue;
+            }
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            self.held.insert(attempt.attempt_id, InHand::by(Arc::clone(&worker.hand)));
+            let was_lost = task.was_lost_within(at).is_some();
+            let in_hand = InHand::new(Arc::clone(&worker.hand), was_lost, None);
+            self.held.insert(attempt.attempt_id, in_hand);
         }
     }
 

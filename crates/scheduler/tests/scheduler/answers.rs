@@ -69,7 +69,7 @@ async fn an_answer_says_whether_its_command_wrote() {
 
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, POOL.parse().unwrap(), None).unwrap();
-    link.credit(Credit { free: 2, seen: 0, number: 1 });
+    link.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     let Some(Delivery::Run(used)) = inbox.next().await else { panic!("an offer comes") };
     let Some(Delivery::Run(unused)) = inbox.next().await else { panic!("an offer comes") };
     let claim = async || {

@@ -118,6 +118,68 @@ async fn steps_go_where_none_is_that_was_lost() {
     ant.is_given("e").await;
 }
 
+/// LEASE-19: a Step that was lost once waits for no place. Where another worker has none in hand that was lost,
+/// what was not lost goes there, also when those places are free again.
+#[tokio::test(start_paused = true)]
+async fn steps_go_where_none_is_that_was_lost_without_a_place() {
+    let node = node().await;
+    let mut first = Hand::join(&node, "first");
+    first.says_room(2);
+    create(&node, with_policy(dag("t", "a b"), patient())).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(first.takes(), ["a", "b"]);
+    drop(first);
+    sleep(Duration::from_secs(33)).await; // Their leases end, 30 s after the claim.
+    let mut ant = Hand::join(&node, "ant");
+    ant.says_room(2);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(ant.takes(), ["a", "b"], "the second without the place");
+    let mut bee = Hand::join(&node, "bee");
+    bee.says_room(1);
+    ant.held.swap(0, 1);
+    ant.completes(7).await; // Its place is free, and its turn is next.
+    create(&node, dag("c", "c")).await.unwrap();
+    bee.is_given("c").await;
+    create(&node, dag("d", "d")).await.unwrap();
+    ant.is_given("d").await;
+}
+
+/// LEASE-19: what a worker says to have from other nodes counts, until it says otherwise.
+#[tokio::test(start_paused = true)]
+async fn steps_go_where_none_is_that_another_node_lost() {
+    let node = node().await;
+    let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
+    bee.says_room(1);
+    ant.says_lost(1, 1); // Its turn is next.
+    for (step, hand) in [("a", &mut bee), ("b", &mut ant)] {
+        create(&node, dag(step, step)).await.unwrap();
+        hand.is_given(step).await;
+    }
+    bee.says_room(1);
+    ant.says_lost(1, 0); // Its turn is next.
+    create(&node, dag("c", "c")).await.unwrap();
+    ant.is_given("c").await;
+}
+
+/// DISP-18, LEASE-19: a Step that was lost once by a worker that is still there goes to another, whose place is
+/// taken, rather than back.
+#[tokio::test(start_paused = true)]
+async fn a_step_does_not_go_back_to_who_lost_it() {
+    let node = node().await;
+    let mut ant = Hand::join(&node, "ant");
+    ant.says_room(3);
+    create(&node, with_policy(dag("t", "a b c"), patient())).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(ant.takes(), ["a", "b", "c"]);
+    let mut bee = Hand::join(&node, "bee");
+    for _ in 0..33 {
+        ant.says_room(40); // It is there, and has dropped what it was given.
+        bee.says_room(3);
+        sleep(Duration::from_secs(1)).await; // The leases end, 30 s after the claim.
+    }
+    assert_eq!((bee.takes().len(), ant.takes().len()), (3, 0));
+}
+
 /// LEASE-19: so do those of its own Task, which are ready with it.
 #[tokio::test(start_paused = true)]
 async fn steps_beside_one_that_was_lost_go_elsewhere() {

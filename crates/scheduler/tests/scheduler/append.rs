@@ -236,7 +236,7 @@ async fn a_task_that_is_read_back_does_nothing_anew() {
     let mut published = second.subscribe();
     let id = AgentId::new("eager").unwrap();
     let (link, mut inbox) = second.join(id, config.default_worker_pool_id.clone(), None).unwrap();
-    link.credit(Credit { free: 4, seen: 0, number: 1 });
+    link.credit(Credit { free: 4, seen: 0, lost: 0, number: 1 });
     assert_eq!(second.resume_all().await.unwrap(), 1);
     assert_eq!(second.read(&key, |task| task.tally().held()).await.unwrap(), 1);
     let granted = tokio::time::timeout(Duration::from_secs(10), inbox.next()).await;

@@ -51,7 +51,7 @@ async fn what_a_worker_holds_is_counted_over_its_links_and_over_owners() {
         || node.join(AgentId::new("w.1").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     let pool = || -> PoolSample { node.sample().pools.remove(0) };
     let (link, mut inbox) = join();
-    link.credit(Credit { free: 2, seen: 0, number: 1 });
+    link.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     let task = create(&node, dag("t", "a b")).await.unwrap();
     for _ in 0..2 {
         let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
@@ -146,7 +146,7 @@ async fn ready_steps_wait_for_workers_or_for_room() {
     let pool = PoolId::new(POOL).unwrap();
     let (link, mut inbox) = node.join(AgentId::new("w.1").unwrap(), pool, None).unwrap();
     until_waits(&node, &["dependency_pending 1", "pool_saturated 3"]).await;
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
     until_waits(&node, &["dependency_pending 1", "pool_saturated 2"]).await;
     drop(link);
@@ -187,10 +187,10 @@ async fn ready_steps_wait_for_their_handler() {
     };
     let (link, mut inbox) = join(handlers);
     until_waits(&node, &["no_worker_with_handler 1", "pool_saturated 2"]).await;
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
     until_waits(&node, &["no_worker_with_handler 1", "pool_saturated 1"]).await;
-    link.credit(Credit { free: 5, seen: 1, number: 2 });
+    link.credit(Credit { free: 5, seen: 1, lost: 0, number: 2 });
     let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
     until_waits(&node, &["no_worker_with_handler 1"]).await;
     order(&node, &key, "pause_task").await;
@@ -299,7 +299,7 @@ async fn an_attempt_that_was_lost_is_noted_once() {
     let (seen, journal, node) = observed().await;
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     until(&node, &key, |task| task.tally().held() == 1).await;

@@ -29,7 +29,7 @@ const LEASE_MS: u64 = 8_000;
 async fn held(node: &Node) -> (TaskKey, Arc<Link>, Holding, UnboundedReceiver<Delivery>) {
     let (link, mut inbox) =
         node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let short = RetryPolicy { heartbeat_ms: Some(LEASE_MS), ..RetryPolicy::default() };
     let mut input = with_policy(dag("t", "a"), short);
     input.completion = Some(Policy::Manual);
@@ -126,7 +126,7 @@ async fn a_result_that_is_not_written_is_not_shown() {
     let key = key("t");
     let (link, mut inbox) =
         node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let dispatch = Dispatch {
         allowed_step_ids: None,
         bindings: None,
@@ -247,7 +247,7 @@ async fn a_step_that_is_not_ready_in_the_log_wants_no_room() {
     let node = node().await;
     let (link, mut inbox) =
         node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a b<-a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     node.journal().next(Fault::Fail); // It is tried again in a second.

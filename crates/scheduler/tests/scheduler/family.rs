@@ -334,7 +334,7 @@ async fn a_child_is_told_once_that_its_parent_closes() {
     away.set_peers(Deaf::new(&home));
     let pool = common::POOL.parse().unwrap();
     let (link, mut inbox) = home.join("w".parse().unwrap(), pool, None).unwrap();
-    link.credit(Credit { free: 3, seen: 0, number: 1 });
+    link.credit(Credit { free: 3, seen: 0, lost: 0, number: 1 });
     let parent = create(&home, dag("p", "x y z")).await.unwrap();
     let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
     home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));

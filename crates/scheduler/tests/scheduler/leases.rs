@@ -43,7 +43,7 @@ async fn node() -> (Node, Arc<Moody>) {
 fn join(node: &Node, free: u64) -> (Link, Inbox) {
     let (id, pool) = (AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap());
     let (link, inbox) = node.join(id, pool, None).unwrap();
-    link.credit(Credit { free, seen: 0, number: 1 });
+    link.credit(Credit { free, seen: 0, lost: 0, number: 1 });
     (link, inbox)
 }
 

@@ -87,7 +87,7 @@ async fn granted_and_moved(ago: Duration) -> Moved {
     let (old, new) = (start().await.unwrap(), start().await.unwrap());
     let (link, mut inbox) = join(&old, "w");
     let (next_link, mut next_inbox) = join(&new, "w");
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&old, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     tokio::time::sleep(ago).await;
@@ -151,7 +151,7 @@ async fn an_unused_run_is_offered_again_by_the_next_owner() {
         let journal = Arc::new(Faulty::new(MemoryJournal::default()));
         let old = node_on(Arc::clone(&journal)).await;
         let (ant, mut to_ant) = join(&old, "ant");
-        ant.credit(Credit { free: 1, seen: 0, number: 1 });
+        ant.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
         old.create(envelope(), dag("t", "a"), Policy::Manual).await.unwrap();
         let dispatch = Command::DispatchWorker(Dispatch {
             allowed_step_ids: Some(vec![step_id("a")]),
@@ -176,7 +176,7 @@ async fn an_unused_run_is_offered_again_by_the_next_owner() {
             assert_eq!(new.resume(partition).await.unwrap(), 1);
         }
         let (bee, mut to_bee) = join(&new, "bee");
-        bee.credit(Credit { free: 1, seen: 0, number: 1 });
+        bee.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
         let Some(Delivery::Run(again)) = to_bee.next().await else { panic!("it comes again") };
         assert_eq!(again, first, "its scope and its instructions too");
         let id = CommandId::new("c").unwrap();
@@ -199,7 +199,7 @@ async fn a_cancel_of_a_run_is_asked_again_of_the_next_owner() {
     let start = || Scheduler::start(Arc::clone(&journal), Arc::clone(&leases), config.clone());
     let (old, new) = (start().await.unwrap(), start().await.unwrap());
     let (link, mut inbox) = join(&old, "deaf");
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&old, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let stop = Command::CancelRun(RunAndWhy { reason: None, run_id: claim.run_id });

@@ -56,7 +56,7 @@ async fn credits_are_absolute() {
     let (link, mut inbox) =
         node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     for _ in 0..5 {
-        link.credit(Credit { free: 2, seen: 0, number: 1 });
+        link.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     }
     let key = create(&node, dag("t", "a b c d")).await.unwrap();
     let mut grants = Vec::new();
@@ -65,8 +65,8 @@ async fn credits_are_absolute() {
         grants.push(grant);
     }
     assert_eq!(node.read(&key, |t| t.tally().held()).await.unwrap(), 2);
-    link.credit(Credit { free: 1, seen: 2, number: 2 });
-    link.credit(Credit { free: 2, seen: 0, number: 1 }); // Late: it was said before.
+    link.credit(Credit { free: 1, seen: 2, lost: 0, number: 2 });
+    link.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 }); // Late: it was said before.
     let Some(Delivery::Grant(_)) = inbox.next().await else { panic!("a grant") };
     until(&node, &key, |t| t.tally().held() == 3).await;
     assert!(inbox.try_recv().is_err());
@@ -137,7 +137,7 @@ async fn a_step_waits_for_a_worker_with_its_handler() {
     let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
     let (link, mut inbox) =
         node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), other).unwrap();
-    link.credit(Credit { free: 4, seen: 0, number: 1 });
+    link.credit(Credit { free: 4, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(inbox.try_recv().is_err());
@@ -155,7 +155,7 @@ async fn a_step_that_fits_nobody_keeps_nobody_busy() {
     for id in ["u", "v", "w"] {
         let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
         let (link, inbox) = node.join(AgentId::new(id).unwrap(), pool.clone(), other).unwrap();
-        link.credit(Credit { free: 1, seen: 0, number: 1 });
+        link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
         others.push((link, inbox));
     }
     let key = create(&node, dag("t", "a")).await.unwrap();
@@ -181,12 +181,12 @@ async fn a_worker_that_can_run_more_than_before_gets_what_waited() {
     let (pool, id) = (PoolId::new(POOL).unwrap(), AgentId::new("w").unwrap());
     let other = Some(vec![tenure_core::id::HandlerName::new("other").unwrap()]);
     let (before, mut nothing) = node.join(id.clone(), pool.clone(), other).unwrap();
-    before.credit(Credit { free: 1, seen: 0, number: 1 });
+    before.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     create(&node, dag("t", "a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await; // As soon as nobody has anything to do.
     assert!(nothing.try_recv().is_err());
     let (now, mut inbox) = node.join(id, pool, None).unwrap();
-    now.credit(Credit { free: 1, seen: 0, number: 1 });
+    now.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let next = tokio::time::timeout(Duration::from_secs(60), inbox.next()).await;
     assert!(matches!(next, Ok(Some(Delivery::Grant(_)))), "{next:?}");
 }
@@ -197,7 +197,7 @@ async fn a_grant_that_reaches_nobody_is_released() {
     let node = node().await;
     let (link, inbox) =
         node.join(AgentId::new("gone").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     drop(inbox);
     let key = create(&node, dag("t", "a")).await.unwrap();
     until(&node, &key, |t| t.tally().held() == 0).await;

@@ -102,7 +102,7 @@ async fn runs(node: &Node, key: &TaskKey, workers: usize) -> Vec<(Arc<Link>, Run
     let mut all = Vec::new();
     for n in 0..workers {
         let (link, mut inbox) = join(node, &format!("ant-{n}"));
-        link.credit(Credit { free: 1, seen: 0, number: 1 });
+        link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
         let dispatch = Dispatch {
             allowed_step_ids: None,
             bindings: None,
@@ -267,7 +267,7 @@ async fn of_two_answers_in_one_append_the_first_reopens() {
 /// A Task whose Step is held by a worker that says nothing by itself. Leases end between two ticks.
 async fn held(node: &Node) -> (TaskKey, Arc<Link>, Holding, UnboundedReceiver<Delivery>) {
     let (link, mut inbox) = join(node, "ant");
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let once = RetryPolicy { max_attempts: Some(1), ..RetryPolicy::default() };
     let lease = RetryPolicy { heartbeat_ms: Some(LEASE_MS), ..once };
     let mut input = with_policy(dag("t", "a"), lease);

@@ -37,7 +37,7 @@ async fn what_is_said_to_a_task_arrives_in_order() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let held = Holding::of(&claim);
@@ -76,7 +76,7 @@ async fn a_heartbeat_reads_no_log_of_what_has_ended() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let held = Holding::of(&claim);

@@ -120,7 +120,7 @@ async fn what_the_log_has_no_room_for_changes_nothing() {
 
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let report = StepReport {
         attempt_id: Some(claim.attempt_id),
@@ -146,7 +146,7 @@ async fn a_command_without_room_gives_back_what_it_had_of_workers() {
     node.command(&key_of_it, envelope(), Command::PauseTask(why.clone())).await.unwrap();
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     node.journal().set_room(false);
     let resume = Command::ResumeTask(why);
     let refused = node.command(&key_of_it, envelope(), resume.clone()).await.unwrap_err();
@@ -203,7 +203,7 @@ async fn a_report_does_not_wait_for_slow_leases() {
     let node = Scheduler::start(journal, leases, config).await.unwrap();
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 9, seen: 0, number: 1 });
+    link.credit(Credit { free: 9, seen: 0, lost: 0, number: 1 });
     node.create(envelope(), dag("t", "a b<-a c<-b"), Policy::Auto).await.unwrap();
     for step in ["a", "b", "c"] {
         let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
@@ -231,11 +231,11 @@ async fn a_read_waits_for_no_lease() {
     let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     node.create(envelope(), dag("t", "a b"), Policy::Auto).await.unwrap();
     let Some(Delivery::Grant(held)) = inbox.next().await else { panic!("a grant comes") };
     leases.set(Mood::Hangs);
-    link.credit(Credit { free: 1, seen: 1, number: 2 });
+    link.credit(Credit { free: 1, seen: 1, lost: 0, number: 2 });
     tokio::time::sleep(Duration::from_secs(5)).await; // The claim of `b` is under way.
     let begun = Instant::now();
     let client = node.client(Role::Orchestrator, AgentId::new("o").unwrap(), common::session());

@@ -168,11 +168,11 @@ async fn a_silent_worker_loses_its_run() {
     let key = manual(&node, "t", "a b").await;
     let runs = [dispatched(&node, &key, None).await, dispatched(&node, &key, None).await];
     let (ant, mut to_ant) = join(&node, "ant");
-    ant.credit(Credit { free: 2, seen: 0, number: 1 });
+    ant.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     let offers = [offer(&mut to_ant).await, offer(&mut to_ant).await];
     assert_eq!(offers.each_ref().map(|o| o.run_id), runs);
     let (bee, mut to_bee) = join(&node, "bee");
-    bee.credit(Credit { free: 2, seen: 0, number: 1 });
+    bee.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(ant.query(&offers[1], 0).await.unwrap().steps.len(), 2, "it asks, and keeps it");
@@ -196,7 +196,7 @@ async fn who_claimed_under_a_run_is_told_to_stop() {
     let key = manual(&node, "t", "a").await;
     let run_id = dispatched(&node, &key, None).await;
     let (ant, mut to_ant) = join(&node, "ant");
-    ant.credit(Credit { free: 1, seen: 0, number: 1 });
+    ant.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let run = offer(&mut to_ant).await;
     let claim = ant.claim(&run, &step_id("a"), &command_id("c")).await.unwrap();
     let cancel = Command::CancelRun(RunAndWhy { reason: None, run_id });
@@ -222,7 +222,7 @@ async fn runs_wait_for_their_task_and_for_workers() {
     dispatched(&node, &key, None).await;
     node.command(&key, envelope(), Command::PauseTask(Default::default())).await.unwrap();
     let (ant, mut to_ant) = join(&node, "ant");
-    ant.credit(Credit { free: 1, seen: 0, number: 1 });
+    ant.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(to_ant.try_recv().is_err());
     node.command(&key, envelope(), Command::ResumeTask(Default::default())).await.unwrap();
@@ -245,12 +245,12 @@ async fn a_run_waits_for_the_worker_its_steps_are_assigned_to() {
     node.create(envelope(), input, Policy::Manual).await.unwrap();
     let key = key("t");
     let (ant, mut to_ant) = join(&node, "ant");
-    ant.credit(Credit { free: 1, seen: 0, number: 1 });
+    ant.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let run = dispatched(&node, &key, Some(&["a"])).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(to_ant.try_recv().is_err());
     let (bee, mut to_bee) = join(&node, "bee");
-    bee.credit(Credit { free: 1, seen: 0, number: 1 });
+    bee.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let offered = offer(&mut to_bee).await;
     assert_eq!(offered.run_id, run);
     bee.claim(&offered, &step_id("a"), &command_id("c")).await.unwrap();

@@ -60,7 +60,7 @@ async fn what_happens_to_runs_is_told_and_not_written() {
     let runs = [dispatched(&node, &key).await, dispatched(&node, &key).await];
     let ant = AgentId::new("ant").unwrap();
     let (link, mut inbox) = node.join(ant.clone(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 2, seen: 0, number: 1 });
+    link.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     let offers = [offer(&mut inbox).await, offer(&mut inbox).await];
     let claim = async |run: &RunOffer, id: &str| {
         link.claim(run, &step_id("a"), &CommandId::new(id).unwrap()).await
@@ -160,7 +160,7 @@ async fn what_is_taken_back_is_not_told() {
     dispatched(&node, &key).await;
     let (link, mut inbox) =
         node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let run = offer(&mut inbox).await;
     let claim = link.claim(&run, &step_id("a"), &CommandId::new("c").unwrap()).await.unwrap();
     let mut events = node.runtime_events();
@@ -189,7 +189,7 @@ async fn callers_hear_of_their_session() {
     let mut nothing = foreign.runtime(None).await.unwrap();
     let (link, mut inbox) =
         node.join(AgentId::new("ant").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 10_000, seen: 0, number: 1 });
+    link.credit(Credit { free: 10_000, seen: 0, lost: 0, number: 1 });
     for _ in 0..1_100 {
         let run_id = dispatched(&node, &t).await;
         offer(&mut inbox).await;

@@ -23,7 +23,7 @@ type Link = WorkerLink<Faulty<MemoryJournal>, tenure_local::MemoryLeases>;
 fn join(node: &Node, who: &str) -> (Link, UnboundedReceiver<Delivery>) {
     let (link, inbox) =
         node.join(AgentId::new(who).unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     (link, inbox)
 }
 

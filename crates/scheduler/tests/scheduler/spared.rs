@@ -29,7 +29,7 @@ type Inbox = futures::channel::mpsc::UnboundedReceiver<Delivery>;
 fn join<J: Journal, L: Leases>(node: &Scheduler<J, L>, free: u64) -> (WorkerLink<J, L>, Inbox) {
     let (link, inbox) =
         node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free, seen: 0, number: 1 });
+    link.credit(Credit { free, seen: 0, lost: 0, number: 1 });
     (link, inbox)
 }
 
@@ -138,7 +138,7 @@ async fn while_nobody_keeps_leases_limits_of_steps_wait() {
         assert_eq!(states().await, (1, 1));
     }
     link.report(&Holding::of(&claim), completes(&claim), None).await.unwrap();
-    link.credit(Credit { free: 1, seen: 1, number: 2 });
+    link.credit(Credit { free: 1, seen: 1, lost: 0, number: 2 });
     leases.set(Mood::Answers);
     let claim = grant(&mut inbox).await;
     assert_eq!(claim.step.step_id.as_str(), "b");

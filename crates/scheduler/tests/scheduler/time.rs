@@ -29,7 +29,7 @@ async fn a_silent_worker_loses_its_step_within_lease_and_tick() {
     let node = node().await;
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     let started = Instant::now();
@@ -53,7 +53,7 @@ async fn a_lease_that_was_lost_in_silence_is_made_again() {
     let node = Scheduler::start(journal, Arc::clone(&leases), config).await.unwrap();
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let attempt = Holding::of(&claim).attempt_id;
@@ -209,7 +209,7 @@ async fn a_holder_that_does_not_stop_delays_the_end_by_the_wait_limit() {
     let node = node().await;
     let (link, mut inbox) =
         node.join(AgentId::new("deaf").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     let started = Instant::now();
@@ -227,7 +227,7 @@ async fn a_signal_goes_to_the_link_that_its_worker_has_now() {
     let node = node().await;
     let join = || node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     let (old, mut before) = join();
-    old.credit(Credit { free: 1, seen: 0, number: 1 });
+    old.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = before.next().await else { panic!("a grant comes") };
     let (_link, mut inbox) = join();
@@ -249,7 +249,7 @@ async fn a_signal_waits_for_the_next_link_of_its_worker() {
     let node = node().await;
     let join = || node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     let (link, mut inbox) = join();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     drop((link, inbox));
@@ -340,7 +340,7 @@ async fn a_standstill_costs_no_living_worker_its_lease() {
 
     let id = AgentId::new("silent").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("u", "a")).await.unwrap();
     assert!(matches!(inbox.next().await, Some(Delivery::Grant(_))));
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -357,7 +357,7 @@ async fn a_heartbeat_waits_for_no_single_task() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 2, seen: 0, number: 1 });
+    link.credit(Credit { free: 2, seen: 0, lost: 0, number: 1 });
     let mut held = Vec::new();
     for task in ["slow", "fast"] {
         create(&node, dag(task, "a")).await.unwrap();
@@ -383,7 +383,7 @@ async fn a_heartbeat_waits_a_while_for_a_task_that_is_late() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: 1, seen: 0, number: 1 });
+    link.credit(Credit { free: 1, seen: 0, lost: 0, number: 1 });
     let key = create(&node, dag("t", "a")).await.unwrap();
     let Some(Delivery::Grant(claim)) = inbox.next().await else { panic!("a grant comes") };
     let gate = node.journal().hold_reads();
@@ -405,7 +405,7 @@ async fn what_falls_due_at_once_is_written_in_bounded_appends() {
     let node = node().await;
     let id = AgentId::new("w").unwrap();
     let (link, mut inbox) = node.join(id, PoolId::new(POOL).unwrap(), None).unwrap();
-    link.credit(Credit { free: steps, seen: 0, number: 1 });
+    link.credit(Credit { free: steps, seen: 0, lost: 0, number: 1 });
     let policy = RetryPolicy {
         max_attempts: Some(1),
         start_to_close_ms: Some(5_000),

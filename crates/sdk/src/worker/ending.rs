@@ -31,6 +31,7 @@ impl<P: WorkerPort> Shared<P> {
         };
         let (room, draining) = {
             let mut room = self.room.lock();
+            room.lost -= u64::from(ctx.claim().was_lost);
             // What was given back uses no room since then.
             let credit = if is_surplus { room.credit() } else { room.free_up(took) };
             (credit, !room.accepting)

@@ -270,8 +270,15 @@ impl<P: WorkerPort> Shared<P> {
         if P::IS_REMOTE {
             self.fresh.notify_one();
         }
-        if !self.room.lock().accepting {
-            cancelled.cancel(); // It crossed our word that there is no more room.
+        {
+            let mut room = self.room.lock();
+            if claim.was_lost {
+                room.lost += 1;
+                self.port.credit(room.credit()); // No node is to send it what may end it (LEASE-19).
+            }
+            if !room.accepting {
+                cancelled.cancel(); // It crossed our word that there is no more room.
+            }
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {

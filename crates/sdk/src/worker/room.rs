@@ -24,6 +24,8 @@ pub(super) struct Room {
     concurrency: usize,
     seen: u64,
     pub(super) in_hand: usize,
+    /// Attempts in hand on Steps that were lost before.
+    pub(super) lost: u64,
     pub(super) accepting: bool,
     /// Statements of room so far.
     stated: u64,
@@ -34,14 +36,15 @@ pub(super) struct Room {
 impl Room {
     /// Of a worker that has nothing in hand.
     pub(super) fn of(concurrency: usize) -> Self {
-        Self { concurrency, seen: 0, in_hand: 0, accepting: true, stated: 0, handler_time: None }
+        let (seen, in_hand, lost, stated) = (0, 0, 0, 0);
+        Self { concurrency, seen, in_hand, lost, accepting: true, stated, handler_time: None }
     }
 
     pub(super) fn credit(&mut self) -> Credit {
         self.stated += 1;
         let capacity = if self.accepting { self.concurrency + self.prefetch() } else { 0 };
         let free = capacity.saturating_sub(self.in_hand) as u64;
-        Credit { free, seen: self.seen, number: self.stated }
+        Credit { free, seen: self.seen, lost: self.lost, number: self.stated }
     }
 
     fn prefetch(&self) -> usize {

@@ -173,6 +173,7 @@ pub(crate) fn grant(handler: &str, lease_ms: u64) -> Delivery {
         run_id: RunId(Uuid::now_v7()),
         attempt_id: AttemptId(Uuid::now_v7()),
         ordinal: 1,
+        was_lost: false,
         fencing_token: 3,
         lease_expires_at: 0,
         lease_ms,

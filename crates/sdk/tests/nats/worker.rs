@@ -91,6 +91,26 @@ async fn a_grant_is_run_once_and_its_report_is_repeated_until_it_is_recorded() {
     assert_eq!(pool.in_hand(), 0);
 }
 
+/// LEASE-19: as long as a worker has a Step in hand that was lost, it says so to every node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_says_that_it_has_what_was_lost() {
+    let server = Server::start();
+    let mut node = Node::start(&server, "n1").await;
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    node.link(&name(), "l", 4).await;
+
+    let mut lost = grant("wait", LONG);
+    lost.grant.as_mut().unwrap().was_lost = true;
+    node.deliver(&name(), "l", 1, vec![lost.clone(), grant("wait", LONG)]).await;
+    while node.awaits_room("l").await.lost != 1 {}
+    node.deliver(&name(), "l", 1, vec![lost]).await; // It came twice.
+    assert_eq!(node.awaits_room("l").await.lost, 1);
+    end_all(&mut node, &go, 2).await;
+    while node.awaits_room("l").await.lost != 0 {}
+    pool.drain().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_attempt_is_renewed_at_once_and_given_up_if_nobody_answers() {
     let server = Server::start();

@@ -38,6 +38,7 @@ impl Any {
             free,
             seen: self.number("seen")?,
             got: self.number("got")?,
+            lost: self.number("lost").unwrap_or(0),
         })
     }
 

@@ -49,6 +49,14 @@ pub struct Room {
     /// Number of the last delivery that came on this link, 0 for none: those up to it need not be
     /// sent again.
     pub got: u64,
+    /// Attempts in hand, of any node, of whose claims `was_lost` was true.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a node sends a worker, to `<inbox>.d.<node>`. An empty list opens the link.

@@ -69,7 +69,7 @@ impl<W: WorkerPort, C: ClientPort> Hand<W, C> {
 
     fn has_room(&mut self) {
         self.said += 1;
-        self.port.credit(Credit { free: 1, seen: self.seen, number: self.said });
+        self.port.credit(Credit { free: 1, seen: self.seen, lost: 0, number: self.said });
     }
 
     fn notes(&self, task: &TaskId) -> Arc<Notes> {

@@ -119,7 +119,7 @@ impl<W: WorkerPort> Hand<W> {
     /// States room for so many more.
     fn room(&mut self, free: u64) {
         self.said += 1;
-        self.port.credit(Credit { free, seen: self.seen, number: self.said });
+        self.port.credit(Credit { free, seen: self.seen, lost: 0, number: self.said });
     }
 
     /// What comes next. That an Attempt is over is passed over: it may come after its worker's own

@@ -88,13 +88,13 @@ pub(super) async fn room_is_what_was_said_last<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let mut hand = Hand::join(bus, "ant", "b1").await;
     for (free, number) in [(1, 2), (1, 3), (9, 1)] {
-        hand.port.credit(Credit { free, seen: 0, number });
+        hand.port.credit(Credit { free, seen: 0, lost: 0, number });
     }
     caller.create("t", &["a", "b", "c"]).await;
     assert_eq!(hand.granted().await.step.step_id.as_str(), "a");
-    hand.port.credit(Credit { free: 1, seen: 0, number: 4 });
+    hand.port.credit(Credit { free: 1, seen: 0, lost: 0, number: 4 });
     assert!(hand.is_quiet().await, "there was room for one");
-    hand.port.credit(Credit { free: 1, seen: 1, number: 5 });
+    hand.port.credit(Credit { free: 1, seen: 1, lost: 0, number: 5 });
     assert_eq!(hand.granted().await.step.step_id.as_str(), "b");
     assert!(hand.is_quiet().await, "there was room for one more");
 }

@@ -36,12 +36,18 @@ impl Hand {
 
     pub fn room(&mut self, free: u64) -> Credit {
         self.number += 1;
-        Credit { free, seen: self.seen, number: self.number }
+        Credit { free, seen: self.seen, lost: 0, number: self.number }
     }
 
     pub fn says_room(&mut self, free: u64) {
         let room = self.room(free);
         self.link.credit(room);
+    }
+
+    /// States room beside so many Steps that were lost.
+    pub fn says_lost(&mut self, free: u64, lost: u64) {
+        let room = self.room(free);
+        self.link.credit(Credit { lost, ..room });
     }
 
     /// Takes in what has come.

@@ -69,7 +69,7 @@ impl Desk {
     pub(super) fn new(now: Moment) -> Self {
         Self {
             nodes: BTreeMap::new(),
-            credit: Credit { free: 0, seen: 0, number: 0 },
+            credit: Credit { free: 0, seen: 0, lost: 0, number: 0 },
             handed: 0,
             owners: BTreeMap::new(),
             began: now,
@@ -188,12 +188,12 @@ impl Desk {
 
     /// What is to be said now, to which nodes.
     pub(super) fn rooms(&mut self, now: Moment) -> Vec<(SmolStr, Room)> {
-        let parts = self.parts(now);
+        let (parts, lost) = (self.parts(now), self.credit.lost);
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut rooms = Vec::new();
         for ((name, node), free) in linked.zip(parts) {
             let due = now.since(&node.spoken) >= RESTATED;
-            if let Some(room) = node.room(now, free, due) {
+            if let Some(room) = node.room(now, (free, lost), due) {
                 rooms.push((name.clone(), room));
             }
         }
@@ -208,11 +208,11 @@ impl Desk {
 
     /// What is to be said to a node now: with it goes what came from there.
     pub(super) fn room_for(&mut self, now: Moment, node: &str) -> Option<Room> {
-        let parts = self.parts(now);
+        let (parts, lost) = (self.parts(now), self.credit.lost);
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == node);
         let ((_, node), free) = mine.next()?;
-        node.room(now, free, true)
+        node.room(now, (free, lost), true)
     }
 
     /// The part of each linked node, in their order.
@@ -261,13 +261,13 @@ impl Node {
         self.hungry.is_some_and(|said| now.since(&said) < HUNGER)
     }
 
-    fn room(&mut self, now: Moment, free: u64, anyway: bool) -> Option<Room> {
+    fn room(&mut self, now: Moment, (free, lost): (u64, u64), anyway: bool) -> Option<Room> {
         let link = self.link.as_mut()?;
-        if !anyway && !link.has_news(free) {
+        if !anyway && !link.has_news(free, lost) {
             return None;
         }
         self.spoken = now;
-        Some(link.room(free))
+        Some(link.room(free, lost))
     }
 }
 

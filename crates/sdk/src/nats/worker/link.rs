@@ -16,6 +16,8 @@ pub(super) struct Link {
     said: u64,
     /// Free room, as it was last stated.
     free: u64,
+    /// Attempts in hand on Steps that were lost before, as was last stated.
+    lost: u64,
     /// The node does not know all of this yet.
     owes: bool,
 }
@@ -31,7 +33,7 @@ pub(super) enum Came {
 
 impl Link {
     pub(super) fn new(name: SmolStr) -> Self {
-        Self { name, next: 1, seen: 0, said: 0, free: 0, owes: true }
+        Self { name, next: 1, seen: 0, said: 0, free: 0, lost: 0, owes: true }
     }
 
     pub(super) fn name(&self) -> &SmolStr {
@@ -61,14 +63,14 @@ impl Link {
     }
 
     /// Whether the node knows less than this.
-    pub(super) fn has_news(&self, free: u64) -> bool {
-        self.owes || self.free != free
+    pub(super) fn has_news(&self, free: u64, lost: u64) -> bool {
+        self.owes || (self.free, self.lost) != (free, lost)
     }
 
     /// States the room.
-    pub(super) fn room(&mut self, free: u64) -> Room {
+    pub(super) fn room(&mut self, free: u64, lost: u64) -> Room {
         self.said += 1;
-        self.free = free;
+        (self.free, self.lost) = (free, lost);
         self.owes = false;
         Room {
             v: V,
@@ -77,6 +79,7 @@ impl Link {
             free,
             seen: self.seen,
             got: self.next - 1,
+            lost,
         }
     }
 }
@@ -94,7 +97,7 @@ mod tests {
         let mut link = link();
         assert_eq!(link.came(1, 2), Came::After(0));
         assert_eq!(link.came(3, 1), Came::After(0));
-        assert_eq!(link.room(0).got, 3);
+        assert_eq!(link.room(0, 0).got, 3);
     }
 
     #[test]
@@ -103,17 +106,17 @@ mod tests {
         link.came(1, 3);
         assert_eq!(link.came(2, 4), Came::After(2), "two of four are known");
         assert_eq!(link.came(1, 3), Came::After(3), "all of it is known");
-        assert_eq!(link.room(0).got, 5, "an old batch takes nothing back");
+        assert_eq!(link.room(0, 0).got, 5, "an old batch takes nothing back");
     }
 
     #[test]
     fn a_gap_drops_the_batch_and_says_what_came() {
         let mut link = link();
         link.came(1, 2);
-        link.room(4);
+        link.room(4, 0);
         assert_eq!(link.came(4, 1), Came::Early);
-        assert!(link.has_news(4), "the node learns of it at once");
-        assert_eq!(link.room(4).got, 2);
+        assert!(link.has_news(4, 0), "the node learns of it at once");
+        assert_eq!(link.room(4, 0).got, 2);
         assert_eq!(link.came(3, 2), Came::After(0), "and sends everything again");
     }
 
@@ -123,21 +126,22 @@ mod tests {
         link.came(1, 3);
         link.used_room();
         link.used_room();
-        let first = link.room(6);
+        let first = link.room(6, 0);
         assert_eq!((first.number, first.free, first.seen, first.got), (1, 6, 2, 3));
-        assert_eq!(link.room(6).number, 2);
+        assert_eq!(link.room(6, 0).number, 2);
     }
 
     #[test]
     fn nothing_new_needs_no_statement() {
         let mut link = link();
-        assert!(link.has_news(0), "a new link knows nothing");
-        link.room(5);
-        assert!(!link.has_news(5));
-        assert!(link.has_news(4));
+        assert!(link.has_news(0, 0), "a new link knows nothing");
+        link.room(5, 0);
+        assert!(!link.has_news(5, 0));
+        assert!(link.has_news(4, 0));
+        assert!(link.has_news(5, 1), "a Step that was lost is news");
         link.came(1, 0);
-        assert!(!link.has_news(5), "an empty batch says that the link is there");
+        assert!(!link.has_news(5, 0), "an empty batch says that the link is there");
         link.came(1, 1);
-        assert!(link.has_news(5));
+        assert!(link.has_news(5, 0));
     }
 }

@@ -24,7 +24,7 @@ fn alive(node: &str, owned: &[u32]) -> Alive {
 }
 
 fn credit(free: u64, number: u64) -> Credit {
-    Credit { free, seen: 0, number }
+    Credit { free, seen: 0, lost: 0, number }
 }
 
 fn said(rooms: Vec<(SmolStr, Room)>) -> Vec<(String, u64)> {
@@ -89,7 +89,7 @@ fn a_batch_that_was_handed_over_is_not_room_any_more() {
     desk.take(now, batch("a", "l", 1, 0));
     desk.handed = 3;
     assert_eq!(said(desk.rooms(now)), [("a".into(), 1)], "the pool has seen none of the three");
-    desk.note(Credit { free: 1, seen: 3, number: 2 });
+    desk.note(Credit { free: 1, seen: 3, lost: 0, number: 2 });
     assert_eq!(said(desk.rooms(now)), [], "it has taken them by now: the same room");
 }
 
