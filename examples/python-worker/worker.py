@@ -38,7 +38,7 @@ class Worker:
         self.options, self.handlers, self.leaving = options, handlers, asyncio.Event()
         self.links, self.heard, self.hungry = {}, {}, {}  # By node: counts, and when it spoke.
         self.open, self.known, self.tasks = {}, set(), set()  # Claims; ids that came; work.
-        self.now, self.beat_at, self.state_at, self.dealt, self.why = 0, 0, 0, None, None
+        self.now, self.beat_at, self.state_at, self.room, self.why = 0, 0, 0, None, None
 
     async def run(self):
         self.nc = await nats.connect(
@@ -69,8 +69,7 @@ class Worker:
     async def on_node(self, message):
         it = unpack(message)
         self.heard[it["node"]], self.partitions = self.now, it.get("partitions", self.partitions)
-        if it.get("pool") == self.options.pool:
-            self.hungry[it["node"]] = self.now
+        self.hungry |= {it["node"]: self.now} if it.get("pool") == self.options.pool else {}
         if it["node"] not in self.links:
             await self.say("hello", handlers=list(self.handlers))
 
@@ -96,7 +95,7 @@ class Worker:
                 self.leaving.set()
             else:
                 self.stop(item.get("cancel_requested") or item.get("lost"), "lost" in item)
-        await self.state_room()  # What came is acknowledged before any of it begins: it may end us.
+        await asyncio.create_task(self.state_room())  # Before what came begins: it may end us.
         await asyncio.wait([asyncio.create_task(self.nc.flush())], timeout=0.2)
         told.set()
 
@@ -105,12 +104,12 @@ class Worker:
         nodes = [node for node in linked if self.now - self.hungry.get(node, 0) < 1] or linked
         free = 0 if self.leaving.is_set() else self.options.concurrency - len(self.tasks)
         dealt = [nodes[(int(self.now / 2) + n) % len(nodes)] for n in range(free if nodes else 0)]
-        lost = sum(claim.get("was_lost", False) for claim in self.open.values())
-        if ((dealt, lost) != self.dealt or self.now >= self.state_at) and self.nc.is_connected:
-            self.dealt, self.state_at = (dealt, lost), self.now + 2
+        room = dealt, sum(claim.get("was_lost", False) for claim in self.open.values())
+        if (room != self.room or self.now >= self.state_at) and self.nc.is_connected:
+            self.room, self.state_at = room, self.now + 2
             for node in linked:
-                self.links[node]["number"] += 1
-                await self.say(f"node.{node}", free=dealt.count(node), lost=lost, **self.links[node])
+                self.links[node].update(number=self.links[node]["number"] + 1, lost=room[1])
+                await self.say(f"node.{node}", free=dealt.count(node), **self.links[node])
 
     async def keep_alive(self):
         for attempt_id in [it for it, claim in self.open.items() if self.now >= claim["fence_at"]]:

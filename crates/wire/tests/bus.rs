@@ -99,10 +99,7 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let deliveries = vec![grant, run_offer, stop, lost];
     let (node, link) = ("n1".into(), "n1-1".into());
     golden("deliveries", &Deliveries { v: V, node, link, first: 8, deliveries });
-    let grant = Some(Box::new(ClaimResult { was_lost: true, ..claim() }));
-    let deliveries = vec![Delivery { grant, ..Delivery::default() }];
-    let (node, link) = ("n1".into(), "n1-1".into());
-    golden("deliveries-lost", &Deliveries { v: V, node, link, first: 1, deliveries });
+    golden("claim-lost", &ClaimResult { was_lost: true, ..claim() });
     let report = |word| Report {
         session_id: "s".parse().unwrap(),
         task_id: "t".parse().unwrap(),
@@ -124,10 +121,7 @@ fn the_bytes_of_every_message_stay_as_they_are() {
         Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms },
     ];
     let reports = words.map(report).to_vec();
-    let with_room = Reports { v: V, room: Some(Room { lost: 3, ..room() }), reports };
-    let read: Reports = decode(&encode(&with_room).unwrap()).unwrap();
-    assert_eq!(read, with_room, "also beside reports");
-    golden("reports", &Reports { room: Some(room()), ..with_room });
+    golden("reports", &Reports { v: V, room: Some(room()), reports });
     let result = Some("all of it".to_owned());
     let words = [
         Word::TaskUpdateStep(StepReport { run_result: result.clone(), ..done }),
@@ -156,17 +150,15 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
     let look = Look::TaskBoardSummary(BoardInput { token_budget: Some(300) });
     golden("look", &Looking { v: V, session_id, task_id, run_id: run(), look });
-    golden(
-        "claim",
-        &Claim {
-            v: V,
-            command_id: "c-1".parse().unwrap(),
-            session_id: "s".parse().unwrap(),
-            task_id: "t".parse().unwrap(),
-            run_id: run(),
-            step_id: "a".parse().unwrap(),
-        },
-    );
+    let asked = Claim {
+        v: V,
+        command_id: "c-1".parse().unwrap(),
+        session_id: "s".parse().unwrap(),
+        task_id: "t".parse().unwrap(),
+        run_id: run(),
+        step_id: "a".parse().unwrap(),
+    };
+    golden("claim", &asked);
     let pool = "default".parse().unwrap();
     golden("hungry", &Hungry { v: V, node: "n1".into(), pool, wants: 12 });
     golden("refused", &Answer::<Welcome>::from(Err(refused)));

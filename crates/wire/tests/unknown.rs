@@ -270,7 +270,9 @@ fn a_statement_of_room_that_cannot_be_read_costs_no_report() {
     };
     let room = read(as_map(good())).unwrap();
     assert_eq!((room.link.as_str(), room.number, room.free), ("l", 3, 4));
-    assert_eq!((room.seen, room.got), (5, 6));
+    assert_eq!((room.seen, room.got, room.lost), (5, 6, 0));
+    let with_lost = [good(), vec![("lost", Msg::from(7))]].concat();
+    assert_eq!(read(as_map(with_lost)).map(|room| room.lost), Some(7));
     let mut more = good();
     more.insert(0, ("newer", map([("deep", Msg::Array(vec![Msg::Binary(vec![1])]))])));
     assert_eq!(read(as_map(more)), Some(room), "what is not known is passed over");

@@ -8,6 +8,7 @@
 
 mod arrows;
 mod licences;
+mod manifest;
 mod rules;
 mod sources;
 

@@ -246,7 +246,7 @@ impl StepFacts {
 
 impl StepState {
     /// Whether an Attempt on it was lost, since its creation or its last explicit reopen (LEASE-19).
-    pub(crate) fn was_lost(&self) -> bool {
+    pub fn was_lost(&self) -> bool {
         self.lost_count > 0
     }
 

@@ -12,8 +12,7 @@ use super::read::{StepRef, View};
 use crate::event::Bindings;
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, RunId, SessionId, StepId, TaskId};
 use crate::record::{RetryPolicy, StepSpec, Value, add_once};
-use crate::status::{Outcome, StepStatus};
-use crate::table::Pos;
+use crate::status::StepStatus;
 use crate::task::Attempt;
 
 /// A claim, with everything the work needs.
@@ -110,7 +109,7 @@ impl DependencyResult {
 
 /// What the worker of an Attempt gets; none where this view has no such Attempt.
 ///
-/// Asked again later it gives the same: the claim-time texts and dependencies hold for the Attempt
+/// Asked again while the Attempt is open it gives the same: the claim-time texts and dependencies hold for the Attempt
 /// (STEP-24), and what completed dependencies handed on does not change.
 pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResult> {
     let attempt = view.attempt(attempt_id)?;
@@ -124,7 +123,7 @@ pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResul
         run_id: attempt.run_id,
         attempt_id,
         ordinal: attempt.ordinal,
-        was_lost: earlier(view, attempt).any(|it| it.outcome == Some(Outcome::Lost)),
+        was_lost: step.state.was_lost(),
         fencing_token: attempt.fencing_token,
         lease_expires_at: attempt.lease_expires_at,
         lease_ms: attempt.lease_ms,
@@ -162,15 +161,10 @@ fn as_claimed(attempt: &Attempt, spec: &Arc<StepSpec>) -> Arc<StepSpec> {
 
 /// ATT-09: checkpoints of earlier Attempts, newest Attempt first, each once.
 fn checkpoints_before(view: &View<'_>, attempt: &Attempt) -> Vec<Ref> {
+    let previous = |a: &Attempt| a.previous.map(|at| view.attempt_at(at));
     let mut refs = Vec::new();
-    for earlier in earlier(view, attempt) {
+    for earlier in core::iter::successors(previous(attempt), |a| previous(a)) {
         add_once(&mut refs, &earlier.checkpoint_refs);
     }
     refs
-}
-
-/// The earlier Attempts on the same Step, the newest first.
-fn earlier<'a>(view: &'a View<'_>, attempt: &Attempt) -> impl Iterator<Item = &'a Attempt> {
-    let at = |pos: Option<Pos>| pos.map(|pos| view.attempt_at(pos));
-    core::iter::successors(at(attempt.previous), move |it| at(it.previous))
 }

@@ -8,6 +8,7 @@ use tenure_core::command::{GiveBack, Grant, RetrySteps, RunOutcome};
 use tenure_core::event::{LeaseEnd, ReleaseReason};
 use tenure_core::id::AgentId;
 use tenure_core::status::{EndReason, Outcome, Policy, RunState, StepStatus};
+use tenure_core::view::claim_result;
 use tenure_core::{Code, Command};
 
 /// LEASE-07, LEASE-08, LEASE-09, LEASE-10, S11, A07, R10: the Attempt is lost and the Step ready again, in one
@@ -391,4 +392,22 @@ fn what_is_to_be_minded_of_the_next_step_is_told() {
     assert_eq!(held.step_id, "a");
     t.ok_as(&held.caller(), held.releases());
     assert_eq!(minded(&t, "bee"), Some((true, "cat bee ant".into())), "one was not fit");
+}
+
+/// LEASE-19, CLAIM-14: a claim says that its Step was lost, since its creation or its last explicit reopen.
+#[test]
+fn a_claim_says_that_its_step_was_lost() {
+    let mut t = with_policy("a", json!({"max_attempts": 1}), Policy::Manual);
+    let was_lost = |t: &Fixture, held: &Held| {
+        claim_result(&t.task.durable(), held.attempt_id).unwrap().was_lost
+    };
+    let first = t.claim("a");
+    assert!(!was_lost(&t, &first));
+    t.lose(&first);
+    let second = t.claim("a");
+    assert!(was_lost(&t, &second));
+    t.fail(&second, "broken");
+    t.ok(t.patch(json!([{"op": "reopen_step", "step_id": "a"}])));
+    let third = t.claim("a");
+    assert!(!was_lost(&t, &third));
 }

@@ -2,7 +2,6 @@
 //! workers without room are not looked at.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use tenure_core::eligibility::{PoolFacts, Wanted, has_handler};
@@ -12,7 +11,7 @@ use tenure_ports::bus::Credit;
 use super::Worker;
 
 /// So many workers with room are looked at for one that has no Step in hand that was lost.
-const LOOKED_AT: usize = 64;
+pub(super) const LOOKED_AT: usize = 64;
 
 /// A link of a worker: the same worker may come again before its older link has gone.
 type Seat = usize;
@@ -67,15 +66,6 @@ impl Member {
             self.given = Given::Tried;
         }
     }
-}
-
-/// Which of the workers that suit is taken.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Turn<'a> {
-    /// The one whose turn is next.
-    Next,
-    /// The first in an order of the caller's own.
-    Own(&'a RandomState),
 }
 
 /// All workers of a pool.
@@ -226,23 +216,17 @@ impl Members {
         usize::try_from(self.free).unwrap_or(usize::MAX)
     }
 
-    /// Takes a credit of a worker that suits: of one that has a Step in hand that was lost before only if no
-    /// other has room (LEASE-19).
-    pub(super) fn take_one(
+    /// Takes a credit of the worker with the least key, the first in turn of those that are alike. Those without a
+    /// key do not suit. So many of those with room are looked at.
+    pub(super) fn take_best<K: Ord>(
         &mut self,
-        turn: Turn<'_>,
-        suits: impl Fn(&Worker) -> bool,
+        looked_at: usize,
+        key: impl Fn(&Worker) -> Option<K>,
     ) -> Option<Arc<Worker>> {
-        let with_room = |seat: &Seat| self.all.get(seat).filter(|member| member.left() > 0);
-        let seats = self.with_room.iter().enumerate();
-        let mut fits = seats.filter_map(|(at, seat)| Some((at, &*with_room(seat)?.worker)));
-        let mut apart =
-            fits.clone().take(LOOKED_AT).filter(|(_, it)| is_without_lost(it) && suits(it));
-        let apart = match turn {
-            Turn::Next => apart.next(),
-            Turn::Own(order) => apart.min_by_key(|(_, worker)| order.hash_one(&worker.id)),
-        };
-        let (at, _) = apart.or_else(|| fits.find(|(_, worker)| suits(worker)))?;
+        let has_room = |seat: &Seat| self.all.get(seat).filter(|member| member.left() > 0);
+        let seats = self.with_room.iter().enumerate().take(looked_at);
+        let keys = seats.filter_map(|(at, seat)| Some((at, key(&has_room(seat)?.worker)?)));
+        let (at, _) = keys.min_by(|(_, a), (_, b)| a.cmp(b))?;
         let seat = self.with_room.remove(at)?;
         let worker = Arc::clone(&self.all.get(&seat)?.worker);
         self.take_from(seat, 1);
@@ -324,195 +308,4 @@ fn is_without_lost(worker: &Worker) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::channel::mpsc::unbounded;
-
-    use super::*;
-
-    fn worker(id: &str) -> Arc<Worker> {
-        let (inbox, _) = unbounded();
-        let (id, pool) = (AgentId::new(id).unwrap(), "p".parse().unwrap());
-        Arc::new(Worker { id, pool, handlers: None, inbox, hand: Arc::default() })
-    }
-
-    fn says(free: u64, seen: u64, number: u64) -> Credit {
-        Credit { free, seen, lost: 0, number }
-    }
-
-    fn taken(from: (usize, Vec<(Arc<Worker>, u64)>)) -> Vec<(String, u64)> {
-        let taken: Vec<_> =
-            from.1.iter().map(|(worker, n)| (worker.id.as_str().to_owned(), *n)).collect();
-        assert_eq!(taken.iter().map(|(_, n)| n).sum::<u64>(), from.0 as u64);
-        taken
-    }
-
-    /// What is free is the sum of what each has left, after any change.
-    fn check(members: &Members) {
-        let sum: u128 = members.all.values().map(|member| u128::from(member.left())).sum();
-        assert_eq!(members.free, sum);
-        for (seat, member) in &members.all {
-            let places = members.with_room.iter().filter(|place| *place == seat).count();
-            assert_eq!(places, usize::from(member.is_queued));
-            assert!(member.is_queued || member.left() == 0);
-        }
-    }
-
-    #[test]
-    fn workers_with_room_take_turns() {
-        let mut members = Members::default();
-        let [a, b, c] = ["a", "b", "c"].map(worker);
-        for worker in [&a, &b, &c] {
-            members.join(Arc::clone(worker));
-        }
-        assert!(taken(members.take(5, &[])).is_empty());
-        members.note(&a, says(2, 0, 1));
-        members.note(&b, says(2, 0, 1));
-        check(&members);
-        assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
-        assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
-        assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
-        assert_eq!(taken(members.take(9, &[])), [("a".into(), 1)]);
-        assert_eq!((members.free(), members.with_room.len()), (0, 0));
-        members.give_back(&b, 1);
-        check(&members);
-        assert_eq!(taken(members.take(9, &[])), [("b".into(), 1)]);
-        members.note(&a, says(1, 2, 2));
-        members.note(&a, says(9, 0, 1)); // Late.
-        check(&members);
-        assert_eq!((members.left(&a), members.left(&b), members.left(&c)), (1, 0, 0));
-    }
-
-    #[test]
-    fn those_that_do_not_fit_keep_their_room() {
-        let mut members = Members::default();
-        let [a, b] = ["a", "b"].map(worker);
-        for worker in [&a, &b] {
-            members.join(Arc::clone(worker));
-            members.note(worker, says(1, 0, 1));
-        }
-        assert_eq!(taken(members.take(2, std::slice::from_ref(&a.id))), [("b".into(), 1)]);
-        check(&members);
-        assert_eq!(taken(members.take(2, &[])), [("a".into(), 1)]);
-    }
-
-    /// LEASE-19: of a worker that keeps its place only what others have no room for.
-    #[test]
-    fn room_beside_a_step_that_was_lost_is_the_last() {
-        let mut members = Members::default();
-        let [a, b] = ["a", "b"].map(worker);
-        for (worker, room) in [(&b, 2), (&a, 3)] {
-            members.join(Arc::clone(worker));
-            members.note(worker, says(room, 0, 1));
-        }
-        assert!(a.hand.try_take_apart());
-        let one = |members: &mut Members| {
-            members.take_one(Turn::Next, |_| true).map(|it| it.id.to_string())
-        };
-        assert_eq!(one(&mut members), Some("b".into()));
-        assert_eq!(taken(members.take(2, &[])), [("b".into(), 1), ("a".into(), 1)]);
-        check(&members);
-        assert_eq!(one(&mut members), Some("a".into()));
-        check(&members);
-    }
-
-    /// What was said on a link that has gone is no room on the next, and what comes back late is not
-    /// given to it.
-    #[test]
-    fn another_link_of_a_worker_is_another_member() {
-        let mut members = Members::default();
-        let (old, new) = (worker("a"), worker("a"));
-        members.join(Arc::clone(&old));
-        members.note(&old, says(3, 0, 7));
-        assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
-        members.join(Arc::clone(&new));
-        members.note(&new, says(1, 0, 1));
-        check(&members);
-        assert_eq!((members.left(&old), members.left(&new), members.count()), (2, 1, 2));
-        members.leave(&old);
-        members.give_back(&old, 1);
-        members.charge(&old);
-        check(&members);
-        assert_eq!((members.free(), members.count()), (1, 1));
-        members.charge(&new);
-        members.charge(&new);
-        check(&members);
-        assert_eq!(members.free(), 0);
-        members.note(&new, says(2, 2, 2));
-        assert_eq!(members.left(&new), 2);
-        members.leave(&new);
-        check(&members);
-        assert_eq!((members.free(), members.with_room.len()), (0, 0));
-    }
-
-    /// DISP-19: whatever is done to a worker that is suspended, and on whichever of its links.
-    #[test]
-    fn a_suspended_worker_is_given_nothing_then_one() {
-        let mut members = Members::default();
-        let [a, b] = ["a", "b"].map(worker);
-        for worker in [&a, &b] {
-            members.join(Arc::clone(worker));
-            members.note(worker, says(5, 0, 1));
-        }
-        members.give(&a.id, Given::Nothing);
-        check(&members);
-        assert_eq!((members.left(&a), members.free()), (0, 5));
-        assert!(members.try_one(&a.id));
-        check(&members);
-        assert_eq!(members.left(&a), 1);
-        assert_eq!(
-            members.take_one(Turn::Next, |it| it.id == a.id).map(|it| it.id.to_string()),
-            Some("a".into())
-        );
-        check(&members);
-        members.note(&a, says(9, 1, 2));
-        check(&members);
-        assert_eq!(members.left(&a), 0, "it has that one");
-        members.give_back(&a, 1);
-        check(&members);
-        assert_eq!(taken(members.take(9, std::slice::from_ref(&b.id))), [("a".into(), 1)]);
-        check(&members);
-        let again = worker("a");
-        members.leave(&a);
-        members.join(Arc::clone(&again));
-        members.note(&again, says(3, 0, 1));
-        check(&members);
-        assert_eq!(members.left(&again), 0, "another link is not another trial");
-        members.give_back(&a, 1);
-        check(&members);
-        assert_eq!(members.left(&again), 1, "what comes back on the older link was no trial");
-        let other = worker("a");
-        members.join(Arc::clone(&other));
-        members.note(&other, says(3, 0, 1));
-        assert_eq!(
-            taken(members.take(9, std::slice::from_ref(&b.id))).len(),
-            1,
-            "one on all links"
-        );
-        check(&members);
-        members.leave(&other);
-        members.try_again(&a.id);
-        check(&members);
-        assert_eq!(members.left(&again), 1);
-        members.give(&a.id, Given::All);
-        check(&members);
-        assert_eq!((members.left(&again), members.bounds_some()), (3, false));
-        members.leave(&again);
-        members.give(&a.id, Given::Nothing);
-        assert!(!members.try_one(&a.id), "it has gone");
-        check(&members);
-    }
-
-    #[test]
-    fn more_than_a_count_holds_is_no_overflow() {
-        let mut members = Members::default();
-        for id in ["a", "b"] {
-            let worker = worker(id);
-            members.join(Arc::clone(&worker));
-            members.note(&worker, says(u64::MAX, u64::MAX, 1));
-        }
-        check(&members);
-        assert_eq!(members.free(), usize::MAX);
-        assert_eq!(members.take(usize::MAX, &[]).0, usize::MAX);
-        check(&members);
-    }
-}
+mod tests;

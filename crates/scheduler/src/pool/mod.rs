@@ -12,7 +12,7 @@ mod suspended;
 mod turns;
 
 use std::collections::BTreeMap;
-use std::hash::RandomState;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
 pub(crate) use self::apart::{Apart, Kept};
-use self::members::{Members, Turn};
+use self::members::{LOOKED_AT, Members};
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
@@ -81,9 +81,6 @@ pub(crate) struct Pool {
     has_records: AtomicBool,
     actor: OnceLock<ActorRef<Msg>>,
     turnover: Arc<Turnover>,
-    /// In which order its workers are asked for a Step that was lost: another one than in other nodes, which
-    /// may lose Steps at the same time and do not know of these.
-    order: RandomState,
 }
 
 /// Credits of a worker, handed to a Task. What is not spent goes back when it is dropped, wherever
@@ -101,6 +98,19 @@ pub(crate) struct Loan {
 
 /// Credits handed to a Task.
 pub(crate) type Credits = Vec<Loan>;
+
+/// The rank of a worker whose place for a Step that was lost is taken.
+const PLACE_TAKEN: u8 = 3;
+
+/// How well a worker suits a Step that was lost, the less the better (LEASE-19): it is idle; it has none in hand
+/// that was lost; it has its place free; it has not.
+fn rank_for_lost(hand: &Hand) -> u8 {
+    match () {
+        () if hand.has_apart() => PLACE_TAKEN,
+        () if hand.has_lost() => 2,
+        () => u8::from(!hand.is_idle()),
+    }
+}
 
 impl Loan {
     fn of(pool: &Arc<Pool>, worker: Arc<Worker>, credits: u64) -> Self {
@@ -147,36 +157,40 @@ impl Loan {
         self.apart.take()
     }
 
-    /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). A Step that
-    /// was lost before goes to an idle worker with none that was, else to any with none, else to one with its
-    /// place free; where its own worker is the one that had it last, to any that has not. A Step that was not
-    /// lost goes to a worker with none that was.
+    /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). Of workers
+    /// that are alike, one comes first with which none of the Step's last Attempts ended badly.
     pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
-        let hand = &self.worker.hand;
         if minded.is_assigned {
             return None;
         }
-        let is_back = minded.tried.contains(&self.worker.id);
-        let other = |suits: &dyn Fn(&Hand) -> bool| self.pool.lend_one(&self.worker, minded, suits);
-        if !minded.was_lost {
-            return other(&|hand| is_back || !hand.has_lost());
-        }
-        // Idle is also a worker that is about to get the first of several.
-        if hand.is_idle() && !hand.has_apart() && !is_back {
-            return None; // None suits it better.
-        }
-        let mut place = other(&|hand| hand.is_idle() && !hand.has_lost());
-        if is_back || hand.has_lost() {
-            place = place.or_else(|| other(&|hand| !hand.has_lost()));
-        }
-        if is_back || hand.has_apart() {
-            place = place.or_else(|| other(&|hand| !hand.has_apart()));
-        }
-        if let Some(place) = &mut place {
-            place.set_apart();
-        }
-        let place = place.filter(|place| place.is_apart());
-        place.or_else(|| (is_back && !minded.is_suspect).then(|| other(&|_| true)).flatten())
+        let own = &*self.worker;
+        let (is_back, is_last) =
+            (minded.tried.contains(&own.id), minded.tried.first() == Some(&own.id));
+        let rank = |hand: &Hand| match minded.was_lost {
+            true => rank_for_lost(hand),
+            false => u8::from(hand.has_lost()),
+        };
+        let below = match is_back {
+            true if minded.is_suspect => PLACE_TAKEN, // It waits for a place.
+            true => u8::MAX,
+            false => rank(&own.hand),
+        };
+        // Another order each time, and so in each node: several may lose Steps at the same time.
+        let order = minded.was_lost.then(RandomState::new);
+        let key = |it: &Worker| {
+            let (rank, is_tried) = (rank(&it.hand), minded.tried.contains(&it.id));
+            let can = it.id != own.id && has_handler(it.handlers.as_deref(), &minded.handler);
+            let may = can && rank < below && (!is_tried || is_last);
+            let first =
+                if minded.was_lost { (rank, is_tried) } else { (u8::from(is_tried), rank > 0) };
+            may.then(|| (first, order.as_ref().map(|order| order.hash_one(&it.id))))
+        };
+        let is_rare = minded.was_lost || is_back;
+        let looked_at = if is_rare { usize::MAX } else { LOOKED_AT };
+        let worker = self.pool.state.lock().members.take_best(looked_at, key)?;
+        let mut other = Self::of(&self.pool, worker, 1);
+        let has_place = minded.was_lost && other.set_apart();
+        (has_place || !minded.is_suspect).then_some(other)
     }
 
     /// The worker was sent its Step: it will tell when it has room again.
@@ -200,8 +214,7 @@ impl Pool {
         let state = State { members, turns: Turns::new(), records };
         let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
         let (state, actor) = (Mutex::new(state), OnceLock::new());
-        let (turnover, order) = (Arc::default(), RandomState::new());
-        Self { id, state, told, has_records, actor, turnover, order }
+        Self { id, state, told, has_records, actor, turnover: Arc::default() }
     }
 
     /// What its workers are given and are done with.
@@ -256,32 +269,6 @@ impl Pool {
             turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
         };
         self.lend(taken)
-    }
-
-    /// A credit of another worker with the handler: of one that has not tried the Step, else of one that was
-    /// not the last to try, if that is this one.
-    fn lend_one(
-        self: &Arc<Self>,
-        than: &Worker,
-        minded: &Minded,
-        suits: &dyn Fn(&Hand) -> bool,
-    ) -> Option<Loan> {
-        let can = |it: &Worker| has_handler(it.handlers.as_deref(), &minded.handler);
-        let suits = |it: &Worker| it.id != than.id && can(it) && suits(&it.hand);
-        let untried = |it: &Worker| !minded.tried.contains(&it.id) && suits(it);
-        let is_last = minded.tried.first() == Some(&than.id);
-        let mut state = self.state.lock();
-        let members = &mut state.members;
-        let turn = match minded.was_lost {
-            true => Turn::Own(&self.order),
-            false => Turn::Next,
-        };
-        let worker = match members.take_one(turn, untried) {
-            None if is_last => members.take_one(turn, suits)?,
-            untried => untried?,
-        };
-        drop(state);
-        Some(Loan::of(self, worker, 1))
     }
 
     /// A worker that did not suit some Steps may do so now.

@@ -104,7 +104,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         for attempt in task.open_attempts() {
             let pool = &task.run_at(attempt.run).worker_pool_id;
             let hand = self.node.hand(&attempt.worker_id, pool).ok();
-            let was_lost = task.step_at(attempt.step).state.lost_count > 0;
+            let was_lost = task.step_at(attempt.step).state.was_lost();
             let in_hand = hand.map(|hand| InHand::new(hand, was_lost, None));
             self.held.extend(in_hand.map(|it| (attempt.attempt_id, it)));
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };

@@ -170,15 +170,16 @@ impl<J: Journal, L: Leases> State<J, L> {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
         for (attempt, mut loan) in grants {
-            let lasts = task.was_lost_within(attempt).map(Duration::from_millis);
+            let was_lost = task.step_at(view.attempt_at(attempt).step).state.was_lost();
+            let lasts = task.was_lost_within(attempt).map_or(Duration::MAX, Duration::from_millis);
             let attempt_id = view.attempt_at(attempt).attempt_id;
             let Some(claim) = self.node.claim(&view, attempt_id) else { continue };
             let worker = Arc::clone(&loan.worker);
             let apart = loan.take_apart();
             loan.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
-                let apart = apart.zip(lasts).map(|(apart, lasts)| apart.keep_for(lasts));
-                let in_hand = InHand::new(Arc::clone(&worker.hand), lasts.is_some(), apart);
+                let apart = apart.map(|apart| apart.keep_for(lasts));
+                let in_hand = InHand::new(Arc::clone(&worker.hand), was_lost, apart);
                 self.held.insert(attempt_id, in_hand);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
@@ -206,7 +207,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 continue;
             }
             let Some(worker) = self.node.worker(&attempt.worker_id) else { continue };
-            let was_lost = task.was_lost_within(at).is_some();
+            let was_lost = task.step_at(attempt.step).state.was_lost();
             let in_hand = InHand::new(Arc::clone(&worker.hand), was_lost, None);
             self.held.insert(attempt.attempt_id, in_hand);
         }

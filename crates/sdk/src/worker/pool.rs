@@ -270,15 +270,16 @@ impl<P: WorkerPort> Shared<P> {
         if P::IS_REMOTE {
             self.fresh.notify_one();
         }
-        {
-            let mut room = self.room.lock();
-            if claim.was_lost {
+        if claim.was_lost {
+            let credit = {
+                let mut room = self.room.lock();
                 room.lost += 1;
-                self.port.credit(room.credit()); // No node is to send it what may end it (LEASE-19).
-            }
-            if !room.accepting {
-                cancelled.cancel(); // It crossed our word that there is no more room.
-            }
+                room.credit()
+            };
+            self.port.credit(credit); // No node is to send what may end it (LEASE-19).
+        }
+        if !self.room.lock().accepting {
+            cancelled.cancel(); // It crossed our word that there is no more room.
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {

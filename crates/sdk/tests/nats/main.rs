@@ -3,6 +3,7 @@
 
 mod client;
 mod fence;
+mod lost;
 mod node;
 mod server;
 mod worker;

@@ -25,14 +25,14 @@ use uuid::Uuid;
 use crate::node::{Node, grant};
 use crate::server::Server;
 
-const LONG: u64 = 60_000;
+pub(crate) const LONG: u64 = 60_000;
 
-fn name() -> WorkerName {
+pub(crate) fn name() -> WorkerName {
     let token = |text| Token::new(text).unwrap();
     WorkerName { pool: PoolId::new("pool").unwrap(), principal: token("w"), boot: token("b1") }
 }
 
-async fn start(server: &Server, handlers: Handlers) -> WorkerPool<NatsWorker> {
+pub(crate) async fn start(server: &Server, handlers: Handlers) -> WorkerPool<NatsWorker> {
     let connection = server.connect(name().inbox()).await;
     let (worker, deliveries) = NatsWorker::join(connection, &name(), None).await.unwrap();
     let options = Options::new(NonZeroUsize::new(4).unwrap());
@@ -40,7 +40,7 @@ async fn start(server: &Server, handlers: Handlers) -> WorkerPool<NatsWorker> {
 }
 
 /// Handlers: `count` counts and ends, `wait` ends when told.
-fn handlers(count: &Arc<AtomicUsize>, go: &Arc<Notify>) -> Handlers {
+pub(crate) fn handlers(count: &Arc<AtomicUsize>, go: &Arc<Notify>) -> Handlers {
     let (count, go) = (Arc::clone(count), Arc::clone(go));
     let handlers = Handlers::new().on("count", move |_| {
         count.fetch_add(1, Ordering::SeqCst);
@@ -89,26 +89,6 @@ async fn a_grant_is_run_once_and_its_report_is_repeated_until_it_is_recorded() {
     assert_eq!(count.load(Ordering::SeqCst), 3);
     pool.drain().await;
     assert_eq!(pool.in_hand(), 0);
-}
-
-/// LEASE-19: as long as a worker has a Step in hand that was lost, it says so to every node.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_says_that_it_has_what_was_lost() {
-    let server = Server::start();
-    let mut node = Node::start(&server, "n1").await;
-    let (count, go) = Default::default();
-    let pool = start(&server, handlers(&count, &go)).await;
-    node.link(&name(), "l", 4).await;
-
-    let mut lost = grant("wait", LONG);
-    lost.grant.as_mut().unwrap().was_lost = true;
-    node.deliver(&name(), "l", 1, vec![lost.clone(), grant("wait", LONG)]).await;
-    while node.awaits_room("l").await.lost != 1 {}
-    node.deliver(&name(), "l", 1, vec![lost]).await; // It came twice.
-    assert_eq!(node.awaits_room("l").await.lost, 1);
-    end_all(&mut node, &go, 2).await;
-    while node.awaits_room("l").await.lost != 0 {}
-    pool.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

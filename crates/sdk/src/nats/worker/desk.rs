@@ -44,6 +44,8 @@ pub(super) struct Desk {
     credit: Credit,
     /// Grants and Runs that were handed to the pool.
     handed: u64,
+    /// Those of them on Steps that were lost before that the pool may not have counted yet.
+    lost: u64,
     owners: BTreeMap<u32, SmolStr>,
     began: Moment,
     last_hello: Option<Moment>,
@@ -71,6 +73,7 @@ impl Desk {
             nodes: BTreeMap::new(),
             credit: Credit { free: 0, seen: 0, lost: 0, number: 0 },
             handed: 0,
+            lost: 0,
             owners: BTreeMap::new(),
             began: now,
             last_hello: None,
@@ -95,7 +98,21 @@ impl Desk {
     pub(super) fn note(&mut self, credit: Credit) {
         if credit.number > self.credit.number {
             self.credit = credit;
+            if credit.seen >= self.handed {
+                self.lost = 0; // It counts them now.
+            }
         }
+    }
+
+    /// The nodes with which there is a link.
+    pub(super) fn linked(&self) -> impl Iterator<Item = SmolStr> {
+        let linked = self.nodes.iter().filter(|(_, node)| node.is_linked);
+        linked.map(|(name, _)| name.clone())
+    }
+
+    /// Attempts in hand on Steps that were lost before.
+    fn lost(&self) -> u64 {
+        self.credit.lost + self.lost
     }
 
     /// Takes a batch from a node, and answers with what is new in it.
@@ -117,6 +134,9 @@ impl Desk {
         for _ in new.iter().filter(|one| uses_room(one)) {
             link.used_room();
             self.handed += 1;
+        }
+        for _ in new.iter().filter(|one| was_lost(one)) {
+            self.lost += 1;
         }
         new
     }
@@ -188,7 +208,7 @@ impl Desk {
 
     /// What is to be said now, to which nodes.
     pub(super) fn rooms(&mut self, now: Moment) -> Vec<(SmolStr, Room)> {
-        let (parts, lost) = (self.parts(now), self.credit.lost);
+        let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut rooms = Vec::new();
         for ((name, node), free) in linked.zip(parts) {
@@ -208,7 +228,7 @@ impl Desk {
 
     /// What is to be said to a node now: with it goes what came from there.
     pub(super) fn room_for(&mut self, now: Moment, node: &str) -> Option<Room> {
-        let (parts, lost) = (self.parts(now), self.credit.lost);
+        let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == node);
         let ((_, node), free) = mine.next()?;
@@ -273,6 +293,11 @@ impl Node {
 
 pub(super) fn uses_room(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Grant(_) | Delivery::Run(_))
+}
+
+/// Whether it is on a Step that was lost before.
+pub(super) fn was_lost(delivery: &Delivery) -> bool {
+    matches!(delivery, Delivery::Grant(claim) if claim.was_lost)
 }
 
 /// A message as its pool takes it; none if it says nothing known.

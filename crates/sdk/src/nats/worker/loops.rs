@@ -24,7 +24,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Inner;
-use super::desk::uses_room;
+use super::desk::{uses_room, was_lost};
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::Asked;
@@ -83,6 +83,9 @@ async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: Unbounded
                 nodes.insert(node);
             }
             new.extend(came);
+        }
+        if new.iter().any(was_lost) {
+            nodes.extend(inner.desk.lock().linked()); // None is to send what may end it (LEASE-19).
         }
         let is_acknowledged = !nodes.is_empty();
         join_all(nodes.iter().map(|node| inner.acknowledge(node))).await;
