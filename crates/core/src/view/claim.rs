@@ -109,8 +109,8 @@ impl DependencyResult {
 
 /// What the worker of an Attempt gets; none where this view has no such Attempt.
 ///
-/// Asked again while the Attempt is open it gives the same: the claim-time texts and dependencies hold for the Attempt
-/// (STEP-24), and what completed dependencies handed on does not change.
+/// Asked again while the Attempt is open it gives the same: the claim-time texts and dependencies hold for
+/// the Attempt (STEP-24), and what completed dependencies handed on does not change.
 pub fn claim_result(view: &View<'_>, attempt_id: AttemptId) -> Option<ClaimResult> {
     let attempt = view.attempt(attempt_id)?;
     let step = view.step(&attempt.step_id)?;

@@ -1,12 +1,20 @@
+//! Which Steps another worker should get than the one whose turn it is.
+//!
 //! Steps that were lost before run apart from each other (LEASE-19): what ended one worker must not end
 //! with it, again and again, those that were only beside it. Those that were lost once do so where workers
 //! have places; those that were lost twice wait for one. Other Steps go where none is that was lost, as long as
-//! there is room.
+//! there is room. A Step whose last Attempts ended badly goes to a worker that had none of them (DISP-18).
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Pool, Worker};
+use tenure_core::command::Minded;
+use tenure_core::eligibility::has_handler;
+
+use super::members::LOOKED_AT;
+use super::{Loan, Pool, Worker};
+use crate::count::Hand;
 
 /// The longest that a place is kept for a Step: others that were lost twice wait for it.
 const KEPT_MAX: Duration = Duration::from_secs(30);
@@ -48,5 +56,56 @@ pub(crate) struct Kept(tokio::task::JoinHandle<()>);
 impl Drop for Kept {
     fn drop(&mut self) {
         self.0.abort(); // What it owns is dropped with it.
+    }
+}
+
+/// The rank for a Step that was lost of a worker whose place is taken.
+const PLACE_TAKEN: u8 = 3;
+
+/// How well a worker suits a Step that was lost, the less the better (LEASE-19): it is idle; it has none in hand
+/// that was lost; it has its place free; it has not.
+fn rank_for_lost(hand: &Hand) -> u8 {
+    match () {
+        () if hand.has_apart() => PLACE_TAKEN,
+        () if hand.has_lost() => 2,
+        () => u8::from(!hand.is_idle()),
+    }
+}
+
+impl Loan {
+    /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). Of workers
+    /// that are alike, one comes first with which none of the Step's last Attempts ended badly.
+    pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
+        if minded.is_assigned {
+            return None;
+        }
+        let own = &*self.worker;
+        let (is_back, is_last) =
+            (minded.tried.contains(&own.id), minded.tried.first() == Some(&own.id));
+        let rank = |hand: &Hand| match minded.was_lost {
+            true => rank_for_lost(hand),
+            false => u8::from(hand.has_lost()),
+        };
+        let below = match is_back {
+            true if minded.is_suspect => PLACE_TAKEN, // It waits for a place.
+            true => u8::MAX,
+            false => rank(&own.hand),
+        };
+        // Another order each time, and so in each node: several may lose Steps at the same time.
+        let order = minded.was_lost.then(RandomState::new);
+        let key = |it: &Worker| {
+            let (rank, is_tried) = (rank(&it.hand), minded.tried.contains(&it.id));
+            let can = it.id != own.id && has_handler(it.handlers.as_deref(), &minded.handler);
+            let may = can && rank < below && (!is_tried || is_last);
+            let first =
+                if minded.was_lost { (rank, is_tried) } else { (u8::from(is_tried), rank > 0) };
+            may.then(|| (first, order.as_ref().map(|order| order.hash_one(&it.id))))
+        };
+        let is_rare = minded.was_lost || is_back;
+        let looked_at = if is_rare { usize::MAX } else { LOOKED_AT };
+        let worker = self.pool.state.lock().members.take_best(looked_at, key)?;
+        let mut other = Self::of(&self.pool, worker, 1);
+        let has_place = minded.was_lost && other.set_apart();
+        (has_place || !minded.is_suspect).then_some(other)
     }
 }

@@ -12,7 +12,6 @@ mod suspended;
 mod turns;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,8 +20,7 @@ use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
-use tenure_core::command::Minded;
-use tenure_core::eligibility::{Obstacle, PoolFacts, Wanted, has_handler};
+use tenure_core::eligibility::{Obstacle, PoolFacts, Wanted};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_core::suspension::Records;
 use tenure_ports::bus::{Credit, Delivery};
@@ -30,7 +28,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
 pub(crate) use self::apart::{Apart, Kept};
-use self::members::{LOOKED_AT, Members};
+use self::members::Members;
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
 use crate::task::Msg as TaskMsg;
@@ -99,19 +97,6 @@ pub(crate) struct Loan {
 /// Credits handed to a Task.
 pub(crate) type Credits = Vec<Loan>;
 
-/// The rank of a worker whose place for a Step that was lost is taken.
-const PLACE_TAKEN: u8 = 3;
-
-/// How well a worker suits a Step that was lost, the less the better (LEASE-19): it is idle; it has none in hand
-/// that was lost; it has its place free; it has not.
-fn rank_for_lost(hand: &Hand) -> u8 {
-    match () {
-        () if hand.has_apart() => PLACE_TAKEN,
-        () if hand.has_lost() => 2,
-        () => u8::from(!hand.is_idle()),
-    }
-}
-
 impl Loan {
     fn of(pool: &Arc<Pool>, worker: Arc<Worker>, credits: u64) -> Self {
         Self { pool: Arc::clone(pool), worker, credits, apart: None, wants_place: false }
@@ -155,42 +140,6 @@ impl Loan {
     /// That place, for as long as the worker has the Step.
     pub(crate) fn take_apart(&mut self) -> Option<Apart> {
         self.apart.take()
-    }
-
-    /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). Of workers
-    /// that are alike, one comes first with which none of the Step's last Attempts ended badly.
-    pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
-        if minded.is_assigned {
-            return None;
-        }
-        let own = &*self.worker;
-        let (is_back, is_last) =
-            (minded.tried.contains(&own.id), minded.tried.first() == Some(&own.id));
-        let rank = |hand: &Hand| match minded.was_lost {
-            true => rank_for_lost(hand),
-            false => u8::from(hand.has_lost()),
-        };
-        let below = match is_back {
-            true if minded.is_suspect => PLACE_TAKEN, // It waits for a place.
-            true => u8::MAX,
-            false => rank(&own.hand),
-        };
-        // Another order each time, and so in each node: several may lose Steps at the same time.
-        let order = minded.was_lost.then(RandomState::new);
-        let key = |it: &Worker| {
-            let (rank, is_tried) = (rank(&it.hand), minded.tried.contains(&it.id));
-            let can = it.id != own.id && has_handler(it.handlers.as_deref(), &minded.handler);
-            let may = can && rank < below && (!is_tried || is_last);
-            let first =
-                if minded.was_lost { (rank, is_tried) } else { (u8::from(is_tried), rank > 0) };
-            may.then(|| (first, order.as_ref().map(|order| order.hash_one(&it.id))))
-        };
-        let is_rare = minded.was_lost || is_back;
-        let looked_at = if is_rare { usize::MAX } else { LOOKED_AT };
-        let worker = self.pool.state.lock().members.take_best(looked_at, key)?;
-        let mut other = Self::of(&self.pool, worker, 1);
-        let has_place = minded.was_lost && other.set_apart();
-        (has_place || !minded.is_suspect).then_some(other)
     }
 
     /// The worker was sent its Step: it will tell when it has room again.

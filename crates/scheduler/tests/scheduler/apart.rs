@@ -91,21 +91,22 @@ async fn steps_that_were_lost_together_part() {
     assert_eq!(others.map(|mut hand| hand.takes().len()), [1, 1]);
 }
 
-/// Creates a Task whose first Step is lost with its worker.
-async fn lose_first(node: &Node, steps: &str) {
+/// Creates a Task of which some Steps are lost with their worker: those that it has room for.
+async fn lose(node: &Node, steps: &str, room: u64) {
     let mut first = Hand::join(node, "first");
-    first.says_room(1);
+    first.says_room(room);
     create(node, with_policy(dag("t", steps), patient())).await.unwrap();
-    first.is_given("a").await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(first.takes().len() as u64, room);
     drop(first);
-    sleep(Duration::from_secs(33)).await; // The lease ends, 30 s after the claim.
+    sleep(Duration::from_secs(33)).await; // Their leases end, 30 s after the claim.
 }
 
 /// LEASE-19: a Step that was not lost goes where none is that was, as long as there is room.
 #[tokio::test(start_paused = true)]
 async fn steps_go_where_none_is_that_was_lost() {
     let node = node().await;
-    lose_first(&node, "a").await;
+    lose(&node, "a", 1).await;
     let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
     ant.says_room(3);
     ant.is_given("a").await;
@@ -123,13 +124,7 @@ async fn steps_go_where_none_is_that_was_lost() {
 #[tokio::test(start_paused = true)]
 async fn steps_go_where_none_is_that_was_lost_without_a_place() {
     let node = node().await;
-    let mut first = Hand::join(&node, "first");
-    first.says_room(2);
-    create(&node, with_policy(dag("t", "a b"), patient())).await.unwrap();
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(first.takes(), ["a", "b"]);
-    drop(first);
-    sleep(Duration::from_secs(33)).await; // Their leases end, 30 s after the claim.
+    lose(&node, "a b", 2).await;
     let mut ant = Hand::join(&node, "ant");
     ant.says_room(2);
     sleep(Duration::from_secs(1)).await;
@@ -180,11 +175,11 @@ async fn a_step_does_not_go_back_to_who_lost_it() {
     assert_eq!((bee.takes().len(), ant.takes().len()), (3, 0));
 }
 
-/// LEASE-19: so do those of its own Task, which are ready with it.
+/// LEASE-19: Steps that were not lost go elsewhere also where their Task has one that was, ready with them.
 #[tokio::test(start_paused = true)]
 async fn steps_beside_one_that_was_lost_go_elsewhere() {
     let node = node().await;
-    lose_first(&node, "a b c").await;
+    lose(&node, "a b c", 1).await;
     let mut hands = ["ant", "bee"].map(|name| Hand::join(&node, name));
     hands.iter_mut().for_each(|hand| hand.says_room(3));
     sleep(Duration::from_secs(1)).await;
