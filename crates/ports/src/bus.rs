@@ -21,6 +21,9 @@ use crate::journal::TaskKey;
 pub enum Delivery {
     /// A Step to run, with everything needed for it (CLAIM-14).
     Grant(Box<ClaimResult>),
+    /// A Step to give back at once: it was lost before, and crossed another such Step (LEASE-19). Only a worker
+    /// says this, to itself: nodes send grants.
+    Crossed(Box<ClaimResult>),
     /// A Run to claim a Step under, out of its scope (5.4 `take_run`). It uses a credit as a grant
     /// does, and is offered to another worker if this one does not ask under it within a lease.
     Run(Box<RunOffer>),

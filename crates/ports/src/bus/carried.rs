@@ -11,7 +11,9 @@ impl From<Delivery> for Sent {
     fn from(delivery: Delivery) -> Self {
         let nothing = Self::default();
         match delivery {
-            Delivery::Grant(claim) => Self { grant: Some(claim), ..nothing },
+            Delivery::Grant(claim) | Delivery::Crossed(claim) => {
+                Self { grant: Some(claim), ..nothing }
+            }
             Delivery::Run(offer) => Self { run: Some(offer), ..nothing },
             Delivery::CancelRequested(attempt) => {
                 Self { cancel_requested: Some(attempt), ..nothing }

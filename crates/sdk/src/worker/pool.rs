@@ -120,7 +120,7 @@ pub(super) enum Stage {
     Waits,
     /// Its handler has begun, or it was claimed for a Run that was taken: it is this worker's.
     Kept,
-    /// It is more than there is room for.
+    /// It is more than there is room for, or must not run beside another (LEASE-19): it goes back.
     Surplus,
 }
 
@@ -221,6 +221,13 @@ async fn take_deliveries<P: WorkerPort>(
                 shared.room.lock().take();
                 shared.begin(*claim, Stage::Waits);
             }
+            Delivery::Crossed(claim) => {
+                let mut room = shared.room.lock();
+                room.take();
+                room.give_back();
+                drop(room);
+                shared.begin(*claim, Stage::Surplus);
+            }
             Delivery::Run(run) => {
                 shared.room.lock().take();
                 shared.running.spawn(Arc::clone(&shared).work_under(*run));
@@ -278,8 +285,8 @@ impl<P: WorkerPort> Shared<P> {
             };
             self.port.credit(credit); // No node is to send what may end it (LEASE-19).
         }
-        if !self.room.lock().accepting {
-            cancelled.cancel(); // It crossed our word that there is no more room.
+        if stage == Stage::Surplus || !self.room.lock().accepting {
+            cancelled.cancel(); // It crossed our word that there is no room for it.
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {

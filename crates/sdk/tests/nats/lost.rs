@@ -1,14 +1,34 @@
 //! What a worker says of Steps in its hand that were lost before.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::id::{AttemptId, StepId};
 use tenure_wire::bus::subject::WorkerVerb;
-use tenure_wire::bus::worker::{Reports, Room};
-use tokio::time::timeout;
+use tenure_wire::bus::worker::{Delivery, Reports, Room};
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use crate::node::{Node, grant};
 use crate::server::Server;
-use crate::worker::{LONG, handlers, name, start};
+use crate::worker::{LONG, given_back, handlers, name, start};
+
+/// A grant of a Step of this name that was lost before, and its Attempt.
+fn lost_grant(step: &str) -> (Delivery, AttemptId) {
+    let mut sent = grant("wait", LONG);
+    let claim = sent.grant.as_mut().unwrap();
+    claim.was_lost = true;
+    Arc::make_mut(&mut claim.step).step_id = StepId::new(step).unwrap();
+    let attempt = claim.attempt_id;
+    (sent, attempt)
+}
+
+/// The same Step in another Attempt.
+fn again(sent: &Delivery) -> Delivery {
+    let mut sent = sent.clone();
+    sent.grant.as_mut().unwrap().attempt_id = AttemptId(Uuid::now_v7());
+    sent
+}
 
 /// The next statement of room to a node that says so many.
 async fn says_lost(node: &mut Node, link: &str, lost: u64) -> Room {
@@ -35,8 +55,7 @@ async fn a_worker_says_to_every_node_that_it_has_what_was_lost() {
     gives.link(&name(), "l", 2).await;
     other.link(&name(), "m", 2).await;
 
-    let mut lost = grant("wait", LONG);
-    lost.grant.as_mut().unwrap().was_lost = true;
+    let (lost, _) = lost_grant("a");
     gives.deliver(&name(), "l", 1, vec![lost.clone(), grant("wait", LONG)]).await;
     let acknowledged = loop {
         let room = gives.awaits_room("l").await;
@@ -57,4 +76,34 @@ async fn a_worker_says_to_every_node_that_it_has_what_was_lost() {
     says_lost(gives, "l", 0).await;
     says_lost(other, "m", 0).await;
     pool.drain().await;
+}
+
+/// LEASE-19: of two nodes that give a worker Steps that were lost at the same moment, neither can know of the
+/// other's. The worker gives the second back, which uses no room then; when it comes again, the worker keeps it. What
+/// the same node gives, or another that has known for long, the worker keeps at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_lost_does_not_cross_what_another_node_lost() {
+    let server = Server::start();
+    let mut nodes = [Node::start(&server, "n1").await, Node::start(&server, "n2").await];
+    let (count, go) = Default::default();
+    let pool = start(&server, handlers(&count, &go)).await;
+    let [gives, other] = &mut nodes;
+    gives.link(&name(), "l", 2).await;
+    other.link(&name(), "m", 2).await;
+
+    gives.deliver(&name(), "l", 1, vec![lost_grant("a").0, lost_grant("b").0]).await;
+    says_lost(other, "m", 2).await;
+    let (crossing, attempt) = lost_grant("c");
+    other.deliver(&name(), "m", 1, vec![crossing.clone()]).await;
+    // Reports of all partitions come to every node of this test.
+    assert_eq!(given_back(other, 1, &[attempt]).await, [attempt]);
+    assert_eq!(says_lost(other, "m", 2).await.got, 1);
+    assert_eq!(pool.in_hand(), 2);
+
+    other.deliver(&name(), "m", 2, vec![again(&crossing)]).await;
+    says_lost(other, "m", 3).await;
+    sleep(Duration::from_millis(600)).await; // Every node has heard of them.
+    other.deliver(&name(), "m", 3, vec![lost_grant("d").0]).await;
+    says_lost(gives, "l", 4).await;
+    assert_eq!(pool.in_hand(), 4, "nothing more was given back");
 }

@@ -199,7 +199,11 @@ fn long_grants(count: usize) -> (Vec<Delivery>, Vec<AttemptId>) {
 }
 
 /// Records what the worker gives back until it is so many, and answers with them as they came.
-async fn given_back(node: &mut Node, count: usize, came: &[AttemptId]) -> Vec<AttemptId> {
+pub(crate) async fn given_back(
+    node: &mut Node,
+    count: usize,
+    came: &[AttemptId],
+) -> Vec<AttemptId> {
     let mut released = Vec::new();
     while released.len() < count {
         let (reports, message) = node.awaits::<Reports>(WorkerVerb::Report(0)).await;

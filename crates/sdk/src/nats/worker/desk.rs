@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use smol_str::SmolStr;
+use tenure_core::id::{StepId, TaskId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::worker::{Deliveries, Delivery as Sent, Room};
@@ -33,6 +34,12 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Hellos come no faster than this, and as often as this while there is no node.
 const HELLOS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 
+/// A node that gives a Step that was lost so soon after another node did may not have heard of that yet.
+const UNAWARE: Duration = Duration::from_millis(500);
+
+/// Steps that were given back are remembered, so many of them: such a Step is kept when it comes again.
+const CROSSED_KEPT: usize = 16;
+
 /// Names of earlier links that are remembered: what still comes on one is late.
 const LINKS_KEPT: usize = 8;
 
@@ -46,6 +53,10 @@ pub(super) struct Desk {
     handed: u64,
     /// Those of them on Steps that were lost before that the pool may not have counted yet.
     lost: u64,
+    /// The node that gave the first of the Steps in hand that were lost before, and when.
+    lost_from: Option<(SmolStr, Moment)>,
+    /// Steps that were lost before and went back, as another was here.
+    crossed: VecDeque<(TaskId, StepId)>,
     owners: BTreeMap<u32, SmolStr>,
     began: Moment,
     last_hello: Option<Moment>,
@@ -74,6 +85,8 @@ impl Desk {
             credit: Credit { free: 0, seen: 0, lost: 0, number: 0 },
             handed: 0,
             lost: 0,
+            lost_from: None,
+            crossed: VecDeque::new(),
             owners: BTreeMap::new(),
             began: now,
             last_hello: None,
@@ -121,6 +134,7 @@ impl Desk {
             return Vec::new(); // Unheard of, what is in it goes to another worker.
         }
         self.is_answered = true;
+        let from = batch.node.clone();
         let node = self.nodes.entry(batch.node).or_insert_with(|| Node::new(now));
         // Opened by another word than a hello, a link brings nothing: the node does not know the
         // handlers. Said to one that was, the hello changes nothing.
@@ -135,10 +149,30 @@ impl Desk {
             link.used_room();
             self.handed += 1;
         }
-        for _ in new.iter().filter(|one| was_lost(one)) {
-            self.lost += 1;
+        new.into_iter().map(|one| self.count_lost(now, &from, one)).collect()
+    }
+
+    /// Counts a grant of a Step that was lost before. It goes back if another node has given such a Step just now:
+    /// neither node could know of the other's, and one of both may be what ends this worker (LEASE-19).
+    fn count_lost(&mut self, now: Moment, from: &SmolStr, one: Delivery) -> Delivery {
+        let claim = match one {
+            Delivery::Grant(claim) if claim.was_lost => claim,
+            other => return other,
+        };
+        if self.lost() == 0 {
+            self.lost_from = None; // Those before it are over.
         }
-        new
+        self.lost += 1;
+        let (first, since) = self.lost_from.get_or_insert_with(|| (from.clone(), now));
+        let step = (claim.task_id.clone(), claim.step.step_id.clone());
+        if first == from || now.since(since) >= UNAWARE || self.crossed.contains(&step) {
+            return Delivery::Grant(claim);
+        }
+        self.crossed.push_back(step);
+        if self.crossed.len() > CROSSED_KEPT {
+            self.crossed.pop_front();
+        }
+        Delivery::Crossed(claim)
     }
 
     /// Takes what a node says of itself.
@@ -292,12 +326,12 @@ impl Node {
 }
 
 pub(super) fn uses_room(delivery: &Delivery) -> bool {
-    matches!(delivery, Delivery::Grant(_) | Delivery::Run(_))
+    matches!(delivery, Delivery::Grant(_) | Delivery::Crossed(_) | Delivery::Run(_))
 }
 
 /// Whether it is on a Step that was lost before.
 pub(super) fn was_lost(delivery: &Delivery) -> bool {
-    matches!(delivery, Delivery::Grant(claim) if claim.was_lost)
+    matches!(delivery, Delivery::Grant(claim) | Delivery::Crossed(claim) if claim.was_lost)
 }
 
 /// A message as its pool takes it; none if it says nothing known.
