@@ -461,7 +461,8 @@ impl Link {
                 self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
             }
             Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => self.port.unheard(signal),
-            Some(Sent::Run(_) | Sent::Drain) | None => {}
+            // Only a worker says `Crossed`, to itself: no node has sent it.
+            Some(Sent::Run(_) | Sent::Drain | Sent::Crossed(_)) | None => {}
         }
     }
 }
