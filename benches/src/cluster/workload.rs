@@ -13,6 +13,7 @@ use futures::stream::FuturesUnordered;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{CommandId, PoolId, TaskId};
 use tenure_core::status::{Role, TaskStatus};
+use tenure_core::view::GetInput;
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
@@ -337,7 +338,7 @@ impl Load {
         let mut times = Vec::new();
         for id in ids.iter().cycle().take(count) {
             let begun = Instant::now();
-            self.client.port().get(id).await?;
+            self.client.port().ask(id, GetInput {}).await?;
             times.push(begun.elapsed());
         }
         Ok(median(times))
@@ -370,7 +371,7 @@ impl Load {
         let begun = Instant::now();
         cluster.replace_nodes()?;
         for id in one_of_each.values() {
-            while let Err(refused) = self.client.port().get(id).await {
+            while let Err(refused) = self.client.port().ask(id, GetInput {}).await {
                 ensure!(refused.code.is_retryable(), "{refused}");
                 ensure!(begun.elapsed() < TAKEN, "{refused}");
             }

@@ -186,7 +186,10 @@ impl Embedded {
     ) -> Result<TaskKey, Error> {
         let session_id = SessionId::new(session)?;
         let task_id = input.task_id()?.clone();
-        let envelope = Envelope { trace, ..self.envelope(&session_id)? };
+        let mut envelope = self.envelope(&session_id)?;
+        if let Some(context) = &mut envelope.context {
+            context.trace = trace;
+        }
         self.scheduler.create(envelope, input, Policy::Auto).await?;
         Ok(TaskKey { session_id, task_id })
     }

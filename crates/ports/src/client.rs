@@ -5,17 +5,11 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::BoxStream;
-use smol_str::SmolStr;
-use tenure_core::command::RetryEnded;
-use tenure_core::command::create::CreateTask;
-use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId};
+use tenure_core::command::Write;
+use tenure_core::id::{AttemptId, Millis, SessionId, TaskId};
 use tenure_core::status::{End, TaskStatus};
-use tenure_core::view::{
-    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
-    QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
-    TaskPage, TaskView, ViewsInput, WriteSummary,
-};
-use tenure_core::{Command, Commit, Rejection};
+use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
+use tenure_core::{Commit, Context, Query, Rejection};
 use tenure_wire::bus::event::{EventPage, Published};
 
 use crate::journal::Entry;
@@ -25,24 +19,6 @@ pub const FOLLOWED: Duration = Duration::from_secs(15);
 
 /// How many live Tasks may be asked for at a time, the oldest first.
 pub const OLDEST_MAX: usize = 1_000;
-
-/// What goes with a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Around {
-    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
-    pub command_id: CommandId,
-    /// Judge only at this version (OCC-02).
-    pub expected_version: Option<u64>,
-    /// W3C traceparent.
-    pub trace: Option<SmolStr>,
-}
-
-impl Around {
-    /// A command with this id.
-    pub const fn new(command_id: CommandId) -> Self {
-        Self { command_id, expected_version: None, trace: None }
-    }
-}
 
 /// Commits of a Task, and how it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,12 +69,37 @@ impl Changed {
     }
 }
 
+/// An end of the bus where a query about a Task is answered.
+pub trait Answers<Q: Query> {
+    /// Answers it.
+    fn answer(
+        &self,
+        task: &TaskId,
+        query: Q,
+    ) -> impl Future<Output = Result<Q::Output, Rejection>> + Send;
+}
+
+macro_rules! answers_all {
+    (
+        task { $($task:ident($asks:ty))* }
+        log { $($log:ident($reads:ty))* }
+        other { $($other:ident($_query:ty))* }
+    ) => {
+        /// All queries about a Task are answered: as it stands, and as it was.
+        pub trait AnswersAll: $(Answers<$asks> +)* $(Answers<$reads> +)* {}
+
+        impl<T: $(Answers<$asks> +)* $(Answers<$reads> +)*> AnswersAll for T {}
+    };
+}
+
+tenure_wire::queries!(answers_all);
+
 /// A caller's end of the bus: an orchestrator or an observer in its session.
 ///
 /// A call that fails with a retryable code (`unavailable`, `not_owner`, `storage_error`) says nothing
 /// about what happened; an adapter repeats it with the same `command_id` for as long as its settings
 /// say, and then hands the refusal on.
-pub trait ClientPort: Clone + Send + Sync + 'static {
+pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
     /// Hints of changes.
     type Changes: Stream<Item = Changed> + Send + Unpin + 'static;
 
@@ -120,77 +121,29 @@ pub trait ClientPort: Clone + Send + Sync + 'static {
     #[must_use]
     fn within(&self, max_bytes: usize) -> Self;
 
-    /// `task_create`: answers when the Task is durable. The input names the Task (U15).
-    fn create(
-        &self,
-        around: Around,
-        input: CreateTask,
-    ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
-
-    /// `retry_task` of a Task that has ended: makes it again, as `task` (RETRY-12).
-    fn retry_ended(
-        &self,
-        task: TaskId,
-        around: Around,
-        input: RetryEnded,
-    ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
-
-    /// A command on a Task: answers when it is durable.
-    fn command(
+    /// Makes or changes a Task: answers when that is durable. A create names this Task, too; a Task that is made
+    /// again is made as this one.
+    fn write(
         &self,
         task: &TaskId,
-        around: Around,
-        command: Command,
+        context: Context,
+        what: impl Into<Write> + Send,
     ) -> impl Future<Output = Result<WriteSummary, Rejection>> + Send;
 
-    /// `task_get`.
-    fn get(&self, task: &TaskId) -> impl Future<Output = Result<TaskView, Rejection>> + Send;
-
-    /// `task_query_steps`.
-    fn query(
+    /// Asks about a Task.
+    fn ask<Q: Query>(
         &self,
         task: &TaskId,
-        input: QueryInput,
-    ) -> impl Future<Output = Result<StepPage, Rejection>> + Send;
+        query: Q,
+    ) -> impl Future<Output = Result<Q::Output, Rejection>> + Send
+    where
+        Self: Answers<Q>,
+    {
+        self.answer(task, query)
+    }
 
     /// `task_list`: a page of the Tasks of the session. It names the partitions that did not answer.
     fn tasks(&self, input: ListInput) -> impl Future<Output = Result<TaskPage, Rejection>> + Send;
-
-    /// `explain_task`: why the Steps of a Task are not running, in groups.
-    fn explain_task(
-        &self,
-        task: &TaskId,
-        input: ExplainTaskInput,
-    ) -> impl Future<Output = Result<TaskExplanation, Rejection>> + Send;
-
-    /// `explain`: why a Step is not running.
-    fn explain(
-        &self,
-        task: &TaskId,
-        input: ExplainInput,
-    ) -> impl Future<Output = Result<Explanation, Rejection>> + Send;
-
-    /// `inspect_task`: events of a Task, as many as an answer holds, and its Steps' texts of then and
-    /// now.
-    fn inspect(
-        &self,
-        task: &TaskId,
-        input: InspectInput,
-    ) -> impl Future<Output = Result<Inspection, Rejection>> + Send;
-
-    /// `replay_task`: a Task as it was.
-    fn replay(
-        &self,
-        task: &TaskId,
-        input: ReplayInput,
-    ) -> impl Future<Output = Result<TaskView, Rejection>> + Send;
-
-    /// `task_board_summary` of one Task, in lines.
-    fn board(
-        &self,
-        task: &TaskId,
-        input: BoardInput,
-    ) -> impl Future<Output = Result<TaskLines, Rejection>> + Send;
 
     /// `task_views`: views of the Tasks of the session, live ones and the newest ended ones, with the
     /// partitions that did not answer.

@@ -9,7 +9,7 @@ use tenure_core::id::{AttemptId, CommandId, Digest, RunId};
 use tenure_core::status::TaskStatus;
 use tenure_core::task::Made;
 use tenure_core::view::{View, WriteSummary};
-use tenure_core::{Command, Rejection, Reply};
+use tenure_core::{Command, Context, Rejection, Reply};
 use tenure_ports::bus::Recorded;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::oneshot;
@@ -21,18 +21,29 @@ use crate::handle::Lane;
 pub struct Envelope {
     /// Who asks, as the transport authenticated it.
     pub caller: Caller,
-    /// The caller's id of the command.
-    pub command_id: Option<CommandId>,
-    /// Judge only at this version.
-    pub expected_version: Option<u64>,
-    /// W3C traceparent.
-    pub trace: Option<SmolStr>,
+    /// What it says with the command; none: it is a timer's, or the report of a worker.
+    pub context: Option<Context>,
 }
 
 impl Envelope {
     /// A command of this caller with this id.
     pub fn new(caller: Caller, command_id: Option<CommandId>) -> Self {
-        Self { caller, command_id, expected_version: None, trace: None }
+        Self { caller, context: command_id.map(Context::new) }
+    }
+
+    /// The caller's id of the command.
+    pub(crate) fn command_id(&self) -> Option<&CommandId> {
+        self.context.as_ref().map(|context| &context.command_id)
+    }
+
+    /// Judge only at this version.
+    pub(crate) fn expected_version(&self) -> Option<u64> {
+        self.context.as_ref()?.expected_version
+    }
+
+    /// W3C traceparent.
+    pub(crate) fn trace(&self) -> Option<&SmolStr> {
+        self.context.as_ref()?.trace.as_ref()
     }
 }
 

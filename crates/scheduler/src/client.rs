@@ -5,24 +5,20 @@ pub(crate) mod reads;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
-use tenure_core::command::create::CreateTask;
-use tenure_core::command::{Operator, RetryEnded, check_tool};
+use tenure_core::command::{Operator, RetryEnded, Write, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role, TaskStatus};
-use tenure_core::view::board::{task_lines, template};
-use tenure_core::view::query::{QueryInput, query_steps};
+use tenure_core::view::board::template;
 use tenure_core::view::{
-    Board, BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection,
-    Known, ListInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
-    TaskPage, TaskRead, TaskView, View, ViewsInput, WriteSummary, get_task,
+    Board, Known, ListInput, RuntimeEvent, Snapshot, TaskPage, View, ViewsInput, WriteSummary,
 };
-use tenure_core::{Caller, Code, Command, Rejection};
-use tenure_ports::client::{Around, Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
+use tenure_core::{Caller, Code, Context, Rejection};
+use tenure_ports::client::{Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::event::{EventPage, Published};
@@ -81,10 +77,8 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         TaskKey { session_id: self.caller.session_id.clone(), task_id: task.clone() }
     }
 
-    fn envelope(&self, around: Around) -> Envelope {
-        let Around { command_id, expected_version, trace } = around;
-        let caller = self.caller.clone();
-        Envelope { caller, command_id: Some(command_id), expected_version, trace }
+    fn envelope(&self, context: Context) -> Envelope {
+        Envelope { caller: self.caller.clone(), context: Some(context) }
     }
 
     /// CTRL-10: how to write a Task.
@@ -184,82 +178,18 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         Self { max_bytes: Some(max_bytes), ..self.clone() }
     }
 
-    async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
-        Ok(self.write_new(around, input).await?.summary)
-    }
-
-    async fn retry_ended(
-        &self,
-        task: TaskId,
-        around: Around,
-        input: RetryEnded,
-    ) -> Result<WriteSummary, Rejection> {
-        Ok(self.write_again(task, around, input).await?.summary)
-    }
-
-    async fn command(
+    async fn write(
         &self,
         task: &TaskId,
-        around: Around,
-        command: Command,
+        context: Context,
+        what: impl Into<Write> + Send,
     ) -> Result<WriteSummary, Rejection> {
-        Ok(self.write(task, around, command).await?.summary)
-    }
-
-    async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
-        check_tool(&self.caller, Operator::TaskGet)?;
-        let look =
-            |task: &View<'_>, caller: &Caller, known: &Known<'_>| get_task(task, caller, known);
-        match self.look(task, look).await?? {
-            TaskRead::Whole(task) => Ok(self.fit(*task, TaskView::shorten)),
-            TaskRead::Worker(_) => {
-                Err(Rejection::new(Code::PermissionDenied, "a worker reads within its run"))
-            }
-        }
-    }
-
-    async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
-        check_tool(&self.caller, Operator::TaskQuerySteps)?;
-        let (limits, offset) = (self.scheduler.node.config.limits.clone(), input.offset);
-        let look = move |task: &View<'_>, caller: &Caller, known: &Known<'_>| {
-            query_steps(task, caller, &input, known, &limits)
-        };
-        let page = self.look(task, look).await??;
-        Ok(self.fit(page, |page| page.halve(offset)))
+        Ok(self.carry_out(task, context, what.into()).await?.summary)
     }
 
     async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
         let entries = self.list(input.include_terminal).await?.entries;
         self.tasks_page(entries, &input, usize::MAX).await
-    }
-
-    async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
-        self.explained(task, input).await
-    }
-
-    async fn explain_task(
-        &self,
-        task: &TaskId,
-        input: ExplainTaskInput,
-    ) -> Result<TaskExplanation, Rejection> {
-        self.explained_task(task, input).await
-    }
-
-    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
-        self.inspected(task, input).await
-    }
-
-    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
-        self.replayed(task, input).await
-    }
-
-    async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
-        check_tool(&self.caller, Operator::TaskBoardSummary)?;
-        let tokens = input.budget(&self.scheduler.node.config.limits)?;
-        let look = move |task: &View<'_>, caller: &Caller, known: &Known<'_>| {
-            task_lines(task, caller, known).map(|lines| lines.within(tokens))
-        };
-        self.look(task, look).await?
     }
 
     async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
@@ -379,43 +309,28 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
-    /// [`create`](ClientPort::create), and whether it wrote.
+    /// [`write`](ClientPort::write), and whether it wrote.
     ///
     /// # Errors
     /// The same.
-    pub async fn write_new(&self, around: Around, input: CreateTask) -> Result<Done, Rejection> {
-        let made = self.scheduler.create(self.envelope(around), input, Policy::Auto).await?;
-        self.answered(made)
-    }
-
-    /// [`retry_ended`](ClientPort::retry_ended), and whether it wrote.
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn write_again(
-        &self,
-        task: TaskId,
-        around: Around,
-        input: RetryEnded,
-    ) -> Result<Done, Rejection> {
-        let (old, envelope) = (self.key(&input.retry_of), self.envelope(around));
-        let RetryEnded { reason, wal_name, .. } = input;
-        let made = self.scheduler.retry(envelope, &old, task, wal_name, reason).await?;
-        self.answered(made)
-    }
-
-    /// [`command`](ClientPort::command), and whether it wrote.
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn write(
+    pub async fn carry_out(
         &self,
         task: &TaskId,
-        around: Around,
-        command: Command,
+        context: Context,
+        what: Write,
     ) -> Result<Done, Rejection> {
-        let key = self.key(task);
-        let done = self.scheduler.command(&key, self.envelope(around), command).await?;
+        let (scheduler, envelope) = (&self.scheduler, self.envelope(context));
+        let done = match what {
+            Write::Create(input) => scheduler.create(envelope, *input, Policy::Auto).await?,
+            Write::RetryEnded(input) => {
+                let RetryEnded { retry_of, reason, wal_name } = *input;
+                let old = self.key(&retry_of);
+                scheduler.retry(envelope, &old, task.clone(), wal_name, reason).await?
+            }
+            Write::Command(command) => {
+                scheduler.command(&self.key(task), envelope, *command).await?
+            }
+        };
         self.answered(done)
     }
 
@@ -463,7 +378,10 @@ pub struct Events(mpsc::Receiver<Published>);
 impl Stream for Events {
     type Item = Published;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Published>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Poll<Option<Published>> {
         self.0.poll_recv(cx)
     }
 }
@@ -475,7 +393,10 @@ pub struct Changes(mpsc::Receiver<Changed>);
 impl Stream for Changes {
     type Item = Changed;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Changed>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Poll<Option<Changed>> {
         self.0.poll_recv(cx)
     }
 }

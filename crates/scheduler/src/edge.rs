@@ -10,7 +10,7 @@ use crate::ask::Envelope;
 
 /// The digest of a command that carries an id.
 pub(crate) fn digest(envelope: &Envelope, command: &Command) -> Result<Option<Digest>, Rejection> {
-    let made = envelope.command_id.as_ref();
+    let made = envelope.command_id();
     made.map(|_| digest_command(&envelope.caller.agent, command)).transpose().map_err(unwritable)
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn create_digest(
     envelope: &Envelope,
     input: &CreateTask,
 ) -> Result<Option<Digest>, Rejection> {
-    if envelope.command_id.is_none() && input.idempotency_key.is_none() {
+    if envelope.command_id().is_none() && input.idempotency_key.is_none() {
         return Ok(None);
     }
     let digest = command_digest(&envelope.caller.agent, Operator::TaskCreate, input);

@@ -68,9 +68,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let cx = Cx {
             caller: &envelope.caller,
             stamp: self.node.clock.stamp(self.node.clock.lead(Millis::MIN)),
-            command_id: envelope.command_id.as_ref(),
+            command_id: envelope.command_id(),
             digest,
-            expected_version: envelope.expected_version,
+            expected_version: envelope.expected_version(),
             trace: None,
             epoch: 0,
             limits: &self.node.config.limits,

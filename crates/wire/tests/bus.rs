@@ -26,7 +26,9 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
 use tenure_wire::bus::node::Hungry;
 use tenure_wire::bus::operate::ListLeases;
-use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
+use tenure_wire::bus::request::{
+    Ask, Committed, GetInput, List, ReadLog, Request, TemplateInput, Views, Welcome,
+};
 use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
@@ -228,7 +230,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-create", on(Ask::Create(Box::new(create.unwrap())))),
         ("request-cancel", on(Ask::Command(Box::new(cancel.unwrap())))),
         ("request-retry-ended", on(Ask::RetryEnded(Box::new(again.unwrap())))),
-        ("request-get", on(Ask::Get)),
+        ("request-get", on(Ask::Get(GetInput {}))),
         ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
         ("request-board", on(Ask::Board(BoardInput { token_budget: Some(500) }))),
         ("request-task-list", on(Ask::Tasks(ended))),
@@ -236,7 +238,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-explain-task", on(Ask::ExplainTask(ExplainTaskInput::default()))),
         ("request-inspect", on(Ask::Inspect(part))),
         ("request-replay", on(Ask::Replay(ReplayInput { to_seq: Some(7) }))),
-        ("request-template", on(Ask::Template)),
+        ("request-template", on(Ask::Template(TemplateInput {}))),
         ("request-views", on(Ask::Views(views))),
         ("request-read-log", on(Ask::ReadLog(ReadLog { after: 7, from: 0 }))),
         ("request-read-events", on(Ask::ReadEvents(ReadEvents { after: 7 }))),

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use tenure_core::command::{Close, Operator};
 use tenure_core::creation::Creation;
 use tenure_core::event::ReleaseReason;
-use tenure_core::status::{Policy, TaskStatus};
+use tenure_core::status::{Policy, Role, TaskStatus};
 use tenure_core::view::{ClaimResult, Look, ViewsInput};
-use tenure_core::{Code, Command, Limits};
-use tenure_wire::bus::request::{Ask, Request, Views};
+use tenure_core::{Code, Command, Limits, Query as _};
+use tenure_wire::bus::request::{Ask, GetInput, Request, Views};
 use tenure_wire::bus::worker::{Delivery, Reports, Word};
 use tenure_wire::bus::{decode, encode};
 use tenure_wire::digest::digest_command;
@@ -24,8 +24,8 @@ fn within(ask: Ask) -> Request {
 #[test]
 fn a_budget_goes_with_what_is_read() {
     let golden = include_bytes!("golden/bus-v1/request-get-within.msgpack");
-    assert_eq!(within(Ask::Get).write().unwrap(), golden);
-    assert_eq!(Request::read(golden).unwrap(), within(Ask::Get));
+    assert_eq!(within(Ask::Get(GetInput {})).write().unwrap(), golden);
+    assert_eq!(Request::read(golden).unwrap(), within(Ask::Get(GetInput {})));
 }
 
 #[test]
@@ -212,5 +212,30 @@ fn what_a_worker_is_told_at_most_fits_a_message() {
         let grant = Delivery { grant: Some(Box::new(claim)), ..Delivery::default() };
         let told = encode(&grant).expect("it fits a message");
         assert!(length < 32 || told.len() > limits.told_bytes_max, "each byte is counted");
+    }
+}
+
+macro_rules! all {
+    ($($group:ident { $($ask:ident($query:ty))* })*) => {
+        [$($((<$query>::NAME, <$query>::TOOL),)*)*]
+    };
+}
+
+/// PERM-04 to PERM-08: docs/protocol.md says of every query who may ask it. What is for nodes alone is not in the
+/// table of operations.
+#[test]
+fn every_query_is_described_with_those_who_may_ask_it() {
+    let page = include_str!("../../../docs/protocol.md");
+    for (name, tool) in tenure_wire::queries!(all) {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let who = row.map(|row| row.split(" | ").nth(2).unwrap().to_owned());
+        let expected = match (tool.is_open_to(Role::Orchestrator), tool.is_open_to(Role::Observer))
+        {
+            (true, true) => Some("O, observer"),
+            (true, false) => Some("O"),
+            (false, _) => None,
+        };
+        assert_eq!(who.as_deref(), expected, "{name}");
+        assert!(page.contains(&format!("`{name}`")), "{name}");
     }
 }

@@ -21,6 +21,7 @@ use crate::command::{Caller, Operator};
 use crate::eligibility::is_assigned_elsewhere;
 use crate::id::{Millis, TaskId};
 use crate::limits::Limits;
+use crate::operation::{Query, TaskQuery};
 use crate::reject::{Code, Rejection};
 use crate::status::{Role, StepStatus};
 
@@ -40,6 +41,36 @@ pub struct BoardInput {
     /// How long it may be, in tokens; not above the configured budget, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_budget: Option<usize>,
+}
+
+impl Query for BoardInput {
+    const NAME: &'static str = "task_board_summary";
+    const TOOL: Operator = Operator::TaskBoardSummary;
+    type Output = TaskLines;
+}
+
+impl TaskQuery for BoardInput {
+    fn read(
+        &self,
+        task: &View<'_>,
+        caller: &Caller,
+        known: &Known<'_>,
+        limits: &Limits,
+    ) -> Result<TaskLines, Rejection> {
+        let tokens = self.budget(limits)?;
+        task_lines(task, caller, known).map(|lines| lines.within(tokens))
+    }
+}
+
+/// `task_template`: how to write a Task (CTRL-10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateInput {}
+
+impl Query for TemplateInput {
+    const NAME: &'static str = "task_template";
+    const TOOL: Operator = Operator::TaskTemplate;
+    type Output = Board;
 }
 
 impl BoardInput {

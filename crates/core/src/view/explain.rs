@@ -20,8 +20,11 @@ use smol_str::SmolStr;
 use super::Known;
 use super::normal::{self, Normal};
 use super::read::{StepRef, View};
+use crate::command::{Caller, Operator};
 use crate::eligibility::{Asker, Obstacle, Obstacles, PoolFacts, Wanted, obstacles};
 use crate::id::{AgentId, RunId, StepId};
+use crate::limits::Limits;
+use crate::operation::{Query, TaskQuery};
 use crate::reject::{Code, Rejection};
 use crate::status::{RunState, StepStatus};
 use crate::table::Pos;
@@ -48,6 +51,25 @@ impl ExplainInput {
     /// About a Step, for anybody.
     pub const fn about(step_id: StepId) -> Self {
         Self { run_id: None, step_id, worker_id: None }
+    }
+}
+
+impl Query for ExplainInput {
+    const NAME: &'static str = "explain";
+    const TOOL: Operator = Operator::InspectTask;
+    type Output = Explanation;
+}
+
+impl TaskQuery for ExplainInput {
+    fn read(
+        &self,
+        task: &View<'_>,
+        _: &Caller,
+        known: &Known<'_>,
+        _: &Limits,
+    ) -> Result<Explanation, Rejection> {
+        let whom = ForWhom { run_id: self.run_id, worker: self.worker_id.as_ref() };
+        explain(task, &self.step_id, whom, known)
     }
 }
 

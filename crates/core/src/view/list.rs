@@ -14,6 +14,7 @@ use super::task::WorkerTask;
 use crate::command::{Caller, Operator};
 use crate::id::TaskId;
 use crate::limits::Limits;
+use crate::operation::Query;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, Visibility};
 
@@ -38,6 +39,16 @@ pub struct ListInput {
     pub statuses: Option<Vec<TaskStatus>>,
     /// For the eyes of a user: internal and hidden Tasks are left out (VIEW-10).
     pub user_facing: bool,
+}
+
+impl Query for ListInput {
+    const NAME: &'static str = "task_list";
+    const TOOL: Operator = Operator::TaskList;
+    type Output = TaskPage;
+
+    fn shorten(&self, page: &mut TaskPage) -> bool {
+        page.halve(self.offset)
+    }
 }
 
 /// More statuses than there are, each of which is looked at for each Task, are refused.

@@ -55,7 +55,7 @@ pub mod timeline;
 pub mod views;
 pub mod write;
 
-pub use board::{Board, BoardInput, TaskLines};
+pub use board::{Board, BoardInput, TaskLines, TemplateInput};
 pub use budget::{Reference, fit};
 pub use claim::{ClaimResult, claim_result};
 pub use explain::{
@@ -74,7 +74,7 @@ pub use scope::Scope;
 pub use snapshot::Snapshot;
 pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};
-pub use task::{TaskRead, TaskView, WorkerTask, get_task};
+pub use task::{GetInput, TaskRead, TaskView, WorkerTask, get_task};
 pub use timeline::{Entry, InspectInput, Inspection, ReplayInput, inspect, timeline};
 pub use views::{ViewName, ViewsInput};
 pub use write::{WriteSummary, write_summary};

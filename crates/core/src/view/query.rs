@@ -14,6 +14,7 @@ use crate::command::{Caller, Operator};
 use crate::eligibility::is_assigned_elsewhere;
 use crate::id::{AgentId, PoolId};
 use crate::limits::Limits;
+use crate::operation::{Query, TaskQuery};
 use crate::reject::Rejection;
 use crate::status::{Role, StepStatus};
 
@@ -42,6 +43,28 @@ pub struct QueryInput {
     /// Only those of this pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_pool_id: Option<PoolId>,
+}
+
+impl Query for QueryInput {
+    const NAME: &'static str = "task_query_steps";
+    const TOOL: Operator = Operator::TaskQuerySteps;
+    type Output = StepPage;
+
+    fn shorten(&self, page: &mut StepPage) -> bool {
+        page.halve(self.offset)
+    }
+}
+
+impl TaskQuery for QueryInput {
+    fn read(
+        &self,
+        task: &View<'_>,
+        caller: &Caller,
+        known: &Known<'_>,
+        limits: &Limits,
+    ) -> Result<StepPage, Rejection> {
+        query_steps(task, caller, self, known, limits)
+    }
 }
 
 /// A page of Steps.

@@ -19,8 +19,10 @@ use super::summary::TaskSummary;
 use super::{Known, LeaseFact};
 use crate::command::{Caller, Operator};
 use crate::id::{AgentId, Millis, PoolId, Ref, RunId, StepId, TaskId};
+use crate::limits::Limits;
+use crate::operation::{Query, TaskQuery};
 use crate::record::{Acceptance, Coverage, Edge, Object, Reason, RetryPolicy};
-use crate::reject::Rejection;
+use crate::reject::{Code, Rejection};
 use crate::status::{AcceptanceState, TaskStatus};
 use crate::table::Pos;
 
@@ -146,6 +148,38 @@ pub enum TaskRead {
     Whole(alloc::boxed::Box<TaskView>),
     /// For workers.
     Worker(alloc::boxed::Box<WorkerTask>),
+}
+
+/// `agent.task_get`: a Task as it stands, for orchestrators and observers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetInput {}
+
+impl Query for GetInput {
+    const NAME: &'static str = "task_get";
+    const TOOL: Operator = Operator::TaskGet;
+    type Output = TaskView;
+
+    fn shorten(&self, task: &mut TaskView) -> bool {
+        task.shorten()
+    }
+}
+
+impl TaskQuery for GetInput {
+    fn read(
+        &self,
+        task: &View<'_>,
+        caller: &Caller,
+        known: &Known<'_>,
+        _: &Limits,
+    ) -> Result<TaskView, Rejection> {
+        match get_task(task, caller, known)? {
+            TaskRead::Whole(task) => Ok(*task),
+            TaskRead::Worker(_) => {
+                Err(Rejection::new(Code::PermissionDenied, "a worker reads within its run"))
+            }
+        }
+    }
 }
 
 /// `agent.task_get` on a Task that is loaded, live or read from an ended log.

@@ -14,10 +14,13 @@ use smol_str::SmolStr;
 use super::Known;
 use super::read::{StepRef, View};
 use super::summary::TaskSummary;
+use super::task::TaskView;
+use crate::command::Operator;
 use crate::event::{Commit, SCHEMA_VERSION, StepSnapshot};
 use crate::id::{
     AgentId, AttemptId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId,
 };
+use crate::operation::Query;
 
 /// A WAL event with its envelope (2.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +84,16 @@ impl InspectInput {
     }
 }
 
+impl Query for InspectInput {
+    const NAME: &'static str = "inspect_task";
+    const TOOL: Operator = Operator::InspectTask;
+    type Output = Inspection;
+
+    fn shorten(&self, history: &mut Inspection) -> bool {
+        history.halve()
+    }
+}
+
 /// The moment of which `replay_task` tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -88,6 +101,16 @@ pub struct ReplayInput {
     /// After the commit that has this event; by default the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_seq: Option<u64>,
+}
+
+impl Query for ReplayInput {
+    const NAME: &'static str = "replay_task";
+    const TOOL: Operator = Operator::InspectTask;
+    type Output = TaskView;
+
+    fn shorten(&self, task: &mut TaskView) -> bool {
+        task.shorten_as_it_was()
+    }
 }
 
 /// The answer of `inspect_task`.

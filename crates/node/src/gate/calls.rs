@@ -6,19 +6,22 @@ use std::time::Instant;
 use async_nats::{HeaderMap, Message};
 use serde::Serialize;
 use smol_str::SmolStr;
+use tenure_core::command::Write;
 use tenure_core::command::create::Parent;
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::status::Role;
-use tenure_core::view::{
-    InspectInput, Inspection, ReplayInput, TaskExplanation, TaskView, WriteSummary,
-};
-use tenure_core::{Rejection, TraceParent};
-use tenure_ports::client::{Around, ClientPort as _};
+use tenure_core::view::{Board, TaskPage, WriteSummary};
+use tenure_core::{Context, Query, Rejection, TraceParent};
+use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::PLACEMENT;
-use tenure_scheduler::{ClientLink, Done};
-use tenure_wire::bus::event::EventPage;
-use tenure_wire::bus::request::{Ask, Head, Hello, ReadParent, Request, ViewPage, Views, Welcome};
+use tenure_scheduler::ClientLink;
+use tenure_wire::bus::event::{EventPage, ReadEvents};
+use tenure_wire::bus::operate::{LeasePage, ListLeases};
+use tenure_wire::bus::request::{
+    Ask, Entries, Head, Hello, List, ListInput, LogPage, ReadLog, ReadParent, Request,
+    TemplateInput, ViewPage, Views, Welcome,
+};
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
 use uuid::Uuid;
@@ -96,176 +99,156 @@ impl Call<'_> {
     /// Whatever is asked is boxed: the future of every request would be as large as the largest.
     async fn run(self, request: Request) {
         let Request { head, ask } = request;
-        let is_write = matches!(ask, Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_));
-        let needs_leave = !is_write && !self.is_of_node;
-        let leave = needs_leave.then(|| self.gate.leave_to_read()).transpose();
-        let _leave = match leave {
-            Ok(leave) => leave,
-            // It says nothing of any Task.
-            Err(refused) => return self.answer(true, Err::<(), _>(refused)).await,
-        };
         match ask {
-            Ask::Create(input) => {
-                let task = input.task_id().cloned();
-                let asked = task.and_then(|task| self.placed(&task)).and_then(|()| around(head));
-                let made = match asked {
-                    Ok(around) => in_time(Box::pin(self.link.write_new(around, *input))).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer_write(made).await;
-            }
-            Ask::RetryEnded(input) => {
-                let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
-                let made = match asked {
-                    Ok((task, around)) => {
-                        in_time(Box::pin(self.link.write_again(task, around, *input))).await
-                    }
-                    Err(refused) => Err(refused),
-                };
-                self.answer_write(made).await;
-            }
-            Ask::Command(command) => {
-                let asked = self.task(&head).and_then(|task| Ok((task, around(head)?)));
-                let done = match asked {
-                    Ok((task, around)) => {
-                        let done = Box::pin(self.link.write(&task, around, *command));
-                        if self.asked.may_wait { done.await } else { in_time(done).await }
-                    }
-                    Err(refused) => Err(refused),
-                };
-                self.answer_write(done).await;
-            }
-            Ask::Get => {
-                let view = match self.task(&head) {
-                    Ok(task) => read_in_time(Box::pin(self.link.get(&task))).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer_read(view, TaskView::shorten).await;
-            }
-            Ask::Query(input) => {
-                let offset = input.offset;
-                let page = match self.task(&head) {
-                    Ok(task) => read_in_time(Box::pin(self.link.query(&task, input))).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer_read(page, |page| page.halve(offset)).await;
-            }
-            Ask::Tasks(input) => {
-                let page = Box::pin(self.gate.tasks(&self.link, self.asked.partition, input)).await;
-                self.answer(false, page).await;
-            }
-            Ask::Explain(input) => {
-                let why = match self.task(&head) {
-                    Ok(task) => read_in_time(Box::pin(self.link.explain(&task, input))).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer(false, why).await;
-            }
-            Ask::ExplainTask(input) => {
-                let why = match self.task(&head) {
-                    Ok(task) => read_in_time(Box::pin(self.link.explain_task(&task, input))).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer_read(why, TaskExplanation::shorten).await;
-            }
-            Ask::Inspect(input) => {
-                let history = match self.task(&head) {
-                    Ok(task) => Box::pin(self.inspect(&task, input)).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer(false, history).await;
-            }
-            Ask::Replay(input) => {
-                let view = match self.task(&head) {
-                    Ok(task) => Box::pin(self.replay(&task, input)).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer_read(view, TaskView::shorten_as_it_was).await;
-            }
-            Ask::Board(input) => {
-                let lines = match self.task(&head) {
-                    Ok(task) => read_in_time(Box::pin(self.link.board(&task, input))).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer(false, lines).await;
-            }
-            Ask::Template => {
-                let guide = self.link.template();
-                self.answer(false, guide).await;
-            }
-            Ask::Views(which) => {
-                let page = Box::pin(self.views(which)).await;
-                self.answer(false, page).await;
-            }
-            Ask::ReadLog(which) => {
-                let page = match self.task(&head) {
-                    Ok(task) => Box::pin(self.link.log_page(&task, which, LOG_BYTES)).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer(false, page).await;
-            }
-            Ask::ReadParent(which) => {
-                let parent = match self.task(&head) {
-                    Ok(task) => Box::pin(self.parent(task, which)).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer(false, parent).await;
-            }
-            Ask::ReadEvents(which) => {
-                let page = match self.task(&head) {
-                    Ok(task) => Box::pin(self.events(&task, which.after)).await,
-                    Err(refused) => Err(refused),
-                };
-                self.answer(false, page).await;
-            }
-            Ask::Leases(which) => {
-                let session = self.link.session().clone();
-                let leases =
-                    Box::pin(self.gate.leases(&session, self.asked.partition, which)).await;
-                self.answer(false, leases).await;
-            }
-            Ask::List(which) => {
-                let entries =
-                    Box::pin(self.gate.list(&self.link, self.asked.partition, which)).await;
-                self.answer(false, entries).await;
+            Ask::Create(input) => self.write(head, Write::Create(input)).await,
+            Ask::RetryEnded(input) => self.write(head, Write::RetryEnded(input)).await,
+            Ask::Command(command) => self.write(head, Write::Command(command)).await,
+            query => {
+                let leave = (!self.is_of_node).then(|| self.gate.leave_to_read()).transpose();
+                match leave {
+                    Ok(_leave) => Box::pin(self.read(&head, query)).await,
+                    // It says nothing of any Task.
+                    Err(refused) => self.answer(true, Err::<(), _>(refused)).await,
+                }
             }
         }
+    }
+
+    async fn write(&self, head: Head, what: Write) {
+        let task = match &what {
+            Write::Create(input) => input.task_id().cloned().and_then(|task| self.placed(task)),
+            Write::RetryEnded(_) | Write::Command(_) => self.task(&head),
+        };
+        let done = match task.and_then(|task| Ok((task, context(head)?))) {
+            Ok((task, context)) => {
+                let done = Box::pin(self.link.carry_out(&task, context, what));
+                if self.asked.may_wait { done.await } else { in_time(done).await }
+            }
+            Err(refused) => Err(refused),
+        };
+        let is_written = done.as_ref().is_ok_and(|done| done.is_written);
+        let (summary, shorten) = (done.map(|done| done.summary), WriteSummary::shorten);
+        self.gate.answer_in_short(&self.asked, is_written, summary, shorten).await;
+    }
+
+    /// Answers a query.
+    async fn serve<Q: Query>(&self, head: &Head, query: Q)
+    where
+        Self: Serves<Q>,
+    {
+        let answer = Box::pin(self.served(head, query.clone())).await;
+        let shorten = |answer: &mut Q::Output| query.shorten(answer);
+        self.gate.answer_in_short(&self.asked, false, answer, shorten).await;
     }
 
     /// The Task of a request, which is of the partition asked.
     fn task(&self, head: &Head) -> Result<TaskId, Rejection> {
         let task = head.task_id.clone();
-        let task = task.ok_or_else(|| Rejection::invalid("task_id", "task_id is missing"))?;
-        self.placed(&task)?;
-        Ok(task)
+        self.placed(task.ok_or_else(|| Rejection::invalid("task_id", "task_id is missing"))?)
     }
 
-    fn placed(&self, task: &TaskId) -> Result<(), Rejection> {
-        let session_id = self.link.session().clone();
-        let key = TaskKey { session_id, task_id: task.clone() };
-        self.gate.check_partition(&key, self.asked.partition)
+    fn placed(&self, task: TaskId) -> Result<TaskId, Rejection> {
+        let key = self.key(task);
+        self.gate.check_partition(&key, self.asked.partition)?;
+        Ok(key.task_id)
+    }
+
+    fn key(&self, task_id: TaskId) -> TaskKey {
+        TaskKey { session_id: self.link.session().clone(), task_id }
     }
 
     async fn answer<T: Serialize>(&self, is_written: bool, result: Result<T, Rejection>) {
         self.gate.answer(&self.asked, is_written, result).await;
     }
+}
 
-    async fn answer_write(&self, result: Result<Done, Rejection>) {
-        let is_written = result.as_ref().is_ok_and(|done| done.is_written);
-        let (result, shorten) = (result.map(|done| done.summary), WriteSummary::shorten);
-        self.gate.answer_in_short(&self.asked, is_written, result, shorten).await;
+/// How a query is answered here.
+trait Serves<Q: Query> {
+    async fn served(&self, head: &Head, query: Q) -> Result<Q::Output, Rejection>;
+}
+
+macro_rules! serves {
+    (
+        task { $($task:ident($query:ty))* }
+        log { $($log:ident($reads:ty))* }
+        other { $($other:ident($_other:ty))* }
+    ) => {
+        impl Call<'_> {
+            async fn read(&self, head: &Head, ask: Ask) {
+                match ask {
+                    Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_) => {}
+                    $(Ask::$task(query) => self.serve(head, query).await,)*
+                    $(Ask::$log(query) => self.serve(head, query).await,)*
+                    $(Ask::$other(query) => self.serve(head, query).await,)*
+                }
+            }
+        }
+
+        $(
+            impl Serves<$query> for Call<'_> {
+                async fn served(
+                    &self,
+                    head: &Head,
+                    query: $query,
+                ) -> Result<<$query as Query>::Output, Rejection> {
+                    read_in_time(self.link.ask(&self.task(head)?, query)).await
+                }
+            }
+        )*
+
+        $(
+            impl Serves<$reads> for Call<'_> {
+                async fn served(
+                    &self,
+                    head: &Head,
+                    query: $reads,
+                ) -> Result<<$reads as Query>::Output, Rejection> {
+                    let task = self.task(head)?;
+                    let _turn = self.gate.turn_to_read_log().await?;
+                    let mut answer = self.link.ask(&task, query).await?;
+                    while is_long(&answer) && query.shorten(&mut answer) {}
+                    Ok(answer)
+                }
+            }
+        )*
+    };
+}
+
+tenure_wire::queries!(serves);
+
+impl Serves<ListInput> for Call<'_> {
+    async fn served(&self, _: &Head, input: ListInput) -> Result<TaskPage, Rejection> {
+        self.gate.tasks(&self.link, self.asked.partition, input).await
     }
+}
 
-    async fn answer_read<T: Serialize>(
-        &self,
-        result: Result<T, Rejection>,
-        shorten: impl FnMut(&mut T) -> bool,
-    ) {
-        self.gate.answer_in_short(&self.asked, false, result, shorten).await;
+impl Serves<TemplateInput> for Call<'_> {
+    async fn served(&self, _: &Head, _: TemplateInput) -> Result<Board, Rejection> {
+        self.link.template()
     }
+}
 
+impl Serves<List> for Call<'_> {
+    async fn served(&self, _: &Head, which: List) -> Result<Entries, Rejection> {
+        self.gate.list(&self.link, self.asked.partition, which).await
+    }
+}
+
+impl Serves<ListLeases> for Call<'_> {
+    async fn served(&self, _: &Head, which: ListLeases) -> Result<LeasePage, Rejection> {
+        self.gate.leases(self.link.session(), self.asked.partition, which).await
+    }
+}
+
+impl Serves<ReadLog> for Call<'_> {
+    async fn served(&self, head: &Head, which: ReadLog) -> Result<LogPage, Rejection> {
+        self.link.log_page(&self.task(head)?, which, LOG_BYTES).await
+    }
+}
+
+impl Serves<Views> for Call<'_> {
     /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
-    async fn views(&self, which: Views) -> Result<ViewPage, Rejection> {
+    async fn served(&self, _: &Head, which: Views) -> Result<ViewPage, Rejection> {
         self.link.may_view()?;
         let overview =
             self.gate.fence.journal.overview_in(self.asked.partition, self.link.session());
@@ -287,38 +270,29 @@ impl Call<'_> {
             return Ok(ViewPage { snapshot, next });
         }
     }
+}
 
-    /// As much of the history of a Task as an answer holds.
-    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
-        let _turn = self.gate.turn_to_read_log().await?;
-        let mut history = self.link.inspect(task, input).await?;
-        while is_long(&history) && history.halve() {}
-        Ok(history)
-    }
-
-    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
-        let _turn = self.gate.turn_to_read_log().await?;
-        self.link.replay(task, input).await
-    }
-
+impl Serves<ReadParent> for Call<'_> {
     /// What another node needs to know of the parent of one of its Tasks.
-    async fn parent(&self, task_id: TaskId, which: ReadParent) -> Result<Parent, Rejection> {
+    async fn served(&self, head: &Head, which: ReadParent) -> Result<Parent, Rejection> {
+        let key = self.key(self.task(head)?);
         if !self.is_of_node {
             let message = "nodes ask each other this";
             return Err(Rejection::new(tenure_core::Code::ToolNotAvailable, message));
         }
-        let key = TaskKey { session_id: self.link.session().clone(), task_id };
         match which.record {
             true => self.gate.scheduler.record(&key, &which.child).await,
             false => self.gate.scheduler.parent(&key, &which.child).await,
         }
     }
+}
 
+impl Serves<ReadEvents> for Call<'_> {
     /// As many public events as an answer holds. Those to come are published for a while.
-    async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        let session_id = self.link.session().clone();
-        let key = TaskKey { session_id, task_id: task.clone() };
-        let stands = self.link.log(task, u64::MAX).await?; // It is there.
+    async fn served(&self, head: &Head, which: ReadEvents) -> Result<EventPage, Rejection> {
+        let (task, after) = (self.task(head)?, which.after);
+        let key = self.key(task.clone());
+        let stands = self.link.log(&task, u64::MAX).await?; // It is there.
         if after >= stands.version && stands.status.is_terminal() {
             let (version, status) = (stands.version, stands.status);
             return Ok(EventPage { events: Vec::new(), through: after, version, status });
@@ -329,7 +303,7 @@ impl Call<'_> {
             true => Some(self.gate.turn_to_read_log().await?),
             false => None,
         };
-        let (page, follower) = self.link.follow(task, after, is_known).await?;
+        let (page, follower) = self.link.follow(&task, after, is_known).await?;
         if let Some(follower) = follower {
             self.gate.followed.know(&key, follower);
         }
@@ -357,11 +331,8 @@ pub(super) fn is_long(answer: &impl Serialize) -> bool {
 }
 
 /// What goes with a command. One that brings no id is given one: it cannot be repeated then.
-fn around(head: Head) -> Result<Around, Rejection> {
-    let made = || CommandId::new(Uuid::now_v7().to_string());
-    let command_id = head.command_id.map_or_else(made, Ok)?;
-    let (expected_version, trace) = (head.expected_version, head.trace);
-    Ok(Around { command_id, expected_version, trace })
+fn context(head: Head) -> Result<Context, Rejection> {
+    Ok(head.context(|| CommandId::new(Uuid::now_v7().to_string()))?)
 }
 
 /// The span that headers name, as tools of tracing write it: in letters of any case. Of several names,

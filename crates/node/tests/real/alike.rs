@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use serde_json::{Value, json};
+use tenure_core::Context;
 use tenure_core::command::{Command, GiveBack, StepReport};
 use tenure_core::status::Policy;
 use tenure_local::{JsonlJournal, MemoryLeases, Options};
 use tenure_ports::ClientPort;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
-use tenure_ports::client::Around;
 use tenure_scheduler::{Config, Scheduler};
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
 use tenure_wire::bus::subject::{Token, WorkerName, inbox};
@@ -90,7 +90,7 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
     async fn steer(mut self) {
         let mut create = input("t1", &["a", "b"]);
         (create.dispatch, create.completion) = (Some(Policy::Manual), Some(Policy::Manual));
-        self.client.create(around("create"), create).await.unwrap();
+        self.client.write(&"t1".parse().unwrap(), around("create"), create).await.unwrap();
         let patch = json!([
             {"op": "add_step", "step": {"step_id": "c", "title": "c", "summary": "",
              "depends_on_step_ids": ["a"], "handler": "noop"}},
@@ -124,7 +124,7 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
         let command = json!({"operation": operation, "input": input});
         let command: Command = serde_json::from_value(command).unwrap();
         let around = around(&format!("c{}", self.said));
-        self.client.command(&"t1".parse().unwrap(), around, command).await.unwrap();
+        self.client.write(&"t1".parse().unwrap(), around, command).await.unwrap();
     }
 
     /// Gives a Step out, and takes it.
@@ -153,6 +153,6 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
     }
 }
 
-fn around(command_id: &str) -> Around {
-    Around::new(command_id.parse().unwrap())
+fn around(command_id: &str) -> Context {
+    Context::new(command_id.parse().unwrap())
 }

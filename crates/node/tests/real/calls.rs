@@ -14,7 +14,7 @@ use tenure_core::view::write::Header;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{
-    Ask, Committed, Entries, Hello, List, LogPage, ReadLog, Request, Welcome,
+    Ask, Committed, Entries, GetInput, Hello, List, LogPage, ReadLog, Request, Welcome,
 };
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -52,7 +52,7 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
     let conflict = bob.try_create("t1", "other", &["a"]).await.unwrap_err();
     assert_eq!(conflict.code, Code::TaskIdConflict);
 
-    let view: TaskView = bob.ask("t1", "x", Ask::Get).await.unwrap();
+    let view: TaskView = bob.ask("t1", "x", Ask::Get(GetInput {})).await.unwrap();
     assert_eq!(view.steps.len(), 2);
     let page: StepPage = bob
         .ask("t1", "x", Ask::Query(QueryInput { limit: Some(1), ..Default::default() }))
@@ -98,7 +98,7 @@ async fn what_cannot_be_done_is_refused_with_a_reason() {
     assert_eq!((refused.code, &refused.details["partition"]), (Code::NotOwner, &right.into()));
     let refused = bob.raw::<WriteSummary>(right, vec![0xc1]).await.unwrap_err();
     assert_eq!(refused.code, Code::ValidationError);
-    let nowhere = Request::new(None, None, Ask::Get).write().unwrap();
+    let nowhere = Request::new(None, None, Ask::Get(GetInput {})).write().unwrap();
     let refused = bob.raw::<TaskView>(right, nowhere).await.unwrap_err();
     assert_eq!(
         (refused.code, &refused.details["field"]),
@@ -127,12 +127,13 @@ async fn nobody_makes_the_scheduler_write_for_them() {
     client.flush().await.unwrap();
     let partition = bob.key("t1").partition(PARTITIONS);
     let subject = format!("{}.cmd.{partition}", bob.name.root());
-    let request = Request::new(Some("t1".parse().unwrap()), None, Ask::Get).write().unwrap();
+    let request =
+        Request::new(Some("t1".parse().unwrap()), None, Ask::Get(GetInput {})).write().unwrap();
     for reply in ["tenure.wal.0", "$JS.API.STREAM.PURGE.TENURE_WAL_0", "_INBOX.worker.eve.b.r.1"] {
         client.publish_with_reply(subject.clone(), reply, request.clone().into()).await.unwrap();
     }
     // What comes after them was heard after them.
-    let view: TaskView = bob.ask("t1", "x", Ask::Get).await.unwrap();
+    let view: TaskView = bob.ask("t1", "x", Ask::Get(GetInput {})).await.unwrap();
     assert_eq!(view.steps.len(), 1);
     client.flush().await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -252,7 +253,7 @@ async fn operations_are_asked_for_by_all_their_names() {
         bob.raw::<serde_json::Value>(partition, encode(&request).unwrap()).await.unwrap()
     };
     let policies = async |task: &str| {
-        let view: TaskView = bob.ask(task, "x", Ask::Get).await.unwrap();
+        let view: TaskView = bob.ask(task, "x", Ask::Get(GetInput {})).await.unwrap();
         (view.task.dispatch, view.task.completion)
     };
     let task = |name: &str| serde_json::to_value(input(name, &["a"])).unwrap();
@@ -274,7 +275,7 @@ async fn operations_are_asked_for_by_all_their_names() {
     ask("by-agent", "update_task", json!({"title": "new", "reason": {"message": "better"}})).await;
     let patch = json!({"operations": [{"op": "update_task", "summary": "newer"}]});
     ask("by-agent", "agent.task_update", patch).await;
-    let view: TaskView = bob.ask("by-agent", "x", Ask::Get).await.unwrap();
+    let view: TaskView = bob.ask("by-agent", "x", Ask::Get(GetInput {})).await.unwrap();
     assert_eq!((&*view.task.title, &*view.summary), ("new", "newer"));
     for name in ["agent.dispatch_worker", "start_task"] {
         let made = ask("by-agent", name, json!({"worker_pool_id": "elsewhere"})).await;
@@ -308,8 +309,8 @@ async fn scripted(port: &impl tenure_ports::ClientPort) -> Vec<serde_json::Value
     let mut create = input("t1", &["a", "b"]);
     create.dispatch = Some(Policy::Manual);
     create.completion = Some(Policy::Manual);
-    let around = |id: &str| tenure_ports::client::Around::new(id.parse().unwrap());
-    port.create(around("c1"), create).await.unwrap();
+    let around = |id: &str| tenure_core::Context::new(id.parse().unwrap());
+    port.write(&"t1".parse().unwrap(), around("c1"), create).await.unwrap();
     let id = "t1".parse().unwrap();
     let commands = [
         json!({"operation": "task_update", "input": {"operations": [
@@ -324,7 +325,7 @@ async fn scripted(port: &impl tenure_ports::ClientPort) -> Vec<serde_json::Value
     ];
     for (at, command) in commands.into_iter().enumerate() {
         let command: Command = serde_json::from_value(command).unwrap();
-        port.command(&id, around(&format!("c{}", at + 2)), command).await.unwrap();
+        port.write(&id, around(&format!("c{}", at + 2)), command).await.unwrap();
     }
     let page = port.log(&id, 0).await.unwrap();
     let mut lines = Vec::new();

@@ -16,7 +16,7 @@ use tenure_node::{Node, Settings, StartError};
 use tenure_ports::ClientPort as _;
 use tenure_sdk::nats;
 use tenure_wire::bus::operate::NodeFacts;
-use tenure_wire::bus::request::{Ask, Entries, List, Request};
+use tenure_wire::bus::request::{Ask, Entries, GetInput, List, Request};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
 use tenure_wire::bus::worker::{Bye, Claim, Delivery, Hello, Word};
 use tenure_wire::bus::{MESSAGE_MAX, V};
@@ -33,7 +33,7 @@ async fn too_many_reads_are_told_to_come_again() {
     let node = servers.node_of(settings).await;
     let bob = Caller::new(&servers).await;
     bob.create("t", &["a"]).await;
-    let refused = bob.ask::<TaskView>("t", "unused", Ask::Get).await.unwrap_err();
+    let refused = bob.ask::<TaskView>("t", "unused", Ask::Get(GetInput {})).await.unwrap_err();
     assert_eq!(refused.code, Code::Unavailable);
     assert_eq!(refused.details["kind"], "overloaded");
     assert!(refused.details["retry_after_ms"].as_u64().is_some_and(|ms| ms > 0));
@@ -43,7 +43,8 @@ async fn too_many_reads_are_told_to_come_again() {
     let _node = servers.node_of(settings).await;
     for _ in 0..3 {
         // Each gives its leave back, if not at once.
-        until(async || bob.ask::<TaskView>("t", "unused", Ask::Get).await.is_ok()).await;
+        until(async || bob.ask::<TaskView>("t", "unused", Ask::Get(GetInput {})).await.is_ok())
+            .await;
     }
 }
 
@@ -68,7 +69,7 @@ async fn what_is_too_long_for_a_message_is_answered_in_short() {
         let patch = json!({"operation": "task_update", "input": {"operations": operations}});
         assert_eq!(say(&format!("patch-{part}"), patch).await.steps.len(), 8);
     }
-    let view: TaskView = bob.ask("t", "unused", Ask::Get).await.unwrap();
+    let view: TaskView = bob.ask("t", "unused", Ask::Get(GetInput {})).await.unwrap();
     assert_eq!((view.steps.len(), view.task.counts.pending), (0, 24));
     assert_eq!(view.left_out.unwrap().version, view.task.version);
     let page: StepPage = bob.ask("t", "unused", Ask::Query(QueryInput::default())).await.unwrap();

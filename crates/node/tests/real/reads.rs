@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 
 use serde_json::json;
+use tenure_core::Context;
 use tenure_core::command::{AppendProgress, Complete};
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::TaskId;
@@ -20,7 +21,6 @@ use tenure_core::view::{
 };
 use tenure_core::{Code, Command};
 use tenure_ports::ClientPort;
-use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_wire::bus::answer_bytes;
 
@@ -54,7 +54,7 @@ async fn keeps_to_budgets<P: ClientPort>(client: &Client<P>) {
     let add: Operation = serde_json::from_value(json!({"op": "add_step", "step":
         {"step_id": "d", "title": "d", "summary": "", "depends_on_step_ids": []}}))
     .unwrap();
-    let around = Around::new("budget-1".parse().unwrap());
+    let around = Context::new("budget-1".parse().unwrap());
     let write = async |client: Client<P>| {
         let command = Command::TaskUpdate { operations: vec![add.clone()] };
         client.command_as(&task, around.clone(), command).await.unwrap()
@@ -92,8 +92,7 @@ async fn keeps_to_budgets<P: ClientPort>(client: &Client<P>) {
     let history = client.inspect(&task, 0..=u64::MAX).await.unwrap();
     assert_eq!(history.timeline.len(), 2);
     let size = answer_bytes(&history);
-    let part =
-        client.within(size - 1).port().inspect(&task, InspectInput::default()).await.unwrap();
+    let part = client.within(size - 1).port().ask(&task, InspectInput::default()).await.unwrap();
     assert_eq!((&part.timeline[..], part.next_seq), (&history.timeline[..1], Some(2)));
     let listed = client.within(1).tasks(ListInput::default()).await.unwrap();
     assert_eq!((listed.tasks.len(), listed.next_offset, listed.truncated), (1, Some(1), true));
@@ -212,7 +211,7 @@ async fn tells_what_was<P: ClientPort>(client: &Client<P>, task: &TaskId) {
 /// PROMPT-03: the budget is that of the nodes, also where it is above the usual one.
 async fn board_keeps_to_what_is_configured<P: ClientPort>(client: &Client<P>, task: &TaskId) {
     let within = |tokens| BoardInput { token_budget: Some(tokens) };
-    let lines = client.port().board(task, BoardInput::default()).await.unwrap();
+    let lines = client.port().ask(task, BoardInput::default()).await.unwrap();
     assert_eq!(lines.token_budget, Some(BOARD_TOKENS));
     let tasks = std::slice::from_ref(task);
     assert!(client.board(tasks, within(BOARD_TOKENS)).await.is_ok());

@@ -11,13 +11,14 @@ use async_nats::jetstream;
 use futures::StreamExt as _;
 use futures::channel::mpsc::UnboundedReceiver;
 use serde_json::{Value, json};
+use tenure_core::Context;
+use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Command, StepReport};
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, HandlerName, RunId};
-use tenure_core::view::{ExplainInput, ExplainTaskInput, Explanation};
+use tenure_core::view::{ExplainInput, ExplainTaskInput, Explanation, GetInput};
 use tenure_local::{JsonlJournal, MemoryLeases, Options};
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
-use tenure_ports::client::Around;
 use tenure_ports::{ClientPort, Faulty};
 use tenure_scheduler::{Config, Scheduler};
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
@@ -208,7 +209,8 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
     async fn of_runs(&mut self) {
         let scope = json!({"worker_pool_id": "default", "allowed_step_ids": ["build"]});
         self.say("steps", "dispatch_worker", scope).await;
-        let run = self.client.get(&"steps".parse().unwrap()).await.unwrap().runs[0].run_id;
+        let run =
+            self.client.ask(&"steps".parse().unwrap(), GetInput {}).await.unwrap().runs[0].run_id;
         self.is_told_to(Obstacle::RunnableNow, "steps", "build", (Some(run), None)).await;
         self.is_told_to(Obstacle::ScopeExcludes, "steps", "check", (Some(run), None)).await;
         self.say("steps", "cancel_run", json!({"run_id": run})).await;
@@ -266,8 +268,11 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         let mut input = json!({"task_id": id, "title": id, "summary": "", "dispatch": dispatch,
             "completion": "manual", "steps": all});
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let input = serde_json::from_value(input).unwrap();
-        self.client.create(around(&format!("create-{id}")), input).await.unwrap();
+        let input: CreateTask = serde_json::from_value(input).unwrap();
+        self.client
+            .write(&id.parse().unwrap(), around(&format!("create-{id}")), input)
+            .await
+            .unwrap();
     }
 
     async fn say(&mut self, task: &str, operation: &str, input: Value) {
@@ -284,7 +289,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         let command: Command =
             serde_json::from_value(json!({"operation": operation, "input": input})).unwrap();
         let around = around(&format!("c{}", self.said));
-        self.client.command(&task.parse().unwrap(), around, command).await.map(drop)
+        self.client.write(&task.parse().unwrap(), around, command).await.map(drop)
     }
 
     /// Has room for one Step, and gets it.
@@ -314,14 +319,14 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         let whole = ExplainTaskInput { run_id, worker_id: input.worker_id.clone() };
         let begun = Instant::now();
         let told = loop {
-            let told = client.explain(&task, input.clone()).await;
+            let told = client.ask(&task, input.clone()).await;
             match told {
                 Ok(told) if told.headline == why => break told,
                 told => assert!(begun.elapsed() < Duration::from_secs(30), "{why}: {told:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        let groups = client.explain_task(&task, whole).await.unwrap().groups;
+        let groups = client.ask(&task, whole).await.unwrap().groups;
         let group = groups.iter().find(|group| group.step_ids.contains(&input.step_id));
         let has_ended = matches!(why, Obstacle::TaskTerminal | Obstacle::StepTerminal);
         assert_eq!(group.map(|group| group.headline), (!has_ended).then_some(why), "{task} {step}");
@@ -329,8 +334,8 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
     }
 }
 
-fn around(command_id: &str) -> Around {
-    Around::new(command_id.parse().unwrap())
+fn around(command_id: &str) -> Context {
+    Context::new(command_id.parse().unwrap())
 }
 
 /// The text and the remedies of the first reason, without what no two places share.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use serde_json::json;
 use tenure_core::Code;
+use tenure_core::Context;
 use tenure_core::command::{Complete, Dispatch, StepReport};
 use tenure_core::id::{CommandId, StepId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
@@ -18,7 +19,6 @@ use tenure_core::status::{
 use tenure_core::task::StepFacts;
 use tenure_core::view::{BoardInput, RunEnd, StepView, TaskView, ViewName};
 use tenure_ports::ClientPort;
-use tenure_ports::client::Around;
 use tenure_sdk::client::{Client, Step, Task};
 use tenure_sdk::nats::Member;
 use tenure_sdk::worker::{Options, WorkerPool};
@@ -257,7 +257,7 @@ async fn repeats<P: ClientPort>(client: &Client<P>) {
     let before = client.get(&old).await.unwrap();
     for name in ["again-1", "again-2", "again-3"] {
         let new = TaskId::new(name).unwrap();
-        let around = Around::new(CommandId::new(format!("make {name}")).unwrap());
+        let around = Context::new(CommandId::new(format!("make {name}")).unwrap());
         let why: ReasonInput =
             serde_json::from_value(json!({"code": "flaky", "message": "once more"})).unwrap();
         for _ in 0..2 {

@@ -4,21 +4,16 @@ use std::future::ready;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use tenure_core::command::RetryEnded;
-use tenure_core::command::create::CreateTask;
+use tenure_core::command::Write;
 use tenure_core::id::{SessionId, TaskId};
-use tenure_core::view::{
-    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
-    QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
-    TaskPage, TaskView, ViewsInput, WriteSummary,
-};
-use tenure_core::{Command, Rejection};
+use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
+use tenure_core::{Context, Query, Rejection};
 use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime};
-use tenure_wire::bus::request::{Ask, Committed, Request};
+use tenure_wire::bus::request::{Ask, Committed, Head, Request};
 
 use super::{answered, crossed, misread};
-use crate::client::{Around, Changed, ClientPort, Listing, LogPage};
+use crate::client::{Answers, Changed, ClientPort, Listing, LogPage};
 
 /// A caller whose words, and whatever it is told, are bytes on their way.
 ///
@@ -35,22 +30,38 @@ impl<C: ClientPort> Client<C> {
 }
 
 /// What is asked of a Task, as it arrives.
-fn asked(task: &TaskId, ask: Ask) -> Result<(TaskId, Ask), Rejection> {
-    let request = Request::new(Some(task.clone()), None, ask);
-    let Request { head, ask } = Request::read(&request.write()?)?;
-    Ok((head.task_id.ok_or_else(misread)?, ask))
+fn asked(task: &TaskId, ask: impl Into<Ask>) -> Result<Request, Rejection> {
+    Request::read(&Request::new(Some(task.clone()), None, ask).write()?)
 }
 
-/// What is to be done with a Task, as it arrives.
-fn told(task: &TaskId, around: Around, ask: Ask) -> Result<(TaskId, Around, Ask), Rejection> {
-    let mut request = Request::new(Some(task.clone()), Some(around.command_id), ask);
-    request.head.expected_version = around.expected_version;
-    request.head.trace = around.trace;
-    let Request { head, ask } = Request::read(&request.write()?)?;
-    let command_id = head.command_id.ok_or_else(misread)?;
-    let around = Around { command_id, expected_version: head.expected_version, trace: head.trace };
-    Ok((head.task_id.ok_or_else(misread)?, around, ask))
+macro_rules! answers {
+    (
+        task { $($task:ident($asks:ty))* }
+        log { $($log:ident($reads:ty))* }
+        other { $($_other:ident($_query:ty))* }
+    ) => {
+        $(answers!($task($asks));)*
+        $(answers!($log($reads));)*
+    };
+    ($ask:ident($query:ty)) => {
+        impl<C: ClientPort> Answers<$query> for Client<C> {
+            async fn answer(
+                &self,
+                task: &TaskId,
+                query: $query,
+            ) -> Result<<$query as Query>::Output, Rejection> {
+                match asked(task, query)? {
+                    Request { head: Head { task_id: Some(task), .. }, ask: Ask::$ask(query) } => {
+                        answered(self.0.ask(&task, query).await)
+                    }
+                    _ => Err(misread()),
+                }
+            }
+        }
+    };
 }
+
+tenure_wire::queries!(answers);
 
 impl<C: ClientPort> ClientPort for Client<C> {
     type Changes = BoxStream<'static, Changed>;
@@ -68,99 +79,24 @@ impl<C: ClientPort> ClientPort for Client<C> {
         Self(self.0.within(max_bytes))
     }
 
-    async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
-        let task = input.task_id()?.clone();
-        match told(&task, around, Ask::Create(Box::new(input)))? {
-            (_, around, Ask::Create(input)) => answered(self.0.create(around, *input).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn retry_ended(
-        &self,
-        task: TaskId,
-        around: Around,
-        input: RetryEnded,
-    ) -> Result<WriteSummary, Rejection> {
-        match told(&task, around, Ask::RetryEnded(Box::new(input)))? {
-            (task, around, Ask::RetryEnded(input)) => {
-                answered(self.0.retry_ended(task, around, *input).await)
-            }
-            _ => Err(misread()),
-        }
-    }
-
-    async fn command(
+    async fn write(
         &self,
         task: &TaskId,
-        around: Around,
-        command: Command,
+        context: Context,
+        what: impl Into<Write> + Send,
     ) -> Result<WriteSummary, Rejection> {
-        match told(task, around, Ask::Command(Box::new(command)))? {
-            (task, around, Ask::Command(command)) => {
-                answered(self.0.command(&task, around, *command).await)
-            }
-            _ => Err(misread()),
-        }
-    }
-
-    async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
-        match asked(task, Ask::Get)? {
-            (task, Ask::Get) => answered(self.0.get(&task).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
-        match asked(task, Ask::Query(input))? {
-            (task, Ask::Query(input)) => answered(self.0.query(&task, input).await),
-            _ => Err(misread()),
-        }
+        let request = Request::command(task, context, what.into());
+        let Request { head, ask } = Request::read(&request.write()?)?;
+        let task = head.task_id.clone().ok_or_else(misread)?;
+        let context = head.context(|| Err(misread()))?;
+        let what = ask.into_write().ok_or_else(misread)?;
+        answered(self.0.write(&task, context, what).await)
     }
 
     async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
         let request = Request::new(None, None, Ask::Tasks(input));
         match Request::read(&request.write()?)?.ask {
             Ask::Tasks(input) => answered(self.0.tasks(input).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
-        match asked(task, Ask::Explain(input))? {
-            (task, Ask::Explain(input)) => answered(self.0.explain(&task, input).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn explain_task(
-        &self,
-        task: &TaskId,
-        input: ExplainTaskInput,
-    ) -> Result<TaskExplanation, Rejection> {
-        match asked(task, Ask::ExplainTask(input))? {
-            (task, Ask::ExplainTask(input)) => answered(self.0.explain_task(&task, input).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
-        match asked(task, Ask::Inspect(input))? {
-            (task, Ask::Inspect(input)) => answered(self.0.inspect(&task, input).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
-        match asked(task, Ask::Replay(input))? {
-            (task, Ask::Replay(input)) => answered(self.0.replay(&task, input).await),
-            _ => Err(misread()),
-        }
-    }
-
-    async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
-        match asked(task, Ask::Board(input))? {
-            (task, Ask::Board(input)) => answered(self.0.board(&task, input).await),
             _ => Err(misread()),
         }
     }
@@ -174,8 +110,10 @@ impl<C: ClientPort> ClientPort for Client<C> {
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        match asked(task, Ask::ReadEvents(ReadEvents { after }))? {
-            (task, Ask::ReadEvents(which)) => answered(self.0.events(&task, which.after).await),
+        match asked(task, ReadEvents { after })? {
+            Request { head: Head { task_id: Some(task), .. }, ask: Ask::ReadEvents(which) } => {
+                answered(self.0.events(&task, which.after).await)
+            }
             _ => Err(misread()),
         }
     }

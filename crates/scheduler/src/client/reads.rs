@@ -8,13 +8,12 @@ use parking_lot::Mutex;
 use tenure_core::command::{Operator, check_tool};
 use tenure_core::eligibility::Wanted;
 use tenure_core::id::{AttemptId, TaskId};
-use tenure_core::view::explain::ForWhom;
 use tenure_core::view::{
-    ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, Known, ListInput, Means,
-    ReplayInput, TaskExplanation, TaskPage, TaskSummary, TaskView, View, explain, explain_task,
-    inspect, list_entry, timeline,
+    InspectInput, Inspection, Known, ListInput, Means, ReplayInput, TaskPage, TaskSummary,
+    TaskView, View, inspect, list_entry, timeline,
 };
-use tenure_core::{Caller, Code, Commit, Rejection};
+use tenure_core::{Caller, Code, Commit, Query, Rejection, TaskQuery};
+use tenure_ports::client::Answers;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::request::{LeaseLeft, Lines, LogPage, ReadLog};
@@ -48,6 +47,38 @@ pub(super) async fn in_time<T>(
 pub(crate) struct Written {
     last_seq: u64,
     lines: Arc<[u8]>,
+}
+
+macro_rules! answers {
+    (
+        task { $($task:ident($query:ty))* }
+        log { $($log:ident($_read:ty))* }
+        other { $($other:ident($_other:ty))* }
+    ) => {$(
+        impl<J: Journal, L: Leases> Answers<$query> for ClientLink<J, L> {
+            async fn answer(
+                &self,
+                task: &TaskId,
+                query: $query,
+            ) -> Result<<$query as Query>::Output, Rejection> {
+                self.read_task(task, query).await
+            }
+        }
+    )*};
+}
+
+tenure_wire::queries!(answers);
+
+impl<J: Journal, L: Leases> Answers<InspectInput> for ClientLink<J, L> {
+    async fn answer(&self, task: &TaskId, query: InspectInput) -> Result<Inspection, Rejection> {
+        self.inspected(task, query).await
+    }
+}
+
+impl<J: Journal, L: Leases> Answers<ReplayInput> for ClientLink<J, L> {
+    async fn answer(&self, task: &TaskId, query: ReplayInput) -> Result<TaskView, Rejection> {
+        self.replayed(task, query).await
+    }
 }
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
@@ -116,7 +147,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
                 Err(refused) => return Err(refused),
             }
         }
-        Ok(self.fit(page, |page| page.halve(input.offset)))
+        Ok(self.fit(page, |page| input.shorten(page)))
     }
 
     async fn line(&self, task: &TaskId) -> Result<TaskSummary, Rejection> {
@@ -125,30 +156,19 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         self.look(task, look).await?
     }
 
-    pub(super) async fn explained(
+    /// Answers a query about a Task as it stands.
+    async fn read_task<Q: TaskQuery>(
         &self,
         task: &TaskId,
-        input: ExplainInput,
-    ) -> Result<Explanation, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
-        let look = move |view: &View<'_>, _: &Caller, known: &Known<'_>| {
-            let whom = ForWhom { run_id: input.run_id, worker: input.worker_id.as_ref() };
-            explain(view, &input.step_id, whom, known)
+        query: Q,
+    ) -> Result<Q::Output, Rejection> {
+        check_tool(&self.caller, Q::TOOL)?;
+        let (node, asked) = (Arc::clone(&self.scheduler.node), query.clone());
+        let read = move |view: &View<'_>, caller: &Caller, known: &Known<'_>| {
+            asked.read(view, caller, known, &node.config.limits)
         };
-        self.look(task, look).await?
-    }
-
-    pub(super) async fn explained_task(
-        &self,
-        task: &TaskId,
-        input: ExplainTaskInput,
-    ) -> Result<TaskExplanation, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
-        let look = move |view: &View<'_>, _: &Caller, known: &Known<'_>| {
-            let whom = ForWhom { run_id: input.run_id, worker: input.worker_id.as_ref() };
-            explain_task(view, whom, known)
-        };
-        Ok(self.fit(self.look(task, look).await??, TaskExplanation::shorten))
+        let answer = self.look(task, read).await??;
+        Ok(self.fit(answer, |answer| query.shorten(answer)))
     }
 
     pub(super) async fn inspected(
@@ -168,7 +188,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let look =
             move |view: &View<'_>, _: &Caller, known: &Known<'_>| inspect(view, told, last, known);
         let history = self.look(task, look).await?;
-        Ok(self.fit(history, Inspection::halve))
+        Ok(self.fit(history, |history| input.shorten(history)))
     }
 
     pub(super) async fn replayed(
@@ -185,7 +205,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         };
         let journal = self.scheduler.journal();
         let task = load_until(&**journal, &key, seq).await.map_err(|error| unreadable(&error))?;
-        Ok(self.fit(TaskView::as_it_was(&task.durable()), TaskView::shorten_as_it_was))
+        Ok(self.fit(TaskView::as_it_was(&task.durable()), |task| input.shorten(task)))
     }
 
     async fn version(&self, key: &TaskKey) -> Result<u64, Rejection> {

@@ -141,10 +141,10 @@ impl<J: Journal, L: Leases> State<J, L> {
         let cx = Cx {
             caller: &envelope.caller,
             stamp: self.node.clock.stamp(self.lead),
-            command_id: envelope.command_id.as_ref(),
+            command_id: envelope.command_id(),
             digest,
-            expected_version: envelope.expected_version,
-            trace: envelope.trace.as_ref(),
+            expected_version: envelope.expected_version(),
+            trace: envelope.trace(),
             epoch: self.epoch,
             limits: &self.node.config.limits,
         };

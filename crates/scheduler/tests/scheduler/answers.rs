@@ -6,7 +6,8 @@ use crate::common::{
 };
 use futures::StreamExt as _;
 use tenure_core::Command;
-use tenure_core::command::{Dispatch, RunAndWhy, StepReport};
+use tenure_core::Context;
+use tenure_core::command::{Dispatch, RunAndWhy, StepReport, Write};
 use tenure_core::id::{AgentId, CommandId};
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::snapshot::RECENT_MAX;
@@ -14,7 +15,7 @@ use tenure_core::view::write::Header;
 use tenure_core::view::{Known, ListInput, Snapshot, ViewsInput, write_summary};
 use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
-use tenure_ports::client::{Around, ClientPort as _};
+use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::{Entry, Overview};
 
 /// CTRL-04: a write answers with the Task in short, the Steps it changed, its events and the
@@ -48,14 +49,15 @@ async fn a_write_answers_with_a_summary() {
 async fn an_answer_says_whether_its_command_wrote() {
     let node = node().await;
     let client = node.client(Role::Orchestrator, AgentId::new("o").unwrap(), session());
-    let around = |id: &str| Around::new(CommandId::new(id).unwrap());
-    let wrote = async |id: &str, command: &Command| {
-        client.write(&key("t").task_id, around(id), command.clone()).await.unwrap().is_written
+    let around = |id: &str| Context::new(CommandId::new(id).unwrap());
+    let writes = async |id: &str, what: Write| {
+        client.carry_out(&key("t").task_id, around(id), what).await.unwrap().is_written
     };
+    let wrote = async |id: &str, command: &Command| writes(id, command.clone().into()).await;
     let mut input = dag("t", "a");
     (input.dispatch, input.completion) = (Some(Policy::Manual), Some(Policy::Manual));
-    assert!(client.write_new(around("1"), input.clone()).await.unwrap().is_written);
-    assert!(!client.write_new(around("1"), input).await.unwrap().is_written);
+    assert!(writes("1", input.clone().into()).await);
+    assert!(!writes("1", input.into()).await);
     let dispatch = Command::DispatchWorker(Dispatch {
         allowed_step_ids: None,
         bindings: None,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedReceiver;
 use tenure_core::Code;
+use tenure_core::Context;
 use tenure_core::id::{AgentId, CommandId, PoolId, SessionId, TaskId};
 use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
 use tenure_ports::ClientPort as _;
 use tenure_ports::bus::Delivery;
-use tenure_ports::client::Around;
 use tenure_ports::conformance::{Bus, absence_suite, bus_suite};
 use tenure_ports::{MemoryJournal, wired};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
@@ -90,8 +90,8 @@ impl Bus for Wired {
 async fn a_scheduler_that_has_stopped_is_over() {
     let bus = Wired(InProcess::start().await);
     let client = bus.client(Role::Orchestrator, "s").await;
-    let around = Around::new(CommandId::new("c").unwrap());
-    client.create(around, dag("t", "a")).await.unwrap();
+    let around = Context::new(CommandId::new("c").unwrap());
+    client.write(&TaskId::new("t").unwrap(), around, dag("t", "a")).await.unwrap();
     assert!(!client.is_over());
     bus.stop().await;
     let refused = client.log(&TaskId::new("t").unwrap(), u64::MAX).await.unwrap_err();

@@ -8,7 +8,7 @@ use crate::common::{Node, cancel, create, dag, envelope, node, node_on, orchestr
 use tenure_core::Command;
 use tenure_core::command::Why;
 use tenure_core::status::Role;
-use tenure_core::view::{InspectInput, ListInput, QueryInput};
+use tenure_core::view::{GetInput, InspectInput, ListInput, QueryInput};
 use tenure_ports::client::ClientPort;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::load_until;
@@ -51,17 +51,17 @@ async fn an_ended_task_is_read_once_for_all_who_look() {
     let log = commits_of(&node, &key).await;
     let before = node.journal().commits_read();
     for offset in 0..10 {
-        let view = client.get(task).await.unwrap();
+        let view = client.ask(task, GetInput {}).await.unwrap();
         assert!(view.task.native_status.is_terminal());
         let include_terminal_steps = true;
         let input = QueryInput { offset, include_terminal_steps, ..QueryInput::default() };
-        client.query(task, input).await.unwrap();
+        client.ask(task, input).await.unwrap();
     }
     assert!(node.journal().commits_read() - before <= log, "more than once");
     let version = node.read(&key, |task| task.version()).await.unwrap();
     node.command(&key, envelope(), Command::ArchiveTask(Why::default())).await.unwrap();
     for _ in 0..2 {
-        let view = client.get(task).await.unwrap();
+        let view = client.ask(task, GetInput {}).await.unwrap();
         assert_eq!((view.task.archived, view.task.version), (true, version + 1));
     }
     assert!(node.journal().commits_read() - before <= log, "the change was made on what was read");
@@ -138,7 +138,7 @@ async fn an_inspection_comes_in_pages_as_the_log_does() {
         let (mut told, mut pages, mut next) = (Vec::new(), 0, None);
         loop {
             let input = InspectInput { from_seq: next, ..InspectInput::default() };
-            let page = client.inspect(&key.task_id, input).await.unwrap();
+            let page = client.ask(&key.task_id, input).await.unwrap();
             assert!(page.timeline.len() <= 4_096, "{}", page.timeline.len());
             let bytes: usize = page.timeline.iter().map(|one| one.payload.to_string().len()).sum();
             assert!(bytes < 1 << 20 || page.timeline.len() == 1, "{bytes}");

@@ -252,7 +252,8 @@ async fn of_two_answers_in_one_append_the_first_reopens() {
         for _ in 0..2 {
             let (node, key, answer) = (node.clone(), key.clone(), write(StepStatus::Pending));
             let mut envelope = envelope();
-            envelope.expected_version = is_versioned.then_some(version);
+            let context = envelope.context.as_mut().unwrap();
+            context.expected_version = is_versioned.then_some(version);
             answers.push(asked(async move { node.command(&key, envelope, answer).await }).await);
         }
         gate.open();

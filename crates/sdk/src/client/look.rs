@@ -29,7 +29,7 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// There is no such Step.
     pub async fn explain(&self, task: &TaskId, step_id: StepId) -> Result<Explanation, Rejection> {
-        self.port.explain(task, ExplainInput::about(step_id)).await
+        self.port.ask(task, ExplainInput::about(step_id)).await
     }
 
     /// Why the Steps of a Task are not running, in groups of one reason.
@@ -37,7 +37,7 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// There is no such Task.
     pub async fn explain_task(&self, task: &TaskId) -> Result<TaskExplanation, Rejection> {
-        self.port.explain_task(task, ExplainTaskInput::default()).await
+        self.port.ask(task, ExplainTaskInput::default()).await
     }
 
     /// The history of a Task (VIEW-12): its events in this range of `wal_seq`, and of the Steps that they
@@ -52,11 +52,11 @@ impl<P: ClientPort> Client<P> {
     ) -> Result<Inspection, Rejection> {
         let (from, to) = (Some(*range.start()), Some(*range.end()));
         let first = InspectInput { from_seq: from, to_seq: to };
-        let mut all = self.port.inspect(task, first).await?;
+        let mut all = self.port.ask(task, first).await?;
         let last = all.task.version.min(*range.end()); // What comes meanwhile is not waited for.
         while let Some(next) = all.next_seq.filter(|next| *next <= last) {
             let rest = InspectInput { from_seq: Some(next), to_seq: Some(last) };
-            all.append(self.port.inspect(task, rest).await?);
+            all.append(self.port.ask(task, rest).await?);
         }
         Ok(all)
     }
@@ -66,6 +66,6 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// There is no such Task, or its log cannot be read.
     pub async fn replay(&self, task: &TaskId, to_seq: u64) -> Result<TaskView, Rejection> {
-        self.port.replay(task, ReplayInput { to_seq: Some(to_seq) }).await
+        self.port.ask(task, ReplayInput { to_seq: Some(to_seq) }).await
     }
 }

@@ -27,10 +27,10 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, Complete, Why};
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::patch::{Operation, ReasonInput};
-use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
-use tenure_core::{Command, Rejection};
+use tenure_core::view::{GetInput, QueryInput, StepPage, TaskView, WriteSummary};
+use tenure_core::{Command, Context, Query, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::{Around, Listing};
+use tenure_ports::client::{Answers, Listing};
 use uuid::Uuid;
 
 pub use self::patience::{WAITS, passes, patiently};
@@ -73,9 +73,9 @@ impl<P: ClientPort> Client<P> {
     }
 
     /// What goes with a command that has an id of its own.
-    fn around(&self) -> Result<Around, Rejection> {
-        let around = Around::new(CommandId::new(Uuid::now_v7().to_string())?);
-        Ok(Around { expected_version: self.expected_version, ..around })
+    fn context(&self) -> Result<Context, Rejection> {
+        let context = Context::new(CommandId::new(Uuid::now_v7().to_string())?);
+        Ok(Context { expected_version: self.expected_version, ..context })
     }
 
     /// Creates a Task, and answers with its id when it is durable.
@@ -85,7 +85,7 @@ impl<P: ClientPort> Client<P> {
     pub async fn create(&self, task: Task) -> Result<TaskId, Rejection> {
         let input = task.build(self.port.session())?;
         let task_id = input.task_id()?.clone();
-        self.port.create(self.around()?, input).await?;
+        self.port.write(&task_id, self.context()?, input).await?;
         Ok(task_id)
     }
 
@@ -99,7 +99,7 @@ impl<P: ClientPort> Client<P> {
         command_id: CommandId,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        self.create_under(Around::new(command_id), input).await
+        self.create_under(Context::new(command_id), input).await
     }
 
     /// As [`create_as`](Self::create_as), with the trace that the Task is to be a part of.
@@ -108,10 +108,23 @@ impl<P: ClientPort> Client<P> {
     /// Why it could not be created.
     pub async fn create_under(
         &self,
-        around: Around,
+        context: Context,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.create(around, task::named(input, self.port.session())?).await
+        let input = task::named(input, self.port.session())?;
+        let task_id = input.task_id()?.clone();
+        self.port.write(&task_id, context, input).await
+    }
+
+    /// Asks any query about a Task.
+    ///
+    /// # Errors
+    /// Why it is not answered.
+    pub async fn ask<Q: Query>(&self, task: &TaskId, query: Q) -> Result<Q::Output, Rejection>
+    where
+        P: Answers<Q>,
+    {
+        self.port.ask(task, query).await
     }
 
     /// A Task in full. One that is too long for an answer comes without its lists, and says so in
@@ -120,7 +133,7 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// There is none, or nobody answers.
     pub async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
-        self.port.get(task).await
+        self.port.ask(task, GetInput {}).await
     }
 
     /// A page of the Steps of a Task.
@@ -128,7 +141,7 @@ impl<P: ClientPort> Client<P> {
     /// # Errors
     /// There is no such Task, or nobody answers.
     pub async fn steps(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
-        self.port.query(task, input).await
+        self.port.ask(task, input).await
     }
 
     /// Tasks of the session, live ones and, if asked for, ended ones.
@@ -206,7 +219,7 @@ impl<P: ClientPort> Client<P> {
         task: &TaskId,
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.command(task, self.around()?, command).await
+        self.port.write(task, self.context()?, command).await
     }
 
     /// Any command, with the id, expected version and trace that the caller gives.
@@ -216,10 +229,10 @@ impl<P: ClientPort> Client<P> {
     pub async fn command_as(
         &self,
         task: &TaskId,
-        around: Around,
+        context: Context,
         command: Command,
     ) -> Result<WriteSummary, Rejection> {
-        self.port.command(task, around, command).await
+        self.port.write(task, context, command).await
     }
 }
 

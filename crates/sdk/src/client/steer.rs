@@ -8,9 +8,8 @@ use tenure_core::patch::{Operation, ReasonInput};
 use tenure_core::status::EdgeKind;
 use tenure_core::view::board::{compose, template};
 use tenure_core::view::{Board, BoardInput, Snapshot, ViewName, ViewsInput, WriteSummary};
-use tenure_core::{Command, Rejection};
+use tenure_core::{Command, Context, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::Around;
 
 use super::Client;
 use crate::answer;
@@ -85,7 +84,7 @@ impl<P: ClientPort> Client<P> {
         new: TaskId,
         why: &str,
     ) -> Result<WriteSummary, Rejection> {
-        self.retry_ended_as(old, new, self.around()?, reason(why)).await
+        self.retry_ended_as(old, new, self.context()?, reason(why)).await
     }
 
     /// The same under an id of the command's own, for a reason that may have a code and details: all of it
@@ -97,11 +96,11 @@ impl<P: ClientPort> Client<P> {
         &self,
         old: &TaskId,
         new: TaskId,
-        around: Around,
+        context: Context,
         reason: ReasonInput,
     ) -> Result<WriteSummary, Rejection> {
         let input = RetryEnded { retry_of: old.clone(), reason, wal_name: None };
-        self.port().retry_ended(new, around, input).await
+        self.port.write(&new, context, input).await
     }
 
     /// Relates a Task to another of its session, or to something elsewhere.
@@ -267,7 +266,7 @@ impl<P: ClientPort> Client<P> {
     pub async fn board(&self, tasks: &[TaskId], input: BoardInput) -> Result<Board, Rejection> {
         let mut lines = Vec::new();
         for task in tasks {
-            lines.push(self.port.board(task, input).await?);
+            lines.push(self.port.ask(task, input).await?);
         }
         Ok(compose(&lines, input.budget_of(&lines)))
     }

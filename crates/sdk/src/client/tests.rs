@@ -6,20 +6,18 @@ use std::sync::Arc;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use tenure_core::command::create::CreateTask;
+use tenure_core::command::Write;
 use tenure_core::event::{Body, Moved};
 use tenure_core::id::TaskId;
 use tenure_core::id::{CommitId, SessionId, system_agent};
 use tenure_core::status::TaskStatus;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
-    Normal, QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
-    TaskPage, TaskView, ViewsInput, WriteSummary,
+    ListInput, Normal, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary,
 };
-use tenure_core::{Code, Commit, Event, Rejection};
+use tenure_core::{Code, Commit, Context, Event, Query, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::{Around, Changed, Listing, LogPage};
+use tenure_ports::client::{Answers, Changed, Listing, LogPage};
 use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, TaskEvent};
 use uuid::Uuid;
@@ -133,6 +131,12 @@ impl Fake {
     }
 }
 
+impl<Q: Query> Answers<Q> for Fake {
+    async fn answer(&self, _: &TaskId, _: Q) -> Result<Q::Output, Rejection> {
+        no_such()
+    }
+}
+
 impl ClientPort for Fake {
     type Changes = UnboundedReceiver<Changed>;
     type Events = UnboundedReceiver<Published>;
@@ -149,61 +153,16 @@ impl ClientPort for Fake {
         unreachable!("nobody asks")
     }
 
-    async fn create(&self, _: Around, _: CreateTask) -> Result<WriteSummary, Rejection> {
-        no_such()
-    }
-
-    async fn retry_ended(
-        &self,
-        _: TaskId,
-        _: Around,
-        _: tenure_core::command::RetryEnded,
-    ) -> Result<WriteSummary, Rejection> {
-        no_such()
-    }
-
-    async fn command(
+    async fn write(
         &self,
         _: &TaskId,
-        _: Around,
-        _: tenure_core::Command,
+        _: Context,
+        _: impl Into<Write> + Send,
     ) -> Result<WriteSummary, Rejection> {
-        no_such()
-    }
-
-    async fn get(&self, _: &TaskId) -> Result<TaskView, Rejection> {
-        no_such()
-    }
-
-    async fn query(&self, _: &TaskId, _: QueryInput) -> Result<StepPage, Rejection> {
         no_such()
     }
 
     async fn tasks(&self, _: ListInput) -> Result<TaskPage, Rejection> {
-        no_such()
-    }
-
-    async fn explain(&self, _: &TaskId, _: ExplainInput) -> Result<Explanation, Rejection> {
-        no_such()
-    }
-
-    async fn explain_task(
-        &self,
-        _: &TaskId,
-        _: ExplainTaskInput,
-    ) -> Result<TaskExplanation, Rejection> {
-        no_such()
-    }
-
-    async fn inspect(&self, _: &TaskId, _: InspectInput) -> Result<Inspection, Rejection> {
-        no_such()
-    }
-
-    async fn replay(&self, _: &TaskId, _: ReplayInput) -> Result<TaskView, Rejection> {
-        no_such()
-    }
-
-    async fn board(&self, _: &TaskId, _: BoardInput) -> Result<TaskLines, Rejection> {
         no_such()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::Message;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::status::Role;
-use tenure_core::view::WriteSummary;
+use tenure_core::view::{GetInput, WriteSummary};
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::ClientPort as _;
 use tenure_ports::placement::PLACEMENT;
@@ -144,7 +144,7 @@ async fn what_is_asked_beside_256_others_waits() {
     let mut asking = JoinSet::new();
     for number in 0..257 {
         let (client, task) = (client.clone(), TaskId::new(format!("t{number}")).unwrap());
-        asking.spawn(async move { client.get(&task).await });
+        asking.spawn(async move { client.ask(&task, GetInput {}).await });
     }
     // The newest question about each Task: who has asked again hears no answer to an older one.
     let mut asked = BTreeMap::new();
@@ -268,7 +268,7 @@ async fn hints_come_from_when_it_has_returned() {
     let task = TaskId::new("t").unwrap();
     let asking = {
         let (client, task) = (client.clone(), task.clone());
-        tokio::spawn(async move { client.get(&task).await })
+        tokio::spawn(async move { client.ask(&task, GetInput {}).await })
     };
     node.asked().await; // The server has heard of the subscription before that.
     asking.abort();

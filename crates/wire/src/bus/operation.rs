@@ -16,7 +16,12 @@ use super::{BadMessage, read};
 
 /// What is asked by a message with `operation` and `input`, which is of this operation.
 pub(super) fn asked<T: DeserializeOwned>(operation: &str, bytes: &[u8]) -> Result<T, BadMessage> {
-    read(Around(operation, PhantomData), bytes, Unknown::AsItSays)
+    read(Around(Some(operation), PhantomData), bytes, Unknown::AsItSays)
+}
+
+/// The `input` of a message. Where there is none, or nil, it says nothing.
+pub(super) fn input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    read(Around(None, PhantomData), bytes, Unknown::AsItSays)
 }
 
 /// An input; where there is none, or nil, one that says nothing.
@@ -28,8 +33,8 @@ where
     Option::deserialize(d).map(Option::unwrap_or_default)
 }
 
-/// A message around the input of an operation.
-struct Around<'o, T>(&'o str, PhantomData<T>);
+/// A message around an input. With the operation, if it is named here, the input makes up what is asked.
+struct Around<'o, T>(Option<&'o str>, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Around<'_, T> {
     type Value = T;
@@ -59,8 +64,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Around<'_, T> {
     }
 }
 
-/// The input of an operation, with which it makes up what is asked.
-struct Input<'o, T>(&'o str, PhantomData<T>);
+/// The input in a message.
+struct Input<'o, T>(Option<&'o str>, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Input<'_, T> {
     type Value = T;
@@ -91,18 +96,20 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Input<'_, T> {
 }
 
 /// An operation that is asked for without a word.
-fn nothing<'de, T: Deserialize<'de>, E: Error>(operation: &str) -> Result<T, E> {
+fn nothing<'de, T: Deserialize<'de>, E: Error>(operation: Option<&str>) -> Result<T, E> {
     of(operation, MapDeserializer::new(empty::<(&str, &str)>()))
 }
 
 fn of<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    operation: &str,
+    operation: Option<&str>,
     input: D,
 ) -> Result<T, D::Error> {
-    T::deserialize(MapAccessDeserializer::new(Named {
-        operation: Some(operation),
-        input: Some(input),
-    }))
+    match operation {
+        None => T::deserialize(input),
+        Some(_) => {
+            T::deserialize(MapAccessDeserializer::new(Named { operation, input: Some(input) }))
+        }
+    }
 }
 
 /// An operation, and behind it its input, which is read as it says.

@@ -1,22 +1,23 @@
 //! Requests of orchestrators and observers, and what they are answered with.
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
-use tenure_core::command::create::CreateTask;
-use tenure_core::command::{Operator, RetryEnded};
+use tenure_core::command::create::{CreateTask, Parent};
+use tenure_core::command::{Operator, RetryEnded, Write};
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::patch::{Operation, TaskFields};
 use tenure_core::status::{FailedAs, TaskStatus};
-use tenure_core::view::{
-    BoardInput, ExplainInput, ExplainTaskInput, InspectInput, ListInput, QueryInput, ReplayInput,
-    Snapshot, ViewName, ViewsInput,
+pub use tenure_core::view::{
+    BoardInput, ExplainInput, ExplainTaskInput, GetInput, InspectInput, ListInput, QueryInput,
+    ReplayInput, TemplateInput,
 };
-use tenure_core::{Command, Rejection};
+use tenure_core::view::{Snapshot, ViewName, ViewsInput};
+use tenure_core::{Command, Context, Query, Rejection};
 
-use super::event::ReadEvents;
-use super::operate::ListLeases;
-use super::{BadMessage, V, decode, decode_input, operation};
+use super::event::{EventPage, ReadEvents};
+use super::operate::{LeasePage, ListLeases};
+use super::{BadMessage, V, decode, operation};
 
 /// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,17 @@ pub struct Head {
     pub trace: Option<SmolStr>,
 }
 
+impl Head {
+    /// What a caller has said with a command that has this id, if it has said none.
+    ///
+    /// # Errors
+    /// That of making an id.
+    pub fn context<E>(self, made: impl FnOnce() -> Result<CommandId, E>) -> Result<Context, E> {
+        let Self { command_id, expected_version, trace, .. } = self;
+        Ok(Context { command_id: command_id.map_or_else(made, Ok)?, expected_version, trace })
+    }
+}
+
 /// A request to the owner of a partition (`cmd.<partition>`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -68,47 +80,6 @@ pub struct Request {
     pub head: Head,
     /// What is asked.
     pub ask: Ask,
-}
-
-/// What is asked.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Ask {
-    /// `task_create`. Asks for a `WriteSummary`.
-    Create(Box<CreateTask>),
-    /// `retry_task` with `retry_of`, on the Task that is to be. Asks for a `WriteSummary`.
-    RetryEnded(Box<RetryEnded>),
-    /// A command on a Task. Asks for a `WriteSummary`.
-    Command(Box<Command>),
-    /// `task_get`. Asks for a `TaskView`.
-    Get,
-    /// `task_query_steps`. Asks for a `StepPage`.
-    Query(QueryInput),
-    /// `task_list`. Asks for a `TaskPage` of one partition.
-    Tasks(ListInput),
-    /// `explain`. Asks for an `Explanation`.
-    Explain(ExplainInput),
-    /// `explain_task`. Asks for a `TaskExplanation`.
-    ExplainTask(ExplainTaskInput),
-    /// `inspect_task`. Asks for an `Inspection`.
-    Inspect(InspectInput),
-    /// `replay_task`. Asks for a `TaskView`.
-    Replay(ReplayInput),
-    /// `task_board_summary`. Asks for `TaskLines`.
-    Board(BoardInput),
-    /// `task_template`. Asks for a `Board`.
-    Template,
-    /// `task_views`. Asks for a [`ViewPage`] of one partition.
-    Views(Views),
-    /// `read_log`. Asks for a [`LogPage`].
-    ReadLog(ReadLog),
-    /// `read_parent`, of another node. Asks for a [`Parent`](tenure_core::command::create::Parent).
-    ReadParent(ReadParent),
-    /// `read_events`. Asks for an [`EventPage`](super::event::EventPage), and has the Task followed.
-    ReadEvents(ReadEvents),
-    /// `list_index`. Asks for [`Entries`] of one partition.
-    List(List),
-    /// `list_leases`. Asks for a [`LeasePage`](super::operate::LeasePage) of one partition.
-    Leases(ListLeases),
 }
 
 /// Which commits of a Task.
@@ -310,40 +281,156 @@ pub struct Committed {
 /// The operation of a patch, as one of its own: its fields are the input.
 const UPDATE_TASK: &str = "update_task";
 
-/// Names of what is asked beside the commands.
-const EXPLAIN: &str = "explain";
-const EXPLAIN_TASK: &str = "explain_task";
-const REPLAY_TASK: &str = "replay_task";
-const READ_LOG: &str = "read_log";
-const READ_PARENT: &str = "read_parent";
-const READ_EVENTS: &str = "read_events";
-const LIST_INDEX: &str = "list_index";
-const LIST_LEASES: &str = "list_leases";
-
-#[derive(Deserialize)]
-struct Input<T> {
-    input: T,
+/// Queries that the bus alone has, with what each is answered with.
+macro_rules! queries_of_the_bus {
+    ($($query:ty = $name:literal, $tool:expr, $output:ty;)*) => {$(
+        impl Query for $query {
+            const NAME: &'static str = $name;
+            const TOOL: Operator = $tool;
+            type Output = $output;
+        }
+    )*};
 }
 
-/// A message whose input need not say anything.
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
-pub(super) struct MaybeInput<T> {
-    #[serde(default, deserialize_with = "operation::or_nothing")]
-    pub(super) input: T,
+queries_of_the_bus! {
+    Views = "task_views", Operator::TaskViews, ViewPage;
+    ReadLog = "read_log", Operator::InspectTask, LogPage;
+    ReadEvents = "read_events", Operator::InspectTask, EventPage;
+    ReadParent = "read_parent", Operator::Due, Parent;
+    List = "list_index", Operator::TaskList, Entries;
+    ListLeases = "list_leases", Operator::InspectTask, LeasePage;
 }
 
-/// The input of what asks for nothing in particular.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+/// Hands every query to a macro, by the name it has as an [`Ask`] and with its type: those that read a Task as it
+/// stands, those that read its log, and all others, which an owner answers each in its own way. This list is
+/// all that knows them together: whoever carries, answers or describes queries is made from it.
+#[macro_export]
+macro_rules! queries {
+    ($then:ident) => {
+        $then! {
+            task {
+                Get($crate::bus::request::GetInput)
+                Query($crate::bus::request::QueryInput)
+                Board($crate::bus::request::BoardInput)
+                Explain($crate::bus::request::ExplainInput)
+                ExplainTask($crate::bus::request::ExplainTaskInput)
+            }
+            log {
+                Inspect($crate::bus::request::InspectInput)
+                Replay($crate::bus::request::ReplayInput)
+            }
+            other {
+                Tasks($crate::bus::request::ListInput)
+                Template($crate::bus::request::TemplateInput)
+                Views($crate::bus::request::Views)
+                ReadLog($crate::bus::request::ReadLog)
+                ReadEvents($crate::bus::event::ReadEvents)
+                ReadParent($crate::bus::request::ReadParent)
+                List($crate::bus::request::List)
+                Leases($crate::bus::operate::ListLeases)
+            }
+        }
+    };
+}
+
+macro_rules! asks {
+    ($($group:ident { $($ask:ident($query:ty))* })*) => {
+        /// What is asked.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Ask {
+            /// `task_create`. Asks for a `WriteSummary`.
+            Create(Box<CreateTask>),
+            /// `retry_task` with `retry_of`, on the Task that is to be. Asks for a `WriteSummary`.
+            RetryEnded(Box<RetryEnded>),
+            /// A command on a Task. Asks for a `WriteSummary`.
+            Command(Box<Command>),
+            $($(
+                #[doc = concat!("The query [`", stringify!($ask), "`](", stringify!($query), ").")]
+                $ask($query),
+            )*)*
+        }
+
+        impl Ask {
+            /// What makes or changes a Task; none: it is a query.
+            pub fn into_write(self) -> Option<Write> {
+                match self {
+                    Self::Create(input) => Some(Write::Create(input)),
+                    Self::RetryEnded(input) => Some(Write::RetryEnded(input)),
+                    Self::Command(command) => Some(Write::Command(command)),
+                    _ => None,
+                }
+            }
+
+            /// The query of this name, if there is one.
+            fn query(name: &str, bytes: &[u8]) -> Option<Result<Self, BadMessage>> {
+                $($(
+                    if name == <$query>::NAME {
+                        return Some(operation::input(bytes).map(Self::$ask));
+                    }
+                )*)*
+                None
+            }
+
+            /// The operation's name.
+            pub fn operation(&self) -> &'static str {
+                match self {
+                    Self::Create(_) => Operator::TaskCreate.as_str(),
+                    Self::RetryEnded(_) => Operator::RetryTask.as_str(),
+                    Self::Command(command) => command.operation().as_str(),
+                    $($(Self::$ask(_) => <$query>::NAME,)*)*
+                }
+            }
+
+            fn write(&self, head: &Head) -> Result<Vec<u8>, BadMessage> {
+                match self {
+                    Self::Create(input) => write(head, input),
+                    Self::RetryEnded(input) => write(head, input),
+                    Self::Command(command) => write_command(head, command),
+                    $($(Self::$ask(input) => write(head, input),)*)*
+                }
+            }
+        }
+
+        impl From<Write> for Ask {
+            fn from(write: Write) -> Self {
+                match write {
+                    Write::Create(input) => Self::Create(input),
+                    Write::RetryEnded(input) => Self::RetryEnded(input),
+                    Write::Command(command) => Self::Command(command),
+                }
+            }
+        }
+
+        $($(
+            impl From<$query> for Ask {
+                fn from(query: $query) -> Self {
+                    Self::$ask(query)
+                }
+            }
+        )*)*
+    };
+}
+
+queries!(asks);
 
 impl Request {
     /// A request of a caller that names itself.
-    pub fn new(task_id: Option<TaskId>, command_id: Option<CommandId>, ask: Ask) -> Self {
+    pub fn new(
+        task_id: Option<TaskId>,
+        command_id: Option<CommandId>,
+        ask: impl Into<Ask>,
+    ) -> Self {
+        let ask = ask.into();
         let operation = SmolStr::new(ask.operation());
         let head = Head { operation, task_id, command_id, ..Head::default() };
         Self { head, ask }
+    }
+
+    /// A request that makes or changes a Task.
+    pub fn command(task: &TaskId, context: Context, what: Write) -> Self {
+        let Context { command_id, expected_version, trace } = context;
+        let Self { head, ask } = Self::new(Some(task.clone()), Some(command_id), what);
+        Self { head: Head { expected_version, trace, ..head }, ask }
     }
 
     /// Reads a request.
@@ -353,37 +440,26 @@ impl Request {
     /// not the operation's.
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
         let head: Head = decode(bytes)?;
-        let ask = match head.operation.as_str() {
-            EXPLAIN => Ask::Explain(decode_input::<Input<ExplainInput>>(bytes)?.input),
-            EXPLAIN_TASK => Ask::ExplainTask(maybe(bytes)?),
-            REPLAY_TASK => Ask::Replay(maybe(bytes)?),
-            READ_LOG => Ask::ReadLog(maybe(bytes)?),
-            READ_PARENT => Ask::ReadParent(decode_input::<Input<ReadParent>>(bytes)?.input),
-            READ_EVENTS => Ask::ReadEvents(maybe(bytes)?),
-            LIST_INDEX => Ask::List(maybe(bytes)?),
-            LIST_LEASES => Ask::Leases(maybe(bytes)?),
-            UPDATE_TASK => {
-                let fields = Box::new(decode_input::<Input<TaskFields>>(bytes)?.input);
+        let name = head.operation.as_str();
+        let ask = match Operator::called(name) {
+            _ if name == UPDATE_TASK => {
+                let fields = Box::new(operation::input::<TaskFields>(bytes)?);
                 let operations = vec![Operation::UpdateTask(fields)];
                 Ask::Command(Box::new(Command::TaskUpdate { operations }))
             }
-            other => match Operator::called(other) {
-                Some(Operator::TaskGet) => nothing(bytes, Ask::Get)?,
-                Some(Operator::TaskQuerySteps) => Ask::Query(maybe(bytes)?),
-                Some(Operator::TaskList) => Ask::Tasks(maybe(bytes)?),
-                Some(Operator::InspectTask) => Ask::Inspect(maybe(bytes)?),
-                Some(Operator::TaskBoardSummary) => Ask::Board(maybe(bytes)?),
-                Some(Operator::TaskTemplate) => nothing(bytes, Ask::Template)?,
-                Some(Operator::TaskViews) => Ask::Views(maybe(bytes)?),
-                Some(Operator::TaskCreate) => {
-                    let input = decode_input::<Input<CreateTask>>(bytes)?.input;
-                    Ask::Create(Box::new(input.called(other)))
+            Some(Operator::TaskCreate) => {
+                let input: CreateTask = operation::input(bytes)?;
+                Ask::Create(Box::new(input.called(name)))
+            }
+            Some(Operator::RetryTask) if again(bytes)? => {
+                Ask::RetryEnded(Box::new(operation::input(bytes)?))
+            }
+            operator => match Ask::query(operator.map_or(name, |it| it.as_str()), bytes) {
+                Some(query) => query?,
+                None if operator.is_some() => {
+                    Ask::Command(Box::new(operation::asked(name, bytes)?))
                 }
-                Some(Operator::RetryTask) if again(bytes)? => {
-                    Ask::RetryEnded(Box::new(decode_input::<Input<RetryEnded>>(bytes)?.input))
-                }
-                Some(_) => Ask::Command(Box::new(operation::asked(other, bytes)?)),
-                None => return Err(unknown_operation(other)),
+                None => return Err(unknown_operation(name)),
             },
         };
         Ok(Self { head, ask })
@@ -394,103 +470,66 @@ impl Request {
     /// # Errors
     /// It is too long.
     pub fn write(&self) -> Result<Vec<u8>, BadMessage> {
-        #[derive(Serialize)]
-        struct With<'a, T> {
-            #[serde(flatten)]
-            head: &'a Head,
-            input: &'a T,
-        }
-        #[derive(Serialize)]
-        struct Around<'a> {
-            v: V,
-            #[serde(flatten)] // As `operation` and `input`.
-            command: &'a Command,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            task_id: Option<&'a TaskId>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            command_id: Option<&'a CommandId>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            expected_version: Option<u64>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            max_bytes: Option<usize>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            trace: Option<&'a SmolStr>,
-        }
-        let head = &self.head;
-        match &self.ask {
-            Ask::Create(input) => super::encode(&With { head, input }),
-            Ask::RetryEnded(input) => super::encode(&With { head, input }),
-            Ask::Command(command) => super::encode(&Around {
-                v: head.v,
-                command,
-                task_id: head.task_id.as_ref(),
-                command_id: head.command_id.as_ref(),
-                expected_version: head.expected_version,
-                max_bytes: head.max_bytes,
-                trace: head.trace.as_ref(),
-            }),
-            Ask::Get | Ask::Template => super::encode(head),
-            Ask::Query(input) => super::encode(&With { head, input }),
-            Ask::Tasks(input) => super::encode(&With { head, input }),
-            Ask::Explain(input) => super::encode(&With { head, input }),
-            Ask::ExplainTask(input) => super::encode(&With { head, input }),
-            Ask::Inspect(input) => super::encode(&With { head, input }),
-            Ask::Replay(input) => super::encode(&With { head, input }),
-            Ask::Board(input) => super::encode(&With { head, input }),
-            Ask::Views(input) => super::encode(&With { head, input }),
-            Ask::ReadLog(input) => super::encode(&With { head, input }),
-            Ask::ReadParent(input) => super::encode(&With { head, input }),
-            Ask::ReadEvents(input) => super::encode(&With { head, input }),
-            Ask::List(input) => super::encode(&With { head, input }),
-            Ask::Leases(input) => super::encode(&With { head, input }),
-        }
+        self.ask.write(&self.head)
     }
 }
 
-impl Ask {
-    /// The operation's name.
-    pub fn operation(&self) -> &'static str {
-        match self {
-            Self::Create(_) => Operator::TaskCreate.as_str(),
-            Self::RetryEnded(_) => Operator::RetryTask.as_str(),
-            Self::Command(command) => command.operation().as_str(),
-            Self::Get => Operator::TaskGet.as_str(),
-            Self::Tasks(_) => Operator::TaskList.as_str(),
-            Self::Explain(_) => EXPLAIN,
-            Self::ExplainTask(_) => EXPLAIN_TASK,
-            Self::Inspect(_) => Operator::InspectTask.as_str(),
-            Self::Replay(_) => REPLAY_TASK,
-            Self::Board(_) => Operator::TaskBoardSummary.as_str(),
-            Self::Template => Operator::TaskTemplate.as_str(),
-            Self::Views(_) => Operator::TaskViews.as_str(),
-            Self::Query(_) => Operator::TaskQuerySteps.as_str(),
-            Self::ReadLog(_) => READ_LOG,
-            Self::ReadParent(_) => READ_PARENT,
-            Self::ReadEvents(_) => READ_EVENTS,
-            Self::List(_) => LIST_INDEX,
-            Self::Leases(_) => LIST_LEASES,
-        }
+/// A request with its input; one that has no fields is left out.
+fn write<T: Serialize>(head: &Head, input: &T) -> Result<Vec<u8>, BadMessage> {
+    #[derive(Serialize)]
+    struct With<'a, T> {
+        #[serde(flatten)]
+        head: &'a Head,
+        input: &'a T,
     }
+    match size_of::<T>() {
+        0 => super::encode(head),
+        _ => super::encode(&With { head, input }),
+    }
+}
+
+/// A request of a command, which says its name and its input itself.
+fn write_command(head: &Head, command: &Command) -> Result<Vec<u8>, BadMessage> {
+    #[derive(Serialize)]
+    struct Around<'a> {
+        v: V,
+        #[serde(flatten)] // As `operation` and `input`.
+        command: &'a Command,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task_id: Option<&'a TaskId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        command_id: Option<&'a CommandId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expected_version: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_bytes: Option<usize>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        trace: Option<&'a SmolStr>,
+    }
+    super::encode(&Around {
+        v: head.v,
+        command,
+        task_id: head.task_id.as_ref(),
+        command_id: head.command_id.as_ref(),
+        expected_version: head.expected_version,
+        max_bytes: head.max_bytes,
+        trace: head.trace.as_ref(),
+    })
 }
 
 /// Whether a `retry_task` is of a Task that has ended: it says which.
 fn again(bytes: &[u8]) -> Result<bool, BadMessage> {
-    #[derive(Default, Deserialize)]
+    #[derive(Deserialize)]
+    struct Asked {
+        #[serde(default)]
+        input: Option<Of>,
+    }
+    #[derive(Deserialize)]
     struct Of {
         #[serde(default)]
         retry_of: Option<IgnoredAny>,
     }
-    Ok(decode::<MaybeInput<Of>>(bytes)?.input.retry_of.is_some())
-}
-
-/// Asks for what takes no input.
-fn nothing(bytes: &[u8], ask: Ask) -> Result<Ask, BadMessage> {
-    maybe::<Nothing>(bytes).map(|_| ask)
-}
-
-/// An input that need not say anything.
-fn maybe<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    decode_input::<MaybeInput<T>>(bytes).map(|asked| asked.input)
+    Ok(decode::<Asked>(bytes)?.input.is_some_and(|input| input.retry_of.is_some()))
 }
 
 pub(super) fn unknown_operation(name: &str) -> Rejection {

@@ -8,9 +8,10 @@ use tenure_core::command::{Operator, RunOutcome, StepReport};
 use tenure_core::event::ReleaseReason;
 use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepId, TaskId};
 use tenure_core::patch::ReasonInput;
-use tenure_core::view::{ClaimResult, Look, RunOffer};
+use tenure_core::view::{ClaimResult, GetInput, Look, RunOffer};
 
-use super::request::{MaybeInput, Nothing, unknown_operation};
+use super::operation::or_nothing;
+use super::request::unknown_operation;
 use super::{BadMessage, V, beside, decode, decode_input, reader, report};
 
 /// A worker asks every node for a link (`hello`). No answer of its own: each node sends
@@ -296,7 +297,7 @@ impl Looking {
         let Given { v, session_id, task_id, run_id, look } = decode(bytes)?;
         let look = match Operator::called(&look.operation) {
             Some(Operator::TaskGet) => {
-                input_of::<Nothing>(bytes).map(|Nothing {}| Look::TaskGet)?
+                input_of::<GetInput>(bytes).map(|GetInput {}| Look::TaskGet)?
             }
             Some(Operator::TaskList) => Look::TaskList(input_of(bytes)?),
             Some(Operator::TaskQuerySteps) => Look::TaskQuerySteps(input_of(bytes)?),
@@ -312,7 +313,13 @@ fn input_of<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage
     #[derive(Deserialize)]
     #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
     struct Asked<T> {
-        look: MaybeInput<T>,
+        look: Of<T>,
+    }
+    #[derive(Deserialize)]
+    #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
+    struct Of<T> {
+        #[serde(default, deserialize_with = "or_nothing")]
+        input: T,
     }
     decode_input::<Asked<T>>(bytes).map(|asked| asked.look.input)
 }

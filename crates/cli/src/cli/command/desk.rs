@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use tenure::embedded::{Embedded, LocalClient, orchestrator};
+use tenure_core::Context;
 use tenure_core::event::Body;
 use tenure_core::id::{CommandId, RunId, TaskId};
 use tenure_core::patch::ReasonInput;
@@ -12,7 +13,6 @@ use tenure_core::view::{QueryInput, StepView, TaskSummary, TaskView, WriteSummar
 use tenure_core::{Code, Command, Limits, Rejection};
 use tenure_local::JsonlReader;
 use tenure_ports::ClientPort as _;
-use tenure_ports::client::Around;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
 use tenure_sdk::nats::NatsClient;
@@ -84,7 +84,7 @@ impl Desk {
 
     pub(super) async fn command(
         &self,
-        around: Around,
+        around: Context,
         command: Command,
     ) -> Result<WriteSummary, Failure> {
         let (task, id) = (&self.key.task_id, around.command_id.clone());
@@ -95,7 +95,7 @@ impl Desk {
     pub(super) async fn retry_ended(
         &self,
         new: &TaskId,
-        around: Around,
+        around: Context,
         why: ReasonInput,
     ) -> Result<WriteSummary, Failure> {
         let (old, new, id) = (&self.key.task_id, new.clone(), around.command_id.clone());
@@ -154,7 +154,7 @@ impl Desk {
     /// Sends a command that is answered when what it began is over, however long that takes.
     pub(super) async fn answer(
         &self,
-        around: Around,
+        around: Context,
         command: Command,
     ) -> Result<WriteSummary, Failure> {
         let mut is_told = false;

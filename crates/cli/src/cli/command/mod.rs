@@ -19,12 +19,12 @@ pub(crate) mod step;
 use clap::Args;
 use serde::Serialize;
 use tenure_core::Command;
+use tenure_core::Context;
 use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::write::Header;
 use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
-use tenure_ports::client::Around;
 use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
 
@@ -65,11 +65,11 @@ impl Reason {
 }
 
 impl OnTask {
-    fn around(&self) -> Result<Around, Failure> {
+    fn around(&self) -> Result<Context, Failure> {
         let fresh = || CommandId::new(Uuid::now_v7().to_string());
         let command_id = self.command_id.clone().map_or_else(fresh, Ok);
         let command_id = command_id.map_err(|error| Failure::caused(Exit::Usage, &error))?;
-        Ok(Around { expected_version: self.expected_version, ..Around::new(command_id) })
+        Ok(Context { expected_version: self.expected_version, ..Context::new(command_id) })
     }
 
     /// Goes to where the Task is, and does something there.

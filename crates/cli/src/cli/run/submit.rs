@@ -8,9 +8,9 @@ use clap::Args;
 use futures::TryStreamExt as _;
 use serde::Serialize;
 use smol_str::SmolStr;
+use tenure_core::Context;
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::{Code, Rejection};
-use tenure_ports::client::Around;
 use uuid::Uuid;
 
 use super::args::{Format, variable};
@@ -93,7 +93,7 @@ pub(crate) fn submit(args: SubmitArgs) -> Result<Exit, Failure> {
             let client = args.cluster.connect().await?;
             let fresh = || CommandId::new(Uuid::now_v7().to_string());
             let command = args.command_id.clone().map_or_else(fresh, Ok).map_err(Rejection::from)?;
-            let around = Around { trace: trace_of_caller(), ..Around::new(command) };
+            let around = Context { trace: trace_of_caller(), ..Context::new(command) };
             let made = client.create_under(around, input).await;
             let made = made.map_err(|refused| args.not_made(refused, &id, is_known_again))?;
             is_made.set(true);

@@ -9,8 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::frontier::{Frontier, Root};
 use super::{Case, Explanation, ForWhom, find_run};
+use crate::command::{Caller, Operator};
 use crate::eligibility::Obstacle;
 use crate::id::{AgentId, RunId, SessionId, StepId, TaskId};
+use crate::limits::Limits;
+use crate::operation::{Query, TaskQuery};
 use crate::record::Reason;
 use crate::reject::Rejection;
 use crate::status::{StepStatus, TaskStatus};
@@ -156,6 +159,29 @@ fn failed(view: &View<'_>) -> Vec<Ended> {
         reason: step.facts().status_reason.clone(),
     };
     tried.take(NAMED_MAX).map(ended).collect()
+}
+
+impl Query for ExplainTaskInput {
+    const NAME: &'static str = "explain_task";
+    const TOOL: Operator = Operator::InspectTask;
+    type Output = TaskExplanation;
+
+    fn shorten(&self, told: &mut TaskExplanation) -> bool {
+        told.shorten()
+    }
+}
+
+impl TaskQuery for ExplainTaskInput {
+    fn read(
+        &self,
+        task: &View<'_>,
+        _: &Caller,
+        known: &Known<'_>,
+        _: &Limits,
+    ) -> Result<TaskExplanation, Rejection> {
+        let whom = ForWhom { run_id: self.run_id, worker: self.worker_id.as_ref() };
+        explain_task(task, whom, known)
+    }
 }
 
 impl TaskExplanation {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use tenure_core::Context;
 use tenure_core::command::{Close, Complete, Dispatch, RetrySteps, RunAndWhy, StepReport, Why};
 use tenure_core::id::{CommandId, TaskId};
 use tenure_core::view::QueryInput;
 use tenure_core::{Command, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::Around;
 use tenure_sdk::client::Client;
 use uuid::Uuid;
 
@@ -175,9 +175,9 @@ impl<C: ClientPort> Program<C> {
         // At the version that it knows, or at the one before.
         let expected = self.dice.one_in(6).then(|| from.saturating_sub(self.dice.below(2) as u64));
         let name = Uuid::now_v7().to_string();
-        let around = Around {
+        let around = Context {
             expected_version: expected,
-            ..Around::new(CommandId::new(name.clone()).unwrap())
+            ..Context::new(CommandId::new(name.clone()).unwrap())
         };
         let client = self.hasty.as_ref().unwrap_or(&self.client);
         let mut answer = client.command_as(&self.task, around.clone(), command.clone()).await;

@@ -17,13 +17,12 @@ use tenure_core::id::{CommandId, PoolId, StepId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::Value;
 use tenure_core::status::{Policy, Role, StepStatus};
-use tenure_core::view::{ClaimResult, RunOffer, StepView, TaskView, WriteSummary};
-use tenure_core::{Command, Rejection};
+use tenure_core::view::{ClaimResult, GetInput, RunOffer, StepView, TaskView, WriteSummary};
+use tenure_core::{Command, Context, Rejection};
 use tokio::time::timeout;
 
 use crate::ClientPort;
 use crate::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
-use crate::client::Around;
 
 /// Whatever is waited for comes sooner than this.
 const SOON: Duration = Duration::from_secs(30);
@@ -214,7 +213,7 @@ impl<C: ClientPort> Caller<C> {
 
     async fn create(&self, task: &str, steps: &[&str]) -> TaskId {
         let id = task_id(task);
-        self.client.create(around("create"), self.task(&id, steps)).await.unwrap();
+        self.client.write(&id, around("create"), self.task(&id, steps)).await.unwrap();
         id
     }
 
@@ -223,17 +222,17 @@ impl<C: ClientPort> Caller<C> {
         let id = task_id(task);
         let manual = Some(Policy::Manual);
         let input = CreateTask { dispatch: manual, completion: manual, ..self.task(&id, steps) };
-        self.client.create(around("create"), input).await.unwrap();
+        self.client.write(&id, around("create"), input).await.unwrap();
         id
     }
 
     /// Carries a command out that is not refused.
     async fn say(&self, task: &TaskId, id: &str, command: Command) -> WriteSummary {
-        self.client.command(task, around(id), command).await.unwrap()
+        self.client.write(task, around(id), command).await.unwrap()
     }
 
     async fn get(&self, task: &TaskId) -> TaskView {
-        self.client.get(task).await.unwrap()
+        self.client.ask(task, GetInput {}).await.unwrap()
     }
 
     async fn step(&self, task: &TaskId, step: &str) -> StepView {
@@ -242,8 +241,8 @@ impl<C: ClientPort> Caller<C> {
     }
 }
 
-fn around(command_id: &str) -> Around {
-    Around::new(CommandId::new(command_id).unwrap())
+fn around(command_id: &str) -> Context {
+    Context::new(CommandId::new(command_id).unwrap())
 }
 
 fn task_id(id: &str) -> TaskId {

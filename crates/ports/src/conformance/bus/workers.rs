@@ -6,7 +6,7 @@ use tenure_core::command::{Close, Dispatch, GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AttemptId, CommandId, StepId};
 use tenure_core::record::{Progress, Value};
 use tenure_core::status::{StepStatus, TaskStatus};
-use tenure_core::view::{Look, Looked, RuntimeName};
+use tenure_core::view::{GetInput, Look, Looked, RuntimeName};
 use tenure_core::{Code, Command, Limits};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -267,7 +267,7 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
         let offer = hand.offered().await;
         hand.port.leave(&offer, None, None).await.unwrap();
     };
-    let waits = caller.client.command(&task, around("second"), dispatch(Some(true)));
+    let waits = caller.client.write(&task, around("second"), dispatch(Some(true)));
     let (ended, ()) = join(waits, leaves).await;
     assert!(ended.unwrap().run_end.unwrap().no_step_claimed);
 }
@@ -310,8 +310,8 @@ pub(super) async fn whoever_speaks_to_nobody_is_told<B: Bus>(bus: &B) {
     let refused = hand.report(&claim, says_something).await.unwrap_err();
     assert!(refused.code.is_retryable(), "{refused:?}");
     assert_eq!(hand.port.heartbeat(&[Holding::of(&claim)]).await, [Pulse::Unknown]);
-    let refused = caller.client.get(&task).await.unwrap_err();
+    let refused = caller.client.ask(&task, GetInput {}).await.unwrap_err();
     assert!(refused.code.is_retryable(), "{refused:?}");
-    let refused = caller.client.command(&task, around("cancel"), cancel()).await.unwrap_err();
+    let refused = caller.client.write(&task, around("cancel"), cancel()).await.unwrap_err();
     assert!(refused.code.is_retryable(), "{refused:?}");
 }

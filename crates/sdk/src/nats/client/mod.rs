@@ -19,18 +19,14 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use serde::de::DeserializeOwned;
-use tenure_core::command::RetryEnded;
+use tenure_core::command::Write;
 use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, SessionId, TaskId};
 use tenure_core::status::Role;
-use tenure_core::view::{
-    BoardInput, ExplainInput, ExplainTaskInput, Explanation, InspectInput, Inspection, ListInput,
-    QueryInput, ReplayInput, RuntimeEvent, Snapshot, StepPage, TaskExplanation, TaskLines,
-    TaskPage, TaskView, ViewsInput, WriteSummary,
-};
-use tenure_core::{Code, Command, Rejection};
+use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
+use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::{Around, Listing, LogPage, OLDEST_MAX};
+use tenure_ports::client::{Answers, Listing, LogPage, OLDEST_MAX};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
@@ -145,17 +141,18 @@ impl Shared {
         }
     }
 
-    async fn ask_on<T: DeserializeOwned>(&self, task: &TaskId, ask: Ask) -> Result<T, Rejection> {
-        let mut request = Request::new(Some(task.clone()), None, ask);
-        request.head.max_bytes = self.max_bytes;
+    async fn ask_on<Q: Query + Into<Ask>>(
+        &self,
+        task: &TaskId,
+        query: Q,
+    ) -> Result<Q::Output, Rejection> {
+        let request = self.limited(Request::new(Some(task.clone()), None, query));
         self.ask_owner(task, request.write()?.into()).await
     }
 
-    fn request(&self, task: &TaskId, around: Around, ask: Ask) -> Request {
-        let mut request = Request::new(Some(task.clone()), Some(around.command_id), ask);
-        request.head.expected_version = around.expected_version;
+    /// A request whose answer is no longer than this client takes.
+    fn limited(&self, mut request: Request) -> Request {
         request.head.max_bytes = self.max_bytes;
-        request.head.trace = around.trace;
         request
     }
 
@@ -174,8 +171,7 @@ impl Shared {
         let mut parts = Lines(Vec::new());
         let mut from = 0;
         loop {
-            let ask = Ask::ReadLog(ReadLog { after, from });
-            let mut page: LogPageSent = self.ask_on(task, ask).await?;
+            let mut page = self.ask_on(task, ReadLog { after, from }).await?;
             if let Some(first) = page.commits.first_mut().filter(|_| from > 0 || page.cut.is_some())
             {
                 parts.0.append(&mut first.0);
@@ -190,13 +186,14 @@ impl Shared {
         }
     }
 
-    async fn command(
+    async fn write(
         &self,
         task: &TaskId,
-        around: Around,
-        ask: Ask,
+        context: Context,
+        what: impl Into<Write>,
     ) -> Result<WriteSummary, Rejection> {
-        self.ask_owner(task, self.request(task, around, ask).write()?.into()).await
+        let request = self.limited(Request::command(task, context, what.into()));
+        self.ask_owner(task, request.write()?.into()).await
     }
 
     /// Creates a long Task in parts (IDEM-07). Their commands are named after the content, so the same create
@@ -205,14 +202,15 @@ impl Shared {
     async fn create_in_parts(
         &self,
         task: &TaskId,
-        around: Around,
+        context: Context,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
         let Parts { first, rest } = draft::cut(input, &self.agent, PART)?;
-        let mut last = self.command(task, around.clone(), Ask::Create(Box::new(first))).await?;
+        let mut last = self.write(task, context.clone(), first).await?;
         for (command_id, command) in rest {
-            let around = Around { command_id, expected_version: None, trace: around.trace.clone() };
-            let sent = self.command(task, around, Ask::Command(Box::new(command))).await;
+            let trace = context.trace.clone();
+            let context = Context { trace, ..Context::new(command_id) };
+            let sent = self.write(task, context, command).await;
             last = sent.map_err(|refused| match refused.code {
                 Code::TaskTerminal => refused, // Somebody has ended it meanwhile.
                 _ => refused.with("unfinished_creation", true),
@@ -229,11 +227,8 @@ impl Shared {
         let mut all: Vec<Entry> = Vec::new();
         loop {
             let after = all.last().map(|entry| entry.key.task_id.clone());
-            let request = Request::new(
-                None,
-                None,
-                Ask::List(List { after, include_terminal, ..List::default() }),
-            );
+            let list = List { after, include_terminal, ..List::default() };
+            let request = Request::new(None, None, list);
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: Entries = self.ask(verb, body, self.connection.request_timeout()).await?;
             let is_last = !page.more || page.entries.is_empty();
@@ -251,7 +246,7 @@ impl Shared {
             let (after_created_at, after) = last.unzip();
             let oldest = Some(most - all.len());
             let list = List { after, oldest, after_created_at, ..List::default() };
-            let body = Request::new(None, None, Ask::List(list)).write()?.into();
+            let body = Request::new(None, None, list).write()?.into();
             let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
             let page: Entries = self.ask(verb, body, patience).await?;
             let is_last = !page.more || page.entries.is_empty();
@@ -296,7 +291,7 @@ impl Shared {
     async fn views_of(&self, partition: u32, input: &ViewsInput) -> Result<Snapshot, Rejection> {
         let (mut all, mut after) = (input.begin(), None);
         loop {
-            let request = Request::new(None, None, Ask::Views(Views::page(input.clone(), after)));
+            let request = Request::new(None, None, Views::page(input.clone(), after));
             let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
             let page: ViewPage = self.ask(verb, body, self.connection.request_timeout()).await?;
             all.merge(page.snapshot);
@@ -305,6 +300,12 @@ impl Shared {
                 return Ok(all);
             }
         }
+    }
+}
+
+impl<Q: Query + Into<Ask>> Answers<Q> for NatsClient {
+    async fn answer(&self, task: &TaskId, query: Q) -> Result<Q::Output, Rejection> {
+        self.0.ask_on(task, query).await
     }
 }
 
@@ -320,68 +321,22 @@ impl ClientPort for NatsClient {
         Self(Arc::new(Shared { max_bytes: Some(max_bytes), ..Shared::clone(&self.0) }))
     }
 
-    async fn create(&self, around: Around, input: CreateTask) -> Result<WriteSummary, Rejection> {
-        let task = input.task_id()?.clone();
-        let whole = self.0.request(&task, around.clone(), Ask::Create(Box::new(input)));
-        match (whole.write(), whole.ask) {
-            (Ok(body), _) if body.len() <= PART => self.0.ask_owner(&task, body.into()).await,
-            (_, Ask::Create(input)) => self.0.create_in_parts(&task, around, *input).await,
-            (body, _) => self.0.ask_owner(&task, body?.into()).await,
-        }
-    }
-
-    async fn retry_ended(
-        &self,
-        task: TaskId,
-        around: Around,
-        input: RetryEnded,
-    ) -> Result<WriteSummary, Rejection> {
-        self.0.command(&task, around, Ask::RetryEnded(Box::new(input))).await
-    }
-
-    async fn command(
+    async fn write(
         &self,
         task: &TaskId,
-        around: Around,
-        command: Command,
+        context: Context,
+        what: impl Into<Write> + Send,
     ) -> Result<WriteSummary, Rejection> {
-        self.0.command(task, around, Ask::Command(Box::new(command))).await
-    }
-
-    async fn get(&self, task: &TaskId) -> Result<TaskView, Rejection> {
-        self.0.ask_on(task, Ask::Get).await
-    }
-
-    async fn query(&self, task: &TaskId, input: QueryInput) -> Result<StepPage, Rejection> {
-        self.0.ask_on(task, Ask::Query(input)).await
+        let whole = self.0.limited(Request::command(task, context.clone(), what.into()));
+        match (whole.write(), whole.ask) {
+            (Ok(body), _) if body.len() <= PART => self.0.ask_owner(task, body.into()).await,
+            (_, Ask::Create(input)) => self.0.create_in_parts(task, context, *input).await,
+            (body, _) => self.0.ask_owner(task, body?.into()).await,
+        }
     }
 
     async fn tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
         self.0.page_of_tasks(input).await
-    }
-
-    async fn explain(&self, task: &TaskId, input: ExplainInput) -> Result<Explanation, Rejection> {
-        self.0.ask_on(task, Ask::Explain(input)).await
-    }
-
-    async fn explain_task(
-        &self,
-        task: &TaskId,
-        input: ExplainTaskInput,
-    ) -> Result<TaskExplanation, Rejection> {
-        self.0.ask_on(task, Ask::ExplainTask(input)).await
-    }
-
-    async fn inspect(&self, task: &TaskId, input: InspectInput) -> Result<Inspection, Rejection> {
-        self.0.ask_on(task, Ask::Inspect(input)).await
-    }
-
-    async fn replay(&self, task: &TaskId, input: ReplayInput) -> Result<TaskView, Rejection> {
-        self.0.ask_on(task, Ask::Replay(input)).await
-    }
-
-    async fn board(&self, task: &TaskId, input: BoardInput) -> Result<TaskLines, Rejection> {
-        self.0.ask_on(task, Ask::Board(input)).await
     }
 
     async fn views(&self, input: ViewsInput) -> Result<(Snapshot, Vec<u32>), Rejection> {
@@ -398,7 +353,7 @@ impl ClientPort for NatsClient {
     }
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
-        self.0.ask_on(task, Ask::ReadEvents(ReadEvents { after })).await
+        self.0.ask_on(task, ReadEvents { after }).await
     }
 
     async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {

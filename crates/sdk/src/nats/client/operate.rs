@@ -12,7 +12,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
 };
-use tenure_wire::bus::request::{Ask, Lines, Request};
+use tenure_wire::bus::request::{Lines, Request};
 use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
 
@@ -125,7 +125,7 @@ impl NatsClient {
             let mut after: Option<AttemptId> = None;
             loop {
                 let which = ListLeases { after, ..ListLeases::default() };
-                let request = Request::new(None, None, Ask::Leases(which));
+                let request = Request::new(None, None, which);
                 let (verb, body) = (format!("cmd.{partition}"), request.write()?.into());
                 let page: LeasePage = self.0.ask(verb, body, self.0.connection.patience()).await?;
                 after = page.leases.last().map(|row| row.attempt_id);
@@ -172,7 +172,7 @@ impl NatsClient {
         loop {
             let after = all.last().map(|row| row.attempt_id);
             let which = ListLeases { after, oldest: Some(most - all.len()) };
-            let body = Request::new(None, None, Ask::Leases(which)).write()?.into();
+            let body = Request::new(None, None, which).write()?.into();
             let page: LeasePage = self.0.ask(format!("cmd.{partition}"), body, ANSWERS).await?;
             let count = all.len();
             // An older node knows of no pages, and begins again.

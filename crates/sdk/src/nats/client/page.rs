@@ -14,7 +14,7 @@ use tenure_core::id::{Millis, TaskId};
 use tenure_core::view::{ListInput, TaskPage, TaskSummary, fit};
 use tenure_core::{Limits, Rejection};
 use tenure_wire::bus::answer_bytes;
-use tenure_wire::bus::request::{Ask, Request};
+use tenure_wire::bus::request::Request;
 
 use super::{LISTED_AT_ONCE, Shared};
 
@@ -154,7 +154,7 @@ impl Shared {
         loop {
             let limit = Some((most - all.tasks.len()).min(Limits::default().page_max));
             let list = ListInput { limit, offset, ..input.clone() };
-            let body = Request::new(None, None, Ask::Tasks(list)).write()?.into();
+            let body = Request::new(None, None, list).write()?.into();
             let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
             let page: TaskPage = self.ask(verb, body, patience).await?;
             all.tasks.extend(page.tasks);

@@ -61,7 +61,7 @@ fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
 async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
     let client = cluster.client(&key.session_id).await?;
     let key = select::find(&client, key).await?;
-    Ok(client.port().board(&key.task_id, input).await?)
+    Ok(client.port().ask(&key.task_id, input).await?)
 }
 
 fn near(data: &Data, key: &TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {

@@ -94,11 +94,11 @@ fn asked(
         let told = match args.step.as_deref().map(StepId::new) {
             None => {
                 let whom = ExplainTaskInput { run_id, worker_id };
-                port.explain_task(task, whom).await.map(|told| Told::Task(Box::new(told)))
+                port.ask(task, whom).await.map(|told| Told::Task(Box::new(told)))
             }
             Some(Ok(step_id)) => {
                 let input = ExplainInput { run_id, step_id, worker_id };
-                port.explain(task, input).await.map(|told| Told::Step(Box::new(told)))
+                port.ask(task, input).await.map(|told| Told::Step(Box::new(told)))
             }
             Some(Err(bad)) => Err(Rejection::new(Code::StepNotFound, bad.to_string())),
         };

@@ -1,0 +1,47 @@
+//! Queries: operations that change nothing. Each is a type, which is its own input.
+//!
+//! Names, rights and how an answer gets shorter stand here once, for everybody who carries queries and answers:
+//! the bus, the process of a scheduler, gateways. A query stands in the file of what it tells, with what it
+//! takes and what it is answered with.
+//!
+//! Operations that change a Task are commands: [`Command`](crate::Command).
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::command::{Caller, Operator};
+use crate::limits::Limits;
+use crate::reject::Rejection;
+use crate::view::{Known, View};
+
+/// An operation that changes nothing, as it is asked for: its fields are its input.
+pub trait Query: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// The tool that whoever asks must have (PERM).
+    const TOOL: Operator;
+
+    /// What it is answered with.
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Gives up a part of an answer that is too long (CTRL-06). Answers whether there was something to give up.
+    fn shorten(&self, _: &mut Self::Output) -> bool {
+        false
+    }
+}
+
+/// A query that reads one Task as it stands, and nothing else.
+pub trait TaskQuery: Query {
+    /// Reads the Task.
+    ///
+    /// # Errors
+    /// The Task, the caller or the input does not allow it.
+    fn read(
+        &self,
+        task: &View<'_>,
+        caller: &Caller,
+        known: &Known<'_>,
+        limits: &Limits,
+    ) -> Result<Self::Output, Rejection>;
+}
