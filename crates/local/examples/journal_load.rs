@@ -18,7 +18,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use tenure_local::{JsonlJournal, Options};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
+use tenure_testkit::conformance::History;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

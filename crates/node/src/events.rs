@@ -385,7 +385,7 @@ pub(crate) async fn hint(client: &Client, task: &TaskKey, change: Changed) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 mod tests {
-    use tenure_ports::conformance::History;
+    use tenure_testkit::conformance::History;
 
     use super::*;
 

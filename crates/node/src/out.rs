@@ -340,7 +340,7 @@ async fn each<D: Future<Output = Result<(), Rejection>>>(
 
 #[cfg(test)]
 mod tests {
-    use tenure_ports::conformance::History;
+    use tenure_testkit::conformance::History;
 
     use super::*;
 

@@ -61,12 +61,9 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Sources that only tests run: conformance suites that every adapter is held against.
+/// Sources that only tests run.
 fn is_for_tests(path: &Path) -> bool {
-    let name = path.file_name().unwrap();
-    path.components().any(|part| part.as_os_str() == "conformance")
-        || name == "tests.rs"
-        || name == "conformance.rs"
+    path.starts_with("crates/testkit") || path.file_name().unwrap() == "tests.rs"
 }
 
 fn product_sources() -> Vec<PathBuf> {

@@ -12,8 +12,8 @@ use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::Journal;
-use tenure_ports::conformance::{History, journal_suite, read_all};
 use tenure_ports::journal::{AppendError, Entry, Overview, ReadError};
+use tenure_testkit::conformance::{History, journal_suite, read_all};
 
 use crate::journal::{assert_holds, connect, create, owner, settings, work};
 use crate::servers::{Server, nats};

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_core::Commit;
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::ReadError;
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::encode_packed;
 use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_header};
 

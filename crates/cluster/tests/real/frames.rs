@@ -9,8 +9,8 @@ use bytes::Bytes;
 use nix::sys::signal::Signal;
 use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::AppendError;
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::frame::{Chunk, decode};
 
 use crate::damage::frame;

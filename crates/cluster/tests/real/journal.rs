@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tenure_cluster::{JetStreamJournal, OpenError, Settings};
 use tenure_core::Commit;
 use tenure_ports::Journal;
-use tenure_ports::conformance::{History, journal_suite, read_all};
 use tenure_ports::journal::{AppendError, ReadError};
+use tenure_testkit::conformance::{History, journal_suite, read_all};
 use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_header};
 
 use crate::servers::{Server, nats, nats_with};

@@ -9,9 +9,9 @@ use tenure_cluster::leases::OpenError;
 use tenure_cluster::{Owned, RedisAt, RedisLeases};
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
-use tenure_ports::conformance::leases_suite;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, Scan};
+use tenure_testkit::conformance::leases_suite;
 use uuid::Uuid;
 
 use crate::servers::{Server, redis};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_ports::Journal;
-use tenure_ports::conformance::{History, read_all};
 use tenure_ports::journal::AppendError;
+use tenure_testkit::conformance::{History, read_all};
 use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
 
 use crate::journal::{connect, create, owner, settings};

@@ -7,7 +7,7 @@ use ::redis::{Connection, cmd};
 use async_nats::jetstream::stream::Stream;
 use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, Settings};
-use tenure_ports::conformance::History;
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::frame::{Header, decode};
 
 use crate::journal::{assert_holds, connect, create, owner, settings, work};

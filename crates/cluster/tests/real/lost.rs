@@ -7,8 +7,8 @@ use std::time::Duration;
 use ::redis::cmd;
 use tenure_cluster::ownership::Options;
 use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
-use tenure_ports::conformance::History;
 use tenure_ports::journal::AppendError;
+use tenure_testkit::conformance::History;
 
 use crate::journal::{connect, create, settings, work};
 use crate::ownership::{Node, PARTITIONS, is_shared_out, node_of, until};

@@ -13,7 +13,7 @@ use tenure_cluster::ownership::{Keeper, Options};
 use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
 use tenure_core::id::Millis;
 use tenure_ports::Journal;
-use tenure_ports::conformance::{History, read_all};
+use tenure_testkit::conformance::{History, read_all};
 
 use crate::journal::{create, owner, settings};
 use crate::servers::{Server, nats, redis};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_core::Commit;
 use tenure_ports::Journal as _;
-use tenure_ports::conformance::{History, read_all};
+use tenure_testkit::conformance::{History, read_all};
 
 use crate::journal::{connect, create, settings, work};
 use crate::servers::{Server, nats};

@@ -11,7 +11,7 @@ use tenure_cluster::leases::OpenError;
 use tenure_cluster::{JetStreamJournal, Owned, RedisAt, RedisLeases, Settings};
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases as _;
-use tenure_ports::conformance::leases_suite;
+use tenure_testkit::conformance::leases_suite;
 
 use crate::leases::{lease, owning, wait};
 use crate::ownership::{node_at, until};

@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use tenure_cluster::Settings;
 use tenure_core::Commit;
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::AppendError;
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::encode_packed;
 
 use crate::journal::{assert_holds, create, owner, settings};

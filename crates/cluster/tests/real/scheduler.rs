@@ -15,10 +15,10 @@ use tenure_core::patch::StepInput;
 use tenure_core::status::{End, Policy, Role, StepStatus, TaskStatus};
 use tenure_core::{Caller, Commit};
 use tenure_ports::Journal;
-use tenure_ports::conformance::read_all;
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_testkit::conformance::read_all;
 use uuid::Uuid;
 
 use crate::servers::{Server, nats, redis};

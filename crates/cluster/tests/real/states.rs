@@ -13,9 +13,9 @@ use tenure_core::id::{AgentId, CommandId, PoolId, Ref};
 use tenure_core::status::Role;
 use tenure_core::{Caller, Command, Task};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::Folded;
 use tenure_scheduler::{Config, Envelope, Scheduler, load, load_until};
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::encode_state;
 use uuid::Uuid;
 

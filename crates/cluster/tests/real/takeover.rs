@@ -7,7 +7,7 @@ use async_nats::Client;
 use bytes::Bytes;
 use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_header};
 
 use crate::journal::{assert_holds, connect, create, owner, settings};

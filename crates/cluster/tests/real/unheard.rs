@@ -7,7 +7,7 @@ use async_nats::jetstream::stream::Config;
 use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
 use tenure_cluster::Settings;
-use tenure_ports::conformance::History;
+use tenure_testkit::conformance::History;
 
 use crate::journal::{assert_holds, connect, create, owner, settings, work};
 use crate::servers::{Server, nats};

@@ -8,7 +8,7 @@ use tenure_cluster::{JetStreamJournal, Settings};
 use tenure_core::Commit;
 use tenure_core::status::Role;
 use tenure_ports::Journal as _;
-use tenure_ports::conformance::{History, read_all};
+use tenure_testkit::conformance::{History, read_all};
 use tenure_wire::bus::subject::{Token, is_inbox_of};
 
 use crate::place::{PATIENCE, Place, User};

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tenure_core::Commit;
 use tenure_local::{Disk, Files, JsonlJournal, JsonlReader, OpenReport, Options};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::{AppendError, ReadError, TaskKey};
+use tenure_testkit::conformance::History;
 
 /// As few threads as there can be: tests open journals by the thousand.
 pub(crate) const SMALL: Options = Options { sync_threads: 1, read_threads: 1, open_files: None };
@@ -66,7 +66,7 @@ pub(crate) fn equals(read: &[Commit], written: &[Arc<Commit>]) -> bool {
 }
 
 pub(crate) async fn assert_holds<J: Journal>(journal: &J, history: &History) {
-    let read = tenure_ports::conformance::read_all(journal, &history.key).await.unwrap();
+    let read = tenure_testkit::conformance::read_all(journal, &history.key).await.unwrap();
     assert!(equals(&read, &history.commits), "{read:#?}");
 }
 

@@ -2,8 +2,8 @@
 
 use tempfile::TempDir;
 use tenure_local::{JsonlJournal, MemoryLeases, Options};
-use tenure_ports::Faulty;
-use tenure_ports::conformance::{journal_suite, leases_suite, names_suite};
+use tenure_testkit::Faulty;
+use tenure_testkit::conformance::{journal_suite, leases_suite, names_suite};
 
 async fn journal(options: Options) -> (JsonlJournal, TempDir) {
     let dir = TempDir::new().unwrap();

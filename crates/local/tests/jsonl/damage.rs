@@ -10,8 +10,8 @@ use crate::common::{read_with, wal};
 use tempfile::TempDir;
 use tenure_local::JsonlReader;
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::{AppendError, ReadError};
+use tenure_testkit::conformance::History;
 use tenure_wire::stored::{encode, seal};
 
 /// Two Tasks of one session, left by a crash.

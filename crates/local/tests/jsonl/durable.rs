@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use tenure_local::JsonlJournal;
-use tenure_ports::conformance::History;
+use tenure_testkit::conformance::History;
 
 use crate::common::{
     Did, SMALL, TestDisk, append, crashed, create, data_dir, lines_of, open, wal, work,

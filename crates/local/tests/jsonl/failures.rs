@@ -10,8 +10,8 @@ use crate::common::{
 use tempfile::TempDir;
 use tenure_local::{JsonlJournal, JsonlReader};
 use tenure_ports::Journal;
-use tenure_ports::conformance::{History, read_all};
 use tenure_ports::journal::{AppendError, ReadError};
+use tenure_testkit::conformance::{History, read_all};
 
 struct World {
     dir: TempDir,

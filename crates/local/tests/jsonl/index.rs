@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use tenure_core::status::End;
 use tenure_local::{JsonlReader, OpenReport};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::Entry;
+use tenure_testkit::conformance::History;
 
 fn index(dir: &Path) -> std::path::PathBuf {
     dir.join("index.jsonl")

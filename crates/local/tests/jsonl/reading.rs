@@ -8,8 +8,8 @@ use tenure_core::id::SessionId;
 use tenure_core::status::End;
 use tenure_local::{JsonlReader, OpenError};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::ReadError;
+use tenure_testkit::conformance::History;
 
 /// WAL-08: a reader beside the writer sees whole commits, and every one of them in the end.
 #[tokio::test(flavor = "multi_thread")]

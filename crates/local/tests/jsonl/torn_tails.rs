@@ -9,7 +9,7 @@ use crate::common::{
 use tempfile::TempDir;
 use tenure_local::{JsonlJournal, JsonlReader, Repair};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
+use tenure_testkit::conformance::History;
 
 /// A log whose last write carries three commits, and the directory as it was after each write.
 async fn three_writes() -> (TempDir, History, Vec<u64>) {

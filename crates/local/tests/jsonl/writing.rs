@@ -14,8 +14,8 @@ use crate::common::{
 use futures::future::join_all;
 use tenure_local::{JsonlJournal, OpenError, Options};
 use tenure_ports::Journal;
-use tenure_ports::conformance::History;
 use tenure_ports::journal::AppendError;
+use tenure_testkit::conformance::History;
 
 fn refused(dir: &Path) -> OpenError {
     JsonlJournal::open(dir, SMALL).map(|_| ()).unwrap_err()

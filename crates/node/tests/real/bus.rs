@@ -9,8 +9,8 @@ use tenure_core::id::PoolId;
 use tenure_core::status::Role;
 use tenure_node::Node;
 use tenure_ports::bus::Delivery;
-use tenure_ports::conformance::{Bus, absence_suite, bus_suite};
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_testkit::conformance::{Bus, absence_suite, bus_suite};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Mutex;
 

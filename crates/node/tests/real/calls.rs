@@ -231,7 +231,7 @@ async fn the_log_of_a_cluster_is_that_of_one_process() {
     let connection = tenure_sdk::nats::Connection::open(&settings, inbox).await.unwrap();
     let cluster = tenure_sdk::nats::NatsClient::join(connection, &name).await.unwrap();
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
-    let journal = std::sync::Arc::new(tenure_ports::MemoryJournal::default());
+    let journal = std::sync::Arc::new(tenure_testkit::MemoryJournal::default());
     let leases = std::sync::Arc::new(tenure_local::MemoryLeases::default());
     let alone = tenure_scheduler::Scheduler::start(journal, leases, config).await.unwrap();
     let alone = alone.client(name.role, name.agent().unwrap(), name.session.clone());

@@ -18,10 +18,11 @@ use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, HandlerName, RunId};
 use tenure_core::view::{ExplainInput, ExplainTaskInput, Explanation, GetInput};
 use tenure_local::{JsonlJournal, MemoryLeases, Options};
+use tenure_ports::ClientPort;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
-use tenure_ports::{ClientPort, Faulty};
 use tenure_scheduler::{Config, Scheduler};
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_testkit::Faulty;
 use tenure_tests::cluster::redis;
 use tenure_wire::bus::subject::{Token, WorkerName, inbox};
 

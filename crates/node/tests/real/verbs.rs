@@ -375,7 +375,7 @@ async fn suite<P: ClientPort>(client: Client<P>, observer: Client<P>, stage: Sta
 async fn handlers_and_orchestrators_say_everything_in_one_process() {
     let mut config = tenure_scheduler::Config::embedded("default".parse().unwrap());
     config.limits.board_tokens = BOARD_TOKENS;
-    let journal = Arc::new(tenure_ports::MemoryJournal::default());
+    let journal = Arc::new(tenure_testkit::MemoryJournal::default());
     let leases = Arc::new(tenure_local::MemoryLeases::default());
     let node = tenure_scheduler::Scheduler::start(journal, leases, config).await.unwrap();
     let stage = Stage::default();

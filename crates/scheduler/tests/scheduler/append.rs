@@ -15,11 +15,12 @@ use tenure_core::id::{AgentId, PoolId, SessionId, WalName};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Commit, Rejection};
 use tenure_local::MemoryLeases;
+use tenure_ports::Journal;
 use tenure_ports::bus::{Credit, WorkerPort as _};
-use tenure_ports::faulty::Fault;
 use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
-use tenure_ports::{Faulty, Journal, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::sync::broadcast::error::TryRecvError;
 
 /// WAL-06, WAL-10, EVENT-01: nobody is answered, and nothing published, before the append is durable;

@@ -11,9 +11,9 @@ use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
 use tenure_ports::ClientPort as _;
 use tenure_ports::bus::Delivery;
-use tenure_ports::conformance::{Bus, absence_suite, bus_suite};
-use tenure_ports::{MemoryJournal, wired};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
+use tenure_testkit::conformance::{Bus, absence_suite, bus_suite};
+use tenure_testkit::{MemoryJournal, wired};
 
 use crate::common::dag;
 

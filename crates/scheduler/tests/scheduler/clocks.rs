@@ -13,7 +13,7 @@ use tenure_core::id::Millis;
 use tenure_core::record::{Backoff, RetryPolicy};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::{Instant, sleep};
 
 const HOUR: Millis = 3_600_000;

@@ -17,12 +17,13 @@ use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::status::Policy;
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
 use tenure_local::MemoryLeases;
+use tenure_ports::Observer;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
-use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::{Called, LeaseCall, Parting, PoolSample};
-use tenure_ports::{Faulty, MemoryJournal, Observer};
 use tenure_scheduler::{Config, Scheduler};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tenure_wire::bus::operate::Kept;
 
 #[tokio::test(start_paused = true)]

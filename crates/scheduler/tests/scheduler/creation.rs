@@ -8,7 +8,7 @@ use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
 use tenure_core::creation::Creation;
 use tenure_core::status::TaskStatus;
-use tenure_ports::faulty::Fault;
+use tenure_testkit::faulty::Fault;
 
 use crate::common::{cancel, create, dag, key, node, node_on, replayed, status};
 

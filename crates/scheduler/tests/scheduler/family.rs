@@ -19,11 +19,12 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::record::{ArtifactInput, Body, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, Policy, StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Rejection, Task};
+use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
-use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, Journal as _, MemoryJournal};
 use tenure_scheduler::{Answer, Kin, Peers};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::Instant;
 
 fn child_of(parent: &str, task: CreateTask) -> CreateTask {

@@ -15,10 +15,10 @@ use tenure_core::status::{Policy, StepStatus};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Command};
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
-use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler, WorkerLink};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::{sleep, timeout};
 
 type Node = Scheduler<Faulty<MemoryJournal>, Moody>;

@@ -17,10 +17,11 @@ use tenure_core::status::{End, EndReason, Policy, TaskStatus};
 use tenure_core::view::ClaimResult;
 use tenure_core::{Code, Command};
 use tenure_local::MemoryLeases;
+use tenure_ports::Leases as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, Leases as _, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler, WorkerLink};
+use tenure_testkit::{Faulty, MemoryJournal};
 
 type Link = WorkerLink<Faulty<MemoryJournal>, MemoryLeases>;
 

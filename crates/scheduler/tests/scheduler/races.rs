@@ -16,10 +16,10 @@ use tenure_core::status::{Outcome, Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort as _};
-use tenure_ports::faulty::{Fault, Gate};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
 use tenure_scheduler::{Answer, WorkerLink};
+use tenure_testkit::faulty::{Fault, Gate};
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::task::JoinHandle;
 
 type Link = WorkerLink<Faulty<MemoryJournal>, tenure_local::MemoryLeases>;

@@ -13,7 +13,7 @@ use tenure_core::id::{AgentId, PoolId};
 use tenure_core::record::Progress;
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_testkit::{Faulty, MemoryJournal};
 
 /// READY-02: Tasks that waited for long run as soon as there is a worker.
 #[tokio::test(start_paused = true)]

@@ -15,12 +15,13 @@ use tenure_core::view::query::QueryInput;
 use tenure_core::view::{ExplainInput, GetInput, Look};
 use tenure_core::{Code, Command, Rejection};
 use tenure_local::MemoryLeases;
+use tenure_ports::Leases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
-use tenure_ports::{Faulty, Leases, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler};
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 

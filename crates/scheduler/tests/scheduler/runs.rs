@@ -18,7 +18,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Envelope, WorkerLink};
 
 type Link =
-    WorkerLink<tenure_ports::Faulty<tenure_ports::MemoryJournal>, tenure_local::MemoryLeases>;
+    WorkerLink<tenure_testkit::Faulty<tenure_testkit::MemoryJournal>, tenure_local::MemoryLeases>;
 
 fn dispatch(scope: Option<&[&str]>, wait: bool) -> Command {
     Command::DispatchWorker(Dispatch {

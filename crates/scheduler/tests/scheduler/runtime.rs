@@ -14,11 +14,12 @@ use tenure_core::status::{Policy, Role};
 use tenure_core::view::RuntimeName::*;
 use tenure_core::view::{RunOffer, RuntimeEvent};
 use tenure_core::{Code, Command};
+use tenure_ports::ClientPort as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
-use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{ClientPort as _, Faulty, MemoryJournal};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 

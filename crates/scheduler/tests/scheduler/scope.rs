@@ -14,8 +14,8 @@ use tenure_core::view::{Look, RunOffer};
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
 use tenure_scheduler::WorkerLink;
+use tenure_testkit::{Faulty, MemoryJournal};
 use uuid::Uuid;
 
 type Link = WorkerLink<Faulty<MemoryJournal>, tenure_local::MemoryLeases>;

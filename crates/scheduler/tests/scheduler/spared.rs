@@ -19,8 +19,9 @@ use tenure_core::view::ClaimResult;
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::observer::LeaseCall;
-use tenure_ports::{Faulty, Journal, Leases, MemoryJournal};
+use tenure_ports::{Journal, Leases};
 use tenure_scheduler::{Config, Scheduler, WorkerLink};
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::{Instant, sleep};
 
 type Inbox = futures::channel::mpsc::UnboundedReceiver<Delivery>;

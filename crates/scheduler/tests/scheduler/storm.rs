@@ -9,9 +9,9 @@ use crate::common::{self, Node, POOL, View, create, dag, events, node_on, replay
 use tenure_core::id::PoolId;
 use tenure_core::record::RetryPolicy;
 use tenure_core::status::TaskStatus;
-use tenure_ports::faulty::Fault;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::{Faulty, MemoryJournal};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use uuid::Uuid;
 
 const SEEDS: u64 = 300;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::id::{AttemptId, PoolId};
+use tenure_ports::Leases;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
-use tenure_ports::{Leases, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler};
+use tenure_testkit::MemoryJournal;
 
 /// Tells a process that it is the one whose scan fails.
 const FAILS: &str = "TENURE_TEST_SCAN_FAILS";

@@ -16,10 +16,11 @@ use tenure_core::id::{AgentId, AttemptId, PoolId};
 use tenure_core::record::{Backoff, RetryPolicy};
 use tenure_core::status::{Policy, StepStatus, TaskStatus};
 use tenure_local::MemoryLeases;
+use tenure_ports::Leases as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
-use tenure_ports::faulty::Fault;
-use tenure_ports::{Faulty, Leases as _, MemoryJournal};
 use tenure_scheduler::{Config, Scheduler};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::Instant;
 
 /// LEASE-07, LEASE-10, LEASE-16, CLAIM-12, QUERY-14: a worker that falls silent loses its Step within the

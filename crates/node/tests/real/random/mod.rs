@@ -23,12 +23,13 @@ use tenure_core::Rejection;
 use tenure_core::status::Role;
 use tenure_local::MemoryLeases;
 use tenure_node::Node;
+use tenure_ports::ClientPort;
 use tenure_ports::bus::{Delivery, WorkerPort};
-use tenure_ports::faulty::Fault;
-use tenure_ports::{ClientPort, Faulty, MemoryJournal};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::task::JoinHandle;
 

@@ -10,8 +10,8 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
 use tenure_local::MemoryLeases;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
-use tenure_ports::{Faulty, MemoryJournal};
 use tenure_scheduler::WorkerLink;
+use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::{Instant, sleep};
 
 use super::{Node, POOL, completes};

@@ -25,9 +25,10 @@ use tenure_local::MemoryLeases;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tenure_ports::observer::LeaseCall;
-use tenure_ports::{Faulty, Journal, Leases, MemoryJournal, wired};
+use tenure_ports::{Journal, Leases};
 use tenure_scheduler::{Answer, Config, Envelope, Machine, Scheduler, WorkerLink};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_testkit::{Faulty, MemoryJournal, wired};
 use tokio::time::Instant;
 
 pub use self::hand::Hand;

@@ -12,6 +12,8 @@ use tenure_core::command::{GiveBack, RunOutcome, StepReport};
 use tenure_core::id::{AgentId, CommandId, RunId, StepId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, Look, Looked, RunOffer, StepPage};
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
+use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::V;
 use tenure_wire::bus::worker::{
     Claim, Delivery as Sent, Heartbeat, Looking, Pulses, Query, Report, Room, Word,
@@ -19,8 +21,6 @@ use tenure_wire::bus::worker::{
 use tokio::sync::oneshot;
 
 use super::{answered, crossed, misread};
-use crate::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
-use crate::journal::TaskKey;
 
 /// A worker whose words, and whatever it is sent, are bytes on their way.
 #[derive(Debug)]

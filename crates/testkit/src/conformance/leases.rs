@@ -4,10 +4,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use tenure_core::id::{AttemptId, SessionId, TaskId};
+use tenure_ports::journal::TaskKey;
+use tenure_ports::leases::{Lease, Leases};
 use uuid::Uuid;
-
-use crate::journal::TaskKey;
-use crate::leases::{Lease, Leases};
 
 /// A lease of the suite: long enough that a call takes no time beside it.
 const LEASE_MS: u64 = 600;

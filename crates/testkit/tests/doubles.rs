@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use tenure_ports::conformance::{History, journal_suite, names_suite, read_all};
-use tenure_ports::faulty::Fault;
+use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, ReadError};
-use tenure_ports::{Faulty, Journal, MemoryJournal};
+use tenure_testkit::conformance::{History, journal_suite, names_suite, read_all};
+use tenure_testkit::faulty::Fault;
+use tenure_testkit::{Faulty, MemoryJournal};
 
 #[tokio::test]
 async fn the_journal_in_memory_conforms() {

@@ -9,10 +9,10 @@ use tenure_core::record::Value;
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::GetInput;
 use tenure_core::{Code, Command, Context, Rejection};
+use tenure_ports::ClientPort as _;
 use tokio::time::timeout;
 
 use super::{Bus, Caller, SOON, around, step, task_id};
-use crate::ClientPort as _;
 
 fn pause() -> Command {
     Command::PauseTask(Why::default())

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
-
-use crate::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey};
+use tenure_ports::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey};
 
 /// Bytes of an event, as somebody reckons who has never written one down.
 const EVENT_BYTES: u64 = 256;

@@ -10,9 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tenure_core::event::Commit;
 use tenure_core::id::{SessionId, WalName};
+use tenure_ports::journal::{
+    AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey, Wanted,
+};
 use tokio::sync::{Semaphore, mpsc};
-
-use crate::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey, Wanted};
 
 /// What befalls one `create` or `append`.
 #[derive(Debug, Clone)]

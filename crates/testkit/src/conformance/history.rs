@@ -11,10 +11,9 @@ use tenure_core::id::{
 };
 use tenure_core::record::{Progress, Reason, StepSpec, TaskSpec};
 use tenure_core::status::{DeliveryState, Policy, TaskStatus, Visibility};
+use tenure_ports::Journal;
+use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
-
-use crate::Journal;
-use crate::journal::TaskKey;
 
 /// The life of a Task with one Step, as commits made one after another.
 #[derive(Debug, Clone)]

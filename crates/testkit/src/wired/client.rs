@@ -8,12 +8,12 @@ use tenure_core::command::Write;
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
 use tenure_core::{Context, Query, Rejection};
+use tenure_ports::client::{Answers, Changed, ClientPort, Listing, LogPage};
 use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime};
 use tenure_wire::bus::request::{Ask, Committed, Head, Request};
 
 use super::{answered, crossed, misread};
-use crate::client::{Answers, Changed, ClientPort, Listing, LogPage};
 
 /// A caller whose words, and whatever it is told, are bytes on their way.
 ///

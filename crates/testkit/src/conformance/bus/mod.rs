@@ -19,10 +19,9 @@ use tenure_core::record::Value;
 use tenure_core::status::{Policy, Role, StepStatus};
 use tenure_core::view::{ClaimResult, GetInput, RunOffer, StepView, TaskView, WriteSummary};
 use tenure_core::{Command, Context, Rejection};
+use tenure_ports::ClientPort;
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tokio::time::timeout;
-
-use crate::ClientPort;
-use crate::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 
 /// Whatever is waited for comes sooner than this.
 const SOON: Duration = Duration::from_secs(30);

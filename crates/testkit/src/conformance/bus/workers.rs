@@ -8,12 +8,12 @@ use tenure_core::record::{Progress, Value};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::{GetInput, Look, Looked, RuntimeName};
 use tenure_core::{Code, Command, Limits};
+use tenure_ports::ClientPort as _;
+use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{Bus, Caller, Hand, QUIET, SOON, around, input_of, report_on, task_id};
-use crate::ClientPort as _;
-use crate::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 
 fn cancel() -> Command {
     Command::TaskCancel(Close { reason: None, wait: Some(false) })

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tenure_core::Commit;
 use tenure_core::id::SessionId;
 use tenure_core::status::End;
+use tenure_ports::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey};
 
 use super::history::{History, title};
-use crate::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey};
 
 /// Every commit of a log.
 pub async fn read_all<J: Journal>(journal: &J, key: &TaskKey) -> Result<Vec<Commit>, ReadError> {

@@ -1,0 +1,16 @@
+//! What the tests of many crates share; no crate of the product is built with it.
+//!
+//! [`conformance`] has one suite for each port, which every adapter runs. [`MemoryJournal`] is the simplest
+//! journal there can be, and [`Faulty`] makes any other fail when a test tells it to. [`wired`] makes a bus in
+//! process carry bytes.
+//!
+//! Crates name this one among their `dev-dependencies` alone: a test of the workspace refuses every other arrow
+//! to it.
+
+pub mod conformance;
+pub mod faulty;
+pub mod memory;
+pub mod wired;
+
+pub use faulty::Faulty;
+pub use memory::MemoryJournal;
