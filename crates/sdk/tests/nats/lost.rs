@@ -9,9 +9,10 @@ use tenure_wire::bus::worker::{Delivery, Reports, Room};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use crate::back::given_back;
 use crate::node::{Node, grant};
 use crate::server::Server;
-use crate::worker::{LONG, given_back, handlers, name, start};
+use crate::worker::{LONG, handlers, name, start};
 
 /// A grant of a Step of this name that was lost before, and its Attempt.
 fn lost_grant(step: &str) -> (Delivery, AttemptId) {

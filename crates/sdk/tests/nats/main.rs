@@ -1,6 +1,7 @@
 //! Workers and clients over a real NATS server, against a node that does what the test tells it.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on has failed.
 
+mod back;
 mod client;
 mod fence;
 mod lost;
