@@ -30,10 +30,10 @@ use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
 use tenure_sdk::worker::{Handlers, Options as WorkerOptions, WorkerPool};
+use tenure_taskfile::Plan;
 use uuid::Uuid;
 
 use crate::plan;
-use crate::taskfile::Plan;
 
 /// The pool of Steps that name none.
 pub const DEFAULT_POOL: &str = "default";

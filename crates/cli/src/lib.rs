@@ -3,7 +3,8 @@
 
 pub mod embedded;
 pub mod plan;
-pub mod taskfile;
+
+pub use tenure_taskfile as taskfile;
 
 // Compiles what the README shows.
 #[cfg(doctest)]

@@ -10,8 +10,7 @@ use tenure_core::id::{HandlerName, PoolId, StepId, TaskId};
 use tenure_core::patch::StepInput;
 use tenure_core::record::{Backoff, DEADLINE_AT, DEADLINE_MS, Object, RetryPolicy, Value};
 use tenure_core::status::Policy;
-
-use crate::taskfile::{Deadline, HANDLER_EXEC, Mode, Plan, PlanStep, RetryPlan};
+use tenure_taskfile::{Deadline, HANDLER_EXEC, Mode, Plan, PlanStep, RetryPlan};
 
 /// How much longer than its own timeout the scheduler waits for a command: the worker ends it
 /// first, and says so; this is for a worker that does not.

@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("tenure-sdk", &["tenure-core", "tenure-wire", "tenure-ports"]),
     ("tenure-telemetry", &["tenure-core", "tenure-ports"]),
+    ("tenure-taskfile", &[]),
     (
         "tenure",
         &[
@@ -32,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tenure-node",
             "tenure-sdk",
             "tenure-telemetry",
+            "tenure-taskfile",
         ],
     ),
 ];

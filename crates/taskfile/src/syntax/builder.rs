@@ -2,9 +2,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::Read;
-use crate::taskfile::limits::{DEPTH_MAX, VALUES_MAX};
-use crate::taskfile::node::{Entry, Kind, Node, offset};
-use crate::taskfile::report::{Finding, quoted};
+use crate::limits::{DEPTH_MAX, VALUES_MAX};
+use crate::node::{Entry, Kind, Node, offset};
+use crate::report::{Finding, quoted};
 
 /// Maps up to this size are searched for duplicates without a table.
 const SMALL_MAP: usize = 12;

@@ -1,14 +1,14 @@
 //! What a person sees when a task file is wrong. The cases and the messages stand in
-//! `taskfile_errors.golden`, to be read as a text: `=== file name`, the file, `~~~`, the message.
+//! `errors.golden`, to be read as a text: `=== file name`, the file, `~~~`, the message.
 //! `TENURE_BLESS=1` writes the messages anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
 
-use tenure::taskfile::{Options, TaskFileError, parse};
+use tenure_taskfile::{Options, TaskFileError, parse};
 
-const GOLDEN: &str = include_str!("taskfile_errors.golden");
+const GOLDEN: &str = include_str!("errors.golden");
 
 struct Case<'g> {
     file: &'g str,
@@ -48,7 +48,7 @@ fn bless(rendered: &[String]) {
         format!("=== {}\n{}~~~\n{message}\n\n", case.file, case.input)
     };
     let text: String = cases().iter().zip(rendered).map(block).collect();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/taskfile_errors.golden");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors.golden");
     std::fs::write(path, text).unwrap();
 }
 
@@ -128,8 +128,8 @@ fn a_byte_order_mark_is_no_part_of_the_file() {
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let absent = tenure::taskfile::read(&folder.path().join("no.yaml"), &Options::default());
+    let absent = tenure_taskfile::read(&folder.path().join("no.yaml"), &Options::default());
     assert!(absent.unwrap_err().first.message.starts_with("the file cannot be read: "));
-    let directory = tenure::taskfile::read(folder.path(), &Options::default()).unwrap_err();
+    let directory = tenure_taskfile::read(folder.path(), &Options::default()).unwrap_err();
     assert_eq!(directory.first.message, "this is a directory");
 }

@@ -2,9 +2,9 @@ use std::borrow::Cow;
 
 use super::Read;
 use super::builder::Builder;
-use crate::taskfile::node::{Kind, Node};
-use crate::taskfile::report::Finding;
-use crate::taskfile::source::printable;
+use crate::node::{Kind, Node};
+use crate::report::Finding;
+use crate::source::printable;
 
 /// Reads JSON. The structure is read here, because `serde_json` does not say where a value stood;
 /// numbers and escaped strings are read by `serde_json`.

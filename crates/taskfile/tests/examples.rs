@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tenure::taskfile::{Options, Plan, PlanStep, parse, read, schema};
+use tenure_taskfile::{Options, Plan, PlanStep, parse, read, schema};
 
 fn example(name: &str) -> Plan {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

@@ -7,10 +7,10 @@ use std::fs::File;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use tenure::taskfile::limits::{
+use tenure_taskfile::limits::{
     DEPTH_MAX, EDGES_MAX, FILE_BYTES_MAX, INPUT_BYTES_MAX, STEPS_MAX, TOML_BYTES_MAX, VALUES_MAX,
 };
-use tenure::taskfile::{Options, Plan, TaskFileError, parse, read};
+use tenure_taskfile::{Options, Plan, TaskFileError, parse, read};
 
 /// A thread of a library may have no more.
 const SMALL_STACK: usize = 2 * 1024 * 1024;

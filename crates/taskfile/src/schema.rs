@@ -269,8 +269,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::taskfile::fields::Known;
-    use crate::taskfile::{native, retry, step};
+    use crate::fields::Known;
+    use crate::{native, retry, step};
 
     #[test]
     fn the_schema_has_the_fields_that_the_reader_knows() {

@@ -5,9 +5,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::Read;
 use super::builder::{Builder, duplicate_key, too_deep};
-use crate::taskfile::limits::TOML_BYTES_MAX;
-use crate::taskfile::node::{Kind, Node};
-use crate::taskfile::report::Finding;
+use crate::limits::TOML_BYTES_MAX;
+use crate::node::{Kind, Node};
+use crate::report::Finding;
 
 /// Reads TOML. The library refuses nesting itself, which bounds the recursion below.
 pub(super) fn parse(text: &str) -> Read<Node<'_>> {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
-use tenure::taskfile::{Options, Plan, TaskFileError, parse};
+use tenure_taskfile::{Options, Plan, TaskFileError, parse};
 
 fn instance(tasks: Value) -> Value {
     json!({

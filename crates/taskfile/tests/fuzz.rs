@@ -6,7 +6,7 @@
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tenure::taskfile::{Format, Options, parse};
+use tenure_taskfile::{Format, Options, parse};
 
 const SEEDS: [(&str, &str); 4] = [
     ("t.yaml", include_str!("../../../examples/retry.yaml")),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use tenure::taskfile::{Format, Options, Plan, parse};
+use tenure_taskfile::{Format, Options, Plan, parse};
 
 fn plan(text: &str, name: &str) -> Plan {
     parse(text.as_bytes(), name, &Options::default()).unwrap_or_else(|error| panic!("{error}"))

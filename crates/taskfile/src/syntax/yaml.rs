@@ -5,9 +5,9 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag,
 
 use super::Read;
 use super::builder::{Builder, too_deep};
-use crate::taskfile::limits::{ALIAS_BYTES_MAX, DEPTH_MAX};
-use crate::taskfile::node::{Entry, Kind, Node, number};
-use crate::taskfile::report::{Finding, quoted};
+use crate::limits::{ALIAS_BYTES_MAX, DEPTH_MAX};
+use crate::node::{Entry, Kind, Node, number};
+use crate::report::{Finding, quoted};
 
 /// The key that takes over the entries of another map.
 const MERGE_KEY: &str = "<<";

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tenure::taskfile::{
+use tenure_taskfile::{
     BackoffPlan, Deadline, Mode, Options, Plan, PlanStep, RetryPlan, TaskFileError, parse,
 };
 
