@@ -17,9 +17,6 @@ use crate::journal::Entry;
 /// How long a Task is followed after somebody has asked for its events.
 pub const FOLLOWED: Duration = Duration::from_secs(15);
 
-/// How many live Tasks may be asked for at a time, the oldest first.
-pub const OLDEST_MAX: usize = 1_000;
-
 /// Commits of a Task, and how it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogPage {
@@ -186,10 +183,6 @@ pub trait ClientPort: AnswersAll + Clone + Send + Sync + 'static {
         &self,
         include_terminal: bool,
     ) -> impl Future<Output = Result<Listing, Rejection>> + Send;
-
-    /// The oldest live Tasks of the session, in the order of lists (LIST-06), at most so many, and
-    /// at most [`OLDEST_MAX`].
-    fn oldest(&self, most: usize) -> impl Future<Output = Result<Listing, Rejection>> + Send;
 
     /// Hints of changes of one Task, or of all of the session, from when this has returned. Whoever
     /// waits for something reads once after it, and again from time to time (mechanisms 11).

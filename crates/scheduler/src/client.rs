@@ -18,7 +18,7 @@ use tenure_core::view::{
     Board, Known, ListInput, RuntimeEvent, Snapshot, TaskPage, View, ViewsInput, WriteSummary,
 };
 use tenure_core::{Caller, Code, Context, Rejection};
-use tenure_ports::client::{Changed, ClientPort, Listing, LogPage, OLDEST_MAX};
+use tenure_ports::client::{Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::event::{EventPage, Published};
@@ -274,13 +274,6 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         };
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Listing { entries, missing_partitions: Vec::new() })
-    }
-
-    async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
-        let mut listing = self.list(false).await?;
-        listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
-        listing.entries.truncate(most.min(OLDEST_MAX));
-        Ok(listing)
     }
 
     async fn changes(&self, task: Option<&TaskId>) -> Result<Changes, Rejection> {

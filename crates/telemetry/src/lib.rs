@@ -26,5 +26,5 @@ pub mod trace;
 mod watch;
 
 pub use export::{StartError, Telemetry};
-pub use logs::{JsonLines, NOT_EXPORTED};
+pub use logs::JsonLines;
 pub use settings::{BadSetting, Protocol, Settings, Target};

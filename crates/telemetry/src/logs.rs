@@ -25,7 +25,7 @@ use crate::counts::Counts;
 use crate::health::Signal;
 
 /// What would feed itself: exporters log while they export.
-pub const NOT_EXPORTED: &str = "hyper=off,hyper_util=off,h2=off,tonic=off,tower=off,opentelemetry=off,\
+const NOT_EXPORTED: &str = "hyper=off,hyper_util=off,h2=off,tonic=off,tower=off,opentelemetry=off,\
      opentelemetry_sdk=off,opentelemetry_otlp=off,opentelemetry_http=off,tenure_telemetry=off";
 
 /// A record, and where it comes from.

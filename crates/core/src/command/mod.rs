@@ -47,7 +47,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::Role;
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
-use crate::view::{RuntimeEvent, Stage};
+use crate::view::RuntimeEvent;
 
 pub use input::{
     AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, Minded, RetryEnded, RetrySteps,
@@ -77,11 +77,6 @@ impl Caller {
     pub fn system(session_id: SessionId) -> Self {
         let agent = crate::id::system_agent();
         Self { agent, role: Role::System, session_id, run_id: None, worker_pool_id: None }
-    }
-
-    /// Orchestrator rights: its own, or the scheduler's.
-    pub fn is_orchestrator(&self) -> bool {
-        matches!(self.role, Role::Orchestrator | Role::System)
     }
 }
 
@@ -179,8 +174,6 @@ pub struct Outcome {
     pub commit: Option<Commit>,
     /// What to answer once it is durable.
     pub reply: Reply,
-    /// The Task after each event of the commit: what its public events say (7.1).
-    pub stages: Vec<Stage>,
     /// What is to be told that changes no Task, once the commit is durable (EVENT-07).
     pub told: Vec<RuntimeEvent>,
 }
@@ -188,7 +181,7 @@ pub struct Outcome {
 impl Outcome {
     /// Nothing was written.
     pub const fn unchanged(reply: Reply) -> Self {
-        Self { commit: None, reply, stages: Vec::new(), told: Vec::new() }
+        Self { commit: None, reply, told: Vec::new() }
     }
 }
 

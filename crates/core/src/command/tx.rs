@@ -11,7 +11,7 @@ use crate::status::Role;
 use crate::table::Pos;
 use crate::task::apply::At;
 use crate::task::{Made, Task, Written, text};
-use crate::view::{RuntimeEvent, RuntimeName, Stage};
+use crate::view::{RuntimeEvent, RuntimeName};
 
 /// Steps named in an answer (CTRL-04).
 const CHANGED_MAX: usize = 50;
@@ -48,7 +48,6 @@ pub(crate) struct Tx<'t, 'c> {
     /// Steps that failed in this commit and may be retried (S19).
     pub(crate) failed: Vec<Pos>,
     changed: Vec<Pos>,
-    stages: Vec<Stage>,
     told: Vec<RuntimeEvent>,
 }
 
@@ -64,8 +63,8 @@ impl<'t, 'c> Tx<'t, 'c> {
             trace: cx.trace.cloned(),
             events: Vec::new(),
         };
-        let (failed, changed, stages, told) = Default::default();
-        Self { task, cx, commit, failed, changed, stages, told }
+        let (failed, changed, told) = Default::default();
+        Self { task, cx, commit, failed, changed, told }
     }
 
     /// Time of this commit.
@@ -145,7 +144,6 @@ impl<'t, 'c> Tx<'t, 'c> {
         let applied = self.task.apply_at(&event, pos, at);
         debug_assert!(applied.is_ok(), "a decided event fits: {applied:?} {event:?}");
         applied.map_err(|message| Rejection::new(Code::InvalidTransition, message))?;
-        self.stages.push(Stage::after(self.task, &event));
         self.commit.events.push(event);
         Ok(())
     }
@@ -206,7 +204,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         let waits = waits.filter(|w| *w != Wait::TaskEnd || !self.task.is_terminal());
         let version = written.version();
         let reply = Reply { written: Some(written), version, made, changed: self.changed, waits };
-        Ok(Outcome { commit: Some(self.commit), reply, stages: self.stages, told: self.told })
+        Ok(Outcome { commit: Some(self.commit), reply, told: self.told })
     }
 
     /// Attempts that ended in this commit name it with its final number of events.

@@ -81,8 +81,7 @@ impl Task {
         self.replay_with(commit, |_, _| {})
     }
 
-    /// Applies a commit that is in the log, and answers what its public events say (RECOVER-08):
-    /// the same as its decision did.
+    /// Applies a commit that is in the log, and answers what its public events say (RECOVER-08).
     pub fn replay_traced(&mut self, commit: &Commit) -> Result<alloc::vec::Vec<Stage>, Illegal> {
         let mut stages = alloc::vec::Vec::with_capacity(commit.events.len());
         self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;

@@ -320,11 +320,6 @@ impl Derived {
     pub(crate) fn take_artifact(&mut self, artifact: &Artifact) {
         self.tally.artifacts_pending -= u32::from(artifact.given.state == ArtifactState::Pending);
     }
-
-    /// Ready Steps of all pools.
-    pub fn ready_count(&self) -> u32 {
-        self.tally.of(StepStatus::Ready)
-    }
 }
 
 impl Task {

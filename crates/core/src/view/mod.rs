@@ -14,7 +14,7 @@
 //! | what a worker gets with its claim | [`claim_result`] |
 //! | a Run that a worker may take | [`RunOffer`] |
 //! | why a Step is not running; all Steps of a Task, in groups | [`explain()`]; [`explain_task()`] |
-//! | public events of a commit | [`public_events`], with the stages of [`Outcome`] or [`Task::replay_traced`] |
+//! | public events of a commit | [`public_events`], with the stages of [`Task::replay_traced`] |
 //! | what happens to Runs and changes no Task | [`RuntimeEvent`] |
 //! | normalized status | [`Facts::of`], [`Facts::status`] |
 //! | A2A state, MACP phase, gateway codes | [`gateway`] |
@@ -27,7 +27,6 @@
 //! What a reader knows beside the log (the time, the leases, whether the owner is up to date)
 //! comes in as [`Known`].
 //!
-//! [`Outcome`]: crate::Outcome
 //! [`Task::durable`]: crate::Task::durable
 //! [`Task::replay_traced`]: crate::Task::replay_traced
 

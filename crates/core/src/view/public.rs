@@ -1,8 +1,8 @@
 //! The public stream: WAL events in the 23 names that clients know (7.1, EVENT).
 //!
-//! The mapping is total and made per commit, live and on replay alike. What only the moment knew
-//! (the statuses after each event) comes as [`Stage`]s, made when the event was applied; so an
-//! event costs the same however large its Task is.
+//! The mapping is total and made per commit of the log. What only the moment knew (the statuses after
+//! each event) comes as [`Stage`]s, which a replay makes when it applies the event; so an event costs
+//! the same however large its Task is.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -203,7 +203,7 @@ pub struct Data<'a> {
 
 /// The public events of a commit, in order.
 ///
-/// `stages` are those that its decision or its replay answered; `view` is any later state of the
+/// `stages` are those that its replay answered; `view` is any later state of the
 /// same Task (it names the Run of an Attempt that the scheduler ended, which never changes).
 pub fn public_events<'a>(
     view: &View<'a>,

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use super::group::{Barrier, Group};
 use super::log::{Logs, encode_all};
 use super::pool::Pool;
 use super::published::Published;
-use super::startup::{self, OpenError, OpenReport, Opened, Repair};
+use super::startup::{self, OpenError, OpenReport, Opened};
 
 /// Numbers of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,11 +95,6 @@ impl<D: Disk> JsonlJournal<D> {
             readers: Pool::start("wal-read", options.read_threads).map_err(io_error)?,
         };
         Ok((journal, report))
-    }
-
-    /// Torn tails cut off since opening, or since the last call.
-    pub fn take_repairs(&self) -> Vec<Repair> {
-        mem::take(&mut self.shared.logs.repairs.lock())
     }
 
     /// How far the events of a Task have been published, for whoever publishes them; none where

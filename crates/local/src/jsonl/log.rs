@@ -30,8 +30,8 @@ pub(crate) struct Logs<D: Disk> {
     pub(crate) catalog: Catalog,
     pub(crate) index: Index,
     pub(crate) files: OpenFiles<D::File>,
-    /// Torn tails cut since they were last asked for.
-    pub(crate) repairs: Mutex<Vec<Repair>>,
+    /// Torn tails cut so far, until the report of opening has them.
+    pub(crate) repairs: Mutex<Option<Vec<Repair>>>,
     /// Without it nothing is written.
     pub(crate) lock: Lock,
 }
@@ -158,7 +158,9 @@ impl<D: Disk> Logs<D> {
             file = %repair.file.display(), offset = repair.offset, bytes = repair.bytes,
             "cut off a torn tail"
         );
-        self.repairs.lock().push(repair);
+        if let Some(repairs) = &mut *self.repairs.lock() {
+            repairs.push(repair);
+        }
     }
 
     fn failed(&self, slot: &Slot, error: &io::Error) -> String {

@@ -145,7 +145,7 @@ pub(crate) fn open<D: Disk>(
         catalog: Catalog::default(),
         index,
         files: OpenFiles::new(open_files),
-        repairs: Mutex::default(),
+        repairs: Mutex::new(Some(Vec::new())),
         lock,
     };
     let report = Scan::new(&logs, &rows, threads).run().map_err(io_error)?;
@@ -367,7 +367,7 @@ impl<'a, D: Disk> Scan<'a, D> {
         report.tasks = slots.len();
         report.live = slots.iter().filter(|slot| slot.facts.lock().ended.is_none()).count();
         report.ignored.extend(ignored);
-        report.repairs.append(&mut self.logs.repairs.lock());
+        report.repairs.extend(self.logs.repairs.lock().take().into_iter().flatten());
         report
     }
 }

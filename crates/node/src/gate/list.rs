@@ -15,7 +15,7 @@ use tenure_core::id::SessionId;
 use tenure_core::status::End;
 use tenure_core::view::{ListInput, TaskPage};
 use tenure_core::{Limits, Rejection};
-use tenure_ports::client::{ClientPort as _, OLDEST_MAX};
+use tenure_ports::client::ClientPort as _;
 use tenure_ports::journal::{Entry as Found, TaskKey};
 use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ use super::calls::{FOLDED_MAX, Link, first_of, is_long};
 
 /// Tasks in an answer.
 const ENTRIES_MAX: usize = 1_000;
+
+/// Live Tasks that the index names at a time, the oldest first.
+const OLDEST_MAX: usize = 1_000;
 
 /// Tasks of a list that is kept: fewer fit into an answer, whatever they are called.
 const KEPT_MIN: usize = 7;

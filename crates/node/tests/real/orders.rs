@@ -8,7 +8,7 @@ use tenure_core::record::{EdgeReason, Progress};
 use tenure_core::status::{
     DeliveryState, EdgeKind, EdgeStatus, EndReason, Policy, StepStatus, TaskStatus,
 };
-use tenure_core::view::RunView;
+use tenure_core::view::{ListInput, RunView};
 use tenure_core::{Code, Commit};
 use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, Step, Task};
@@ -27,7 +27,7 @@ fn draft(name: &str) -> Task {
     Task::new(name).id(name).draft().step(Step::new("a").handler("complete"))
 }
 
-/// REL-01 to REL-03, REL-06: `link`, `unlink`; and `oldest`, in the order of lists (LIST-06).
+/// REL-01 to REL-03, REL-06: `link`, `unlink`; and the page of live Tasks, the oldest first (LIST-06).
 async fn relates<P: ClientPort>(client: &Client<P>) {
     let one = client.create(draft("rel-1")).await.unwrap();
     let two = client.create(draft("rel-2")).await.unwrap();
@@ -59,10 +59,12 @@ async fn relates<P: ClientPort>(client: &Client<P>) {
     let mut live = client.list(false).await.unwrap().entries;
     live.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
     assert!(live.len() >= 2);
-    for most in [1, 2, 1_000] {
-        let oldest = client.oldest(most).await.unwrap();
-        assert_eq!(oldest.entries[..], live[..most.min(live.len())], "{most}");
-        assert!(oldest.missing_partitions.is_empty());
+    for most in [1, 2, 500] {
+        let input = ListInput { limit: Some(most), ..ListInput::default() };
+        let page = client.tasks(input).await.unwrap();
+        let listed = page.tasks.iter().map(|task| &task.task_id);
+        assert!(listed.eq(live.iter().take(most).map(|entry| &entry.key.task_id)), "{most}");
+        assert!(page.missing_partitions.is_empty());
     }
     for task in [one, two] {
         client.cancel(&task, "enough").await.unwrap();

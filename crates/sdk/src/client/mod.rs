@@ -152,15 +152,6 @@ impl<P: ClientPort> Client<P> {
         self.port.list(include_terminal).await
     }
 
-    /// The oldest live Tasks of the session, at most so many: a page costs little however many Tasks
-    /// there are.
-    ///
-    /// # Errors
-    /// The caller may not list. Partitions that do not answer are named in the listing.
-    pub async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
-        self.port.oldest(most).await
-    }
-
     /// Changes a Task, all operations or none.
     ///
     /// # Errors

@@ -218,10 +218,6 @@ impl ClientPort for Fake {
         no_such()
     }
 
-    async fn oldest(&self, _: usize) -> Result<Listing, Rejection> {
-        no_such()
-    }
-
     async fn changes(&self, _: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
         let mut state = self.0.lock();
         if let Some(refused) = state.refuses.pop_front() {

@@ -135,10 +135,6 @@ impl<C: ClientPort> ClientPort for Client<C> {
         self.0.list(include_terminal).await
     }
 
-    async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
-        self.0.oldest(most).await
-    }
-
     async fn changes(&self, task: Option<&TaskId>) -> Result<Self::Changes, Rejection> {
         Ok(self.0.changes(task).await?.filter_map(|changed| ready(hint(changed))).boxed())
     }

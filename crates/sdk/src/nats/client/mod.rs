@@ -26,7 +26,7 @@ use tenure_core::status::Role;
 use tenure_core::view::{ListInput, RuntimeEvent, Snapshot, TaskPage, ViewsInput, WriteSummary};
 use tenure_core::{Code, Context, Query, Rejection};
 use tenure_ports::ClientPort;
-use tenure_ports::client::{Answers, Listing, LogPage, OLDEST_MAX};
+use tenure_ports::client::{Answers, Listing, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
@@ -239,24 +239,6 @@ impl Shared {
         }
     }
 
-    async fn oldest_of(&self, partition: u32, most: usize) -> Result<Vec<Entry>, Rejection> {
-        let mut all: Vec<Entry> = Vec::new();
-        loop {
-            let last = all.last().map(|entry| (entry.created_at, entry.key.task_id.clone()));
-            let (after_created_at, after) = last.unzip();
-            let oldest = Some(most - all.len());
-            let list = List { after, oldest, after_created_at, ..List::default() };
-            let body = Request::new(None, None, list).write()?.into();
-            let (verb, patience) = (format!("cmd.{partition}"), self.connection.request_timeout());
-            let page: Entries = self.ask(verb, body, patience).await?;
-            let is_last = !page.more || page.entries.is_empty();
-            all.extend(page.entries.into_iter().map(read::entry));
-            if is_last || all.len() >= most {
-                return Ok(all);
-            }
-        }
-    }
-
     /// What all partitions answer, and which of them do not.
     async fn everywhere<T, F: Future<Output = Result<T, Rejection>>>(
         &self,
@@ -374,15 +356,6 @@ impl ClientPort for NatsClient {
         let ask = |partition| self.0.list_partition(partition, include_terminal);
         let mut listing = self.0.listing(ask).await?;
         listing.entries.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(listing)
-    }
-
-    async fn oldest(&self, most: usize) -> Result<Listing, Rejection> {
-        let most = most.min(OLDEST_MAX);
-        let ask = |partition| self.0.oldest_of(partition, most);
-        let mut listing = self.0.listing(ask).await?;
-        listing.entries.sort_by(|a, b| (a.created_at, &a.key).cmp(&(b.created_at, &b.key)));
-        listing.entries.truncate(most);
         Ok(listing)
     }
 
