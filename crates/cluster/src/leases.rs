@@ -174,7 +174,7 @@ impl RedisLeases {
                 owned: Arc::clone(&owned),
                 partition,
             };
-            crate::supervise::spawn("changes of leases", writing.run(waiting));
+            tenure_ports::supervise::spawn("changes of leases", writing.run(waiting));
             requests
         };
         let writers = (0..owned.partitions()).map(writer).collect();

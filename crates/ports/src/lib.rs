@@ -2,7 +2,7 @@
 //!
 //! A port is a small trait whose documentation is the contract: what holds after `Ok`, what is
 //! unknown after `Err`, what order calls have. Each port has one suite in `tenure-testkit`, which every
-//! adapter runs.
+//! adapter runs. [`supervise`] is how adapters run loops that may not fail unnoticed.
 
 pub mod bus;
 pub mod client;
@@ -10,6 +10,7 @@ pub mod journal;
 pub mod leases;
 pub mod observer;
 pub mod placement;
+pub mod supervise;
 
 pub use client::ClientPort;
 pub use journal::Journal;

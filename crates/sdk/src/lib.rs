@@ -18,7 +18,6 @@ mod clock;
 mod jitter;
 pub mod nats;
 mod pauses;
-mod supervise;
 pub mod worker;
 
 pub use tenure_core::{Code, Command, Rejection, command, event, id, patch, record, status, view};

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use tenure_ports::supervise::spawn;
 use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
@@ -27,7 +28,6 @@ use super::tail::Tail;
 use super::writer::Writing;
 use super::{JetStreamJournal, Partition, REQUESTS_MAX, Settings, TakeError};
 use crate::append::{Appender, Fate};
-use crate::supervise::spawn;
 
 /// Timeouts for which the fate of an owner record is waited for.
 const RECORD: u32 = 4;

@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use redis::Script;
 use tenure_core::id::Millis;
 use tenure_ports::observer::{Called, LeaseCall};
+use tenure_ports::supervise::guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -19,7 +20,6 @@ use super::{Options, Shared};
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::{Client, Connection};
-use crate::supervise::guard;
 
 /// Polls in which a lease must be seen to have ended before the first in order takes it.
 const ENDED_POLLS: usize = 2;

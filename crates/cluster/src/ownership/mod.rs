@@ -43,6 +43,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures::future::{BoxFuture, join, join_all};
 use parking_lot::Mutex;
 use tenure_core::id::Millis;
+use tenure_ports::supervise::{guard, spawn};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -52,7 +53,6 @@ use self::log::Log;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;
-use crate::supervise::{guard, spawn};
 
 /// What is called with the name of a node that was given partitions.
 pub type Given = Arc<dyn Fn(&str) + Send + Sync>;

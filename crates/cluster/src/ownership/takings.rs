@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tenure_ports::supervise::guard;
 use tokio::runtime::Handle;
 
 use super::Rival;
 use crate::journal::{JetStreamJournal, TakeError};
-use crate::supervise::guard;
 
 /// Takings in a row that must have failed, and for how long, before a node lets a partition go that
 /// it cannot take: JetStream may be electing a leader.

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
+use tenure_ports::supervise::spawn;
 pub use tenure_wire::bus::address::without_secrets;
 use tenure_wire::bus::address::{self, Login, login};
 use tenure_wire::bus::turns::Turns;
@@ -32,7 +33,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::mux::{self, Place, Reply, Waiters};
 use super::news::{Hears, News, Trouble};
 use super::patience::{ambiguous, unavailable};
-use crate::supervise::spawn;
 
 /// How often a connection that is not there is looked for.
 const LOOK: Duration = Duration::from_millis(10);

@@ -14,6 +14,7 @@ use tenure_core::id::{AttemptId, HandlerName};
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery, Holding, Recorded, WorkerPort};
 use tenure_ports::observer::WorkerObserver;
+use tenure_ports::supervise::spawn;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -30,7 +31,6 @@ use super::room::Room;
 use super::runs::{Early, Signal};
 use crate::clock::Moment;
 use crate::pauses::Pauses;
-use crate::supervise::spawn;
 
 /// Waits before a report is sent again.
 pub(super) fn resend() -> Pauses {

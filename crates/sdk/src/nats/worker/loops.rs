@@ -15,6 +15,7 @@ use tenure_core::id::PoolId;
 use tenure_core::{Code, Rejection};
 use tenure_ports::bus::Delivery;
 use tenure_ports::placement::{self, OtherPlacement};
+use tenure_ports::supervise::guard;
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::subject::{ROOT, WorkerName};
 use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
@@ -29,7 +30,6 @@ use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::Asked;
 use crate::nats::patience::{ambiguous, unavailable};
-use crate::supervise::guard;
 
 /// What is said of room, and acknowledged where much comes, waits so long for more of it.
 const GATHER: Duration = Duration::from_millis(1);

@@ -1,12 +1,13 @@
-//! Loops that nothing works without: one that fails takes the process with it, which would be alive and
-//! mute otherwise (mechanisms 18).
+//! Loops that a process is of no use without, at both ends of the bus: one that fails takes the process with
+//! it, which would otherwise be alive and mute, or hold leases and do nothing (mechanisms 18). What one Task
+//! or one handler does wrong is no matter of these: it stays with the Task or the Step.
 
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 
-/// Runs a loop.
+/// Runs a loop as a task of its own; `what` names it in the log if it fails.
 pub fn spawn(
     what: &'static str,
     work: impl Future<Output = ()> + Send + 'static,
@@ -14,8 +15,8 @@ pub fn spawn(
     tokio::spawn(guard(what, work))
 }
 
-/// A loop that something else runs.
-pub(crate) async fn guard(what: &'static str, work: impl Future<Output = ()>) {
+/// A loop that something else runs; `what` names it in the log if it fails.
+pub async fn guard(what: &'static str, work: impl Future<Output = ()>) {
     if AssertUnwindSafe(work).catch_unwind().await.is_err() {
         tracing::error!(what, "a loop failed; the process ends");
         std::process::abort();
