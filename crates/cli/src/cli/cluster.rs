@@ -10,7 +10,7 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, boot, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
 
-use super::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// Where NATS is.
 #[derive(Debug, Clone, Args)]

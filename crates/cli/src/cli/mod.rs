@@ -1,16 +1,12 @@
 //! The command line: what can be said, and which code answers it.
 //!
 //! [`run`] carries out task files, [`inspect`] looks at what a data directory holds. Both end in an
-//! [`Exit`](exit::Exit) or a [`Failure`](exit::Failure); this module turns either into what the
-//! process leaves behind: a line on stderr and an exit code. Nothing but [`output`] writes to the
-//! terminal, and the screen of `tenure top`.
+//! [`Exit`] or a [`Failure`]; this module turns either into what the process leaves behind ([`answer`]).
 
-mod advice;
+mod answer;
 mod cluster;
 mod command;
-pub(crate) mod exit;
 mod inspect;
-pub(crate) mod output;
 mod run;
 mod serve;
 mod stop;
@@ -25,7 +21,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use self::exit::{Exit, Failure};
+use self::answer::{Exit, Failure, output};
 use self::telemetry::Told;
 
 /// Run DAGs of steps durably: every step that completed stays completed, whatever dies.
@@ -96,10 +92,7 @@ pub(crate) fn main() -> ExitCode {
     let exit = match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            match wants_json(&given) {
-                true => output::failure_as_json(&failure),
-                false => output::failure(&failure),
-            }
+            failure.tell(wants_json(&given));
             failure.exit.into()
         }
     };

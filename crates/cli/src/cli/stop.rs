@@ -2,8 +2,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::exit::{Exit, Failure};
-use super::output;
+use crate::cli::answer::{Exit, Failure, output};
 
 /// Waits for something that goes on without this process: who stops it is told so, in the words of then.
 pub(crate) async fn unless_stopped(

@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 use uuid::Uuid;
 
-use super::output;
+use crate::cli::answer::output;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -9,6 +9,7 @@ use granit_parser::{Event, Parser};
 use serde_json::{Map, Value as Json};
 
 use super::Cli;
+use super::answer::{Exit, advice};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -122,8 +123,8 @@ fn errors_md_says_what_to_do_in_the_words_of_the_command_line() {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
         let mut said = cells[2].trim().trim_end_matches('.').to_owned();
         said[..1].make_ascii_lowercase();
-        assert_eq!(said, super::advice::advice(code), "{code}");
-        let exit = super::exit::Exit::of(code) as u8;
+        assert_eq!(said, advice(code), "{code}");
+        let exit = Exit::of(code) as u8;
         assert_eq!(cells[3].trim(), exit.to_string(), "{code}");
     }
 }

@@ -14,12 +14,11 @@ use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
-use super::cluster::NatsArgs;
-use super::exit::{Exit, Failure};
-use super::inspect::worker::{WorkerCommand, run as operate};
-use super::output;
-use super::stop::Stop;
-use super::telemetry::{LogArgs, LogFormat};
+use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::cluster::NatsArgs;
+use crate::cli::inspect::worker::{WorkerCommand, run as operate};
+use crate::cli::stop::Stop;
+use crate::cli::telemetry::{LogArgs, LogFormat};
 
 /// Run steps of a pool, or look after those who do.
 #[derive(Debug, Clone, Args)]

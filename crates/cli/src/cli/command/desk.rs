@@ -17,11 +17,9 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
 use tenure_sdk::nats::NatsClient;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 use crate::cli::inspect::args::Place;
-use crate::cli::inspect::nearest::did_you_mean;
 use crate::cli::inspect::{DEFAULT, HEADER_BYTES, select};
-use crate::cli::output;
 
 /// Between two tries of what is waited for.
 const PAUSE: Duration = Duration::from_millis(500);

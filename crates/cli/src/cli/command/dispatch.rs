@@ -14,11 +14,8 @@ use tenure_core::status::EndReason;
 use tenure_core::view::WriteSummary;
 use tenure_ports::journal::TaskKey;
 
-use super::super::inspect::args::Shape;
-use super::super::inspect::human;
 use super::{Desk, Done, Key, OnTask, Reason, Told};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure, Shape, human, output};
 use crate::cli::stop::Stop;
 
 /// Dispatch a run.

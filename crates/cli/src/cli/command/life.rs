@@ -10,7 +10,7 @@ use tenure_core::status::AcceptanceState;
 use tenure_ports::journal::TaskKey;
 
 use super::{Done, OnTask, Reason};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// What takes a reason and nothing else.
 #[derive(Debug, Args)]

@@ -29,10 +29,9 @@ use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
 
 use self::desk::Desk;
-use super::exit::{Exit, Failure};
-use super::inspect::args::{OfTask, Shape};
-use super::output;
-use super::stop::unless_stopped;
+use crate::cli::answer::{Exit, Failure, Shape, output};
+use crate::cli::inspect::args::OfTask;
+use crate::cli::stop::unless_stopped;
 
 /// A Task, and how to command it.
 #[derive(Debug, Args)]

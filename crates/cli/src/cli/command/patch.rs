@@ -17,12 +17,11 @@ use tenure_core::view::{Graph, Known, View, graph};
 use tenure_core::{Command, Cx, Stamp};
 use uuid::Uuid;
 
-use super::super::inspect::args::Shape;
 use super::OnTask;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::{Exit, Failure, Shape};
 use crate::cli::inspect::data::Data;
 use crate::cli::inspect::graph::print as print_graph;
-use crate::cli::output::{self, Paint, Stream, Tone};
 
 /// Steps that are named of each kind.
 const NAMED_MAX: usize = 20;

@@ -7,7 +7,7 @@ use tenure_core::id::{EdgeId, Ref};
 use tenure_core::status::EdgeKind;
 
 use super::OnTask;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// Relate a task to another.
 #[derive(Debug, Args)]

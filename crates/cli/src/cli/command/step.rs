@@ -9,9 +9,9 @@ use tenure_core::record::Value;
 use tenure_core::status::{StepStatus, WaitKind};
 use tenure_sdk::client::answering;
 
-use super::super::inspect::args::one_of;
 use super::{OnTask, Reason};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::inspect::args::one_of;
 
 /// Block a step.
 #[derive(Debug, Args)]

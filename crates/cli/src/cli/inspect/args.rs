@@ -11,14 +11,12 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes};
 use tenure_sdk::nats::NatsClient;
 
-pub(crate) use super::answer::{Format, Shape};
 use super::data::Data;
 use super::host::Host;
 use super::select;
 use super::wal::scan::Log;
+use crate::cli::answer::{Exit, Failure, Format, output};
 use crate::cli::cluster::LookArgs;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
 
 /// Between two looks for a scheduler.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -8,13 +8,11 @@ use tenure_core::status::AttemptStatus;
 use tenure_core::view::query::PAGE_DEFAULT;
 use tenure_core::view::{AttemptView, View};
 
-use super::args::{Asked, Cut, OfTask, Shape, attempt_status};
+use super::args::{Asked, Cut, OfTask, attempt_status};
 use super::data::Data;
-use super::human;
-use super::sheet::{Sheet, number, text, toned};
-use super::status;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Shape, human, status};
 
 /// Attempts.
 #[derive(Debug, Subcommand)]

@@ -21,8 +21,8 @@ use tenure_sdk::nats::NatsClient;
 use tenure_wire::stored::encode;
 
 use super::wal::scan::{Log, SUFFIX};
+use crate::cli::answer::{Exit, Failure};
 use crate::cli::cluster::Caller;
-use crate::cli::exit::{Exit, Failure};
 
 /// A cluster as somebody sees it who only looks.
 pub(super) struct Cluster {

@@ -15,14 +15,12 @@ use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tokio::runtime::Runtime;
 
-use super::DEFAULT;
 use super::args::Place;
 use super::cluster::{Cluster, Stand};
 use super::host::Host;
-use super::nearest::did_you_mean;
-use super::select;
 use super::wal::scan::{self, Broken, Log};
-use crate::cli::exit::{Exit, Failure};
+use super::{DEFAULT, select};
+use crate::cli::answer::{Exit, Failure, did_you_mean};
 
 /// Tasks as somebody sees them who only looks.
 pub(crate) struct Data {

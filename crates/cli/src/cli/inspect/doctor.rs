@@ -19,14 +19,12 @@ use tenure_sdk::nats::{NatsClient, Settings};
 use tenure_wire::bus::operate::NodeFacts;
 use tenure_wire::bus::subject::Token;
 
-use super::args::{Format, Shape};
-use super::human;
 use super::lease::{self, compare};
-use super::sheet::{Sheet, text, toned};
 use super::{refused, suspended};
+use crate::cli::answer::output::{self, Stream, Tone};
+use crate::cli::answer::sheet::{Sheet, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
 use crate::cli::cluster::{Caller, Looker};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Stream, Tone};
 use crate::cli::serve::NodeArgs;
 
 /// How long a node may take.

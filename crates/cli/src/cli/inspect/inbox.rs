@@ -8,13 +8,12 @@ use tenure_core::status::WaitKind;
 use tenure_core::view::snapshot::BlockedTask;
 use tenure_core::view::{ViewName, ViewsInput};
 
-use super::args::{Format, Place, Shape};
+use super::args::Place;
 use super::data::Data;
-use super::human;
-use super::sheet::{Sheet, text, toned};
 use super::worker::warn_of_missing;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
 
 /// Show what waits for somebody.
 #[derive(Debug, Args)]

@@ -10,11 +10,10 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::operate::LeaseRow;
 
-use super::args::{FleetArgs, Shape};
-use super::human;
-use super::sheet::{Sheet, number, text, toned};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use super::args::FleetArgs;
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Shape, human};
 
 /// What was found twice, so long apart, is no Attempt that was just beginning or ending.
 const AGAIN: Duration = Duration::from_secs(2);

@@ -16,7 +16,6 @@
 //! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
 //! rest is one module per noun.
 
-mod answer;
 pub(crate) mod args;
 mod attempt;
 mod cluster;
@@ -24,16 +23,12 @@ pub(crate) mod data;
 mod doctor;
 pub(crate) mod graph;
 mod host;
-pub(crate) mod human;
 mod inbox;
 mod lease;
-pub(crate) mod nearest;
 mod pool;
 mod refused;
 mod runs;
 pub(crate) mod select;
-mod sheet;
-mod status;
 mod step;
 mod suspended;
 mod task;
@@ -41,12 +36,9 @@ mod top;
 mod wal;
 pub(crate) mod worker;
 
-use std::io::{self, Write as _};
-
 use clap::Subcommand;
 
-use super::exit::{Exit, Failure};
-use super::output;
+use crate::cli::answer::{Exit, Failure};
 
 /// Where Tasks are looked for if nothing is said.
 pub(crate) const DEFAULT: &str = ".tenure";
@@ -102,14 +94,4 @@ pub(crate) fn run(command: InspectCommand) -> Result<Exit, Failure> {
         InspectCommand::Doctor(args) => doctor::run(*args),
         InspectCommand::Top(args) => top::run(&args),
     }
-}
-
-/// A long text on stdout, as it comes. A reader that has left ends it, and is no failure.
-fn stream(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
-    output::unless_closed(output::stdout(|stdout| {
-        let mut out = io::BufWriter::new(stdout);
-        let written = write(&mut out).and_then(|()| out.flush());
-        let _ = out.into_parts(); // Dropped as it is, it would write what is left once more.
-        written
-    }))
 }

@@ -10,12 +10,11 @@ use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
 
-use super::args::{FleetArgs, Format, Shape};
-use super::human;
-use super::sheet::{Sheet, number, text, toned};
+use super::args::FleetArgs;
 use super::worker::{warn_of_missing, warn_of_more};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
 
 /// Pools.
 #[derive(Debug, Subcommand)]

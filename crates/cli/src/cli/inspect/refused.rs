@@ -7,7 +7,7 @@ use tenure_node::doctor::Finding;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{NodeFacts, RefusedFacts};
 
-use super::human;
+use crate::cli::answer::human;
 
 /// How many are named with their reasons.
 const NAMED: usize = 3;

@@ -6,14 +6,13 @@ use tenure_core::id::{Millis, PoolId, StepId};
 use tenure_core::status::RunState;
 use tenure_core::view::{RunView, View};
 
-use super::args::{OfTask, Shape, one_of};
+use super::args::{OfTask, one_of};
 use super::data::Data;
-use super::human;
 use super::select;
-use super::sheet::{Sheet, text, toned};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, text, toned};
+use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::command::dispatch;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
 
 /// Runs.
 #[derive(Debug, Subcommand)]

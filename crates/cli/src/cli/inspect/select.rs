@@ -7,8 +7,7 @@ use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_sdk::client::Client;
 
-use super::nearest::did_you_mean;
-use crate::cli::exit::Failure;
+use crate::cli::answer::{Failure, did_you_mean};
 
 /// The newest Task of the session.
 const LAST: &str = "last";

@@ -16,15 +16,13 @@ use tenure_core::view::query::PAGE_DEFAULT;
 use tenure_core::view::query_steps;
 use tenure_core::view::{AttemptView, Known, QueryInput, StepPage, StepRef, StepView, View};
 
-use super::args::{Asked, Cut, OfTask, Place, Shape, step_status};
+use super::args::{Asked, Cut, OfTask, Place, step_status};
 use super::attempt::attempt_rows;
 use super::data::Data;
-use super::human;
-use super::sheet::{Sheet, number, text, toned};
-use super::status;
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Shape, human, status};
 use crate::cli::command::step as command;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Paint, Stream, Tone};
 
 /// Lines and characters of a value that are shown; JSON has it in full.
 const VALUE_LINES_MAX: usize = 20;

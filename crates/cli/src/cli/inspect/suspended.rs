@@ -4,8 +4,8 @@ use tenure_node::doctor::Finding;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{NodeFacts, SuspendedFacts};
 
-use super::human;
 use super::worker::{Worker, merged};
+use crate::cli::answer::human;
 
 /// How many are named.
 const NAMED: usize = 3;

@@ -11,14 +11,13 @@ use tenure_wire::bus::V;
 use tenure_wire::bus::operate::{Drain, Drained, NodeFacts, RefusedFacts, SuspendedFacts};
 use tenure_wire::bus::subject::Token;
 
-use super::args::{FleetArgs, Format, Shape};
-use super::human;
+use super::args::FleetArgs;
 use super::pool::sum;
 use super::refused::{name, refused, why};
-use super::sheet::{Sheet, number, text, toned};
 use super::suspended;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
 
 /// What can be done about workers, beside being one.
 #[derive(Debug, Clone, Subcommand)]

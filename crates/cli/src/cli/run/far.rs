@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::args::Format;
 use super::show;
 use super::watch::show_all;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// Shows a Task by its commits, from the first on, until it has ended. Answers what its end means.
 pub(crate) async fn show_to_end(

@@ -9,8 +9,7 @@ use tenure_core::id::PoolId;
 use tenure_sdk::worker::{Handlers, Options};
 use tenure_telemetry::Telemetry;
 
-use crate::cli::exit::Failure;
-use crate::cli::output;
+use crate::cli::answer::{Failure, output};
 
 /// Where below the data directory commands leave their output.
 const FILES: &str = "files";

@@ -23,7 +23,7 @@ use super::request::{HANDLERS, Origin, Request};
 use super::show::Show;
 use super::watch::show_all;
 use super::{hint, steer};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 use crate::cli::telemetry::trace_of_caller;
 
 /// Commits that are read before they are shown.

@@ -37,9 +37,9 @@ use self::steer::{Ended, Steer};
 pub(crate) use self::submit::{SubmitArgs, submit};
 use self::watch::Watcher;
 use self::words::steps;
-use super::exit::{Exit, Failure};
-use super::output::{self, Paint, Stream};
-use super::stop::Stop;
+use crate::cli::answer::output::{self, Paint, Stream};
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::stop::Stop;
 
 /// Runs a task file.
 ///

@@ -12,7 +12,7 @@ use tenure_core::id::NAME_MAX;
 use uuid::Uuid;
 
 use super::args::RunArgs;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// Metadata key of a Task: the file it was made from.
 const FILE_KEY: &str = "tenure.file";

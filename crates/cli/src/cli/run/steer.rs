@@ -14,8 +14,7 @@ use super::hint;
 use super::host::Host;
 use super::watch::{Stage, Watcher};
 use super::words::steps;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::stop::Stop;
 
 /// How often the clock is looked at while a deadline is waited for: it may be set meanwhile.

@@ -16,9 +16,8 @@ use uuid::Uuid;
 use super::args::{Format, variable};
 use super::far::show_to_end;
 use super::request::Request;
+use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::cluster::ClusterArgs;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
 use crate::cli::stop::unless_stopped;
 use crate::cli::telemetry::trace_of_caller;
 

@@ -8,7 +8,7 @@ use tenure_core::view::{StepRef, View};
 
 use super::report::Times;
 use super::words::{clipped, duration, one_line, printable, steps};
-use crate::cli::output::{Paint, Tone};
+use crate::cli::answer::output::{Paint, Tone};
 
 /// A Task with no more Steps than this is shown whole.
 const ALL_MAX: usize = 40;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::follow::Follower;
 use super::show::{Seen, Show};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// With so many commits at a time there will be more at once: whoever is woken for each of them
 /// costs the scheduler more than he sees.

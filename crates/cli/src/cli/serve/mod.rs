@@ -6,9 +6,8 @@ use tenure_node::{Fault, Node, StartError};
 use tenure_telemetry::Telemetry;
 
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
-use super::exit::{Exit, Failure};
-use super::output;
-use super::stop::Stop;
+use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::stop::Stop;
 
 /// Runs a node.
 ///

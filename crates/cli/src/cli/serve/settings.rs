@@ -12,7 +12,7 @@ use tenure_node::{Login, Nats, RedisAt, Settings};
 use tenure_sdk::nats::boot;
 use tenure_wire::bus::subject::Token;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 use crate::cli::telemetry::LogArgs;
 
 /// Run a scheduler node.

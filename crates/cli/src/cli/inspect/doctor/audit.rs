@@ -13,7 +13,7 @@ use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{Kept, NodeFacts, WorkerFacts};
 
-use crate::cli::inspect::human;
+use crate::cli::answer::human;
 
 /// How often nodes are asked, and how long after each other: a worker repeats every two seconds what room
 /// it has.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tenure_core::status::StepStatus;
 use tenure_core::view::Graph;
 
-use super::super::human;
+use crate::cli::answer::human;
 
 pub(super) fn write(out: &mut dyn Write, graph: &Graph) -> io::Result<()> {
     writeln!(out, "digraph \"{}\" {{", graph.task_id)?;

@@ -7,9 +7,8 @@ use tenure_core::id::StepId;
 use tenure_core::status::StepStatus;
 use tenure_core::view::Graph;
 
-use super::super::human;
 use super::dot::colour;
-use crate::cli::output;
+use crate::cli::answer::{human, output};
 
 /// Edges that Mermaid draws unless told otherwise (`maxEdges`).
 const EDGES_MAX: usize = 500;

@@ -8,10 +8,10 @@ mod text;
 use clap::Args;
 use tenure_core::view::{Graph, graph};
 
-use super::args::{OfTask, Shape};
+use super::args::OfTask;
 use super::data::Data;
-use super::stream;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::output::stream;
+use crate::cli::answer::{Exit, Failure, Shape};
 
 /// Draw a task.
 #[derive(Debug, Args)]

@@ -10,10 +10,9 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::Graph;
 use tenure_core::view::graph::Node;
 
-use super::super::human;
-use super::super::status;
 use super::layers::Layers;
-use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::{human, status};
 
 /// A graph of so many Steps is drawn in full.
 const FULL_MAX: usize = 200;

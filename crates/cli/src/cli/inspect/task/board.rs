@@ -6,12 +6,11 @@ use tenure_core::view::{BoardInput, TaskLines, board};
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 
-use super::super::args::{Place, Shape};
-use super::super::cluster::Cluster;
-use super::super::data::Data;
-use super::super::select;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure, Shape, output};
+use crate::cli::inspect::args::Place;
+use crate::cli::inspect::cluster::Cluster;
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::select;
 
 /// Print tasks in few words.
 #[derive(Debug, Args)]

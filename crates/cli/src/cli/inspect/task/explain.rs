@@ -19,15 +19,13 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 
-use super::super::args::{Place, Shape};
-use super::super::cluster::Cluster;
-use super::super::data::Data;
-use super::super::host::Host;
-use super::super::human;
-use super::super::select;
-use super::super::status;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::inspect::args::Place;
+use crate::cli::inspect::cluster::Cluster;
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::host::Host;
+use crate::cli::inspect::select;
 
 /// Of Steps of a group as many as one line takes.
 const LINE_MAX: usize = 8;

@@ -8,8 +8,8 @@ use futures::{Stream, stream};
 use tenure_core::Commit;
 use tokio::sync::mpsc;
 
-use super::super::wal::scan::{self, Log, Spot};
-use crate::cli::exit::Failure;
+use crate::cli::answer::Failure;
+use crate::cli::inspect::wal::scan::{self, Log, Spot};
 
 /// Commits that are read ahead of whoever follows.
 const AHEAD: usize = 64;

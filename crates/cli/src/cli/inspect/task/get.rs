@@ -7,15 +7,13 @@ use tenure_core::record::{Edge, EdgeReason};
 use tenure_core::status::{AcceptanceState, EdgeKind, EdgeStatus, StepStatus};
 use tenure_core::view::{Known, StepView, TaskView, View};
 
-use super::super::args::{Format, OfTask, Shape};
-use super::super::data::Data;
-use super::super::host::Host;
-use super::super::human;
-use super::super::sheet::{Sheet, text, toned};
-use super::super::status;
-use super::super::step::{section, step_rows};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::sheet::{Sheet, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
+use crate::cli::inspect::args::OfTask;
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::host::Host;
+use crate::cli::inspect::step::{section, step_rows};
 
 /// Relations that are shown.
 const RELATED_MAX: usize = 20;

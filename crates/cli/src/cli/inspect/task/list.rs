@@ -12,14 +12,12 @@ use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
 use tenure_ports::client::Listing as Found;
 use tenure_ports::journal::Entry;
 
-use super::super::args::{Asked, Cut, Format, Place, Shape, task_status};
-use super::super::data::Data;
-use super::super::human;
-use super::super::sheet::{Sheet, number, text, toned};
-use super::super::status;
-use super::super::wal::scan::Log;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
+use crate::cli::inspect::args::{Asked, Cut, Place, task_status};
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::wal::scan::Log;
 
 /// List tasks.
 #[derive(Debug, Args)]

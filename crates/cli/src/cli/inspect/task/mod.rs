@@ -16,8 +16,8 @@ use tenure_core::Command;
 
 use super::args::OfTask;
 use super::graph::{self, GraphArgs};
+use crate::cli::answer::{Exit, Failure};
 use crate::cli::command::{life, patch, relate};
-use crate::cli::exit::{Exit, Failure};
 
 /// Tasks.
 #[derive(Debug, Subcommand)]

@@ -5,14 +5,12 @@ use serde::Serialize;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{Snapshot, ViewName, ViewsInput};
 
-use super::super::args::{Place, Shape, one_of};
-use super::super::data::Data;
-use super::super::human;
-use super::super::sheet::{Sheet, number, text, toned};
-use super::super::status;
-use super::super::worker::warn_of_missing;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Tone};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::inspect::args::{Place, one_of};
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::worker::warn_of_missing;
 
 /// Show all live tasks of a session and the newest ended ones, and count the others.
 #[derive(Debug, Args)]

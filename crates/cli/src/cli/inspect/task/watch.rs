@@ -16,14 +16,12 @@ use tenure_scheduler::Follower;
 use tenure_sdk::client::patiently;
 use tenure_wire::bus::event::TaskEvent;
 
-use super::super::HEADER_BYTES;
-use super::super::args::{Format, LiveTask, Shape};
-use super::super::data::Data;
-use super::super::human;
-use super::super::wal::scan::{self, Log, Spot};
 use super::follow::{LOOK, follow};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
+use crate::cli::inspect::HEADER_BYTES;
+use crate::cli::inspect::args::LiveTask;
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::wal::scan::{self, Log, Spot};
 use crate::cli::run::{Format as ShowFormat, show_to_end};
 use crate::cli::stop::unless_stopped;
 

@@ -11,8 +11,8 @@ use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use crate::cli::answer::{Exit, Failure};
 use crate::cli::cluster::Caller;
-use crate::cli::exit::{Exit, Failure};
 
 /// How long one try to find the cluster may take: then it is said that nobody answers.
 const JOIN: Duration = Duration::from_secs(3);

@@ -27,9 +27,9 @@ use self::screen::View;
 use self::snapshot::Snapshot;
 use self::terminal::Screen;
 use self::ui::{Ui, Wish};
+use crate::cli::answer::output::{self, Stream};
+use crate::cli::answer::{Exit, Failure};
 use crate::cli::cluster::LookArgs;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Stream};
 use crate::cli::stop::Stop;
 
 /// Asking more often would say no more: nodes are waited for a quarter of a second.

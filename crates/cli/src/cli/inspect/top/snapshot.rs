@@ -6,7 +6,7 @@ use tenure_core::Counts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_wire::bus::operate::WaitFacts;
 
-use super::super::pool::Waits;
+use crate::cli::inspect::pool::Waits;
 
 /// A cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -8,7 +8,7 @@ use tenure_core::id::StepId;
 use tenure_core::patch::Operation;
 use tenure_core::record::{Progress, Reason};
 
-use super::super::human;
+use crate::cli::answer::human;
 
 /// Things of one kind that are named on a line.
 const NAMED_MAX: usize = 3;

@@ -16,15 +16,13 @@ use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::TaskKey;
 
-use super::super::args::{Place, Shape};
-use super::super::cluster::{Fetched, fetch};
-use super::super::data::Data;
-use super::super::host::Host;
-use super::super::human;
 use super::scan::SUFFIX;
 use super::{Failures, nobody_answers};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure, Shape, human, output};
+use crate::cli::inspect::args::Place;
+use crate::cli::inspect::cluster::{Fetched, fetch};
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::host::Host;
 
 /// Write logs of a cluster into a data directory.
 #[derive(Debug, Args)]

@@ -17,15 +17,13 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 
-use super::super::args::{Format, Place, Shape};
-use super::super::cluster::{Cluster, fetch};
-use super::super::data::Data;
-use super::super::host::Host;
-use super::super::human;
 use super::Failures;
 use super::scan::{self, End, Log};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
+use crate::cli::inspect::args::Place;
+use crate::cli::inspect::cluster::{Cluster, fetch};
+use crate::cli::inspect::data::Data;
+use crate::cli::inspect::host::Host;
 
 /// Bring tasks of a data directory into a cluster.
 #[derive(Debug, Args)]

@@ -13,8 +13,7 @@ use serde::Serialize;
 use tenure_core::id::SessionId;
 use tenure_ports::journal::TaskKey;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::answer::{Exit, Failure};
 
 /// Logs.
 #[derive(Debug, Subcommand)]
@@ -69,7 +68,7 @@ impl Failures {
     fn add(&mut self, key: &TaskKey, failure: Failure) {
         let mut told = failure.clone();
         told.message = format!("{key}: {}", failure.message);
-        output::failure(&told);
+        told.tell(false);
         let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
         let (exit_code, message) = (failure.exit as u8, failure.message);
         self.all.push(Failed { session_id, task_id, exit_code, message });

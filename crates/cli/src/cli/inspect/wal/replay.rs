@@ -4,10 +4,10 @@ use clap::Args;
 use tenure_core::id::AttemptId;
 use tenure_core::view::{Known, LeaseFact};
 
-use super::super::args::{Format, OfTask};
-use super::super::data::{Data, Loaded};
-use super::super::task::{Page, print_task};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure, Format};
+use crate::cli::inspect::args::OfTask;
+use crate::cli::inspect::data::{Data, Loaded};
+use crate::cli::inspect::task::{Page, print_task};
 
 /// Show a task as it was.
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use tenure_core::{Commit, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{Assembler, LINE_MAX, Line, decode_line};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure};
 
 /// What follows a `wal_name` in the name of its file (STORE-12).
 pub(in crate::cli::inspect) const SUFFIX: &str = ".wal.jsonl";

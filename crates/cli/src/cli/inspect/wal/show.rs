@@ -8,15 +8,12 @@ use serde::Deserialize;
 use tenure_core::event::{Body, Event};
 use tenure_core::id::Millis;
 
-use super::super::args::{Format, OfTask};
-use super::super::data::Data;
-use super::super::human;
-use super::super::nearest::did_you_mean;
-use super::super::stream;
 use super::describe::describe;
 use super::scan::{self, Broken, End, Lines, Log, Next};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::output::{self, Paint, Stream, Tone, stream};
+use crate::cli::answer::{Exit, Failure, Format, did_you_mean, human};
+use crate::cli::inspect::args::OfTask;
+use crate::cli::inspect::data::Data;
 
 /// Longest description on a line.
 const WORDS_MAX: usize = 120;

@@ -13,13 +13,12 @@ use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId, WalName};
 use tenure_ports::journal::TaskKey;
 
-use super::super::args::{Place, Shape};
-use super::super::data::{Data, Indexed};
-use super::super::human;
 use super::scan::{self, Broken, End, Fault, Log, SUFFIX};
 use super::{Failures, nobody_answers};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::inspect::args::Place;
+use crate::cli::inspect::data::{Data, Indexed};
 
 /// Check logs.
 #[derive(Debug, Args)]

@@ -7,8 +7,7 @@ use tenure_core::view::public_events;
 use tenure_local::Published;
 
 use super::{Seen, Show};
-use crate::cli::exit::Failure;
-use crate::cli::output;
+use crate::cli::answer::{Failure, output};
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 64 * 1024;

@@ -8,8 +8,8 @@ use tenure_core::view::View;
 
 use super::news::{News, news};
 use super::{Seen, Show};
-use crate::cli::exit::Failure;
-use crate::cli::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::Failure;
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::run::words::{clipped, duration, now, steps};
 
 /// Ten pictures a second look alive and cost nothing that matters.

@@ -12,8 +12,8 @@ use tenure_core::view::{Stage, View};
 use tenure_local::Published;
 
 use super::args::Format;
-use crate::cli::exit::Failure;
-use crate::cli::output::{self, Stream};
+use crate::cli::answer::Failure;
+use crate::cli::answer::output::{self, Stream};
 
 /// A commit that has become durable, and the Task after it.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use tenure_core::record::Reason;
 use tenure_core::view::View;
 
 use super::Seen;
-use crate::cli::output::{Paint, Tone};
+use crate::cli::answer::output::{Paint, Tone};
 use crate::cli::run::words::duration;
 
 /// Columns of the first word of a line: "completed" is the longest.

@@ -20,8 +20,8 @@ use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 
 use self::rates::Counted;
 use self::workers::Workers;
-use super::super::pool;
 use super::snapshot::{AttemptRow, Attempts, NodeRow, NodeState, PoolRow, Rates, Snapshot};
+use crate::cli::inspect::pool;
 
 /// How long a node is shown that answers no more, though others do.
 const NODE_KEPT: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use tenure_core::Counts;
 use tenure_core::id::{Millis, PoolId};
 use tenure_wire::bus::operate::NodeFacts;
 
-use super::super::snapshot::Rates;
+use crate::cli::inspect::top::snapshot::Rates;
 
 /// What a boot of a node has counted until its last answer, and how fast it went.
 #[derive(Debug, Clone)]

@@ -7,8 +7,8 @@ use tenure_wire::bus::operate::{
 };
 use uuid::Uuid;
 
-use super::super::snapshot::WorkerState;
 use super::*;
+use crate::cli::inspect::top::snapshot::WorkerState;
 
 const SECOND: Duration = Duration::from_secs(1);
 

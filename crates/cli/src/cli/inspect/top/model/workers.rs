@@ -8,9 +8,9 @@ use tenure_core::id::AgentId;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::NodeFacts;
 
-use super::super::super::worker::{self, Worker};
-use super::super::snapshot::{WorkerRow, WorkerState};
 use super::ms;
+use crate::cli::inspect::top::snapshot::{WorkerRow, WorkerState};
+use crate::cli::inspect::worker::{self, Worker};
 
 /// A worker says something every 2 s.
 const SILENT: Duration = Duration::from_secs(3);

@@ -16,10 +16,10 @@ use ratatui::text::{Line, Span};
 
 use self::sections::{Part, counts, part, ranges, waits};
 use self::table::{Theme, squeezed};
-use super::super::human;
 use super::snapshot::{NodeState, Snapshot, WorkerRow, WorkerState};
 use super::ui::{Section, Shown, Ui};
-use crate::cli::output::Tone;
+use crate::cli::answer::human;
+use crate::cli::answer::output::Tone;
 
 /// Lines of a section that has one row: its title, the names of its columns, the row.
 const SECTION_MIN: usize = 3;

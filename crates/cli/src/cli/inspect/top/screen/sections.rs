@@ -4,13 +4,13 @@ use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
 
 use super::table::{Cell, Column, Table, cell, name, number, perhaps, toned, word};
-use crate::cli::inspect::human;
+use crate::cli::answer::human;
+use crate::cli::answer::output::Tone;
 use crate::cli::inspect::pool::{longest, most_first};
 use crate::cli::inspect::top::snapshot::{
     AttemptRow, Attempts, NodeRow, NodeState, PoolRow, Rates, Snapshot, WorkerRow, WorkerState,
 };
 use crate::cli::inspect::top::ui::Section;
-use crate::cli::output::Tone;
 
 /// From here on a Step has waited for long.
 const LONG_WAIT_MS: u64 = 60_000;

@@ -8,8 +8,6 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-use super::exit::Failure;
-
 /// One of the two streams of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
@@ -79,22 +77,6 @@ impl Paint {
     }
 }
 
-/// Says on stderr, in one line for programs, why the command failed.
-pub(crate) fn failure_as_json(failure: &Failure) {
-    say(failure.to_json());
-}
-
-/// Says on stderr why the command failed and what to do.
-pub(crate) fn failure(failure: &Failure) {
-    let paint = Paint::of(Stream::Stderr);
-    let rendered = failure.message.strip_prefix("error: ").filter(|_| failure.is_rendered);
-    let message = rendered.unwrap_or(&failure.message);
-    say(format_args!("{} {message}", paint.text(Tone::Bad, "error:")));
-    if let Some(help) = &failure.help {
-        say(format_args!(" {} {help}", paint.text(Tone::Faint, "= help:")));
-    }
-}
-
 /// One line on stderr.
 pub(crate) fn say(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}"); // Nobody listens: there is nothing left to tell.
@@ -131,4 +113,14 @@ pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
 /// Hands out stdout, to write more than one text.
 pub(crate) fn stdout(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
     write(&mut io::stdout().lock())
+}
+
+/// A long text on stdout, as it comes. A reader that has left ends it, and is no failure.
+pub(crate) fn stream(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
+    unless_closed(self::stdout(|stdout| {
+        let mut out = io::BufWriter::new(stdout);
+        let written = write(&mut out).and_then(|()| out.flush());
+        let _ = out.into_parts(); // Dropped as it is, it would write what is left once more.
+        written
+    }))
 }

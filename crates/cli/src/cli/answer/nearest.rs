@@ -6,7 +6,7 @@ const ALIKE: f64 = 0.8;
 const OFFERED_MAX: usize = 3;
 
 /// The known names nearest to one that is not known, best first.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut scored: Vec<(f64, &str)> =
         known.into_iter().map(|other| (likeness(name, other), other)).collect();
     scored.retain(|(score, _)| *score >= ALIKE);

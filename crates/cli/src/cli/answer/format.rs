@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use super::exit::{Exit, Failure};
+use super::output;
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -19,17 +19,17 @@ pub(crate) fn duration(ms: u64) -> String {
 }
 
 /// The time from one moment to another; nothing if they are out of order.
-pub(super) fn between(from: Millis, to: Millis) -> String {
+pub(crate) fn between(from: Millis, to: Millis) -> String {
     duration(u64::try_from(to.saturating_sub(from)).unwrap_or(0))
 }
 
 /// `2026-11-21 23:45:01` where the reader is.
-pub(super) fn local(at: Millis) -> String {
+pub(crate) fn local(at: Millis) -> String {
     in_zone(at, "%Y-%m-%d %H:%M:%S")
 }
 
 /// The same with milliseconds, for logs.
-pub(super) fn local_exact(at: Millis) -> String {
+pub(crate) fn local_exact(at: Millis) -> String {
     in_zone(at, "%Y-%m-%d %H:%M:%S%.3f")
 }
 
@@ -41,7 +41,7 @@ fn in_zone(at: Millis, format: &str) -> String {
 }
 
 /// `2026-11-21 23:45:01 (5m 02s ago)`.
-pub(super) fn local_and_ago(at: Millis, now: Millis) -> String {
+pub(crate) fn local_and_ago(at: Millis, now: Millis) -> String {
     match now < at {
         true => format!("{} (in {})", local(at), between(now, at)),
         false => format!("{} ({} ago)", local(at), between(at, now)),
@@ -49,7 +49,7 @@ pub(super) fn local_and_ago(at: Millis, now: Millis) -> String {
 }
 
 /// `12,345`.
-pub(super) fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -62,17 +62,17 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// `12,345` of a length.
-pub(super) fn len(n: usize) -> String {
+pub(crate) fn len(n: usize) -> String {
     count(n as u64)
 }
 
 /// `1 step`, `2 steps`.
-pub(super) fn plural(n: usize, one: &str) -> String {
+pub(crate) fn plural(n: usize, one: &str) -> String {
     format!("{} {one}{}", len(n), if n == 1 { "" } else { "s" })
 }
 
 /// `131 bytes`, `4.2 KiB`, `1.3 GiB`.
-pub(super) fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if n < 1024 {
         return format!("{n} byte{}", if n == 1 { "" } else { "s" });
@@ -87,7 +87,7 @@ pub(super) fn bytes(n: u64) -> String {
 }
 
 /// Text of a Task on one line, and nothing in it that would steer a terminal.
-pub(super) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -107,7 +107,7 @@ pub(crate) fn indented(text: &str, indent: &str) -> String {
 }
 
 /// A principal in a column: names made by machines differ at their ends.
-pub(super) fn worker(id: &AgentId) -> String {
+pub(crate) fn worker(id: &AgentId) -> String {
     const CHARS_MAX: usize = 18;
     let name = one_line(id.as_str());
     let chars: Vec<char> = name.chars().collect();
@@ -121,7 +121,7 @@ pub(super) fn worker(id: &AgentId) -> String {
 }
 
 /// At most `max` characters, and a sign that there was more.
-pub(super) fn cut(text: &str, max: usize) -> String {
+pub(crate) fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),
         Some(_) => {

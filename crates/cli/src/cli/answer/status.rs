@@ -3,11 +3,11 @@
 use tenure_core::status::StepStatus;
 use tenure_core::view::Normal;
 
+use super::output::Tone;
 use super::sheet::{Text, toned};
-use crate::cli::output::Tone;
 
 /// The colour of a status.
-pub(super) fn tone(status: Normal) -> Tone {
+pub(crate) fn tone(status: Normal) -> Tone {
     use Normal as N;
     match status {
         N::Completed => Tone::Good,
@@ -26,12 +26,12 @@ pub(super) fn tone(status: Normal) -> Tone {
 }
 
 /// A status as a cell.
-pub(super) fn cell(status: Normal) -> Text {
+pub(crate) fn cell(status: Normal) -> Text {
     toned(status, tone(status))
 }
 
 /// One character per status, readable without colour.
-pub(super) fn mark(status: StepStatus) -> char {
+pub(crate) fn mark(status: StepStatus) -> char {
     match status {
         StepStatus::Pending => '·',
         StepStatus::Ready => '○',
@@ -45,7 +45,7 @@ pub(super) fn mark(status: StepStatus) -> char {
 }
 
 /// The colour of a native status.
-pub(super) fn step_tone(status: StepStatus) -> Tone {
+pub(crate) fn step_tone(status: StepStatus) -> Tone {
     match status {
         StepStatus::Pending | StepStatus::Ready | StepStatus::Cancelled => Tone::Faint,
         StepStatus::Claimed | StepStatus::Running => Tone::Active,

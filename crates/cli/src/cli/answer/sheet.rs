@@ -4,47 +4,47 @@ use std::io;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
-use crate::cli::output::{self, Stream, Tone};
+use super::output::{self, Stream, Tone};
 
 /// A table under construction.
-pub(super) struct Sheet {
+pub(crate) struct Sheet {
     table: Table,
     has_colour: bool,
     rows: usize,
 }
 
 /// One cell.
-pub(super) struct Text {
+pub(crate) struct Text {
     text: String,
     tone: Option<Tone>,
     is_number: bool,
 }
 
 /// A cell.
-pub(super) fn text(text: impl ToString) -> Text {
+pub(crate) fn text(text: impl ToString) -> Text {
     Text { text: text.to_string(), tone: None, is_number: false }
 }
 
 /// A cell in the colour of its meaning.
-pub(super) fn toned(text: impl ToString, tone: Tone) -> Text {
+pub(crate) fn toned(text: impl ToString, tone: Tone) -> Text {
     Text { text: text.to_string(), tone: Some(tone), is_number: false }
 }
 
 /// A cell that stands to the right.
-pub(super) fn number(text: impl ToString) -> Text {
+pub(crate) fn number(text: impl ToString) -> Text {
     Text { text: text.to_string(), tone: None, is_number: true }
 }
 
 impl Text {
     /// The same in the colour of its meaning.
-    pub(super) fn in_tone(self, tone: Tone) -> Self {
+    pub(crate) fn in_tone(self, tone: Tone) -> Self {
         Self { tone: Some(tone), ..self }
     }
 }
 
 impl Sheet {
     /// A table with these column names.
-    pub(super) fn new(header: &[&str]) -> Self {
+    pub(crate) fn new(header: &[&str]) -> Self {
         let mut sheet = Self::bare();
         let names = header.iter().map(|name| toned(name, Tone::Faint));
         let names: Vec<Cell> = names.map(|name| sheet.cell(name)).collect();
@@ -53,7 +53,7 @@ impl Sheet {
     }
 
     /// A table without column names.
-    pub(super) fn bare() -> Self {
+    pub(crate) fn bare() -> Self {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         match Stream::Stdout.is_terminal() {
@@ -68,14 +68,14 @@ impl Sheet {
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Text>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Text>) {
         let cells: Vec<Cell> = cells.into_iter().map(|cell| self.cell(cell)).collect();
         self.table.add_row(cells);
         self.rows += 1;
     }
 
     /// Adds a named value, unless it is empty.
-    pub(super) fn field(&mut self, name: &str, value: impl ToString) {
+    pub(crate) fn field(&mut self, name: &str, value: impl ToString) {
         let value = value.to_string();
         if !value.is_empty() {
             self.row([toned(name, Tone::Faint), text(value)]);
@@ -83,7 +83,7 @@ impl Sheet {
     }
 
     /// Rows so far.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
@@ -104,7 +104,7 @@ impl Sheet {
     }
 
     /// The table as text, each line ended.
-    pub(super) fn render(mut self) -> String {
+    pub(crate) fn render(mut self) -> String {
         for column in self.table.column_iter_mut() {
             column.set_padding((0, 2));
         }
@@ -117,7 +117,7 @@ impl Sheet {
     }
 
     /// Writes the table to stdout.
-    pub(super) fn print(self) -> io::Result<()> {
+    pub(crate) fn print(self) -> io::Result<()> {
         output::print(self.render())
     }
 }

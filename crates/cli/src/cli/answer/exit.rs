@@ -11,6 +11,7 @@ use tenure_local::OpenError;
 use tenure_ports::journal::ReadError;
 
 use super::advice::advice;
+use super::output::{Paint, Stream, Tone, say};
 
 /// What the process says to whoever started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,6 +123,20 @@ impl Failure {
     /// The refusal that it is, if it is one.
     pub(crate) fn refusal(&self) -> Option<&Rejection> {
         self.refusal.as_deref()
+    }
+
+    /// Says on stderr what is wrong and what to do: to people, or in one line to programs.
+    pub(crate) fn tell(&self, is_json: bool) {
+        if is_json {
+            return say(self.to_json());
+        }
+        let paint = Paint::of(Stream::Stderr);
+        let rendered = self.message.strip_prefix("error: ").filter(|_| self.is_rendered);
+        let message = rendered.unwrap_or(&self.message);
+        say(format_args!("{} {message}", paint.text(Tone::Bad, "error:")));
+        if let Some(help) = &self.help {
+            say(format_args!(" {} {help}", paint.text(Tone::Faint, "= help:")));
+        }
     }
 
     /// The same for programs (CTRL-09): a refusal as it was given, and what to do about it. What this
