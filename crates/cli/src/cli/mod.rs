@@ -4,9 +4,10 @@
 //! [`Exit`] or a [`Failure`]; this module turns either into what the process leaves behind ([`answer`]).
 
 mod answer;
-mod cluster;
 mod command;
+mod filter;
 mod inspect;
+mod place;
 mod run;
 mod serve;
 mod stop;
@@ -18,7 +19,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::answer::{Exit, Failure, output};
@@ -62,14 +63,6 @@ enum Command {
         /// Directory for the pages; it is made if need be
         dir: PathBuf,
     },
-}
-
-/// Where Tasks are kept.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DataDir {
-    /// Directory that keeps the tasks
-    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA", default_value = ".tenure")]
-    pub(crate) path: PathBuf,
 }
 
 /// Reads the command line and does what it says.

@@ -8,8 +8,8 @@ use clap::{Arg, Command, CommandFactory as _, Parser as _};
 use granit_parser::{Event, Parser};
 use serde_json::{Map, Value as Json};
 
-use super::Cli;
-use super::answer::{Exit, advice};
+use crate::cli::Cli;
+use crate::cli::answer::{Exit, advice};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

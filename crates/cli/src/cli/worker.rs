@@ -15,8 +15,8 @@ use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::cluster::NatsArgs;
 use crate::cli::inspect::worker::{WorkerCommand, run as operate};
+use crate::cli::place::NatsArgs;
 use crate::cli::stop::Stop;
 use crate::cli::telemetry::{LogArgs, LogFormat};
 

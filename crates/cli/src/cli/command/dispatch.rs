@@ -69,7 +69,7 @@ pub(crate) struct CancelArgs {
 
 /// Dispatches a Run.
 pub(crate) fn dispatch(args: &DispatchArgs) -> Result<Exit, Failure> {
-    if args.wait && !args.on.of.place.is_cluster() {
+    if args.wait && !args.on.of.look.at.is_cluster() {
         let message = "--wait needs a cluster: in a directory no worker is there to take the run";
         return Err(Failure::new(Exit::Usage, message));
     }
@@ -178,7 +178,7 @@ impl DispatchArgs {
         let result = done.run_end.and_then(|end| end.result.as_deref()).unwrap_or_default();
         let result = human::indented(result, "  ");
         let told = Told { key: Key::of(key), done };
-        self.on.of.place.output.answer(&told, Shape::one("run_id"), || {
+        self.on.of.look.output.answer(&told, Shape::one("run_id"), || {
             output::print(format_args!("{key}  run {run}{end}\n{result}"))
         })?;
         Ok(match told.done.run_end.map(|end| end.end_reason) {

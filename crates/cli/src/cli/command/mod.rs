@@ -9,7 +9,6 @@
 //! | [`dispatch`] | Runs: dispatches and cancels them |
 //! | [`relate`] | relations between Tasks |
 
-mod desk;
 pub(crate) mod dispatch;
 pub(crate) mod life;
 pub(crate) mod patch;
@@ -28,9 +27,8 @@ use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
 use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
 
-use self::desk::Desk;
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::inspect::args::OfTask;
+use crate::cli::place::{Desk, OfTask};
 use crate::cli::stop::unless_stopped;
 
 /// A Task, and how to command it.
@@ -76,7 +74,7 @@ impl OnTask {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
-            let mut desk = Desk::open(&self.of.place, self.of.key()?).await?;
+            let mut desk = Desk::open(&self.of.look.at, self.of.key()?).await?;
             if desk.find_last().await? && self.command_id.is_some() {
                 // Another one, perhaps, whenever somebody asks.
                 let message = "--command-id goes with a task that is named in full";
@@ -98,7 +96,7 @@ impl OnTask {
             }
             let said = || {
                 let key = desk.key();
-                let waits_on = self.of.waits_on(key);
+                let waits_on = self.of.look.at.waits_on(key);
                 format!(
                     "stopped; task {key} was asked to end, and has not yet; to wait for its end: {waits_on}"
                 )
@@ -126,7 +124,7 @@ impl OnTask {
         let status = status.unwrap_or_else(|| "changed".into()); // No room for more (CTRL-06).
         let version = done.version;
         let told = Told { key: Key::of(key), done };
-        self.of.place.output.answer(&told, Shape::one("task_id"), || {
+        self.of.look.output.answer(&told, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {status}  version {version}\n"))
         })?;
         Ok(Exit::Ok)

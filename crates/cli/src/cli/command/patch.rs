@@ -20,8 +20,8 @@ use uuid::Uuid;
 use super::OnTask;
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::{Exit, Failure, Shape};
-use crate::cli::inspect::data::Data;
 use crate::cli::inspect::graph::print as print_graph;
+use crate::cli::place::Data;
 
 /// Steps that are named of each kind.
 const NAMED_MAX: usize = 20;
@@ -99,8 +99,8 @@ fn read(file: &Path) -> Result<Vec<Operation>, Failure> {
 }
 
 fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failure> {
-    let place = &args.on.of.place;
-    let data = Data::open(place)?;
+    let look = &args.on.of.look;
+    let data = Data::open(&look.at)?;
     let mut loaded = data.load(&args.on.of.key()?)?;
     let before = loaded.task.clone();
     let caller = tenure::embedded::orchestrator(loaded.key.session_id.clone());
@@ -127,7 +127,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
     loaded.task.settle(); // As if it were written: this is a copy.
     let plan =
         data.look(&loaded, |_, known| Plan::of(&before.durable(), &loaded.task.durable(), known));
-    place.output.answer(&plan, Shape::nameless(), || plan.print())?;
+    look.output.answer(&plan, Shape::nameless(), || plan.print())?;
     Ok(Exit::Ok)
 }
 

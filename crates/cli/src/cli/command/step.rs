@@ -11,7 +11,7 @@ use tenure_sdk::client::answering;
 
 use super::{OnTask, Reason};
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::inspect::args::one_of;
+use crate::cli::filter::one_of;
 
 /// Block a step.
 #[derive(Debug, Args)]

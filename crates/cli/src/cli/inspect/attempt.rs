@@ -8,11 +8,11 @@ use tenure_core::status::AttemptStatus;
 use tenure_core::view::query::PAGE_DEFAULT;
 use tenure_core::view::{AttemptView, View};
 
-use super::args::{Asked, Cut, OfTask, attempt_status};
-use super::data::Data;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::filter::{Asked, Cut, attempt_status};
+use crate::cli::place::{Data, OfTask};
 
 /// Attempts.
 #[derive(Debug, Subcommand)]
@@ -81,7 +81,7 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
         let message = format!("--limit is {limit}; it goes from 1 to {max}");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let loaded = data.load(&args.of.key()?)?;
     let unknown = |id: &str| loaded.unknown_step(id);
     let step = args.step.as_deref();
@@ -102,13 +102,13 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
         let next_offset = truncated.then_some(args.cut.offset + limit);
         let page = Page { attempts: shown, next_offset, truncated, version: view.version() };
         let shape = Shape::many("attempts", "attempt_id");
-        args.of.place.output.answer(&page, shape, || print(&page, known.now))
+        args.of.look.output.answer(&page, shape, || print(&page, known.now))
     })?;
     Ok(Exit::Ok)
 }
 
 fn get(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let loaded = data.load(&args.of.key()?)?;
     data.look(&loaded, |view, known| {
         let attempt = find(view, &args.attempt).ok_or_else(|| {
@@ -118,7 +118,7 @@ fn get(args: &GetArgs) -> Result<Exit, Failure> {
         })?;
         let attempt = AttemptView::of(view, attempt, known);
         let shape = Shape::one("attempt_id");
-        args.of.place.output.answer(&attempt, shape, || fields(&attempt, known.now).print())?;
+        args.of.look.output.answer(&attempt, shape, || fields(&attempt, known.now).print())?;
         Ok(Exit::Ok)
     })
 }

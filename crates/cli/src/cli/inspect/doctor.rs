@@ -24,7 +24,7 @@ use super::{refused, suspended};
 use crate::cli::answer::output::{self, Stream, Tone};
 use crate::cli::answer::sheet::{Sheet, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human};
-use crate::cli::cluster::{Caller, Looker};
+use crate::cli::place::{Caller, Looker};
 use crate::cli::serve::NodeArgs;
 
 /// How long a node may take.

@@ -8,12 +8,10 @@ use tenure_core::status::WaitKind;
 use tenure_core::view::snapshot::BlockedTask;
 use tenure_core::view::{ViewName, ViewsInput};
 
-use super::args::Place;
-use super::data::Data;
-use super::worker::warn_of_missing;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::place::{Data, Look, Place, warn_of_missing};
 
 /// Show what waits for somebody.
 #[derive(Debug, Args)]
@@ -23,7 +21,7 @@ pub(crate) struct InboxArgs {
     whom: Option<AgentId>,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 #[derive(Serialize)]
@@ -78,7 +76,7 @@ const OF_TASKS: [(&str, &str, &str); 5] = [
 ];
 
 pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
-    let place = &args.place;
+    let place = &args.look.at;
     let data = Data::open(place)?;
     let (snapshot, missing_partitions) =
         data.snapshot(&place.session, ViewsInput::of(&[ViewName::BlockedTasks]))?;
@@ -88,9 +86,9 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let waiting =
         all.filter(|one| args.whom.as_ref().is_none_or(|whom| one.is_for(whom))).collect();
     let inbox = Inbox { waiting, missing_partitions };
-    if place.output != Format::Table {
+    if args.look.output != Format::Table {
         let shape = Shape::many("waiting", "task_id step_id");
-        place.output.answer(&inbox, shape, || Ok::<_, Failure>(()))?;
+        args.look.output.answer(&inbox, shape, || Ok::<_, Failure>(()))?;
         return Ok(Exit::Ok);
     }
     if inbox.waiting.is_empty() {
@@ -126,7 +124,7 @@ pub(super) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
 /// The Task itself, if an operation on it would set it going, and each of its Steps that waits.
 fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
     let BlockedTask { task_id, owner, requested_by, reason, .. } = task;
-    let at = elsewhere(place);
+    let at = place.told();
     let of_task = |action, answer: String| Waiting {
         task_id: task_id.clone(),
         session_id: place.session.clone(),
@@ -167,18 +165,4 @@ fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
         }
     }));
     all
-}
-
-/// What makes a command go where this one looked.
-fn elsewhere(place: &Place) -> String {
-    let mut at = String::new();
-    if let Some(data) = &place.data {
-        at.push_str(&format!(" --data {}", data.display()));
-    } else if place.is_cluster() && std::env::var_os("TENURE_NATS_URL").is_none() {
-        at.push_str(" --nats URL"); // Whose address may hold a password.
-    }
-    if place.session.as_str() != "default" {
-        at.push_str(&format!(" --session {}", place.session));
-    }
-    at
 }

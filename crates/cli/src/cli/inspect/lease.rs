@@ -10,10 +10,10 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::operate::LeaseRow;
 
-use super::args::FleetArgs;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::place::FleetArgs;
 
 /// What was found twice, so long apart, is no Attempt that was just beginning or ending.
 const AGAIN: Duration = Duration::from_secs(2);

@@ -16,19 +16,14 @@
 //! [`data`] finds and folds Tasks; [`human`], [`sheet`] and [`status`] are how answers look; the
 //! rest is one module per noun.
 
-pub(crate) mod args;
 mod attempt;
-mod cluster;
-pub(crate) mod data;
 mod doctor;
 pub(crate) mod graph;
-mod host;
 mod inbox;
 mod lease;
 mod pool;
 mod refused;
 mod runs;
-pub(crate) mod select;
 mod step;
 mod suspended;
 mod task;
@@ -39,11 +34,6 @@ pub(crate) mod worker;
 use clap::Subcommand;
 
 use crate::cli::answer::{Exit, Failure};
-
-/// Where Tasks are looked for if nothing is said.
-pub(crate) const DEFAULT: &str = ".tenure";
-/// Room for the answer of a cluster with a Task without its lists.
-pub(crate) const HEADER_BYTES: usize = 64 << 10;
 
 /// What can be looked at.
 #[derive(Debug, Subcommand)]

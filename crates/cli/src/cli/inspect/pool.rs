@@ -10,11 +10,10 @@ use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
 
-use super::args::FleetArgs;
-use super::worker::{warn_of_missing, warn_of_more};
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::place::FleetArgs;
 
 /// Pools.
 #[derive(Debug, Subcommand)]
@@ -64,9 +63,7 @@ struct Listing {
 
 pub(super) fn run(command: PoolCommand) -> Result<Exit, Failure> {
     let PoolCommand::List(args) = command;
-    let heard = args.ask(async |client| Ok(client.port().nodes().await?))?;
-    warn_of_missing(&heard.missing_partitions);
-    warn_of_more(&heard);
+    let heard = args.nodes()?;
     let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
     let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
     let listing = Listing { pools, waits, missing_partitions };

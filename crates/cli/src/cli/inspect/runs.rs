@@ -6,13 +6,12 @@ use tenure_core::id::{Millis, PoolId, StepId};
 use tenure_core::status::RunState;
 use tenure_core::view::{RunView, View};
 
-use super::args::{OfTask, one_of};
-use super::data::Data;
-use super::select;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, text, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::command::dispatch;
+use crate::cli::filter::one_of;
+use crate::cli::place::{Data, OfTask, names};
 
 /// Runs.
 #[derive(Debug, Subcommand)]
@@ -98,13 +97,13 @@ pub(super) fn run(command: RunsCommand) -> Result<Exit, Failure> {
 }
 
 fn list(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let loaded = data.load(&args.of.key()?)?;
     data.look(&loaded, |view, known| {
         let runs = view.runs().map(|(pos, _)| RunView::of(view, pos));
         let runs = runs.filter(|run| args.admits(view, run)).collect();
         let listing = Listing { runs, version: view.version() };
-        args.of.place.output.answer(&listing, Shape::many("runs", "run_id"), || {
+        args.of.look.output.answer(&listing, Shape::many("runs", "run_id"), || {
             if listing.runs.is_empty() {
                 output::say("no such run; ended ones are shown with --all");
                 return Ok(());
@@ -116,15 +115,15 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
 }
 
 fn get(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let loaded = data.load(&args.of.key()?)?;
     data.look(&loaded, |view, known| {
-        let id = select::run(&args.run, view.runs().map(|(_, run)| run.run_id));
+        let id = names::run(&args.run, view.runs().map(|(_, run)| run.run_id));
         let Some(pos) = id.and_then(|id| view.find_run(id)) else {
-            return Err(select::no_run(&args.run, &loaded.key));
+            return Err(names::no_run(&args.run, &loaded.key));
         };
         let run = RunView::of(view, pos);
-        args.of.place.output.answer(&run, Shape::one("run_id"), || {
+        args.of.look.output.answer(&run, Shape::one("run_id"), || {
             rows(std::slice::from_ref(&run), known.now).print()?;
             match &run.instructions {
                 Some(instructions) => output::print(format_args!("\n{instructions}\n")),

@@ -16,13 +16,13 @@ use tenure_core::view::query::PAGE_DEFAULT;
 use tenure_core::view::query_steps;
 use tenure_core::view::{AttemptView, Known, QueryInput, StepPage, StepRef, StepView, View};
 
-use super::args::{Asked, Cut, OfTask, Place, step_status};
 use super::attempt::attempt_rows;
-use super::data::Data;
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human, status};
 use crate::cli::command::step as command;
+use crate::cli::filter::{Asked, Cut, step_status};
+use crate::cli::place::{Data, Look, OfTask};
 
 /// Lines and characters of a value that are shown; JSON has it in full.
 const VALUE_LINES_MAX: usize = 20;
@@ -101,7 +101,7 @@ pub(crate) struct GetArgs {
     step: String,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 pub(super) fn run(command: StepCommand) -> Result<Exit, Failure> {
@@ -122,7 +122,7 @@ pub(super) fn run(command: StepCommand) -> Result<Exit, Failure> {
 }
 
 fn list(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let loaded = data.load(&args.of.key()?)?;
     let input = QueryInput {
         claimed_by_agent_id: args.claimed_by.clone(),
@@ -137,7 +137,7 @@ fn list(args: &ListArgs) -> Result<Exit, Failure> {
     data.look(&loaded, |view, known| {
         let page = query(view, (&who, known), &input, &args.status)?;
         let shape = Shape::many("steps", "step_id");
-        args.of.place.output.answer(&page, shape, || print_page(view, known, &page))?;
+        args.of.look.output.answer(&page, shape, || print_page(view, known, &page))?;
         if page.steps.is_empty() && !args.all && view.steps().next().is_some() {
             output::say("no such step; completed, failed and cancelled ones are shown with --all");
         }
@@ -258,14 +258,14 @@ struct Dossier {
 }
 
 fn get(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place)?;
-    let loaded = data.load(&args.place.key(&args.task)?)?;
+    let data = Data::open(&args.look.at)?;
+    let loaded = data.load(&args.look.at.key(&args.task)?)?;
     let unknown = || loaded.unknown_step(&args.step);
     let id = StepId::new(&args.step).map_err(|_| unknown())?;
     data.look(&loaded, |view, known| {
         let step = view.step(&id).ok_or_else(unknown)?;
         let dossier = dossier(view, step, known);
-        args.place.output.answer(&dossier, Shape::one("step/step_id"), || {
+        args.look.output.answer(&dossier, Shape::one("step/step_id"), || {
             output::print(render(view, step, &dossier, known))
         })?;
         Ok::<_, Failure>(Exit::Ok)

@@ -11,13 +11,13 @@ use tenure_wire::bus::V;
 use tenure_wire::bus::operate::{Drain, Drained, NodeFacts, RefusedFacts, SuspendedFacts};
 use tenure_wire::bus::subject::Token;
 
-use super::args::FleetArgs;
 use super::pool::sum;
 use super::refused::{name, refused, why};
 use super::suspended;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::place::{FleetArgs, warn_of_missing};
 
 /// What can be done about workers, beside being one.
 #[derive(Debug, Clone, Subcommand)]
@@ -100,9 +100,7 @@ pub(crate) fn run(command: WorkerCommand) -> Result<Exit, Failure> {
 }
 
 fn list(args: &ListArgs) -> Result<Exit, Failure> {
-    let heard = args.fleet.ask(async |client| Ok(client.port().nodes().await?))?;
-    warn_of_missing(&heard.missing_partitions);
-    warn_of_more(&heard);
+    let heard = args.fleet.nodes()?;
     let mut workers = merged(&heard);
     let is_meant = |name: &str| args.pool.as_ref().is_none_or(|pool| pool.as_str() == name);
     workers.retain(|worker| is_meant(worker.pool.as_str()));
@@ -222,22 +220,6 @@ fn drain(args: &DrainArgs) -> Result<Exit, Failure> {
         })
     })?;
     Ok(Exit::Ok)
-}
-
-/// Says that a node has left some workers or pools out.
-pub(super) fn warn_of_more(heard: &Heard<NodeFacts>) {
-    if heard.answers.iter().any(|node| node.more) {
-        output::warn("there are more workers or pools than a node can name in an answer");
-    }
-}
-
-/// Says whose answer is missing: what is shown may be less than there is.
-pub(super) fn warn_of_missing(partitions: &[u32]) {
-    if !partitions.is_empty() {
-        let missing: Vec<String> = partitions.iter().map(u32::to_string).collect();
-        let missing = missing.join(", ");
-        output::warn(format_args!("nobody answers for partitions {missing}: there may be more"));
-    }
 }
 
 #[cfg(test)]

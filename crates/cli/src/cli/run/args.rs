@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::DataDir;
+use crate::cli::place::DataDir;
 
 /// Run a task file.
 #[derive(Debug, Clone, Args)]

@@ -17,7 +17,7 @@ use super::args::{Format, variable};
 use super::far::show_to_end;
 use super::request::Request;
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::cluster::ClusterArgs;
+use crate::cli::place::ClusterArgs;
 use crate::cli::stop::unless_stopped;
 use crate::cli::telemetry::trace_of_caller;
 

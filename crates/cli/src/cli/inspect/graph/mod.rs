@@ -8,10 +8,9 @@ mod text;
 use clap::Args;
 use tenure_core::view::{Graph, graph};
 
-use super::args::OfTask;
-use super::data::Data;
 use crate::cli::answer::output::stream;
 use crate::cli::answer::{Exit, Failure, Shape};
+use crate::cli::place::{Data, OfTask};
 
 /// Draw a task.
 #[derive(Debug, Args)]
@@ -33,7 +32,7 @@ pub(crate) struct GraphArgs {
 }
 
 pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let loaded = data.load(&args.of.key()?)?;
     let drawn = data.look(&loaded, graph);
     if args.dot {
@@ -43,7 +42,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
         stream(|out| mermaid::write(out, &drawn))?;
     } else {
         let shape = Shape::many("nodes", "step_id");
-        args.of.place.output.answer(&drawn, shape, || print(&drawn, args.full))?;
+        args.of.look.output.answer(&drawn, shape, || print(&drawn, args.full))?;
     }
     Ok(Exit::Ok)
 }

@@ -3,14 +3,10 @@
 use clap::Args;
 use tenure_core::Limits;
 use tenure_core::view::{BoardInput, TaskLines, board};
-use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::inspect::args::Place;
-use crate::cli::inspect::cluster::Cluster;
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::select;
+use crate::cli::place::{Cluster, Data, Look, names};
 
 /// Print tasks in few words.
 #[derive(Debug, Args)]
@@ -28,7 +24,7 @@ pub(crate) struct BoardArgs {
     template: bool,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
@@ -36,7 +32,7 @@ pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
         true => board::template(),
         false => board_of(args)?,
     };
-    args.place
+    args.look
         .output
         .answer(&board, Shape::nameless(), || output::print(format_args!("{}\n", board.text)))?;
     Ok(Exit::Ok)
@@ -44,10 +40,10 @@ pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
 
 fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
     let input = BoardInput { token_budget: args.tokens };
-    let data = Data::open(&args.place)?;
+    let data = Data::open(&args.look.at)?;
     let mut lines = Vec::new();
     for task in &args.tasks {
-        let key = args.place.key(task)?;
+        let key = args.look.at.key(task)?;
         lines.push(match data.cluster() {
             Some(cluster) => data.runtime.block_on(far(cluster, key, input))?,
             None => near(&data, &key, input)?,
@@ -59,8 +55,8 @@ fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
 /// A Task of a cluster, whose nodes know their budget.
 async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
     let client = cluster.client(&key.session_id).await?;
-    let key = select::find(&client, key).await?;
-    Ok(client.port().ask(&key.task_id, input).await?)
+    let key = names::find(&client, key).await?;
+    Ok(client.ask(&key.task_id, input).await?)
 }
 
 fn near(data: &Data, key: &TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {

@@ -21,11 +21,7 @@ use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::{Exit, Failure, Shape, human, status};
-use crate::cli::inspect::args::Place;
-use crate::cli::inspect::cluster::Cluster;
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::host::Host;
-use crate::cli::inspect::select;
+use crate::cli::place::{Cluster, Data, Host, Look, names};
 
 /// Of Steps of a group as many as one line takes.
 const LINE_MAX: usize = 8;
@@ -50,18 +46,18 @@ pub(crate) struct ExplainArgs {
     worker: Option<AgentId>,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place)?;
-    let key = args.place.key(&args.task)?;
+    let data = Data::open(&args.look.at)?;
+    let key = args.look.at.key(&args.task)?;
     let (key, told) = match data.cluster() {
         Some(cluster) => asked(args, &data, cluster, key)?,
         None => folded(args, &data, &key)?,
     };
     let said = Said { key: &key, data: &data };
-    let format = args.place.output;
+    let format = args.look.output;
     match told {
         Told::Step(step) => format
             .answer(&step, Shape::one("step_id"), || output::print(said.render_step(&step)))?,
@@ -87,7 +83,7 @@ fn asked(
     let (run_id, worker_id) = (args.run, args.worker.clone());
     let (key, told) = data.runtime.block_on(async {
         let client = cluster.client(&key.session_id).await?;
-        let key = select::find(&client, key).await?;
+        let key = names::find(&client, key).await?;
         let (port, task) = (client.port(), &key.task_id);
         let told = match args.step.as_deref().map(StepId::new) {
             None => {

@@ -9,7 +9,7 @@ use tenure_core::Commit;
 use tokio::sync::mpsc;
 
 use crate::cli::answer::Failure;
-use crate::cli::inspect::wal::scan::{self, Log, Spot};
+use crate::cli::place::scan::{self, Log, Spot};
 
 /// Commits that are read ahead of whoever follows.
 const AHEAD: usize = 64;

@@ -10,10 +10,8 @@ use tenure_core::view::{Known, StepView, TaskView, View};
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::sheet::{Sheet, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
-use crate::cli::inspect::args::OfTask;
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::host::Host;
 use crate::cli::inspect::step::{section, step_rows};
+use crate::cli::place::{Data, Host, OfTask};
 
 /// Relations that are shown.
 const RELATED_MAX: usize = 20;
@@ -21,12 +19,12 @@ const RELATED_MAX: usize = 20;
 const STEPS_MAX: usize = 50;
 
 pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place)?;
+    let data = Data::open(&args.look.at)?;
     let loaded = data.load(&args.key()?)?;
     data.look(&loaded, |view, known| {
         let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
         let page = Page { host: Some(data.host.clone()), resume, note: None };
-        print_task(view, known, &page, args.place.output)
+        print_task(view, known, &page, args.look.output)
     })?;
     Ok(Exit::Ok)
 }

@@ -15,9 +15,9 @@ use tenure_ports::journal::Entry;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
-use crate::cli::inspect::args::{Asked, Cut, Place, task_status};
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::wal::scan::Log;
+use crate::cli::filter::{Asked, Cut, task_status};
+use crate::cli::place::scan::Log;
+use crate::cli::place::{Data, Look, nobody_answers};
 
 /// List tasks.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(crate) struct ListArgs {
     cut: Cut,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 /// The answer: a page of `agent.task_list`, and what could not be read.
@@ -100,7 +100,7 @@ impl Why {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place)?;
+    let data = Data::open(&args.look.at)?;
     let input = ListInput {
         include_archived: args.archived,
         include_terminal: args.all || args.archived,
@@ -109,7 +109,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         statuses: Asked::natives(&args.status),
         user_facing: args.user_facing,
     };
-    let session = &args.place.session;
+    let session = &args.look.at.session;
     let listing = match data.cluster() {
         Some(cluster) => {
             let page = |input| data.tasks(cluster, session, input);
@@ -122,15 +122,14 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     };
     let missing = &listing.page.missing_partitions;
     if !missing.is_empty() {
-        let partitions = missing.join(", ");
-        output::warn(format_args!("nobody answers for partitions {partitions}: try again"));
+        output::warn(format_args!("{}: try again", nobody_answers(missing)));
     }
-    if !listing.unreadable.is_empty() && args.place.output != Format::Table {
+    if !listing.unreadable.is_empty() && args.look.output != Format::Table {
         let count = human::plural(listing.unreadable.len(), "task");
         output::warn(format_args!("{count} cannot be read: `tenure wal verify` says why"));
     }
     let shape = Shape::many("tasks", "task_id");
-    args.place.output.answer(&listing, shape, || print(&data, &listing))?;
+    args.look.output.answer(&listing, shape, || print(&data, &listing))?;
     if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
         say_what_else(&data, args)?;
     }
@@ -283,7 +282,7 @@ fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
 
 /// Nothing to show is seldom what somebody hoped for: says where there is something.
 fn say_what_else(data: &Data, args: &ListArgs) -> Result<(), Failure> {
-    let session = &args.place.session;
+    let session = &args.look.at.session;
     let here = data.entries(Some(session))?;
     output::say(format_args!("no such task in session {session} of {}", data.place()));
     let ended = here.iter().filter(|entry| entry.ended.is_some()).count();

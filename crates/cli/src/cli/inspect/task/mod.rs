@@ -14,10 +14,10 @@ pub(super) use watch::{WatchArgs, watch};
 use clap::Subcommand;
 use tenure_core::Command;
 
-use super::args::OfTask;
 use super::graph::{self, GraphArgs};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::command::{life, patch, relate};
+use crate::cli::place::OfTask;
 
 /// Tasks.
 #[derive(Debug, Subcommand)]

@@ -8,9 +8,8 @@ use tenure_core::view::{Snapshot, ViewName, ViewsInput};
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human, status};
-use crate::cli::inspect::args::{Place, one_of};
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::worker::warn_of_missing;
+use crate::cli::filter::one_of;
+use crate::cli::place::{Data, Look, warn_of_missing};
 
 /// Show all live tasks of a session and the newest ended ones, and count the others.
 #[derive(Debug, Args)]
@@ -28,7 +27,7 @@ pub(crate) struct ViewsArgs {
     user_facing: bool,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 #[derive(Serialize)]
@@ -48,19 +47,19 @@ fn native_status(text: &str) -> Result<TaskStatus, String> {
 }
 
 pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place)?;
+    let data = Data::open(&args.look.at)?;
     let asked = ViewsInput {
         views: args.views.clone(),
         statuses: (!args.status.is_empty()).then(|| args.status.clone()),
         user_facing: args.user_facing,
     };
-    let (snapshot, missing_partitions) = data.snapshot(&args.place.session, asked)?;
+    let (snapshot, missing_partitions) = data.snapshot(&args.look.at.session, asked)?;
     warn_of_missing(&missing_partitions);
     for task in &snapshot.unreadable {
         output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));
     }
     let views = Views { snapshot, missing_partitions };
-    args.place.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
+    args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
     Ok(Exit::Ok)
 }
 

@@ -18,10 +18,9 @@ use tenure_wire::bus::event::TaskEvent;
 
 use super::follow::{LOOK, follow};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
-use crate::cli::inspect::HEADER_BYTES;
-use crate::cli::inspect::args::LiveTask;
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::wal::scan::{self, Log, Spot};
+use crate::cli::place::names::HEADER_BYTES;
+use crate::cli::place::scan::{self, Log, Spot};
+use crate::cli::place::{Data, LiveTask};
 use crate::cli::run::{Format as ShowFormat, show_to_end};
 use crate::cli::stop::unless_stopped;
 

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::cluster::Caller;
+use crate::cli::place::Caller;
 
 /// How long one try to find the cluster may take: then it is said that nobody answers.
 const JOIN: Duration = Duration::from_secs(3);

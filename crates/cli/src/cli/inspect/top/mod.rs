@@ -29,7 +29,7 @@ use self::terminal::Screen;
 use self::ui::{Ui, Wish};
 use crate::cli::answer::output::{self, Stream};
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::cluster::LookArgs;
+use crate::cli::place::LookArgs;
 use crate::cli::stop::Stop;
 
 /// Asking more often would say no more: nodes are waited for a quarter of a second.

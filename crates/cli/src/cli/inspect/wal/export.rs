@@ -16,13 +16,10 @@ use tenure_core::id::SessionId;
 use tenure_core::status::TaskStatus;
 use tenure_ports::journal::TaskKey;
 
-use super::scan::SUFFIX;
-use super::{Failures, nobody_answers};
+use super::Failures;
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
-use crate::cli::inspect::args::Place;
-use crate::cli::inspect::cluster::{Fetched, fetch};
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::host::Host;
+use crate::cli::place::scan::SUFFIX;
+use crate::cli::place::{Data, Fetched, Host, Look, fetch, nobody_answers};
 
 /// Write logs of a cluster into a data directory.
 #[derive(Debug, Args)]
@@ -40,7 +37,7 @@ pub(crate) struct ExportArgs {
     to: PathBuf,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 /// What was written.
@@ -69,17 +66,17 @@ struct Written {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
-    if args.place.data.is_some() {
+    if args.look.at.data.is_some() {
         let message = "logs of a cluster are exported, and --data or TENURE_DATA names a directory";
         return Err(
             Failure::new(Exit::Usage, message).help("leave it out; --to DIR says where to write")
         );
     }
     refuse_where_somebody_works(&args.to)?;
-    let data = Data::far(&args.place)?;
+    let data = Data::far(&args.look.at)?;
     let keys = match args.all {
-        true => every_key(&data, &args.place.session)?,
-        false => args.tasks.iter().map(|task| args.place.key(task)).collect::<Result<_, _>>()?,
+        true => every_key(&data, &args.look.at.session)?,
+        false => args.tasks.iter().map(|task| args.look.at.key(task)).collect::<Result<_, _>>()?,
     };
     let bar = Bar::of(keys.len());
     let (logs, failed) = (Vec::new(), Failures::default());
@@ -93,7 +90,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     }
     bar.end();
     let shape = Shape::many("logs", "task_id");
-    args.place.output.answer(&report, shape, || output::print(render(&report)))?;
+    args.look.output.answer(&report, shape, || output::print(render(&report)))?;
     Ok(report.failed.exit())
 }
 

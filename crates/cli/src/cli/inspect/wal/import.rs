@@ -18,12 +18,9 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 
 use super::Failures;
-use super::scan::{self, End, Log};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
-use crate::cli::inspect::args::Place;
-use crate::cli::inspect::cluster::{Cluster, fetch};
-use crate::cli::inspect::data::Data;
-use crate::cli::inspect::host::Host;
+use crate::cli::place::scan::{self, End, Log};
+use crate::cli::place::{Cluster, Data, Host, Look, Place, fetch};
 
 /// Bring tasks of a data directory into a cluster.
 #[derive(Debug, Args)]
@@ -41,7 +38,7 @@ pub(crate) struct ImportArgs {
     all: bool,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 /// What was brought.
@@ -66,7 +63,7 @@ struct Brought {
 }
 
 pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
-    if args.place.data.is_some() {
+    if args.look.at.data.is_some() {
         let message = "the first argument is the directory to import, not --data or TENURE_DATA";
         return Err(
             Failure::new(Exit::Usage, message).help("leave that out: tenure wal import DIR --all")
@@ -77,33 +74,33 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
         let help = "wait until it has ended: a task must not go on in two places";
         return Err(Failure::new(Exit::Unavailable, message).help(help));
     }
-    let here = Data::open(&Place { data: Some(args.from.clone()), ..args.place.clone() })?;
+    let here = Data::open(&Place { data: Some(args.from.clone()), ..args.look.at.clone() })?;
     let logs: Vec<(TaskKey, Result<Log, Failure>)> = match args.all {
         true => {
-            let entries = here.entries(Some(&args.place.session))?;
+            let entries = here.entries(Some(&args.look.at.session))?;
             entries.iter().map(|entry| (entry.key.clone(), Ok(here.log(entry)))).collect()
         }
         false => {
-            let keys = args.tasks.iter().map(|task| args.place.key(task));
+            let keys = args.tasks.iter().map(|task| args.look.at.key(task));
             let keys = keys.collect::<Result<Vec<_>, Failure>>()?;
             keys.into_iter().map(|key| (key.clone(), here.find_named(&key))).collect()
         }
     };
-    let there = Data::far(&args.place)?;
+    let there = Data::far(&args.look.at)?;
     let Some(cluster) = there.cluster() else { unreachable!("it was opened as one") };
     let mut report = Report { events: 0, tasks: Vec::new(), failed: Failures::default() };
     let is_empty = logs.is_empty();
     for (key, log) in logs {
         match log.and_then(|log| there.runtime.block_on(bring(cluster, &log))) {
-            Ok(brought) => report.add(brought, args.place.output)?,
+            Ok(brought) => report.add(brought, args.look.output)?,
             Err(failure) => report.failed.add(&key, failure),
         }
     }
-    if args.place.output != Format::Table {
+    if args.look.output != Format::Table {
         let shape = Shape::many("tasks", "task_id");
-        args.place.output.answer(&report, shape, || Ok::<_, Failure>(()))?;
+        args.look.output.answer(&report, shape, || Ok::<_, Failure>(()))?;
     } else if is_empty {
-        output::say(format_args!("no task in session {}", args.place.session));
+        output::say(format_args!("no task in session {}", args.look.at.session));
     }
     Ok(report.failed.exit())
 }

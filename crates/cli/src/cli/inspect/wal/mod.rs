@@ -4,7 +4,6 @@ mod describe;
 mod export;
 mod import;
 mod replay;
-pub(super) mod scan;
 mod show;
 mod verify;
 
@@ -79,10 +78,4 @@ impl Failures {
     fn exit(&self) -> Exit {
         self.worst.unwrap_or(Exit::Ok)
     }
-}
-
-/// What is said of partitions that have no owner.
-fn nobody_answers(partitions: &[u32]) -> String {
-    let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
-    format!("nobody answers for partitions {}", partitions.join(", "))
 }

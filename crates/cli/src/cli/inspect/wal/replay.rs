@@ -5,9 +5,8 @@ use tenure_core::id::AttemptId;
 use tenure_core::view::{Known, LeaseFact};
 
 use crate::cli::answer::{Exit, Failure, Format};
-use crate::cli::inspect::args::OfTask;
-use crate::cli::inspect::data::{Data, Loaded};
 use crate::cli::inspect::task::{Page, print_task};
+use crate::cli::place::{Data, Loaded, OfTask};
 
 /// Show a task as it was.
 #[derive(Debug, Args)]
@@ -21,7 +20,7 @@ pub(crate) struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let log = data.find(&args.of.key()?)?;
     let until = args.until.unwrap_or(u64::MAX);
     let loaded = data.fold_until(log, until)?;
@@ -30,7 +29,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
         let message = format!("task {} has no event {until}: the last is {version}", loaded.key);
         return Err(Failure::new(Exit::NotFound, message));
     }
-    print_as_it_was(&loaded, until, args.of.place.output)?;
+    print_as_it_was(&loaded, until, args.of.look.output)?;
     Ok(Exit::Ok)
 }
 

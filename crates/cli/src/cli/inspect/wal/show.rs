@@ -9,11 +9,10 @@ use tenure_core::event::{Body, Event};
 use tenure_core::id::Millis;
 
 use super::describe::describe;
-use super::scan::{self, Broken, End, Lines, Log, Next};
 use crate::cli::answer::output::{self, Paint, Stream, Tone, stream};
 use crate::cli::answer::{Exit, Failure, Format, did_you_mean, human};
-use crate::cli::inspect::args::OfTask;
-use crate::cli::inspect::data::Data;
+use crate::cli::place::scan::{self, Broken, End, Lines, Log, Next};
+use crate::cli::place::{Data, OfTask};
 
 /// Longest description on a line.
 const WORDS_MAX: usize = 120;
@@ -53,7 +52,7 @@ fn event_type(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.place)?;
+    let data = Data::open(&args.of.look.at)?;
     let log = data.find(&args.of.key()?)?;
     let mut ended = Ok(End::Left);
     stream(|out| {
@@ -108,11 +107,11 @@ fn events(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> Result<End, Broken
             .zip(placed.lines())
             .filter(|((seq, event), _)| range.contains(seq) && args.wants(event.body.event_type()));
         for ((seq, event), line) in wanted {
-            if args.of.place.output == Format::Quiet {
+            if args.of.look.output == Format::Quiet {
                 writeln!(out, "{seq}")?;
                 continue;
             }
-            if args.of.place.output.is_json() {
+            if args.of.look.output.is_json() {
                 write_line(out, line)?;
                 continue;
             }

@@ -13,12 +13,11 @@ use serde::Serialize;
 use tenure_core::id::{SessionId, TaskId, WalName};
 use tenure_ports::journal::TaskKey;
 
-use super::scan::{self, Broken, End, Fault, Log, SUFFIX};
-use super::{Failures, nobody_answers};
+use super::Failures;
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::{Exit, Failure, Shape, human};
-use crate::cli::inspect::args::Place;
-use crate::cli::inspect::data::{Data, Indexed};
+use crate::cli::place::scan::{self, Broken, End, Fault, Log, SUFFIX};
+use crate::cli::place::{Data, Indexed, Look, nobody_answers};
 
 /// Check logs.
 #[derive(Debug, Args)]
@@ -32,7 +31,7 @@ pub(crate) struct VerifyArgs {
     all: bool,
 
     #[command(flatten)]
-    place: Place,
+    look: Look,
 }
 
 /// What was found.
@@ -90,11 +89,11 @@ struct Verdict {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.place)?;
+    let data = Data::open(&args.look.at)?;
     let mut report = Report::default();
     match &args.task {
         Some(task) => {
-            let key = args.place.key(task)?;
+            let key = args.look.at.key(task)?;
             match missing(&data).into_iter().find(|log| log.key == key) {
                 Some(log) => report.add(gone(&log)),
                 None if data.cluster().is_some() => {
@@ -104,14 +103,14 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
             }
         }
         None if data.cluster().is_some() => {
-            every_log_far(&data, &args.place.session, &mut report)?;
+            every_log_far(&data, &args.look.at.session, &mut report)?;
         }
         None => every_log(&data, &mut report)?,
     }
     let exit = report.exit();
     report.ok = exit == Exit::Ok;
     let shape = Shape::nameless();
-    args.place.output.answer(&report, shape, || output::print(render(&report)))?;
+    args.look.output.answer(&report, shape, || output::print(render(&report)))?;
     Ok(exit)
 }
 

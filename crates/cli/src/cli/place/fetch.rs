@@ -20,12 +20,12 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::stored::encode;
 
-use super::wal::scan::{Log, SUFFIX};
+use super::cluster::Caller;
+use super::scan::{Log, SUFFIX};
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::cluster::Caller;
 
 /// A cluster as somebody sees it who only looks.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     caller: Caller,
     session: SessionId,
     dir: TempDir,
@@ -35,59 +35,59 @@ pub(super) struct Cluster {
 
 /// How a Task stood when its log was read.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stand {
+pub(crate) struct Stand {
     /// The owner's clock.
-    pub(super) now: Millis,
+    pub(crate) now: Millis,
     leases: HashMap<AttemptId, u64>,
     /// Where its log is.
-    pub(super) wal_path: Option<String>,
+    pub(crate) wal_path: Option<String>,
     /// Steps that its owner lets it have, if that says so.
-    pub(super) steps_max: Option<usize>,
+    pub(crate) steps_max: Option<usize>,
 }
 
 impl Stand {
     /// What is known of the lease of an open Attempt.
-    pub(super) fn lease(&self, attempt: AttemptId) -> Option<LeaseFact> {
+    pub(crate) fn lease(&self, attempt: AttemptId) -> Option<LeaseFact> {
         let left = *self.leases.get(&attempt)?;
         Some(LeaseFact { expires_at: self.now.saturating_add_unsigned(left), valid: left > 0 })
     }
 }
 
 /// A log that was fetched: a whole file that has no name yet.
-pub(super) struct Fetched {
-    pub(super) wal_name: WalName,
-    pub(super) file: NamedTempFile,
-    pub(super) bytes: u64,
-    pub(super) events: u64,
-    pub(super) status: TaskStatus,
+pub(crate) struct Fetched {
+    pub(crate) wal_name: WalName,
+    pub(crate) file: NamedTempFile,
+    pub(crate) bytes: u64,
+    pub(crate) events: u64,
+    pub(crate) status: TaskStatus,
     stand: Stand,
 }
 
 impl Cluster {
     /// Of a session, unless another is named with a Task.
-    pub(super) fn new(caller: Caller, session: SessionId) -> std::io::Result<Self> {
+    pub(crate) fn new(caller: Caller, session: SessionId) -> std::io::Result<Self> {
         let dir = TempDir::with_prefix("tenure-")?;
         let (clients, stands) = Default::default();
         Ok(Self { caller, session, dir, clients, stands })
     }
 
     /// Where it is, without secrets.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.caller.address()
     }
 
     /// Where logs are kept while the command runs.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// How a Task stood.
-    pub(super) fn stand(&self, key: &TaskKey) -> Option<Stand> {
+    pub(crate) fn stand(&self, key: &TaskKey) -> Option<Stand> {
         self.stands.borrow().get(key).cloned()
     }
 
     /// Asks in a session.
-    pub(super) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
+    pub(crate) async fn client(&self, session: &SessionId) -> Result<Client<NatsClient>, Failure> {
         if let Some(client) = self.clients.borrow().get(session) {
             return Ok(client.clone());
         }
@@ -97,7 +97,7 @@ impl Cluster {
     }
 
     /// Tasks of a session; of the one asked for, if none is named.
-    pub(super) async fn listing(
+    pub(crate) async fn listing(
         &self,
         session: Option<&SessionId>,
         include_terminal: bool,
@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     /// A page of the Tasks of a session as their owners know them: no log is fetched.
-    pub(super) async fn tasks(
+    pub(crate) async fn tasks(
         &self,
         session: &SessionId,
         input: ListInput,
@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     /// Fetches the log of a Task; none if there is no such Task.
-    pub(super) async fn log(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
+    pub(crate) async fn log(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
         let client = self.client(&key.session_id).await?;
         let fetched = match fetch(&client, key, self.dir(), |_, _| ()).await {
             Ok(fetched) => fetched,
@@ -131,7 +131,7 @@ impl Cluster {
 
 impl Fetched {
     /// Gives the file its name in a data directory.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         self,
         key: &TaskKey,
         data: &Path,
@@ -148,7 +148,7 @@ fn session_dir(data: &Path, key: &TaskKey) -> std::path::PathBuf {
 
 /// Fetches the log of a Task page by page, as the lines that an embedded log has, into a file beside
 /// where it belongs. `each` is told how many events there are so far, and of how many.
-pub(super) async fn fetch(
+pub(crate) async fn fetch(
     client: &Client<NatsClient>,
     key: &TaskKey,
     data: &Path,

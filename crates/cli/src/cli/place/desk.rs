@@ -1,6 +1,5 @@
 //! Where commands on a Task go: to the nodes of a cluster, or to a scheduler of this process.
 
-use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -17,15 +16,15 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
 use tenure_sdk::nats::NatsClient;
 
+use super::args::Place;
+use super::names::{self, HEADER_BYTES};
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
-use crate::cli::inspect::args::Place;
-use crate::cli::inspect::{DEFAULT, HEADER_BYTES, select};
 
 /// Between two tries of what is waited for.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A Task, and whom to command.
-pub(super) struct Desk {
+pub(crate) struct Desk {
     office: Office,
     key: TaskKey,
 }
@@ -48,12 +47,12 @@ macro_rules! ask {
 }
 
 impl Desk {
-    pub(super) async fn open(place: &Place, key: TaskKey) -> Result<Self, Failure> {
+    pub(crate) async fn open(place: &Place, key: TaskKey) -> Result<Self, Failure> {
         if place.is_cluster() {
             let client = place.cluster.caller().await?.client(&key.session_id).await?;
             return Ok(Self { office: Office::Far(client), key });
         }
-        let data = place.data.as_deref().unwrap_or_else(|| Path::new(DEFAULT));
+        let data = place.dir();
         JsonlReader::open(data)?; // It is not made for a command on what is in it.
         let scheduler = Embedded::open(data).await?;
         let me = orchestrator(key.session_id.clone());
@@ -64,23 +63,23 @@ impl Desk {
     }
 
     /// Which Task it is.
-    pub(super) fn key(&self) -> &TaskKey {
+    pub(crate) fn key(&self) -> &TaskKey {
         &self.key
     }
 
     /// Finds out which Task is the newest, if that is meant. Answers whether it was.
-    pub(super) async fn find_last(&mut self) -> Result<bool, Failure> {
-        if !select::is_last(&self.key) {
+    pub(crate) async fn find_last(&mut self) -> Result<bool, Failure> {
+        if !names::is_last(&self.key) {
             return Ok(false);
         }
         let known = ask!(self, client => client.list(true))?;
-        let newest = select::newest(&self.key, &known)?;
+        let newest = names::newest(&self.key, &known)?;
         let is_found = newest.is_some();
         self.key = newest.unwrap_or_else(|| self.key.clone());
         Ok(is_found)
     }
 
-    pub(super) async fn command(
+    pub(crate) async fn command(
         &self,
         around: Context,
         command: Command,
@@ -90,7 +89,7 @@ impl Desk {
         done.map_err(|refused| in_doubt(refused, &id))
     }
 
-    pub(super) async fn retry_ended(
+    pub(crate) async fn retry_ended(
         &self,
         new: &TaskId,
         around: Context,
@@ -102,12 +101,12 @@ impl Desk {
     }
 
     /// The Task; one that is too long for an answer without its lists.
-    pub(super) async fn view(&self) -> Result<TaskView, Failure> {
+    pub(crate) async fn view(&self) -> Result<TaskView, Failure> {
         Ok(ask!(self, client => client.get(&self.key.task_id))?)
     }
 
     /// The Steps of the Task, those that have settled too if they are wanted.
-    pub(super) async fn steps(&self, with_settled: bool) -> Result<Vec<StepView>, Failure> {
+    pub(crate) async fn steps(&self, with_settled: bool) -> Result<Vec<StepView>, Failure> {
         let mut all = Vec::new();
         let mut next = Some(0);
         while let Some(offset) = next {
@@ -125,7 +124,7 @@ impl Desk {
     }
 
     /// The Run of this id, or the only one whose id begins so.
-    pub(super) async fn run(&self, name: &str) -> Result<RunId, Failure> {
+    pub(crate) async fn run(&self, name: &str) -> Result<RunId, Failure> {
         if let Ok(run) = name.parse() {
             return Ok(run);
         }
@@ -135,11 +134,11 @@ impl Desk {
             return Err(Failure::new(Exit::Usage, message).help("name it in full"));
         }
         let known = view.runs.iter().map(|run| run.run_id);
-        select::run(name, known).ok_or_else(|| select::no_run(name, &self.key))
+        names::run(name, known).ok_or_else(|| names::no_run(name, &self.key))
     }
 
     /// Waits until the Task has ended. Answers how it stands then.
-    pub(super) async fn end(&self) -> Result<TaskSummary, Failure> {
+    pub(crate) async fn end(&self) -> Result<TaskSummary, Failure> {
         let task = &self.key.task_id;
         ask!(self, client => client.wait_for_end(task))?;
         let view = ask!(self, client => async {
@@ -150,7 +149,7 @@ impl Desk {
     }
 
     /// Sends a command that is answered when what it began is over, however long that takes.
-    pub(super) async fn answer(
+    pub(crate) async fn answer(
         &self,
         around: Context,
         command: Command,
@@ -172,12 +171,12 @@ impl Desk {
     }
 
     /// The version of the Task.
-    pub(super) async fn version(&self) -> Result<u64, Failure> {
+    pub(crate) async fn version(&self) -> Result<u64, Failure> {
         Ok(ask!(self, client => client.port().log(&self.key.task_id, u64::MAX))?.version)
     }
 
     /// The Run that a command makes behind event `after` of the log, once it is there.
-    pub(super) async fn run_made_by(&self, command: &CommandId, after: u64) -> Option<RunId> {
+    pub(crate) async fn run_made_by(&self, command: &CommandId, after: u64) -> Option<RunId> {
         let task = &self.key.task_id;
         let mut commits = match &self.office {
             Office::Far(client) => client.watch(task, after).boxed(),
@@ -195,7 +194,7 @@ impl Desk {
     }
 
     /// A refusal of what is not there, with the names that may have been meant.
-    pub(super) async fn with_names(&self, failure: Failure) -> Failure {
+    pub(crate) async fn with_names(&self, failure: Failure) -> Failure {
         let meant = match failure.refusal() {
             Some(no) if no.code == Code::TaskNotFound => self.nearest_task(no).await,
             Some(no) if no.code == Code::StepNotFound => self.nearest_step(no).await,

@@ -15,11 +15,11 @@ use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tokio::runtime::Runtime;
 
-use super::args::Place;
-use super::cluster::{Cluster, Stand};
+use super::args::{Place, run_told};
+use super::fetch::{Cluster, Stand};
 use super::host::Host;
-use super::wal::scan::{self, Broken, Log};
-use super::{DEFAULT, select};
+use super::names;
+use super::scan::{self, Broken, Log};
 use crate::cli::answer::{Exit, Failure, did_you_mean};
 
 /// Tasks as somebody sees them who only looks.
@@ -28,9 +28,9 @@ pub(crate) struct Data {
     reader: JsonlReader,
     /// The logs are those of a cluster, fetched as they are asked for.
     cluster: Option<Cluster>,
-    pub(super) runtime: Runtime,
+    pub(crate) runtime: Runtime,
     /// Who runs Tasks here.
-    pub(super) host: Host,
+    pub(crate) host: Host,
     /// When the question was asked.
     pub(crate) now: Millis,
 }
@@ -40,31 +40,30 @@ pub(crate) struct Loaded {
     pub(crate) key: TaskKey,
     pub(crate) task: Task,
     /// Where its log is (2.1).
-    pub(super) wal_path: Option<String>,
+    pub(crate) wal_path: Option<String>,
 }
 
 /// A Task that the index knows.
 #[derive(Debug, Deserialize)]
-pub(super) struct Indexed {
-    pub(super) session_id: SessionId,
-    pub(super) task_id: TaskId,
-    pub(super) wal_name: WalName,
+pub(crate) struct Indexed {
+    pub(crate) session_id: SessionId,
+    pub(crate) task_id: TaskId,
+    pub(crate) wal_name: WalName,
 }
 
 impl Data {
     /// Opens a directory if one is named, else a cluster if one is named, else `.tenure`.
     pub(crate) fn open(place: &Place) -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Self::open_on(runtime, place, place.is_cluster())
+        Self::open_as(place, place.is_cluster())
     }
 
     /// Opens a cluster: the one that is named, or that of this machine.
-    pub(super) fn far(place: &Place) -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Self::open_on(runtime, place, true)
+    pub(crate) fn far(place: &Place) -> Result<Self, Failure> {
+        Self::open_as(place, true)
     }
 
-    fn open_on(runtime: Runtime, place: &Place, is_cluster: bool) -> Result<Self, Failure> {
+    fn open_as(place: &Place, is_cluster: bool) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let cluster = match is_cluster {
             true => {
                 let caller = runtime.block_on(place.cluster.caller())?;
@@ -72,11 +71,7 @@ impl Data {
             }
             false => None,
         };
-        let path = match (&cluster, &place.data) {
-            (Some(cluster), _) => cluster.dir().to_owned(),
-            (None, Some(path)) => path.clone(),
-            (None, None) => PathBuf::from(DEFAULT),
-        };
+        let path = cluster.as_ref().map_or_else(|| place.dir(), Cluster::dir).to_owned();
         let host = match &cluster {
             Some(cluster) => Host::Cluster(cluster.address().to_owned()),
             None => Host::of(&path),
@@ -88,40 +83,40 @@ impl Data {
     }
 
     /// The cluster, if it is one.
-    pub(super) const fn cluster(&self) -> Option<&Cluster> {
+    pub(crate) const fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
 
     /// Where Tasks are looked for, for people.
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         match &self.cluster {
             Some(cluster) => format!("the cluster at {}", cluster.address()),
             None => self.path.display().to_string(),
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Where the logs of a session are (STORE-04).
-    pub(super) fn session_dir(&self, session: &SessionId) -> PathBuf {
+    pub(crate) fn session_dir(&self, session: &SessionId) -> PathBuf {
         self.path.join("tasks").join(session.as_str())
     }
 
     /// The log of this name.
-    pub(super) fn wal(&self, session: &SessionId, name: &WalName) -> PathBuf {
+    pub(crate) fn wal(&self, session: &SessionId, name: &WalName) -> PathBuf {
         self.session_dir(session).join(format!("{name}{}", scan::SUFFIX))
     }
 
     /// All Tasks of a session, or of all, as the ends of their logs and the index have them. A
     /// cluster is asked for one session.
-    pub(super) fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, Failure> {
+    pub(crate) fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, Failure> {
         Ok(self.listing(session, true)?.entries)
     }
 
     /// The same, with who did not answer; a cluster may be asked for live Tasks alone.
-    pub(super) fn listing(
+    pub(crate) fn listing(
         &self,
         session: Option<&SessionId>,
         include_terminal: bool,
@@ -136,7 +131,7 @@ impl Data {
     }
 
     /// A page of the Tasks of a session as their owners in a cluster know them.
-    pub(super) fn tasks(
+    pub(crate) fn tasks(
         &self,
         cluster: &Cluster,
         session: &SessionId,
@@ -149,7 +144,7 @@ impl Data {
     ///
     /// An unknown Task is answered with the nearest names; one whose log was taken away, with the
     /// file that is missing.
-    pub(super) fn find(&self, key: &TaskKey) -> Result<Log, Failure> {
+    pub(crate) fn find(&self, key: &TaskKey) -> Result<Log, Failure> {
         if let Some(log) = self.find_exactly(key)? {
             return Ok(log);
         }
@@ -158,13 +153,13 @@ impl Data {
         if self.indexed().iter().any(is_gone) {
             return Err(self.unknown(key));
         }
-        let meant = select::meant(key, &self.listing(Some(&key.session_id), true)?)?;
+        let meant = names::meant(key, &self.listing(Some(&key.session_id), true)?)?;
         let log = meant.map(|key| self.find_exactly(&key)).transpose()?.flatten();
         log.ok_or_else(|| self.unknown(key))
     }
 
     /// The log of a Task that is named in full.
-    pub(super) fn find_named(&self, key: &TaskKey) -> Result<Log, Failure> {
+    pub(crate) fn find_named(&self, key: &TaskKey) -> Result<Log, Failure> {
         self.find_exactly(key)?.ok_or_else(|| self.unknown(key))
     }
 
@@ -177,7 +172,7 @@ impl Data {
     }
 
     /// Views of a session, and the partitions that did not answer.
-    pub(super) fn snapshot(
+    pub(crate) fn snapshot(
         &self,
         session: &SessionId,
         asked: ViewsInput,
@@ -201,7 +196,7 @@ impl Data {
     }
 
     /// The log of an entry: of a cluster, as it was or will be fetched.
-    pub(super) fn log(&self, entry: &Entry) -> Log {
+    pub(crate) fn log(&self, entry: &Entry) -> Log {
         Log {
             path: self.wal(&entry.key.session_id, &entry.wal_name),
             key: entry.key.clone(),
@@ -215,12 +210,12 @@ impl Data {
     }
 
     /// Folds a log.
-    pub(super) fn fold(&self, log: Log) -> Result<Loaded, Broken> {
+    pub(crate) fn fold(&self, log: Log) -> Result<Loaded, Broken> {
         self.fold_until(log, u64::MAX)
     }
 
     /// Folds a log up to the commit that contains `seq`, or to its end.
-    pub(super) fn fold_until(&self, log: Log, seq: u64) -> Result<Loaded, Broken> {
+    pub(crate) fn fold_until(&self, log: Log, seq: u64) -> Result<Loaded, Broken> {
         let mut task = None;
         scan::walk(&log, |commit| {
             if commit.commit.first_seq > seq {
@@ -266,20 +261,14 @@ impl Data {
     }
 
     /// The command that goes on with a Task where no process is at work.
-    pub(super) fn resume(&self, key: &TaskKey) -> String {
-        let mut command = format!("tenure run --resume={}", key.task_id);
-        if self.path != Path::new(DEFAULT) {
-            command.push_str(&format!(" --data {}", self.path.display()));
-        }
-        if key.session_id.as_str() != "default" {
-            command.push_str(&format!(" --session {}", key.session_id));
-        }
-        command
+    pub(crate) fn resume(&self, key: &TaskKey) -> String {
+        let at = run_told(&self.path, &key.session_id);
+        format!("tenure run --resume={}{at}", key.task_id)
     }
 
     /// Tasks that the index has. Derived and disposable, it is asked only for what the logs cannot
     /// say: that one of them is gone.
-    pub(super) fn indexed(&self) -> Vec<Indexed> {
+    pub(crate) fn indexed(&self) -> Vec<Indexed> {
         let Ok(file) = std::fs::File::open(self.path.join("index.jsonl")) else {
             return Vec::new();
         };
@@ -292,7 +281,7 @@ impl Data {
     }
 
     /// What is said of a Task that does not exist.
-    pub(super) fn unknown(&self, key: &TaskKey) -> Failure {
+    pub(crate) fn unknown(&self, key: &TaskKey) -> Failure {
         let indexed = self.indexed();
         let gone = indexed
             .iter()
@@ -330,7 +319,7 @@ impl Data {
 
 impl Loaded {
     /// What is said of a Step that does not exist.
-    pub(super) fn unknown_step(&self, id: &str) -> Failure {
+    pub(crate) fn unknown_step(&self, id: &str) -> Failure {
         let message = format!("no step `{id}` in task {}", self.key);
         let refusal = Rejection::new(Code::StepNotFound, message).with("step_id", id);
         let failure = Failure::absent(refusal);

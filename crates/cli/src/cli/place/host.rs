@@ -13,7 +13,7 @@ use tenure_core::view::Means;
 
 /// Who runs Tasks now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Host {
+pub(crate) enum Host {
     /// A process does, of this id if it could be told.
     AtWork(Option<u32>),
     /// Nobody: what the log has as claimed or running is left over from an earlier process.
@@ -26,7 +26,7 @@ pub(super) enum Host {
 
 impl Host {
     /// Looks for the process at work on the directory.
-    pub(super) fn of(data: &Path) -> Self {
+    pub(crate) fn of(data: &Path) -> Self {
         // The directory is locked, and the file in it that says whose it is: that one may be gone.
         let path = data.join("lock");
         let inode = |path| fs::metadata(path).ok().map(|found| found.ino());
@@ -49,7 +49,7 @@ impl Host {
 
     /// Whether a lease that the log has as ending at `expires_at` is in force. Renewals are not in
     /// the log: in one process, who holds a Step lives as long as the process does.
-    pub(super) const fn vouches(&self, expires_at: Millis, now: Millis) -> bool {
+    pub(crate) const fn vouches(&self, expires_at: Millis, now: Millis) -> bool {
         match self {
             Self::AtWork(_) => true,
             Self::Nobody => false,
@@ -58,13 +58,13 @@ impl Host {
     }
 
     /// What is known of what claims need: nothing, unless nobody is there, and so no worker.
-    pub(super) fn means(&self) -> Option<Means<'static>> {
+    pub(crate) fn means(&self) -> Option<Means<'static>> {
         let workers = &|_: Wanted<'_>| PoolFacts::default();
         (*self == Self::Nobody).then_some(Means { workers, log_trouble: None, lacks_leases: false })
     }
 
     /// One phrase for people.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::AtWork(Some(pid)) => format!("process {pid} is at work here"),
             Self::AtWork(None) => "a process is at work here".into(),

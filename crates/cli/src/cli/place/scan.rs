@@ -18,33 +18,33 @@ use tenure_wire::stored::{Assembler, LINE_MAX, Line, decode_line};
 use crate::cli::answer::{Exit, Failure};
 
 /// What follows a `wal_name` in the name of its file (STORE-12).
-pub(in crate::cli::inspect) const SUFFIX: &str = ".wal.jsonl";
+pub(crate) const SUFFIX: &str = ".wal.jsonl";
 
 /// A log.
 #[derive(Debug, Clone)]
-pub(in crate::cli::inspect) struct Log {
+pub(crate) struct Log {
     /// Its file.
-    pub(in crate::cli::inspect) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Whose it is.
-    pub(in crate::cli::inspect) key: TaskKey,
+    pub(crate) key: TaskKey,
     /// Its name.
-    pub(in crate::cli::inspect) wal_name: WalName,
+    pub(crate) wal_name: WalName,
 }
 
 /// A place in a log, and what is wrong there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli::inspect) struct Fault {
+pub(crate) struct Fault {
     /// From 1.
-    pub(in crate::cli::inspect) line: u64,
+    pub(crate) line: u64,
     /// Byte offset of the line.
-    pub(in crate::cli::inspect) offset: u64,
+    pub(crate) offset: u64,
     /// What is wrong.
-    pub(in crate::cli::inspect) message: String,
+    pub(crate) message: String,
 }
 
 /// The end of a commit, or the start of a log.
 #[derive(Debug, Default)]
-pub(in crate::cli::inspect) struct Spot {
+pub(crate) struct Spot {
     line: u64,
     offset: u64,
     seq: u64,
@@ -52,7 +52,7 @@ pub(in crate::cli::inspect) struct Spot {
 
 /// Why a log could not be read to its end.
 #[derive(Debug)]
-pub(in crate::cli::inspect) enum Broken {
+pub(crate) enum Broken {
     /// It is not a history from here on.
     Damaged(PathBuf, Fault),
     /// The system refused.
@@ -63,7 +63,7 @@ pub(in crate::cli::inspect) enum Broken {
 
 /// How the reading of a log ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::cli::inspect) enum End {
+pub(crate) enum End {
     /// With its last commit.
     Whole,
     /// Behind its last whole commit stands what a broken-off write left, which nobody was told of;
@@ -74,15 +74,15 @@ pub(in crate::cli::inspect) enum End {
 }
 
 /// A whole commit, where it stands, and its lines as they are stored.
-pub(in crate::cli::inspect) struct Placed<'a> {
-    pub(in crate::cli::inspect) commit: Commit,
+pub(crate) struct Placed<'a> {
+    pub(crate) commit: Commit,
     line: u64,
     offset: u64,
     text: &'a [u8],
 }
 
 /// Why the one who was given a commit cannot go on.
-pub(in crate::cli::inspect) enum Stop {
+pub(crate) enum Stop {
     /// The commit does not go on with the history.
     Damaged(Fault),
     /// Its own reason.
@@ -97,7 +97,7 @@ impl From<io::Error> for Stop {
 
 impl Log {
     /// What is said of a log without a whole commit.
-    pub(in crate::cli::inspect) fn empty(&self) -> Broken {
+    pub(crate) fn empty(&self) -> Broken {
         let message = "the log has no whole commit: its creation broke off".into();
         Broken::Damaged(self.path.clone(), Fault { line: 1, offset: 0, message })
     }
@@ -123,12 +123,12 @@ impl Log {
 
 impl Placed<'_> {
     /// The stored lines of its events, in order, without their newlines.
-    pub(in crate::cli::inspect) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
     }
 
     /// Goes on with a history, or begins one.
-    pub(in crate::cli::inspect) fn replay_onto(&self, task: &mut Option<Task>) -> Result<(), Stop> {
+    pub(crate) fn replay_onto(&self, task: &mut Option<Task>) -> Result<(), Stop> {
         let replayed = match task {
             Some(task) => task.replay(&self.commit),
             None => Task::restore(&self.commit).map(|made| *task = Some(made)),
@@ -149,7 +149,7 @@ impl Placed<'_> {
 }
 
 /// Hands every whole commit to `each`, oldest first, until it breaks off.
-pub(in crate::cli::inspect) fn walk(
+pub(crate) fn walk(
     log: &Log,
     each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
 ) -> Result<End, Broken> {
@@ -157,7 +157,7 @@ pub(in crate::cli::inspect) fn walk(
 }
 
 /// The same behind `spot`, which ends up behind the last commit that was handed out.
-pub(in crate::cli::inspect) fn walk_on(
+pub(crate) fn walk_on(
     log: &Log,
     spot: &mut Spot,
     mut each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
@@ -236,19 +236,19 @@ fn what_is_torn(rest: &[u8]) -> &'static str {
 }
 
 /// Lines of a file with their places.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     input: BufReader<File>,
     /// The line last read, without its newline.
-    pub(super) line: Vec<u8>,
+    pub(crate) line: Vec<u8>,
     /// Its number, from 1.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Its offset.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     next: u64,
 }
 
 /// What stands next in a file.
-pub(super) enum Next<'a> {
+pub(crate) enum Next<'a> {
     /// A line.
     Line(&'a [u8]),
     /// Bytes without a newline, up to the end.
@@ -260,7 +260,7 @@ pub(super) enum Next<'a> {
 }
 
 impl Lines {
-    pub(super) fn open(log: &Log) -> io::Result<Self> {
+    pub(crate) fn open(log: &Log) -> io::Result<Self> {
         Self::open_at(log, &Spot::default())
     }
 
@@ -272,7 +272,7 @@ impl Lines {
     }
 
     /// The next line; [`line`](Self::line) holds it too.
-    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(crate) fn next(&mut self) -> io::Result<Next<'_>> {
         self.line.clear();
         self.number += 1;
         self.offset = self.next;

@@ -9,6 +9,8 @@ use tenure_sdk::client::Client;
 
 use crate::cli::answer::{Failure, did_you_mean};
 
+/// Room for the answer of a cluster with a Task without its lists.
+pub(crate) const HEADER_BYTES: usize = 64 << 10;
 /// The newest Task of the session.
 const LAST: &str = "last";
 /// Fewer letters say too little.
@@ -18,7 +20,7 @@ const PREFIX_MIN: usize = 4;
 ///
 /// # Errors
 /// Not all Tasks are known: which one is meant cannot be said.
-pub(super) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
+pub(crate) fn meant(name: &TaskKey, known: &Listing) -> Result<Option<TaskKey>, Failure> {
     match newest(name, known)? {
         Some(newest) => Ok(Some(newest)),
         None => Ok(beginning(name, &known.entries)),
@@ -85,7 +87,7 @@ pub(crate) fn no_run(name: &str, key: &TaskKey) -> Failure {
 }
 
 /// Finds out whether there is a Task of this name, or which one is meant.
-pub(super) async fn find<P: ClientPort>(
+pub(crate) async fn find<P: ClientPort>(
     client: &Client<P>,
     name: TaskKey,
 ) -> Result<TaskKey, Failure> {

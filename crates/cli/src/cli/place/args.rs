@@ -1,0 +1,121 @@
+//! What a command is told of where Tasks are.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tenure_core::id::{SessionId, TaskId};
+use tenure_ports::journal::TaskKey;
+
+use super::cluster::LookArgs;
+use crate::cli::answer::{Exit, Failure, Format};
+
+/// Where Tasks are if nothing is said.
+const DEFAULT: &str = ".tenure";
+
+/// Where Tasks are kept.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataDir {
+    /// Directory that keeps the tasks
+    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA", default_value = DEFAULT)]
+    pub(crate) path: PathBuf,
+}
+
+/// A session of a directory or of a cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// Directory that keeps the tasks [default: .tenure, unless --nats names a cluster]
+    #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
+    pub(crate) data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) cluster: LookArgs,
+
+    /// Session to look in
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    pub(crate) session: SessionId,
+}
+
+/// Where to look, and how to answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Look {
+    #[command(flatten)]
+    pub(crate) at: Place,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// One Task.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OfTask {
+    /// Id of the task, or SESSION/ID, or `last` for the newest; to look at one, how only it begins
+    #[arg(value_name = "TASK_ID")]
+    task: String,
+
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+impl Place {
+    /// A cluster is to be looked into: it is named, and no directory is.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        self.data.is_none() && self.cluster.is_given()
+    }
+
+    /// The directory, where no cluster is looked into.
+    pub(super) fn dir(&self) -> &Path {
+        self.data.as_deref().unwrap_or_else(|| Path::new(DEFAULT))
+    }
+
+    /// The Task that `text` means: `TASK_ID`, which is of the session asked for, or `SESSION/TASK_ID`.
+    pub(crate) fn key(&self, text: &str) -> Result<TaskKey, Failure> {
+        let bad = |error| Failure::caused(Exit::Usage, &error);
+        let (session_id, task) = match text.split_once('/') {
+            Some((session, task)) => (SessionId::new(session).map_err(bad)?, task),
+            None => (self.session.clone(), text),
+        };
+        Ok(TaskKey { session_id, task_id: TaskId::new(task).map_err(bad)? })
+    }
+
+    /// The command that waits for the end of a Task of this name.
+    pub(crate) fn waits_on(&self, name: impl std::fmt::Display) -> String {
+        let place = match &self.data {
+            Some(data) => format!(" --data {}", data.display()),
+            None => self.cluster.told(),
+        };
+        format!("tenure task wait {name}{place}")
+    }
+
+    /// What makes a command go where this one looked.
+    pub(crate) fn told(&self) -> String {
+        let mut at = String::new();
+        if let Some(data) = &self.data {
+            at.push_str(&format!(" --data {}", data.display()));
+        } else if self.is_cluster() && std::env::var_os("TENURE_NATS_URL").is_none() {
+            at.push_str(" --nats URL"); // Whose address may hold a password.
+        }
+        if self.session.as_str() != "default" {
+            at.push_str(&format!(" --session {}", self.session));
+        }
+        at
+    }
+}
+
+impl OfTask {
+    pub(crate) fn key(&self) -> Result<TaskKey, Failure> {
+        self.look.at.key(&self.task)
+    }
+}
+
+/// What makes `tenure run` go on in this directory and session.
+pub(super) fn run_told(dir: &Path, session: &SessionId) -> String {
+    let mut at = String::new();
+    if dir != Path::new(DEFAULT) {
+        at.push_str(&format!(" --data {}", dir.display()));
+    }
+    if session.as_str() != "default" {
+        at.push_str(&format!(" --session {session}"));
+    }
+    at
+}

@@ -1,0 +1,63 @@
+//! All nodes of a cluster, asked at once.
+
+use clap::Args;
+use tenure_core::id::SessionId;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
+use tenure_sdk::nats::client::Heard;
+use tenure_wire::bus::operate::NodeFacts;
+
+use super::cluster::LookArgs;
+use crate::cli::answer::{Failure, Format, output};
+
+/// A cluster, and how to answer.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FleetArgs {
+    #[command(flatten)]
+    cluster: LookArgs,
+
+    /// Session to ask in
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    pub(crate) session: SessionId,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: Format,
+}
+
+impl FleetArgs {
+    /// Connects and asks: the cluster that is named, or that of this machine.
+    pub(crate) fn ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = self.cluster.caller().await?.client(&self.session).await?;
+            ask(client).await
+        })
+    }
+
+    /// What all nodes say of themselves. Says where they leave something out.
+    pub(crate) fn nodes(&self) -> Result<Heard<NodeFacts>, Failure> {
+        let heard = self.ask(async |client| Ok(client.port().nodes().await?))?;
+        warn_of_missing(&heard.missing_partitions);
+        if heard.answers.iter().any(|node| node.more) {
+            output::warn("there are more workers or pools than a node can name in an answer");
+        }
+        Ok(heard)
+    }
+}
+
+/// What is said of partitions that have no owner.
+pub(crate) fn nobody_answers(partitions: &[impl ToString]) -> String {
+    let partitions: Vec<String> = partitions.iter().map(ToString::to_string).collect();
+    format!("nobody answers for partitions {}", partitions.join(", "))
+}
+
+/// Says whose answer is missing: what is shown may be less than there is.
+pub(crate) fn warn_of_missing(partitions: &[u32]) {
+    if !partitions.is_empty() {
+        output::warn(format_args!("{}: there may be more", nobody_answers(partitions)));
+    }
+}

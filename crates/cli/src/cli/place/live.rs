@@ -1,0 +1,92 @@
+//! A Task that somebody follows until it has ended.
+
+use std::time::Duration;
+
+use clap::Args;
+use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::{Client, passes};
+use tenure_sdk::nats::NatsClient;
+
+use super::args::Place;
+use super::data::Data;
+use super::host::Host;
+use super::names;
+use super::scan::Log;
+use crate::cli::answer::{Failure, output};
+
+/// Between two looks for a scheduler.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// One Task that somebody follows.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LiveTask {
+    /// Id of the task, or SESSION/ID, or `last` for the newest
+    #[arg(value_name = "TASK_ID")]
+    task: String,
+
+    #[command(flatten)]
+    at: Place,
+}
+
+impl LiveTask {
+    /// The directory and the log of the Task, if it is in one. What nobody works on is followed all the
+    /// same: somebody may begin.
+    pub(crate) fn here(&self) -> Result<Option<(Data, Log)>, Failure> {
+        if self.at.is_cluster() {
+            return Ok(None);
+        }
+        let data = Data::open(&self.at)?;
+        let log = data.find(&self.at.key(&self.task)?)?;
+        if data.host == Host::Nobody && !data.fold(log.clone())?.task.is_terminal() {
+            let resume = data.resume(&log.key);
+            output::say(format_args!("no process is at work here; to go on: {resume}"));
+        }
+        Ok(Some((data, log)))
+    }
+
+    /// The Task as it was named.
+    pub(crate) fn name(&self) -> &str {
+        &self.task
+    }
+
+    /// The command that goes on waiting for the Task.
+    pub(crate) fn waits_on(&self, key: Option<&TaskKey>) -> String {
+        let name = match key {
+            Some(key) => key.to_string(),
+            None if self.task.contains('/') => self.task.clone(),
+            None => format!("{}/{}", self.at.session, self.task),
+        };
+        self.at.waits_on(name)
+    }
+
+    /// Connects to the session of the Task, and finds it. As the Task goes on without a scheduler's
+    /// answer, one is waited for.
+    pub(crate) async fn far_in_the_end(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+        let mut is_told = false;
+        loop {
+            match self.far().await {
+                Err(silence) if silence.refusal().is_some_and(passes) => {
+                    if !is_told {
+                        output::say(format_args!("{}; it is waited for", silence.message));
+                    }
+                    is_told = true;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                found => {
+                    if is_told && found.is_ok() {
+                        output::say("there is an answer again");
+                    }
+                    return found;
+                }
+            }
+        }
+    }
+
+    /// Connects to the session of the Task, and finds it.
+    async fn far(&self) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+        let key = self.at.key(&self.task)?;
+        let client = self.at.cluster.caller().await?.client(&key.session_id).await?;
+        let key = names::find(&client, key).await?;
+        Ok((client, key))
+    }
+}

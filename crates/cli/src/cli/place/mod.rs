@@ -1,0 +1,40 @@
+//! Where Tasks are, and how a command gets at them: a directory or a cluster.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`args`] | what a command is told of the place, and of one Task there |
+//! | [`cluster`] | connects to a cluster, as somebody |
+//! | [`data`] | looks at Tasks: finds them by name and folds their logs |
+//! | [`desk`] | takes commands on a Task to its cluster, or to a scheduler of this process |
+//! | [`fleet`] | asks all nodes of a cluster at once |
+//! | [`live`] | follows a Task |
+//! | [`fetch`], [`scan`], [`host`], [`names`] | what those need: a log of a cluster, the lines of a log, who is at work on a directory, short names |
+//!
+//! Whoever looks takes no lock, so it works beside a process that is running Tasks on the same
+//! directory; it cuts nothing off and repairs nothing; and it starts no scheduler, so looking never
+//! moves a Task. What it shows is the log (law 1), folded by the same reducer that the scheduler runs.
+//!
+//! What the log does not say is said to be unknown: a lease is renewed in the memory of the process
+//! at work, so whether a claimed Step is alive is judged by whether there is such a process. Of a cluster,
+//! whose owners say how long leases last, the logs that are asked for are fetched first, and then looked
+//! at in the same way.
+
+mod args;
+mod cluster;
+mod data;
+mod desk;
+mod fetch;
+mod fleet;
+mod host;
+mod live;
+pub(crate) mod names;
+pub(crate) mod scan;
+
+pub(crate) use self::args::{DataDir, Look, OfTask, Place};
+pub(crate) use self::cluster::{Caller, ClusterArgs, LookArgs, Looker, NatsArgs};
+pub(crate) use self::data::{Data, Indexed, Loaded};
+pub(crate) use self::desk::Desk;
+pub(crate) use self::fetch::{Cluster, Fetched, fetch};
+pub(crate) use self::fleet::{FleetArgs, nobody_answers, warn_of_missing};
+pub(crate) use self::host::Host;
+pub(crate) use self::live::LiveTask;
