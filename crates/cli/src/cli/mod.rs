@@ -4,25 +4,40 @@
 //! [`Exit`] or a [`Failure`]; this module turns either into what the process leaves behind ([`answer`]).
 
 mod answer;
-mod command;
+mod attempt;
+mod completions;
+mod dispatch;
+mod doctor;
 mod filter;
-mod inspect;
+mod inbox;
+mod lease;
+mod man;
+mod order;
 mod place;
+mod pool;
+mod request;
 mod run;
+mod runs;
+mod schema;
 mod serve;
+mod show;
+mod step;
 mod stop;
+mod submit;
+mod task;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod top;
+mod wal;
 mod worker;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use self::answer::{Exit, Failure, output};
 use self::telemetry::Told;
 
 /// Run DAGs of steps durably: every step that completed stays completed, whatever dies.
@@ -45,15 +60,42 @@ enum Command {
     /// Run a task file to its end, in this process, with no server
     Run(run::RunArgs),
     /// Hand a task file to a cluster
-    Submit(run::SubmitArgs),
+    Submit(submit::SubmitArgs),
     /// Run a scheduler node of a cluster: tasks in NATS JetStream, leases in Redis
     Serve(Box<serve::ServeArgs>),
     /// Run steps of a pool for a cluster, list workers, or tell some to leave
     Worker(worker::WorkerArgs),
     /// Dispatch a run: a licence for one worker to claim one step
-    Dispatch(command::dispatch::DispatchArgs),
-    #[command(flatten)]
-    Inspect(inspect::InspectCommand),
+    Dispatch(dispatch::DispatchArgs),
+    /// Look at tasks
+    #[command(subcommand)]
+    Task(task::TaskCommand),
+    /// Show what happens to a task, until it has ended: `task watch`
+    Watch(task::WatchArgs),
+    /// Look at the steps of a task
+    #[command(subcommand)]
+    Step(step::StepCommand),
+    /// Look at the attempts of a task
+    #[command(subcommand)]
+    Attempt(attempt::AttemptCommand),
+    /// Look at runs, the licences to claim a step, or cancel one
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
+    /// Show what waits for somebody, with the command that answers it
+    Inbox(inbox::InboxArgs),
+    /// Look into the logs, the only truth
+    #[command(subcommand)]
+    Wal(wal::WalCommand),
+    /// Look at the pools of a cluster
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Look at the leases of a cluster
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
+    /// Look at what a cluster runs on, and say what to change
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Watch a cluster: nodes, pools, workers, and what has run longest
+    Top(Box<top::TopArgs>),
     /// Print the JSON Schema of task files, for editors
     Schema,
     /// Print the completions for a shell
@@ -73,14 +115,24 @@ pub(crate) fn main() -> ExitCode {
     let telemetry = telling.telemetry.as_ref();
     let ended = match cli.command {
         Command::Run(args) => run::run(args, telemetry),
-        Command::Submit(args) => run::submit(args),
+        Command::Submit(args) => submit::run(args),
         Command::Serve(args) => serve::run(*args, telemetry),
-        Command::Worker(args) => worker::run(args, telemetry),
-        Command::Dispatch(args) => command::dispatch::dispatch(&args),
-        Command::Inspect(command) => inspect::run(command),
-        Command::Schema => print_schema(),
-        Command::Completions { shell } => print_completions(shell),
-        Command::Man { dir } => write_manual(&dir),
+        Command::Worker(args) => worker::run(&args, telemetry),
+        Command::Dispatch(args) => dispatch::run(&args),
+        Command::Task(command) => task::run(command),
+        Command::Watch(args) => task::watch(&args),
+        Command::Step(command) => step::run(command),
+        Command::Attempt(command) => attempt::run(command),
+        Command::Runs(command) => runs::run(command),
+        Command::Inbox(args) => inbox::run(&args),
+        Command::Wal(command) => wal::run(command),
+        Command::Pool(command) => pool::run(command),
+        Command::Lease(command) => lease::run(command),
+        Command::Doctor(args) => doctor::run(*args),
+        Command::Top(args) => top::run(&args),
+        Command::Schema => schema::run(),
+        Command::Completions { shell } => completions::run(shell, Cli::command()),
+        Command::Man { dir } => man::run(&dir, Cli::command()),
     };
     let exit = match ended {
         Ok(exit) => exit.into(),
@@ -121,30 +173,7 @@ impl Command {
                 ..Told::default()
             },
             Self::Run(_) => Told { service: Some("tenure-run"), ..Told::default() },
-            Self::Submit(_)
-            | Self::Dispatch(_)
-            | Self::Inspect(_)
-            | Self::Schema
-            | Self::Completions { .. }
-            | Self::Man { .. } => Told::default(),
+            _ => Told::default(),
         }
     }
-}
-
-fn print_schema() -> Result<Exit, Failure> {
-    output::print_json(&tenure::taskfile::schema())?;
-    Ok(Exit::Ok)
-}
-
-fn print_completions(shell: Shell) -> Result<Exit, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut script);
-    output::print(String::from_utf8_lossy(&script))?;
-    Ok(Exit::Ok)
-}
-
-fn write_manual(dir: &Path) -> Result<Exit, Failure> {
-    std::fs::create_dir_all(dir)?;
-    clap_mangen::generate_to(Cli::command(), dir)?;
-    Ok(Exit::Ok)
 }

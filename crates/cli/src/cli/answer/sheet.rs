@@ -1,10 +1,11 @@
 //! Tables without lines: columns that fit the terminal where there is one.
 
+use std::fmt::Write as _;
 use std::io;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
-use super::output::{self, Stream, Tone};
+use super::output::{self, Paint, Stream, Tone};
 
 /// A table under construction.
 pub(crate) struct Sheet {
@@ -119,5 +120,13 @@ impl Sheet {
     /// Writes the table to stdout.
     pub(crate) fn print(self) -> io::Result<()> {
         output::print(self.render())
+    }
+}
+
+/// A part of an answer under its name, unless it is empty.
+pub(crate) fn section(out: &mut String, name: &str, body: &str) {
+    if !body.is_empty() {
+        let name = Paint::of(Stream::Stdout).text(Tone::Faint, name);
+        let _ = write!(out, "\n{name}\n{body}"); // Strings take all.
     }
 }

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::cli::place::DataDir;
+use crate::cli::request::variable;
+use crate::cli::show::Format;
 
 /// Run a task file.
 #[derive(Debug, Clone, Args)]
@@ -70,27 +72,5 @@ impl RunArgs {
     /// The task named with `--resume=TASK_ID`.
     pub(super) fn resumed_id(&self) -> Option<&str> {
         self.resume.as_deref().filter(|id| !id.is_empty())
-    }
-}
-
-/// What goes to stdout.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Progress while it runs and a table at the end, for people
-    #[default]
-    Table,
-    /// One JSON object at the end
-    Json,
-    /// One JSON line for each public event, as it happens
-    Jsonl,
-    /// Nothing; the exit code tells
-    Quiet,
-}
-
-pub(super) fn variable(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    match key.trim() {
-        "" => Err("the name before `=` is empty".into()),
-        key => Ok((key.to_owned(), value.to_owned())),
     }
 }

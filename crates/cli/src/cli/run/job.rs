@@ -19,11 +19,10 @@ use tenure_ports::journal::{Entry, ReadError, TaskKey};
 use super::args::RunArgs;
 use super::follow::Follower;
 use super::host::Host;
-use super::request::{HANDLERS, Origin, Request};
-use super::show::Show;
-use super::watch::show_all;
 use super::{hint, steer};
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::request::{HANDLERS, Origin, Request};
+use crate::cli::show::{Show, show_all};
 use crate::cli::telemetry::trace_of_caller;
 
 /// Commits that are read before they are shown.
@@ -51,7 +50,7 @@ impl Job {
         request: Request,
         args: &RunArgs,
     ) -> Result<Self, Failure> {
-        let plan = request.into_plan(args);
+        let plan = request.into_plan(args.new, args.keep_going);
         let mut input = tenure::plan::into_create(plan)?;
         let key = TaskKey { session_id, task_id: input.task_id()?.clone() };
         refuse_if_it_exists(host, &key, args).await?;

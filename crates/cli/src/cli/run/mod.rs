@@ -1,44 +1,33 @@
 //! `tenure run`: a task file, from its first Step to its end, in this process.
 //!
-//! The file is read and checked before anything is touched ([`request`]). Then scheduler and
+//! The file is read and checked before anything is touched ([`Request`]). Then scheduler and
 //! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
-//! thread of its own shows what happens ([`watch`], [`show`]), and [`steer`] waits for the end or
+//! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end or
 //! for whatever comes before it.
 
 mod args;
-mod far;
 mod follow;
 mod hint;
 mod host;
 mod job;
-mod report;
-mod request;
-mod show;
 mod steer;
-mod submit;
-mod table;
 mod watch;
-mod words;
 
 use std::time::Instant;
 
 use tenure_core::Task;
-use tenure_core::id::{Millis, SessionId};
-use tenure_core::status::{StepStatus, TaskStatus};
+use tenure_core::id::SessionId;
+use tenure_core::status::StepStatus;
 use tenure_telemetry::Telemetry;
 
-pub(crate) use self::args::{Format, RunArgs};
-pub(crate) use self::far::show_to_end;
+pub(crate) use self::args::RunArgs;
 use self::host::Host;
 use self::job::Job;
-use self::report::Report;
-use self::request::Request;
 use self::steer::{Ended, Steer};
-pub(crate) use self::submit::{SubmitArgs, submit};
 use self::watch::Watcher;
-use self::words::steps;
-use crate::cli::answer::output::{self, Paint, Stream};
-use crate::cli::answer::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::request::Request;
+use crate::cli::show::{Format, exit_of, print_end, show_as, steps};
 use crate::cli::stop::Stop;
 
 /// Runs a task file.
@@ -50,7 +39,11 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
     let session_id = SessionId::new(&args.session).map_err(|bad| {
         Failure::new(Exit::Usage, bad.to_string()).help("name a session with --session")
     })?;
-    let request = args.file.as_deref().map(|file| Request::read(file, &args)).transpose()?;
+    let request = args
+        .file
+        .as_deref()
+        .map(|file| Request::open_to_run(file, &args.vars, args.time_scale))
+        .transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
@@ -81,7 +74,7 @@ async fn carry_out(
     stop: &mut Stop,
 ) -> Result<(Ended, Box<Task>), Failure> {
     let mark = host.scheduler().journal().published(&job.key);
-    let mut show = show::of(args.output, mark);
+    let mut show = show_as(args.output, mark);
     if args.output == Format::Jsonl && job.replica.is_some() {
         job.publish_missed(host, &mut *show).await?;
     }
@@ -129,25 +122,5 @@ fn conclude(args: &RunArgs, ended: Ended, task: &Task, begun: Instant) -> Result
             Ok(Exit::Interrupted)
         }
         Ended::Task => Ok(exit_of(task)),
-    }
-}
-
-/// Prints how a Task stands at the end of this command.
-fn print_end(format: Format, task: &Task, begun: Instant) -> Result<(), Failure> {
-    let view = task.durable();
-    let elapsed = Millis::try_from(begun.elapsed().as_millis()).unwrap_or(Millis::MAX);
-    match format {
-        Format::Table => output::print(table::end(&view, elapsed, Paint::of(Stream::Stdout)))?,
-        Format::Json => output::print_json(&Report::of(&view, elapsed.unsigned_abs()))?,
-        Format::Jsonl | Format::Quiet => {}
-    }
-    Ok(())
-}
-
-/// What the end of a Task means for whoever waited for it.
-fn exit_of(task: &Task) -> Exit {
-    match task.head().status {
-        TaskStatus::Completed => Exit::Ok,
-        _ => Exit::TaskFailed,
     }
 }

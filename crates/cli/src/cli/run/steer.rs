@@ -13,8 +13,8 @@ use super::args::RunArgs;
 use super::hint;
 use super::host::Host;
 use super::watch::{Stage, Watcher};
-use super::words::steps;
 use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::show::steps;
 use crate::cli::stop::Stop;
 
 /// How often the clock is looked at while a deadline is waited for: it may be set meanwhile.

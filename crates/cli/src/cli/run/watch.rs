@@ -8,15 +8,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tenure_core::status::StepStatus;
-use tenure_core::view::Stage as EventStage;
 use tenure_core::{Commit, Task};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::follow::Follower;
-use super::show::{Seen, Show};
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::show::{Show, show_all};
 
 /// With so many commits at a time there will be more at once: whoever is woken for each of them
 /// costs the scheduler more than he sees.
@@ -167,40 +166,5 @@ impl Watching {
             self.stage.send_replace(Stage::of(task));
         }
         Ok(())
-    }
-}
-
-/// Shows commits that follow a Task's state; none if they begin with its creation.
-pub(super) fn show_all(
-    replica: &mut Option<Box<Task>>,
-    commits: &[Arc<Commit>],
-    show: &mut dyn Show,
-) -> Result<(), Failure> {
-    for commit in commits {
-        let (task, stages) = apply(replica, commit)?;
-        show.commit(&Seen { commit, stages: &stages, view: task.durable() })?;
-    }
-    show.flush()
-}
-
-/// Brings the replica on by one commit.
-fn apply<'a>(
-    replica: &'a mut Option<Box<Task>>,
-    commit: &Commit,
-) -> Result<(&'a Task, Vec<EventStage>), Failure> {
-    let illegal = |error: tenure_core::task::apply::Illegal| {
-        Failure::new(Exit::Unavailable, format!("the log contradicts itself: {error}"))
-    };
-    let stages = match replica {
-        Some(task) => task.replay_traced(commit).map_err(illegal)?,
-        None => {
-            let (task, stages) = Task::restore_traced(commit).map_err(illegal)?;
-            *replica = Some(Box::new(task));
-            stages
-        }
-    };
-    match replica {
-        Some(task) => Ok((task, stages)),
-        None => unreachable!("it was just made"),
     }
 }

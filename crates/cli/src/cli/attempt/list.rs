@@ -1,0 +1,92 @@
+//! `tenure attempt list`
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::Limits;
+use tenure_core::id::{AgentId, Millis, StepId};
+use tenure_core::status::AttemptStatus;
+use tenure_core::view::AttemptView;
+use tenure_core::view::query::PAGE_DEFAULT;
+
+use super::rows::attempt_rows;
+use crate::cli::answer::output::{self};
+use crate::cli::answer::{Exit, Failure, Shape};
+use crate::cli::filter::{Asked, Cut, attempt_status};
+use crate::cli::place::{Data, OfTask};
+
+/// List the attempts of a task.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// Only attempts of this step
+    #[arg(long, value_name = "STEP_ID")]
+    step: Option<String>,
+
+    /// Only attempts in this status, as tables have it or the native one (repeatable)
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = attempt_status)]
+    status: Vec<Asked<AttemptStatus>>,
+
+    /// Only attempts of this worker
+    #[arg(long, value_name = "WORKER")]
+    worker: Option<AgentId>,
+
+    #[command(flatten)]
+    cut: Cut,
+}
+
+/// A page of Attempts.
+#[derive(Serialize)]
+struct Page {
+    attempts: Vec<AttemptView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<usize>,
+    truncated: bool,
+    version: u64,
+}
+
+pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
+    let max = Limits::default().page_max;
+    let limit = args.cut.limit.unwrap_or(PAGE_DEFAULT);
+    if !(1..=max).contains(&limit) {
+        let message = format!("--limit is {limit}; it goes from 1 to {max}");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let data = Data::open(&args.of.look.at)?;
+    let loaded = data.load(&args.of.key()?)?;
+    let unknown = |id: &str| loaded.unknown_step(id);
+    let step = args.step.as_deref();
+    let step = step.map(|id| StepId::new(id).map_err(|_| unknown(id))).transpose()?;
+    data.look(&loaded, |view, known| {
+        let of_step = |id: &StepId| view.attempts().any(|a| a.step_id == *id);
+        if let Some(id) = step.as_ref().filter(|id| view.step(id).is_none() && !of_step(id)) {
+            return Err(unknown(id.as_str()));
+        }
+        let all = view.attempts().filter(|a| step.as_ref().is_none_or(|id| *id == a.step_id));
+        let all = all.filter(|a| args.worker.as_ref().is_none_or(|who| *who == a.worker_id));
+        let all = all.map(|a| AttemptView::of(view, a, known)).filter(|a| {
+            args.status.is_empty() || Asked::any(&args.status, a.status, a.normalized_status)
+        });
+        let mut rest = all.skip(args.cut.offset);
+        let shown = rest.by_ref().take(limit).collect();
+        let truncated = rest.next().is_some();
+        let next_offset = truncated.then_some(args.cut.offset + limit);
+        let page = Page { attempts: shown, next_offset, truncated, version: view.version() };
+        let shape = Shape::many("attempts", "attempt_id");
+        args.of.look.output.answer(&page, shape, || print(&page, known.now))
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn print(page: &Page, now: Millis) -> Result<(), Failure> {
+    if page.attempts.is_empty() {
+        output::say("no such attempt was made");
+        return Ok(());
+    }
+    attempt_rows(&page.attempts, now, "").print()?;
+    if let Some(next) = page.next_offset {
+        output::say(format_args!("there are more: --offset {next}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! `tenure dispatch`: a licence for one worker to claim one Step.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use smol_str::SmolStr;
+use tenure_core::Command;
+use tenure_core::command::Dispatch;
+use tenure_core::event::Bindings;
+use tenure_core::id::{CommandId, PoolId, RunId, StepId};
+use tenure_core::status::EndReason;
+use tenure_core::view::WriteSummary;
+use tenure_ports::journal::TaskKey;
+
+use crate::cli::answer::{Exit, Failure, Shape, human, output};
+use crate::cli::order::{Done, Key, OnTask, Told};
+use crate::cli::place::Desk;
+use crate::cli::stop::Stop;
+
+/// Dispatch a run.
+#[derive(Debug, Args)]
+pub(crate) struct DispatchArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    /// Pool whose worker takes it [default: that of the steps it is for, else that of the task]
+    #[arg(long, value_name = "NAME")]
+    pool: Option<PoolId>,
+
+    /// Step that it may see and claim, and no other (repeatable) [default: all of its pool]
+    #[arg(long = "step", value_name = "STEP_ID", value_delimiter = ',')]
+    steps: Vec<StepId>,
+
+    /// What the worker should know
+    #[arg(long, value_name = "TEXT")]
+    instructions: Option<String>,
+
+    /// Conversation thread that the work belongs to
+    #[arg(long, value_name = "ID")]
+    thread: Option<SmolStr>,
+
+    /// Environment to do the work in
+    #[arg(long, value_name = "REF")]
+    environment: Option<SmolStr>,
+
+    /// Wait until the run has ended; exit code 1 if not as `completed` or `no_step_claimed`
+    #[arg(long, short = 'w')]
+    wait: bool,
+
+    /// Give up waiting after so many seconds, with exit code 6; the run goes on
+    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    timeout: Option<u64>,
+}
+
+/// Dispatches a Run.
+pub(crate) fn run(args: &DispatchArgs) -> Result<Exit, Failure> {
+    if args.wait && !args.on.of.look.at.is_cluster() {
+        let message = "--wait needs a cluster: in a directory no worker is there to take the run";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    args.on.at(async |desk| {
+        let command = Command::DispatchWorker(args.command(args.pool(desk).await?));
+        if args.wait {
+            return args.wait_for_end(desk, command).await;
+        }
+        let summary = desk.command(args.on.around()?, command).await?;
+        args.tell(desk.key(), &summary)
+    })
+}
+
+impl DispatchArgs {
+    fn command(&self, worker_pool_id: PoolId) -> Dispatch {
+        let bindings =
+            Bindings { thread_id: self.thread.clone(), environment_ref: self.environment.clone() };
+        Dispatch {
+            allowed_step_ids: (!self.steps.is_empty()).then(|| self.steps.clone()),
+            bindings: (bindings != Bindings::default()).then_some(bindings),
+            instructions: self.instructions.clone(),
+            wait: Some(self.wait),
+            worker_pool_id,
+        }
+    }
+
+    /// The pool that is named; else that of the Steps that it is for, if they agree; else the Task's.
+    /// It is for the Steps that are named; else for all that have not settled.
+    async fn pool(&self, desk: &Desk) -> Result<PoolId, Failure> {
+        if let Some(pool) = &self.pool {
+            return Ok(pool.clone());
+        }
+        let is_any = self.steps.is_empty();
+        if is_any && self.on.command_id.is_some() {
+            // What has not settled changes, and the command with it.
+            let message =
+                "--command-id goes with --pool or --step: else another time it may be another pool";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        let steps = desk.steps(!is_any).await?;
+        let mut pools: BTreeMap<&PoolId, Vec<&str>> = BTreeMap::new();
+        for step in steps.iter().map(|step| &step.spec) {
+            if is_any || self.steps.contains(&step.step_id) {
+                pools.entry(&step.worker_pool_id).or_default().push(step.step_id.as_str());
+            }
+        }
+        let mut each = pools.iter();
+        match (each.next(), each.next()) {
+            (Some((&pool, _)), None) => Ok(pool.clone()),
+            (_, Some(_)) if !is_any => {
+                let each = pools.iter().map(|(pool, ids)| format!("{} of {pool}", ids.join(", ")));
+                let each: Vec<String> = each.collect();
+                let message = format!("the steps are of different pools: {}", each.join("; "));
+                let help = "name the steps of one pool, or the pool with --pool";
+                Err(Failure::new(Exit::Usage, message).help(help))
+            }
+            _ => Ok(desk.view().await?.default_worker_pool_id),
+        }
+    }
+
+    /// Says which Run it is as soon as that is known, and how it ended when it has.
+    async fn wait_for_end(&self, desk: &Desk, command: Command) -> Result<Exit, Failure> {
+        let mut stop = Stop::listen()?;
+        let around = self.on.around()?;
+        let after = match self.on.command_id {
+            Some(_) => 0, // It may have been made before.
+            None => desk.version().await?,
+        };
+        let command_id = around.command_id.clone();
+        let run = Cell::new(None);
+        let told = async {
+            run.set(desk.run_made_by(&command_id, after).await);
+            if let Some(run) = run.get() {
+                output::say(format_args!("run {run} is dispatched, and waited for"));
+            }
+            std::future::pending::<()>().await;
+        };
+        let most = self.timeout.map_or(Duration::MAX, Duration::from_secs);
+        tokio::select! {
+            answer = desk.answer(around, command) => self.tell(desk.key(), &answer?),
+            () = told => Ok(Exit::Ok), // It never ends.
+            () = tokio::time::sleep(most) => {
+                Err(has_not_ended(desk.key(), run.get(), most, &command_id))
+            },
+            () = stop.asked() => {
+                output::say(stopped(desk.key(), run.get(), &command_id));
+                Ok(Exit::Interrupted)
+            }
+        }
+    }
+
+    fn tell(&self, key: &TaskKey, summary: &WriteSummary) -> Result<Exit, Failure> {
+        let done = Done::of(summary);
+        let run = done.run_id.map_or_else(String::new, |run| run.to_string());
+        let end = done.run_end.map_or_else(String::new, |end| format!("  {}", end.end_reason));
+        let result = done.run_end.and_then(|end| end.result.as_deref()).unwrap_or_default();
+        let result = human::indented(result, "  ");
+        let told = Told { key: Key::of(key), done };
+        self.on.of.look.output.answer(&told, Shape::one("run_id"), || {
+            output::print(format_args!("{key}  run {run}{end}\n{result}"))
+        })?;
+        Ok(match told.done.run_end.map(|end| end.end_reason) {
+            None | Some(EndReason::Completed | EndReason::NoStepClaimed) => Exit::Ok,
+            Some(_) => Exit::TaskFailed,
+        })
+    }
+}
+
+/// What is said to whoever stops the waiting. Before the Run is seen nobody knows whether there is one.
+fn stopped(key: &TaskKey, run: Option<RunId>, command: &CommandId) -> String {
+    match run {
+        Some(run) => format!(
+            "stopped; run {run} of task {key} goes on without this command; to go on waiting, give the same \
+             command with --command-id {command}"
+        ),
+        None => format!(
+            "stopped before it was known whether a run of task {key} is dispatched; {}",
+            dispatched_once(command)
+        ),
+    }
+}
+
+/// What to do where it is not known whether there is a Run.
+fn dispatched_once(command: &CommandId) -> String {
+    format!(
+        "the same command with --command-id {command} dispatches it once, and waits for its end"
+    )
+}
+
+fn has_not_ended(
+    key: &TaskKey,
+    run: Option<RunId>,
+    within: Duration,
+    command: &CommandId,
+) -> Failure {
+    let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+    let Some(run) = run else {
+        let message =
+            format!("nobody said within {waited} whether a run of task {key} is dispatched");
+        return Failure::new(Exit::Unavailable, message).help(dispatched_once(command));
+    };
+    let message = format!("run {run} of task {key} has not ended within {waited}");
+    Failure::new(Exit::Unavailable, message).help(format!(
+        "it goes on: `tenure runs get {key} {run}` shows it, `tenure runs cancel {key} {run}` takes it back; \
+         the same command with --command-id {command} goes on waiting"
+    ))
+}

@@ -1,0 +1,250 @@
+//! What the answers of nodes mean.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tenure_core::Rejection;
+use tenure_core::id::{Millis, SessionId};
+use tenure_node::doctor::{Finding, clock};
+use tenure_sdk::nats::client::Heard;
+use tenure_wire::bus::operate::NodeFacts;
+
+use crate::cli::answer::{Failure, human};
+use crate::cli::lease;
+use crate::cli::worker::{refused, suspended};
+
+/// Sessions that are looked into, and how many at a time: each that nobody answers for takes a while.
+pub(super) const SESSIONS: (usize, usize) = (64, 8);
+/// How many sessions are named of those that say nothing.
+const NAMED: usize = 3;
+
+/// What to do where nobody answers.
+pub(super) const AS_WHOM: &str = "name an observer's login with --client-nats, --name and --session, and see that \
+                       `tenure serve` runs";
+
+/// Which node has the lease of which partition.
+pub(super) type Holders = BTreeMap<u32, String>;
+
+/// Judges what nodes have said at some moment `within` this machine's time.
+pub(super) fn nodes(
+    heard: Result<Heard<NodeFacts>, Rejection>,
+    within: RangeInclusive<Millis>,
+    holders: &Holders,
+) -> Vec<Finding> {
+    const CHECK: &str = "nodes";
+    let heard = match heard {
+        Ok(heard) => heard,
+        Err(refused) => {
+            let advice = "start `tenure serve`; where it runs, its log says what it lacks";
+            return vec![Finding::bad(CHECK, refused.to_string(), advice)];
+        }
+    };
+    let mut findings = Vec::new();
+    let name = |node: &NodeFacts| {
+        format!("{} ({})", node.node, human::plural(node.owned.len(), "partition"))
+    };
+    let names = heard.answers.iter().map(name).collect::<Vec<_>>().join(", ");
+    if heard.missing_partitions.is_empty() {
+        findings.push(Finding::good(CHECK, format!("all partitions are served: {names}")));
+    } else {
+        let missing = heard.missing_partitions.iter().map(u32::to_string).collect::<Vec<_>>();
+        let found = format!("nobody answers for partitions {}: {names}", missing.join(", "));
+        findings.push(Finding::bad(CHECK, found, not_served(&heard.missing_partitions, holders)));
+    }
+    findings.extend(elsewhere(CHECK, &heard.answers, holders));
+    findings.extend(refused(&heard));
+    findings.extend(suspended(&heard));
+    for node in &heard.answers {
+        if let Some(at) = node.at {
+            let nearest = at.clamp(*within.start(), *within.end().max(within.start()));
+            let offset = at.saturating_sub(nearest);
+            findings.push(clock("clock.nodes", &node.node, offset, Duration::ZERO));
+        }
+    }
+    findings
+}
+
+/// What to do about partitions for which nobody answers: whoever holds them in Redis does not serve them.
+fn not_served(missing: &[u32], holders: &Holders) -> String {
+    let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for partition in missing {
+        if let Some(holder) = holders.get(partition) {
+            held.entry(holder).or_default().push(partition.to_string());
+        }
+    }
+    if held.is_empty() {
+        return "start `tenure serve`; where it runs, its log says what it lacks".into();
+    }
+    let held: Vec<String> =
+        held.iter().map(|(node, which)| format!("{node} holds {}", which.join(", "))).collect();
+    format!(
+        "{}, and does not serve them: another scheduler does not help. See whether it reaches NATS, and what \
+         its log says. Within seconds it gives them away or serves them; if it does neither, stop it, and \
+         others take them",
+        held.join("; ")
+    )
+}
+
+/// Partitions that a node serves and that Redis says are another's.
+fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> Option<Finding> {
+    let is_other =
+        |node: &NodeFacts, at: &u32| holders.get(at).is_some_and(|it| node.node != it.as_str());
+    let of = |node: &NodeFacts| {
+        let which: Vec<String> =
+            node.owned.iter().filter(|at| is_other(node, at)).map(u32::to_string).collect();
+        (!which.is_empty()).then(|| format!("{} serves {}", node.node, which.join(", ")))
+    };
+    let found: Vec<String> = answers.iter().filter_map(of).collect();
+    let advice = "look again: they may have just changed hands. If it stays so, that node has another Redis, or \
+                  none: give all schedulers the same";
+    (!found.is_empty()).then(|| {
+        let found = format!("{}, by Redis another's", found.join("; "));
+        Finding::caution(check, found, advice)
+    })
+}
+
+/// Judges whether leases fit logs. Sessions that say nothing are told together.
+pub(super) fn leases(
+    compared: Vec<(&SessionId, Result<lease::Report, Failure>)>,
+    left_out: &[SessionId],
+) -> Vec<Finding> {
+    const CHECK: &str = "leases";
+    let (mut findings, mut silent, mut why) = (Vec::new(), Vec::new(), None);
+    for (session, compared) in compared {
+        match compared {
+            Ok(report) => findings.push(fit(CHECK, session, &report)),
+            Err(failure) => {
+                silent.push(session);
+                why.get_or_insert(failure.message);
+            }
+        }
+    }
+    if let Some(why) = why {
+        let found = format!("{} not looked into: {why}", some_of(&silent));
+        findings.push(Finding::unknown(CHECK, found, AS_WHOM));
+    }
+    if !left_out.is_empty() {
+        let left_out: Vec<&SessionId> = left_out.iter().collect();
+        let found = format!("{} left out: {} are looked into", some_of(&left_out), SESSIONS.0);
+        let advice = "`tenure lease audit --session NAME` looks into one";
+        findings.push(Finding::unknown(CHECK, found, advice));
+    }
+    findings
+}
+
+/// `5 sessions (a, b, c, …)`.
+fn some_of(sessions: &[&SessionId]) -> String {
+    let mut names: Vec<&str> = sessions.iter().take(NAMED).map(|id| id.as_str()).collect();
+    if sessions.len() > NAMED {
+        names.push("…");
+    }
+    format!("{} ({})", human::plural(sessions.len(), "session"), names.join(", "))
+}
+
+fn fit(check: &'static str, session: &SessionId, report: &lease::Report) -> Finding {
+    let checked = human::plural(report.checked, "attempt");
+    if report.ok {
+        return Finding::good(
+            check,
+            format!("session {session}: {checked}, leases and logs agree"),
+        );
+    }
+    let found = format!(
+        "session {session}: {} open without a lease, {} leased and not open",
+        human::plural(report.without_lease.len(), "attempt"),
+        report.without_attempt.len(),
+    );
+    let advice = format!(
+        "`tenure lease audit --session {session}` names them. Nodes mend it within one lease duration; \
+         if it lasts, TENURE_LOG=debug says why"
+    );
+    Finding::bad(check, found, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_node::doctor::Verdict;
+
+    use super::*;
+    use crate::cli::answer::Exit;
+
+    fn node(name: &str, owned: Vec<u32>, at: Option<i64>) -> NodeFacts {
+        NodeFacts { node: name.into(), partitions: 2, owned, at, ..NodeFacts::default() }
+    }
+
+    fn judged(answers: Vec<NodeFacts>, missing_partitions: Vec<u32>) -> Vec<(Verdict, String)> {
+        let heard = Ok(Heard { answers, missing_partitions });
+        let found = nodes(heard, 99_700..=100_000, &Holders::new()).into_iter();
+        found.map(|finding| (finding.verdict, finding.found)).collect()
+    }
+
+    #[test]
+    fn partitions_that_nobody_answers_for_are_told() {
+        let found = judged(vec![node("n1", vec![0], None)], vec![1]);
+        let told = "nobody answers for partitions 1: n1 (1 partition)";
+        assert_eq!(found, [(Verdict::Bad, told.to_owned())]);
+        assert_eq!(judged(vec![node("n1", vec![0, 1], None)], vec![])[0].0, Verdict::Good);
+        let nobody = Rejection::new(tenure_core::Code::Unavailable, "nobody");
+        let silent = nodes(Err(nobody), 0..=1, &Holders::new());
+        assert_eq!(silent[0].verdict, Verdict::Bad);
+    }
+
+    /// Who holds what nobody answers for is named: another scheduler would not help.
+    #[test]
+    fn who_holds_what_is_not_served_is_named() {
+        let judged = |owned, missing_partitions, holders: &[(u32, &str)]| {
+            let heard = Heard { answers: vec![node("n1", owned, None)], missing_partitions };
+            let holders = holders.iter().map(|(at, name)| (*at, (*name).to_owned())).collect();
+            nodes(Ok(heard), 0..=1, &holders)
+        };
+        let found = judged(vec![0], vec![1], &[(0, "n1"), (1, "n2")]);
+        assert_eq!((found.len(), found[0].verdict), (1, Verdict::Bad));
+        let advice = found[0].advice.clone().unwrap();
+        assert!(advice.starts_with("n2 holds 1, and does not serve them"), "{advice}");
+        let nobody = judged(vec![0], vec![1], &[(0, "n1")]);
+        assert!(nobody[0].advice.as_ref().unwrap().starts_with("start `tenure serve`"));
+        let other = judged(vec![0, 1], vec![], &[(0, "n1"), (1, "n2")]);
+        assert_eq!(other[1].verdict, Verdict::Caution);
+        assert_eq!(other[1].found, "n1 serves 1, by Redis another's");
+    }
+
+    #[test]
+    fn a_node_with_another_time_is_told() {
+        let at = |name, at| node(name, vec![0], Some(at));
+        let nodes = vec![at("n0", 99_800), at("n1", 100_100), at("n2", 94_600)];
+        let found = judged(nodes, vec![]);
+        assert_eq!(found[1], (Verdict::Good, "n0 agrees with this machine".into()));
+        assert_eq!(found[2], (Verdict::Good, "n1 is 100 ms ahead of this machine".into()));
+        assert_eq!(found[3], (Verdict::Bad, "n2 is 5100 ms behind this machine".into()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let report = |ok| lease::Report {
+            ok,
+            checked: 3,
+            without_lease: Vec::new(),
+            without_attempt: Vec::new(),
+        };
+        let session = "s".parse().unwrap();
+        let compared = vec![(&session, Ok(report(true))), (&session, Ok(report(false)))];
+        let verdicts: Vec<_> = leases(compared, &[]).into_iter().map(|one| one.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Good, Verdict::Bad]);
+    }
+
+    #[test]
+    fn sessions_that_say_nothing_are_told_together() {
+        let sessions: Vec<SessionId> =
+            ["a", "b", "c", "d"].into_iter().map(|id| id.parse().unwrap()).collect();
+        let silent = sessions.iter().map(|session| {
+            let failed = Failure::new(Exit::Unavailable, format!("no answer in {session}"));
+            (session, Err(failed))
+        });
+        let found = leases(silent.collect(), &sessions[..1]).into_iter();
+        let found: Vec<_> = found.map(|one| (one.verdict, one.found)).collect();
+        let silent = "4 sessions (a, b, c, …) not looked into: no answer in a".to_owned();
+        let left_out = "1 session (a) left out: 64 are looked into".to_owned();
+        assert_eq!(found, [(Verdict::Unknown, silent), (Verdict::Unknown, left_out)]);
+    }
+}

@@ -1,0 +1,230 @@
+//! `tenure doctor`: is everything that a cluster runs on set up as it must be, and what is to change?
+
+mod audit;
+mod judge;
+
+use std::iter;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+use tenure_core::id::{Millis, SessionId};
+use tenure_node::doctor::{Examined, Finding, Verdict, examine, latency};
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::{NatsClient, Settings};
+use tenure_wire::bus::subject::Token;
+
+use self::audit::audit;
+use self::judge::{AS_WHOM, Holders, SESSIONS, leases, nodes};
+use crate::cli::answer::output::{self, Stream, Tone};
+use crate::cli::answer::sheet::{Sheet, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::lease::{self, compare};
+use crate::cli::place::{Caller, Looker};
+use crate::cli::serve::NodeArgs;
+
+/// How long a node may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often something is measured.
+const TIMES: usize = 5;
+/// How long an answer of a node may take before it is worth a word.
+const ANSWER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Look at what a cluster runs on.
+///
+/// It is told what `tenure serve` is told, and looks as a node would: at NATS and its log, at Redis,
+/// at clocks, and at who owns what. Then it asks the nodes themselves, as an observer does. It changes
+/// nothing: one small message among the checkpoints says how long it takes to store one.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+
+    /// Where NATS servers answer those who look, separated by commas [default: port 8222 of each]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TENURE_NATS_MONITOR",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    nats_monitor: Vec<String>,
+
+    /// The same NATS with the login of an observer, to ask nodes [default: the address of --nats]
+    #[arg(long, value_name = "URL", env = "TENURE_CLIENT_NATS_URL", hide_env_values = true)]
+    client_nats: Option<String>,
+
+    /// A credentials file for it
+    #[arg(long, value_name = "FILE", env = "TENURE_CLIENT_CREDS")]
+    client_creds: Option<std::path::PathBuf>,
+
+    /// Who asks the nodes: what the server lets this in as
+    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
+    name: Token,
+
+    /// What the server knows it as
+    #[arg(long, value_enum, value_name = "ROLE", env = "TENURE_ROLE", default_value = "observer")]
+    role: Looker,
+
+    /// Session to look into, beside those that have leases
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    session: SessionId,
+
+    /// Look for some seconds, too, whether nodes keep what is left over of work that has ended
+    #[arg(long)]
+    audit: bool,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Nothing is bad.
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
+    let settings = args.node.clone().into_settings()?;
+    if Stream::Stderr.is_terminal() {
+        output::say("looking; this takes some seconds");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (findings, is_cut_off) = runtime.block_on(async {
+        let Examined { mut findings, sessions, holders, is_cut_off } =
+            examine(&settings, &args.nats_monitor).await;
+        let others = sessions.into_iter().filter(|session| *session != args.session);
+        let sessions: Vec<SessionId> = iter::once(args.session.clone()).chain(others).collect();
+        let url = args.client_nats.clone().unwrap_or_else(|| settings.nats.url.clone());
+        let asking = Settings {
+            credentials: args.client_creds.clone(),
+            ca: settings.nats.ca.clone(),
+            name: format!("tenure-{}", args.name),
+            request_timeout: PATIENCE,
+            patience: PATIENCE,
+            ..Settings::new(url)
+        };
+        findings.extend(ask(&asking, &args, &sessions, &holders).await);
+        (findings, is_cut_off)
+    });
+    let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
+    let report = Report { ok: !is_bad, findings };
+    args.output.answer(&report, Shape::many("findings", "check"), || tell(&report.findings))?;
+    Ok(match (is_cut_off, is_bad) {
+        (true, _) => Exit::Unavailable,
+        (false, true) => Exit::TaskFailed,
+        (false, false) => Exit::Ok,
+    })
+}
+
+/// Asks the nodes of the cluster, in some sessions.
+async fn ask(
+    settings: &Settings,
+    args: &DoctorArgs,
+    sessions: &[SessionId],
+    holders: &Holders,
+) -> Vec<Finding> {
+    let caller = match Caller::looking(settings, args.role, args.name.clone()).await {
+        Ok(caller) => caller,
+        Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
+    };
+    let (most, at_once) = SESSIONS;
+    let (sessions, left_out) = sessions.split_at(sessions.len().min(most));
+    let looks = sessions.iter().map(|session| look(&caller, session));
+    let mut looked: Vec<Looked<'_>> = stream::iter(looks).buffered(at_once).collect().await;
+    let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
+    let mut findings = match heard {
+        Some((session, client)) => {
+            let mut findings = hear(&caller, session, &client, holders).await;
+            if args.audit {
+                findings.extend(audit(&client).await);
+            }
+            findings
+        }
+        None => {
+            let found =
+                "no node answers who asks; whoever has no right to ask gets no answer either";
+            vec![Finding::unknown("nodes", found, AS_WHOM)]
+        }
+    };
+    let compared = looked.into_iter().map(|one| (one.session, one.compared)).collect();
+    findings.extend(leases(compared, left_out));
+    findings
+}
+
+/// A session that was looked into.
+struct Looked<'a> {
+    session: &'a SessionId,
+    /// Who asks in it, if a node answered.
+    client: Option<Client<NatsClient>>,
+    compared: Result<lease::Report, Failure>,
+}
+
+async fn look<'a>(caller: &Caller, session: &'a SessionId) -> Looked<'a> {
+    match caller.client(session).await {
+        Ok(client) => {
+            let compared = compare(&client).await;
+            Looked { session, client: Some(client), compared }
+        }
+        Err(failure) => Looked { session, client: None, compared: Err(failure) },
+    }
+}
+
+/// Hears how fast a node answers, and what all of them say, where somebody may ask.
+async fn hear(
+    caller: &Caller,
+    session: &SessionId,
+    client: &Client<NatsClient>,
+    holders: &Holders,
+) -> Vec<Finding> {
+    let mut times = Vec::new();
+    while times.len() < TIMES {
+        let begun = Instant::now();
+        if caller.client(session).await.is_err() {
+            break;
+        }
+        times.push(begun.elapsed());
+    }
+    let advice = "see what else its machine does, and how far it is";
+    let mut findings =
+        vec![latency("nodes.latency", "an answer of a node", &mut times, ANSWER, advice)];
+    let begun = now_ms();
+    let heard = client.port().nodes().await;
+    findings.extend(nodes(heard, begun..=now_ms(), holders));
+    findings
+}
+
+fn now_ms() -> Millis {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Millis::try_from(now.unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
+}
+
+/// For people: what is not good with what to do, and what is in the order in which it was looked at.
+fn tell(findings: &[Finding]) -> Result<(), Failure> {
+    let mut sheet = Sheet::new(&["", "CHECK", "FOUND"]);
+    for finding in findings {
+        let (word, tone) = match finding.verdict {
+            Verdict::Good => ("ok", Tone::Good),
+            Verdict::Unknown => ("?", Tone::Faint),
+            Verdict::Caution => ("look", Tone::Caution),
+            Verdict::Bad => ("BAD", Tone::Bad),
+        };
+        sheet.row([toned(word, tone), toned(finding.check, Tone::Strong), text(&finding.found)]);
+        if let Some(advice) = &finding.advice {
+            sheet.row([text(""), text(""), toned(format_args!("→ {advice}"), Tone::Faint)]);
+        }
+    }
+    sheet.print()?;
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    output::say(format_args!(
+        "{} checked: {} bad, {} to look at, {} unknown",
+        human::plural(findings.len(), "thing"),
+        count(Verdict::Bad),
+        count(Verdict::Caution),
+        count(Verdict::Unknown),
+    ));
+    Ok(())
+}

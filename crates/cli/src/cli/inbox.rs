@@ -1,0 +1,168 @@
+//! `tenure inbox`: what waits for somebody, with the command that answers it.
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::id::{AgentId, SessionId, StepId, TaskId};
+use tenure_core::record::Reason;
+use tenure_core::status::WaitKind;
+use tenure_core::view::snapshot::BlockedTask;
+use tenure_core::view::{ViewName, ViewsInput};
+
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::place::{Data, Look, Place, warn_of_missing};
+
+/// Show what waits for somebody.
+#[derive(Debug, Args)]
+pub(crate) struct InboxArgs {
+    /// Only what waits for this one: owner of the task, who asked for it, or assignee of the step
+    #[arg(long = "for", value_name = "WHOM")]
+    whom: Option<AgentId>,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+#[derive(Serialize)]
+struct Inbox {
+    waiting: Vec<Waiting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+/// Something that waits for somebody.
+#[derive(Debug, Serialize)]
+struct Waiting {
+    task_id: TaskId,
+    session_id: SessionId,
+    /// None: the Task itself waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_id: Option<StepId>,
+    /// None of a Step that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_kind: Option<WaitKind>,
+    /// Whose Task it is, and who asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_by: Option<AgentId>,
+    /// Who alone may claim the Step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assignee: Option<AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
+    /// What somebody has to do with the Task, if it waits itself.
+    #[serde(skip)]
+    action: &'static str,
+    /// What to type.
+    answer: String,
+}
+
+impl Waiting {
+    fn is_for(&self, whom: &AgentId) -> bool {
+        [&self.owner, &self.requested_by, &self.assignee].into_iter().flatten().any(|it| it == whom)
+    }
+}
+
+/// What is done with a Task that waits itself: the action, the verb that does it, and what it is for
+/// people.
+const OF_TASKS: [(&str, &str, &str); 5] = [
+    ("task_create", "cancel", "the rest of it"),
+    ("reopen_task", "reopen", "going on"),
+    ("resume_task", "resume", "going on"),
+    ("submit_task", "submit", "its beginning"),
+    ("agent.task_complete", "complete", "its end"),
+];
+
+pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
+    let place = &args.look.at;
+    let data = Data::open(place)?;
+    let (snapshot, missing_partitions) =
+        data.snapshot(&place.session, ViewsInput::of(&[ViewName::BlockedTasks]))?;
+    warn_of_missing(&missing_partitions);
+    let blocked = snapshot.blocked_tasks.unwrap_or_default();
+    let all = blocked.into_iter().flat_map(|task| waiting(task, place));
+    let waiting =
+        all.filter(|one| args.whom.as_ref().is_none_or(|whom| one.is_for(whom))).collect();
+    let inbox = Inbox { waiting, missing_partitions };
+    if args.look.output != Format::Table {
+        let shape = Shape::many("waiting", "task_id step_id");
+        args.look.output.answer(&inbox, shape, || Ok::<_, Failure>(()))?;
+        return Ok(Exit::Ok);
+    }
+    if inbox.waiting.is_empty() {
+        let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
+        output::say(format_args!("nothing in session {} waits for {whom}", place.session));
+        return Ok(Exit::Ok);
+    }
+    let mut sheet = Sheet::new(&["TASK", "STEP", "WAITS FOR", "WHOSE", "WHY", "ANSWER WITH"]);
+    for one in &inbox.waiting {
+        let why = one.reason.as_ref().map(|reason| match reason.message.is_empty() {
+            true => reason.code.to_string(),
+            false => human::one_line(&reason.message),
+        });
+        let waits_for = match (one.wait_kind, &one.step_id) {
+            (Some(kind), _) => kind.to_string(),
+            (None, Some(_)) => "a decision".into(),
+            (None, None) => one.action.into(),
+        };
+        let whose = one.owner.as_ref().or(one.requested_by.as_ref());
+        sheet.row([
+            toned(&one.task_id, Tone::Strong),
+            text(one.step_id.as_ref().map_or("", |step| step.as_str())),
+            text(waits_for),
+            text(whose.map_or("", |agent| agent.as_str())),
+            text(human::cut(&why.unwrap_or_default(), 80)),
+            text(&one.answer),
+        ]);
+    }
+    sheet.print()?;
+    Ok(Exit::Ok)
+}
+
+/// The Task itself, if an operation on it would set it going, and each of its Steps that waits.
+fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
+    let BlockedTask { task_id, owner, requested_by, reason, .. } = task;
+    let at = place.told();
+    let of_task = |action, answer: String| Waiting {
+        task_id: task_id.clone(),
+        session_id: place.session.clone(),
+        step_id: None,
+        wait_kind: None,
+        owner: owner.clone(),
+        requested_by: requested_by.clone(),
+        assignee: None,
+        reason: reason.clone(),
+        action,
+        answer,
+    };
+    let mut all = Vec::new();
+    for (action, verb, name) in OF_TASKS {
+        if task.required_action_ids.iter().any(|id| id == action) {
+            // An unfinished creation goes on by the command that began it.
+            let again = if action == "task_create" { "the same `tenure submit`, or " } else { "" };
+            all.push(of_task(name, format!("{again}tenure task {verb} {task_id}{at}")));
+        }
+    }
+    all.extend(task.blockers.into_iter().map(|blocker| {
+        let step = &blocker.step_id;
+        let operation = blocker.required_action_id.split(':').next().unwrap_or_default();
+        let answer = match (blocker.wait_kind, operation) {
+            (Some(WaitKind::Input | WaitKind::Permission), _) => {
+                format!("tenure step answer {task_id} {step} TEXT{at}")
+            }
+            (_, "reopen_step") => format!("tenure step reopen {task_id} {step}{at}"),
+            // It can only be taken out of the way.
+            _ => format!("tenure task patch {task_id} FILE{at}"),
+        };
+        Waiting {
+            step_id: Some(blocker.step_id),
+            wait_kind: blocker.wait_kind,
+            assignee: blocker.assignee,
+            reason: blocker.reason,
+            ..of_task("", answer)
+        }
+    }));
+    all
+}

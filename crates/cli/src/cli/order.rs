@@ -1,0 +1,185 @@
+//! A command on one Task: how it is given, sent and answered. Its Task is of a cluster, or of a data
+//! directory that no process is at work on.
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::Command;
+use tenure_core::Context;
+use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::status::TaskStatus;
+use tenure_core::view::write::Header;
+use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
+use tenure_ports::journal::TaskKey;
+use uuid::Uuid;
+
+use crate::cli::answer::{Exit, Failure, Shape, output};
+use crate::cli::place::{Desk, OfTask};
+use crate::cli::stop::unless_stopped;
+
+/// A Task, and how to command it.
+#[derive(Debug, Args)]
+pub(crate) struct OnTask {
+    #[command(flatten)]
+    pub(crate) of: OfTask,
+
+    /// Only if the task is at this version
+    #[arg(long, value_name = "N")]
+    pub(crate) expected_version: Option<u64>,
+
+    /// Id of this command: the same again is answered as the first time
+    #[arg(long, value_name = "ID")]
+    pub(crate) command_id: Option<CommandId>,
+}
+
+/// Why something is commanded.
+#[derive(Debug, Args)]
+pub(crate) struct Reason {
+    /// Why, for people and for the log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+impl Reason {
+    pub(crate) fn input(&self) -> Option<ReasonInput> {
+        let message = self.reason.clone()?;
+        Some(ReasonInput { code: None, details: None, message, retryable: None })
+    }
+}
+
+impl OnTask {
+    pub(crate) fn around(&self) -> Result<Context, Failure> {
+        let fresh = || CommandId::new(Uuid::now_v7().to_string());
+        let command_id = self.command_id.clone().map_or_else(fresh, Ok);
+        let command_id = command_id.map_err(|error| Failure::caused(Exit::Usage, &error))?;
+        Ok(Context { expected_version: self.expected_version, ..Context::new(command_id) })
+    }
+
+    /// Goes to where the Task is, and does something there.
+    pub(crate) fn at(
+        &self,
+        work: impl AsyncFnOnce(&Desk) -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build()?;
+        runtime.block_on(async {
+            let mut desk = Desk::open(&self.of.look.at, self.of.key()?).await?;
+            if desk.find_last().await? && self.command_id.is_some() {
+                // Another one, perhaps, whenever somebody asks.
+                let message = "--command-id goes with a task that is named in full";
+                return Err(Failure::new(Exit::Usage, message));
+            }
+            match work(&desk).await {
+                Err(failure) => Err(desk.with_names(failure).await),
+                done => done,
+            }
+        })
+    }
+
+    /// Sends a command and says what became of the Task; with `wait`, when it has ended.
+    pub(crate) fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
+        self.at(async |desk| {
+            let summary = desk.command(self.around()?, command).await?;
+            if !wait {
+                return self.tell(desk.key(), Done::of(&summary));
+            }
+            let said = || {
+                let key = desk.key();
+                let waits_on = self.of.look.at.waits_on(key);
+                format!(
+                    "stopped; task {key} was asked to end, and has not yet; to wait for its end: {waits_on}"
+                )
+            };
+            let ended = async {
+                let end = desk.end().await?;
+                self.tell(desk.key(), Done::of(&summary).at_end(&end))
+            };
+            unless_stopped(said, ended).await
+        })
+    }
+
+    /// Makes a Task that has ended again, and says what became of that.
+    pub(crate) fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
+        self.at(async |desk| {
+            let summary = desk.retry_ended(new, self.around()?, why).await?;
+            let key = TaskKey { task_id: new.clone(), ..desk.key().clone() };
+            self.tell(&key, Done::of(&summary))
+        })
+    }
+
+    /// Says what became of a Task.
+    pub(crate) fn tell(&self, key: &TaskKey, done: Done<'_>) -> Result<Exit, Failure> {
+        let status = done.status.map(|status| status.to_string());
+        let status = status.unwrap_or_else(|| "changed".into()); // No room for more (CTRL-06).
+        let version = done.version;
+        let told = Told { key: Key::of(key), done };
+        self.of.look.output.answer(&told, Shape::one("task_id"), || {
+            output::print(format_args!("{key}  {status}  version {version}\n"))
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+/// Which Task, in an answer.
+#[derive(Serialize)]
+pub(crate) struct Key<'a> {
+    task_id: &'a TaskId,
+    session_id: &'a SessionId,
+}
+
+impl<'a> Key<'a> {
+    pub(crate) fn of(key: &'a TaskKey) -> Self {
+        Self { task_id: &key.task_id, session_id: &key.session_id }
+    }
+}
+
+/// What is answered.
+#[derive(Serialize)]
+pub(crate) struct Told<'a> {
+    #[serde(flatten)]
+    pub(crate) key: Key<'a>,
+    #[serde(flatten)]
+    pub(crate) done: Done<'a>,
+}
+
+/// What a command has done.
+#[derive(Serialize)]
+pub(crate) struct Done<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Normal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    native_status: Option<TaskStatus>,
+    version: u64,
+    event_ids: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Millis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run_end: Option<&'a RunEnd>,
+}
+
+impl<'a> Done<'a> {
+    pub(crate) fn of(summary: &'a WriteSummary) -> Self {
+        let task = match &summary.task {
+            Header::Summary(task) => Some(task),
+            Header::Worker(_) | Header::Reference(_) => None,
+        };
+        let WriteSummary { version, event_ids, run_id, expires_at, .. } = summary;
+        Self {
+            status: task.map(|task| task.status),
+            native_status: task.map(|task| task.native_status),
+            version: *version,
+            event_ids,
+            run_id: *run_id,
+            expires_at: *expires_at,
+            run_end: summary.run_end.as_ref(),
+        }
+    }
+
+    /// The same when the Task has ended.
+    fn at_end(self, end: &TaskSummary) -> Self {
+        let (status, native_status) = (Some(end.status), Some(end.native_status));
+        Self { status, native_status, version: end.version, ..self }
+    }
+}

@@ -1,0 +1,165 @@
+//! Where workers and waiting Steps meet, over all nodes.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use smol_str::SmolStr;
+use tenure_core::id::PoolId;
+use tenure_sdk::nats::client::Heard;
+use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
+
+use crate::cli::answer::human;
+
+/// Where one waits for so much longer than another, they are two.
+const SAME_MS: u64 = 1_000;
+
+/// What Steps of a cluster wait for: how many, by what stands most in their way.
+pub(crate) type Waits = BTreeMap<SmolStr, u64>;
+
+/// A pool over all nodes.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Facts {
+    pub(crate) workers: usize,
+    pub(crate) free: u64,
+    pub(crate) waiting: u64,
+    /// For how long the Step has been ready that has waited longest of those next in line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest_ms: Option<u64>,
+    /// Open Attempts; none: nodes do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) running: Option<u64>,
+    /// Of the Steps of the session the one that has waited longest of those next in line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) longest: Option<WaitFacts>,
+}
+
+/// `TASK/STEP`; and for how long it has waited, where one of another session has waited longer.
+pub(crate) fn longest(step: Option<&WaitFacts>, oldest_ms: Option<u64>) -> String {
+    let Some(step) = step else { return "–".into() };
+    let name = format!("{}/{}", step.task_id, step.step_id);
+    match oldest_ms.unwrap_or_default().saturating_sub(step.ready_ms) {
+        ..SAME_MS => name,
+        _ => format!("{name} {}", human::duration(step.ready_ms)),
+    }
+}
+
+/// What Steps wait for, over all nodes; none: no node tells.
+pub(crate) fn waits(heard: &Heard<NodeFacts>) -> Option<Waits> {
+    heard.answers.iter().filter_map(|node| node.waits.clone()).reduce(|mut all, more| {
+        more.into_iter().for_each(|(why, count)| *all.entry(why).or_default() += count);
+        all
+    })
+}
+
+/// The most first, on a line.
+pub(crate) fn most_first(waits: &Waits) -> Vec<(String, u64)> {
+    let all = waits.iter().map(|(why, &count)| (human::one_line(why), count));
+    let mut all: Vec<(String, u64)> = all.collect();
+    all.sort_by_key(|(_, count)| Reverse(*count)); // Those that are as many stay in their order.
+    all
+}
+
+/// Every pool once: a worker counts once, however many nodes it has links with.
+pub(crate) fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
+    let mut pools: BTreeMap<PoolId, Facts> = BTreeMap::new();
+    let mut workers: BTreeMap<&PoolId, BTreeSet<_>> = BTreeMap::new();
+    for node in &heard.answers {
+        for pool in &node.pools {
+            let facts = pools.entry(pool.pool.clone()).or_default();
+            facts.free += pool.free;
+            facts.waiting += pool.waiting;
+            facts.oldest_ms = facts.oldest_ms.max(pool.oldest_ms);
+            facts.running = sum(facts.running, pool.running);
+            let both = facts.longest.take().into_iter().chain(pool.longest.clone());
+            facts.longest = both.max_by_key(|step| step.ready_ms);
+        }
+        for seen in &node.workers {
+            workers.entry(&seen.pool).or_default().insert((&seen.principal, &seen.boot));
+        }
+    }
+    for (pool, of) in workers {
+        pools.entry(pool.clone()).or_default().workers = of.len();
+    }
+    pools
+}
+
+/// What is known of two nodes together.
+pub(crate) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (known, None) | (None, known) => known,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_wire::bus::operate::PoolFacts;
+    use tenure_wire::bus::operate::WorkerFacts;
+
+    use super::*;
+
+    fn step(task: &str, ready_ms: u64) -> WaitFacts {
+        let (task_id, step_id) = (task.parse().unwrap(), "train".parse().unwrap());
+        WaitFacts { task_id, step_id, ready_ms }
+    }
+
+    #[test]
+    fn a_step_that_another_session_lets_wait_says_for_how_long() {
+        let step = step("nightly", 9_300);
+        assert_eq!(longest(Some(&step), Some(9_301)), "nightly/train");
+        assert_eq!(longest(Some(&step), Some(60_000)), "nightly/train 9.3 s");
+        assert_eq!(longest(None, Some(60_000)), "–");
+    }
+
+    #[test]
+    fn a_worker_with_two_links_is_one_worker() {
+        let pool: PoolId = "default".parse().unwrap();
+        let node = |name: &str, waiting| NodeFacts {
+            node: name.into(),
+            partitions: 1,
+            owned: vec![0],
+            workers: vec![WorkerFacts {
+                pool: pool.clone(),
+                principal: "w".into(),
+                boot: "b".into(),
+                free: 2,
+                unheard: 0,
+                silent_ms: 0,
+                draining: false,
+                suspended: None,
+                holds: None,
+                sent: None,
+                seen: None,
+            }],
+            more: false,
+            pools: vec![PoolFacts {
+                pool: pool.clone(),
+                workers: 1,
+                free: 2,
+                waiting,
+                oldest_ms: (waiting > 3).then_some(900),
+                running: Some(waiting),
+                ended: None,
+                longest: Some(step(name, waiting)),
+            }],
+            waits: Some(Waits::from([("not_before".into(), waiting), (name.into(), 1)])),
+            ..NodeFacts::default()
+        };
+        let answers = vec![node("n1", 3), node("n2", 4)];
+        let heard = Heard { answers, missing_partitions: Vec::new() };
+        let facts = Facts {
+            workers: 1,
+            free: 4,
+            waiting: 7,
+            oldest_ms: Some(900),
+            running: Some(7),
+            longest: Some(step("n2", 4)),
+        };
+        assert_eq!(merged(&heard)[&pool], facts);
+        let of_both = waits(&heard).unwrap();
+        let told: Vec<_> =
+            most_first(&of_both).iter().map(|(why, n)| format!("{n} {why}")).collect();
+        assert_eq!(told, ["7 not_before", "1 n1", "1 n2"]);
+    }
+}

@@ -1,0 +1,67 @@
+//! `tenure pool list`
+
+use serde::Serialize;
+use tenure_core::id::PoolId;
+
+use super::facts::{Facts, Waits, longest, merged, most_first, waits};
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::place::FleetArgs;
+
+#[derive(Serialize)]
+struct Pool {
+    pool: PoolId,
+    #[serde(flatten)]
+    facts: Facts,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    pools: Vec<Pool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Waits>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
+    let heard = args.nodes()?;
+    let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
+    let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
+    let listing = Listing { pools, waits, missing_partitions };
+    if args.output != Format::Table {
+        let shape = Shape::many("pools", "pool");
+        args.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
+        return Ok(Exit::Ok);
+    }
+    if listing.pools.is_empty() {
+        output::say("no pool: there is no worker, and nothing waits for one");
+        return Ok(Exit::Ok);
+    }
+    let mut sheet =
+        Sheet::new(&["POOL", "WORKERS", "RUNNING", "FREE", "WAITING", "OLDEST", "WAITS LONGEST"]);
+    for Pool { pool, facts } in &listing.pools {
+        let waiting = match facts.waiting > 0 && facts.workers == 0 {
+            true => number(facts.waiting).in_tone(Tone::Bad),
+            false => number(facts.waiting),
+        };
+        let known = |ms: Option<String>| ms.unwrap_or_else(|| "–".into());
+        sheet.row([
+            toned(pool, Tone::Strong),
+            number(facts.workers),
+            number(known(facts.running.map(human::count))),
+            number(facts.free),
+            waiting,
+            number(known(facts.oldest_ms.map(human::duration))),
+            text(longest(facts.longest.as_ref(), facts.oldest_ms)),
+        ]);
+    }
+    sheet.print()?;
+    let waits = listing.waits.iter().flat_map(most_first);
+    let waits: Vec<String> = waits.map(|(why, n)| format!("{} {why}", human::count(n))).collect();
+    if !waits.is_empty() {
+        output::say(format_args!("steps that wait, and why: {}", waits.join(", ")));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,227 @@
+//! The task file as it was given: read, checked, and named so that it is found again.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+use sha2::{Digest as _, Sha256};
+use tenure::taskfile::{
+    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Options, Plan, RetryPlan,
+};
+use tenure_core::id::NAME_MAX;
+use uuid::Uuid;
+
+use crate::cli::answer::{Exit, Failure};
+
+/// Metadata key of a Task: the file it was made from.
+const FILE_KEY: &str = "tenure.file";
+/// Metadata key of a Task: what that file said.
+const DIGEST_KEY: &str = "tenure.digest";
+
+/// Handlers that this command has.
+pub(crate) const HANDLERS: [&str; 3] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP];
+
+/// A task file that can be run.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What it says.
+    pub(crate) plan: Plan,
+    /// Which file, and what it says in short.
+    pub(crate) origin: Origin,
+}
+
+/// Where a Task came from, as its metadata says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Absolute, without links; empty where the Task was handed in to a cluster.
+    pub(crate) file: String,
+    /// SHA-256 of the plan: comments, notation and layout of the file do not count, the values of
+    /// variables do.
+    pub(crate) digest: String,
+}
+
+impl Request {
+    /// Reads a task file, whoever will carry it out.
+    pub(crate) fn open(
+        file: &Path,
+        vars: &[(String, String)],
+        time_scale: Option<f64>,
+    ) -> Result<Self, Failure> {
+        let options = Options { format: None, vars: vars.iter().cloned().collect(), time_scale };
+        let plan = match file == Path::new("-") {
+            true => taskfile::parse(&stdin()?, "-", &options)?,
+            false => taskfile::read(file, &options)?,
+        };
+        let origin = Origin { file: place(file), digest: digest(&plan)? };
+        Ok(Self { plan, origin })
+    }
+
+    /// The same, and refuses what `tenure run` could never carry out.
+    pub(crate) fn open_to_run(
+        file: &Path,
+        vars: &[(String, String)],
+        time_scale: Option<f64>,
+    ) -> Result<Self, Failure> {
+        let request = Self::open(file, vars, time_scale)?;
+        check_dispatch(&request.plan)?;
+        check_handlers(&request.plan)?;
+        Ok(request)
+    }
+
+    /// The id the file gives, if it gives one.
+    pub(crate) fn task_id(&self) -> Option<&str> {
+        self.plan.task_id.as_deref()
+    }
+
+    /// The beginning of the ids of Tasks whose file names none: they are found by it.
+    pub(crate) fn id_stem(&self) -> String {
+        id_stem(Path::new(&self.origin.file))
+    }
+
+    /// The plan of a new Task, with its id and origin written in.
+    pub(crate) fn into_plan(self, is_new: bool, is_kept_going: bool) -> Plan {
+        let file = self.origin.file.clone();
+        let mut plan = self.named(is_new);
+        plan.metadata.insert(FILE_KEY.into(), file.into());
+        if is_kept_going {
+            keep_going(&mut plan);
+        }
+        plan
+    }
+
+    /// The plan of a Task with an id: that of the file, unless it is to be another. Where the file lies is not
+    /// in it: it is the same Task from wherever it is handed in.
+    pub(crate) fn named(self, is_new: bool) -> Plan {
+        let id = match self.plan.task_id.as_deref().filter(|_| !is_new) {
+            Some(id) => id.to_owned(),
+            None => fresh_id(self.plan.task_id.as_deref().unwrap_or(&self.id_stem())),
+        };
+        let Self { mut plan, origin } = self;
+        plan.task_id = Some(id);
+        plan.metadata.insert(DIGEST_KEY.into(), origin.digest.into());
+        plan
+    }
+}
+
+impl Origin {
+    /// What the metadata of a Task says of its origin.
+    pub(crate) fn of(metadata: Option<&Map<String, Json>>) -> Option<Self> {
+        let text = |key| metadata?.get(key)?.as_str().map(str::to_owned);
+        Some(Self { file: text(FILE_KEY).unwrap_or_default(), digest: text(DIGEST_KEY)? })
+    }
+}
+
+/// With automatic completion the first Step that fails for good ends the Task (POL-05). To go on,
+/// the Task is left to its orchestrator, which is this command; the retries stay what they were.
+fn keep_going(plan: &mut Plan) {
+    plan.retry.get_or_insert_with(|| RetryPlan::standard(plan.completion));
+    plan.completion = Mode::Manual;
+}
+
+fn stdin() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let most = taskfile::limits::FILE_BYTES_MAX + 1; // One more than allowed, so that it shows.
+    std::io::stdin().take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn check_dispatch(plan: &Plan) -> Result<(), Failure> {
+    match plan.dispatch {
+        Mode::Auto => Ok(()),
+        Mode::Manual => {
+            let message = "with `dispatch: manual` nobody starts the steps: `tenure run` has no \
+                           orchestrator that would";
+            Err(Failure::new(Exit::Usage, message).help("leave `dispatch` out, or write `auto`"))
+        }
+    }
+}
+
+/// A Step whose handler nobody has would wait for nothing and then fail: better said before.
+fn check_handlers(plan: &Plan) -> Result<(), Failure> {
+    let unknown = plan.steps.iter().find(|step| !HANDLERS.contains(&step.handler.as_str()));
+    let Some(step) = unknown else { return Ok(()) };
+    let (id, handler) = (&step.id, &step.handler);
+    let message = format!("step `{id}` needs the handler `{handler}`, which `tenure run` has not");
+    let help =
+        format!("it has {}; a program that embeds Tenure can have its own", HANDLERS.join(", "));
+    Err(Failure::new(Exit::Usage, message).help(help))
+}
+
+/// The file without links and dots, so that the same file is the same text.
+fn place(file: &Path) -> String {
+    if file == Path::new("-") {
+        return "-".into();
+    }
+    let absolute = || std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file));
+    file.canonicalize().unwrap_or_else(|_| absolute()).display().to_string()
+}
+
+fn digest(plan: &Plan) -> Result<String, Failure> {
+    let mut hash = Hasher(Sha256::new());
+    serde_json::to_writer(&mut hash, plan).map_err(|e| Failure::caused(Exit::Usage, &e))?;
+    Ok(hash.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+struct Hasher(Sha256);
+
+impl std::io::Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Letters of the random end of an id: no two of them look alike.
+const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+/// A billion per stem: plenty, and short enough to type.
+const LETTERS_OF_ID: usize = 6;
+
+fn fresh_id(stem: &str) -> String {
+    let mut random = Uuid::new_v4().as_u128();
+    let mut id = format!("{}-", &stem[..stem.len().min(NAME_MAX - LETTERS_OF_ID - 1)]);
+    for _ in 0..LETTERS_OF_ID {
+        id.push(char::from(LETTERS[(random % 32) as usize]));
+        random /= 32;
+    }
+    id
+}
+
+/// The name of a file in the letters of an id.
+fn id_stem(file: &Path) -> String {
+    let name = file.file_stem().map(|stem| stem.to_string_lossy().to_lowercase());
+    let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let mut stem: String = name.unwrap_or_default().chars().map(legal).collect();
+    stem.truncate(NAME_MAX - LETTERS_OF_ID - 1);
+    match stem.trim_matches('-') {
+        "" => "task".into(),
+        stem => stem.into(),
+    }
+}
+
+/// A variable, as `--var` gives it.
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    match key.trim() {
+        "" => Err("the name before `=` is empty".into()),
+        key => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_made_of_the_file_name() {
+        assert_eq!(id_stem(Path::new("/a/Nightly Build.yaml")), "nightly-build");
+        assert_eq!(id_stem(Path::new("-")), "task");
+        assert_eq!(id_stem(Path::new("/a/ünïcode.yaml")), "n-code");
+        let long = "x".repeat(200);
+        let id = fresh_id(&id_stem(Path::new(&long)));
+        assert!(tenure_core::id::TaskId::new(&id).is_ok(), "{id}");
+    }
+}

@@ -1,0 +1,32 @@
+//! `tenure runs cancel`
+
+use clap::Args;
+use tenure_core::Command;
+use tenure_core::command::RunAndWhy;
+
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::order::{Done, OnTask, Reason};
+
+/// Cancel a run.
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    /// Id of the run, or how only it begins
+    #[arg(value_name = "RUN_ID")]
+    run: String,
+
+    #[command(flatten)]
+    why: Reason,
+}
+
+/// Takes a Run back.
+pub(super) fn run(args: &CancelArgs) -> Result<Exit, Failure> {
+    args.on.at(async |desk| {
+        let run_id = desk.run(&args.run).await?;
+        let cancel = Command::CancelRun(RunAndWhy { reason: args.why.input(), run_id });
+        let summary = desk.command(args.on.around()?, cancel).await?;
+        args.on.tell(desk.key(), Done::of(&summary))
+    })
+}

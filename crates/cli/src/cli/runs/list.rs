@@ -1,0 +1,83 @@
+//! `tenure runs list`
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::id::{PoolId, StepId};
+use tenure_core::status::RunState;
+use tenure_core::view::{RunView, View};
+
+use super::rows::rows;
+use crate::cli::answer::output::{self};
+use crate::cli::answer::{Exit, Failure, Shape};
+use crate::cli::filter::one_of;
+use crate::cli::place::{Data, OfTask};
+
+/// List runs.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    of: OfTask,
+
+    /// Ended runs too
+    #[arg(long)]
+    all: bool,
+
+    /// Only runs that have claimed this step, or may
+    #[arg(long, value_name = "STEP_ID")]
+    step: Option<StepId>,
+
+    /// Only runs in this state (repeatable): dispatched, active, ended; this implies --all
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
+    status: Vec<RunState>,
+
+    /// Only runs for this pool of workers
+    #[arg(long, value_name = "NAME")]
+    pool: Option<PoolId>,
+}
+
+fn state(text: &str) -> Result<RunState, String> {
+    RunState::from_name(text).ok_or_else(|| one_of(RunState::ALL.iter().map(|s| s.as_str())))
+}
+
+impl ListArgs {
+    fn admits(&self, view: &View<'_>, run: &RunView) -> bool {
+        let is_meant = match &self.status[..] {
+            [] => self.all || run.state != RunState::Ended,
+            states => states.contains(&run.state),
+        };
+        let is_of = |step: &StepId| match (&run.claimed_step_id, &run.allowed_step_ids) {
+            (Some(claimed), _) => claimed == step,
+            (None, Some(scope)) => scope.contains(step),
+            (None, None) => {
+                view.step(step).is_some_and(|step| step.spec.worker_pool_id == run.worker_pool_id)
+            }
+        };
+        is_meant
+            && self.step.as_ref().is_none_or(is_of)
+            && self.pool.as_ref().is_none_or(|pool| *pool == run.worker_pool_id)
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    runs: Vec<RunView>,
+    version: u64,
+}
+
+pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.of.look.at)?;
+    let loaded = data.load(&args.of.key()?)?;
+    data.look(&loaded, |view, known| {
+        let runs = view.runs().map(|(pos, _)| RunView::of(view, pos));
+        let runs = runs.filter(|run| args.admits(view, run)).collect();
+        let listing = Listing { runs, version: view.version() };
+        args.of.look.output.answer(&listing, Shape::many("runs", "run_id"), || {
+            if listing.runs.is_empty() {
+                output::say("no such run; ended ones are shown with --all");
+                return Ok(());
+            }
+            rows(&listing.runs, known.now).print()
+        })
+    })?;
+    Ok(Exit::Ok)
+}

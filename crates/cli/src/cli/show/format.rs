@@ -1,0 +1,69 @@
+//! What `-o` means while a Task runs, and when it has ended.
+
+use std::time::Instant;
+
+use clap::ValueEnum;
+use tenure_core::Task;
+use tenure_core::id::Millis;
+use tenure_core::status::TaskStatus;
+use tenure_local::Published;
+
+use super::report::Report;
+use super::seen::{Seen, Show};
+use super::{jsonl, live, plain, table};
+use crate::cli::answer::output::{self, Paint, Stream};
+use crate::cli::answer::{Exit, Failure};
+
+/// What goes to stdout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Progress while it runs and a table at the end, for people
+    #[default]
+    Table,
+    /// One JSON object at the end
+    Json,
+    /// One JSON line for each public event, as it happens
+    Jsonl,
+    /// Nothing; the exit code tells
+    Quiet,
+}
+
+/// The way to show that fits the format and who reads. `mark` is where it notes what it published.
+pub(crate) fn show_as(format: Format, mark: Option<Published>) -> Box<dyn Show> {
+    match format {
+        Format::Jsonl => Box::new(jsonl::Lines::new(mark)),
+        Format::Json | Format::Quiet => Box::new(Nothing),
+        Format::Table if Stream::Stderr.is_terminal() => Box::new(live::Live::new()),
+        Format::Table => Box::new(plain::Plain::new()),
+    }
+}
+
+/// Shows nothing: what there is to say is said at the end.
+#[derive(Debug)]
+struct Nothing;
+
+impl Show for Nothing {
+    fn commit(&mut self, _: &Seen<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Prints how a Task stands at the end of this command.
+pub(crate) fn print_end(format: Format, task: &Task, begun: Instant) -> Result<(), Failure> {
+    let view = task.durable();
+    let elapsed = Millis::try_from(begun.elapsed().as_millis()).unwrap_or(Millis::MAX);
+    match format {
+        Format::Table => output::print(table::end(&view, elapsed, Paint::of(Stream::Stdout)))?,
+        Format::Json => output::print_json(&Report::of(&view, elapsed.unsigned_abs()))?,
+        Format::Jsonl | Format::Quiet => {}
+    }
+    Ok(())
+}
+
+/// What the end of a Task means for whoever waited for it.
+pub(crate) fn exit_of(task: &Task) -> Exit {
+    match task.head().status {
+        TaskStatus::Completed => Exit::Ok,
+        _ => Exit::TaskFailed,
+    }
+}

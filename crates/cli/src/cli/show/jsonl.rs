@@ -1,0 +1,71 @@
+//! One JSON line on stdout for each public event (EVENT), none lost to a death in between: what was
+//! written is marked beside the log, and a run that goes on begins with what was not (RECOVER-08).
+
+use std::io;
+
+use tenure_core::view::public_events;
+use tenure_local::Published;
+
+use super::seen::{Seen, Show};
+use crate::cli::answer::{Failure, output};
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 64 * 1024;
+
+/// Writes public events. A reader that has left is told no more, and the Task runs on: whoever
+/// says `| head` has seen enough, not changed his mind about the work.
+#[derive(Debug)]
+pub(super) struct Lines {
+    buffer: Vec<u8>,
+    has_reader: bool,
+    mark: Option<Published>,
+    /// The last event that was given.
+    last_seq: u64,
+}
+
+impl Lines {
+    pub(super) fn new(mark: Option<Published>) -> Self {
+        Self { buffer: Vec::with_capacity(BUFFER), has_reader: true, mark, last_seq: 0 }
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        let written = output::stdout(|out| out.write_all(&self.buffer).and_then(|()| out.flush()));
+        self.buffer.clear();
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.has_reader = false;
+                Ok(())
+            }
+            written => written,
+        }
+    }
+}
+
+impl Show for Lines {
+    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
+        if !self.has_reader {
+            return Ok(());
+        }
+        for event in public_events(&seen.view, seen.commit, seen.stages) {
+            serde_json::to_writer(&mut self.buffer, &event).map_err(io::Error::from)?;
+            self.buffer.push(b'\n');
+        }
+        self.last_seq = seen.commit.last_seq();
+        if self.buffer.len() >= BUFFER {
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        if !self.has_reader {
+            return Ok(());
+        }
+        self.write_out()?;
+        let mark = self.mark.as_mut().filter(|_| self.has_reader && self.last_seq > 0);
+        if let Some(Err(error)) = mark.map(|mark| mark.write(self.last_seq)) {
+            tracing::warn!(%error, "events may be published twice");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Progress on a terminal: a bar, what runs, and failures as they happen above it.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tenure_core::status::StepStatus;
+use tenure_core::view::View;
+
+use super::news::{News, news};
+use super::seen::{Seen, Show};
+use super::words::{clipped, duration, now, steps};
+use crate::cli::answer::Failure;
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+
+/// Ten pictures a second look alive and cost nothing that matters.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// A Task that is over before this gets no bar: it would only flicker.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// Running Steps that are named.
+const NAMED: usize = 5;
+
+/// Columns of the bar, and of the id of a running Step.
+const BAR_WIDTH: usize = 30;
+const ID_WIDTH: usize = 40;
+
+/// A bar on stderr. All of it is the message of one `ProgressBar`, which knows how to draw it over
+/// itself, so that each picture is drawn once.
+#[derive(Debug)]
+pub(super) struct Live {
+    paint: Paint,
+    bar: ProgressBar,
+    born: Instant,
+}
+
+impl Live {
+    pub(super) fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        // The template is a constant and right; the default would only look different.
+        bar.set_style(
+            ProgressStyle::with_template("{msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        Self { paint: Paint::of(Stream::Stderr), bar, born: Instant::now() }
+    }
+
+    fn picture(&self, view: &View<'_>) -> String {
+        let (done, all) = (view.tally().of(StepStatus::Completed), view.tally().steps());
+        let time = duration(i64::try_from(self.born.elapsed().as_millis()).unwrap_or(i64::MAX));
+        format!("{} {done} of {}, {time}{}", self.bar(done, all), steps(all), self.running(view))
+    }
+
+    fn bar(&self, done: u32, all: u32) -> String {
+        let filled = BAR_WIDTH * done as usize / all.max(1) as usize;
+        let rest = self.paint.text(Tone::Faint, "─".repeat(BAR_WIDTH - filled));
+        self.paint.text(Tone::Good, "━".repeat(filled)) + &rest
+    }
+
+    fn running(&self, view: &View<'_>) -> String {
+        let (now, held) = (now(), view.tally().held() as usize);
+        let mut lines = String::new();
+        for attempt in view.open_attempts().take(NAMED) {
+            let time = self.paint.text(Tone::Faint, duration(now - attempt.started_at));
+            let id = clipped(attempt.step_id.as_str(), ID_WIDTH);
+            lines.push_str(&format!("\n  {} {id} {time}", self.paint.text(Tone::Active, "·")));
+        }
+        if held > NAMED {
+            let more = format!("\n  … and {} more", held - NAMED);
+            lines.push_str(&self.paint.text(Tone::Faint, more));
+        }
+        lines
+    }
+}
+
+impl Show for Live {
+    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
+        for item in news(seen).filter(News::is_bad) {
+            self.say(&item.line(self.paint));
+        }
+        Ok(())
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(EVERY)
+    }
+
+    fn tick(&mut self, view: &View<'_>) {
+        if self.born.elapsed() < PATIENCE {
+            return;
+        }
+        if self.bar.is_hidden() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_message(self.picture(view));
+    }
+
+    fn say(&mut self, line: &str) {
+        if self.bar.is_hidden() {
+            output::say(line);
+        } else {
+            self.bar.suspend(|| output::say(line));
+        }
+    }
+
+    fn leave(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

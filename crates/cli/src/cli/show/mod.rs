@@ -1,0 +1,23 @@
+//! A Task while it runs, and when it has ended, for whoever waits for it: `tenure run`, `submit --wait`
+//! and `task watch`.
+//!
+//! [`format`] chooses how: [`live`] on a terminal, [`plain`] in a log, [`jsonl`] for programs, and at the
+//! end a [`table`] or a [`report`]. [`to_end`] shows a Task that somebody else runs.
+
+mod format;
+mod jsonl;
+mod live;
+mod news;
+mod plain;
+mod replica;
+mod report;
+mod seen;
+mod table;
+mod to_end;
+mod words;
+
+pub(crate) use self::format::{Format, exit_of, print_end, show_as};
+pub(crate) use self::replica::show_all;
+pub(crate) use self::seen::Show;
+pub(crate) use self::to_end::show_to_end;
+pub(crate) use self::words::steps;

@@ -1,0 +1,112 @@
+//! What people want to hear of a commit, in their words.
+
+use tenure_core::Commit;
+use tenure_core::event::{Body, Event, LeaseEnd, ReleaseReason};
+use tenure_core::id::{Millis, StepId};
+use tenure_core::record::Reason;
+use tenure_core::view::View;
+
+use super::seen::Seen;
+use super::words::duration;
+use crate::cli::answer::output::{Paint, Tone};
+
+/// Columns of the first word of a line: "completed" is the longest.
+const WORD_WIDTH: usize = 9;
+/// Columns of a step's id, where it is not longer.
+const ID_WIDTH: usize = 20;
+
+/// One thing that happened to a Step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct News {
+    pub(super) tone: Tone,
+    word: &'static str,
+    step_id: StepId,
+    text: String,
+}
+
+impl News {
+    /// As a line.
+    pub(super) fn line(&self, paint: Paint) -> String {
+        let word = paint.text(self.tone, format_args!("{:<WORD_WIDTH$}", self.word));
+        let id = self.step_id.as_str();
+        match self.text.as_str() {
+            "" => format!("{word}  {id}"),
+            text => format!("{word}  {id:<ID_WIDTH$}  {text}"),
+        }
+    }
+
+    /// Something went wrong.
+    pub(super) fn is_bad(&self) -> bool {
+        matches!(self.tone, Tone::Bad | Tone::Caution)
+    }
+}
+
+/// The news of a commit.
+pub(super) fn news<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = News> + 'a {
+    seen.commit.events.iter().filter_map(move |event| of(seen, event))
+}
+
+fn of(seen: &Seen<'_>, event: &Event) -> Option<News> {
+    let step_id = event.step_id.clone()?;
+    let (tone, word, text) = match &event.body {
+        Body::StepCompleted(_) => (Tone::Good, "completed", took(&seen.view, &step_id)),
+        // A Step that only shares the fate of its Task is no news.
+        Body::StepFailed(p) if p.attempt_id.is_none() && p.reason.code == "task_failed" => {
+            return None;
+        }
+        Body::StepFailed(p) => failed(seen.commit, &step_id, &p.reason),
+        Body::StepCancelled(p) => {
+            (Tone::Caution, "cancelled", p.reason.as_ref().map(in_words).unwrap_or_default())
+        }
+        Body::StepBlocked(p) => (Tone::Caution, "blocked", in_words(&p.reason)),
+        Body::StepLeaseExpired(p) => match p.reason {
+            LeaseEnd::LeaseExpired => (Tone::Bad, "lost", "its worker gave no sign of life".into()),
+            LeaseEnd::HostRestarted => {
+                (Tone::Caution, "again", "it ran when an earlier run was cut off".into())
+            }
+            LeaseEnd::Released if p.release_reason == Some(ReleaseReason::Unfit) => {
+                (Tone::Caution, "again", "its worker could not run it".into())
+            }
+            LeaseEnd::Released => (Tone::Caution, "stopped", String::new()),
+        },
+        _ => return None,
+    };
+    Some(News { tone, word, step_id, text })
+}
+
+/// How long the newest Attempt took.
+fn took(view: &View<'_>, step_id: &StepId) -> String {
+    let attempt = view.step(step_id).and_then(|step| view.attempts_of(step).next());
+    let time = attempt.and_then(|a| Some(a.ended_at? - a.started_at));
+    time.map(duration).unwrap_or_default()
+}
+
+fn failed(commit: &Commit, step_id: &StepId, reason: &Reason) -> (Tone, &'static str, String) {
+    match next_try(commit, step_id) {
+        None => (Tone::Bad, "failed", in_words(reason)),
+        Some(wait) => {
+            let text = format!("{}; again in {}", in_words(reason), duration(wait));
+            (Tone::Caution, "failed", text)
+        }
+    }
+}
+
+/// How long until the Step that just failed is tried again.
+fn next_try(commit: &Commit, step_id: &StepId) -> Option<Millis> {
+    commit.events.iter().find_map(|event| match &event.body {
+        Body::StepReopened(p) if event.step_id.as_ref() == Some(step_id) => {
+            Some(p.not_before.map_or(0, |at| at - commit.created_at))
+        }
+        _ => None,
+    })
+}
+
+/// A reason in one line.
+fn in_words(reason: &Reason) -> String {
+    let line = reason.message.lines().next().unwrap_or_default();
+    match line {
+        "" => reason.code.to_string(),
+        line if line == reason.code => line.to_owned(),
+        line => format!("{line} ({})", reason.code),
+    }
+}

@@ -1,0 +1,63 @@
+//! Progress in lines, where nobody looks at a terminal: logs of a build server, `2> file`.
+
+use std::time::Duration;
+
+use tenure_core::status::StepStatus;
+use tenure_core::view::View;
+
+use super::news::news;
+use super::seen::{Seen, Show};
+use crate::cli::answer::Failure;
+use crate::cli::answer::output::{self, Paint, Stream};
+
+/// A Task with more Steps than this has a line now and then instead of one for each Step.
+const LINE_PER_STEP_MAX: u32 = 500;
+
+/// How often a large Task says how far it is.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Lines on stderr.
+#[derive(Debug)]
+pub(super) struct Plain {
+    paint: Paint,
+    lines: String,
+    last_said: Option<u32>,
+}
+
+impl Plain {
+    pub(super) fn new() -> Self {
+        Self { paint: Paint::of(Stream::Stderr), lines: String::new(), last_said: None }
+    }
+}
+
+impl Show for Plain {
+    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
+        let is_large = seen.view.tally().steps() > LINE_PER_STEP_MAX;
+        for item in news(seen).filter(|item| !is_large || item.is_bad()) {
+            self.lines.push_str(&item.line(self.paint));
+            self.lines.push('\n');
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        if !self.lines.is_empty() {
+            output::say(self.lines.trim_end());
+            self.lines.clear();
+        }
+        Ok(())
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(EVERY)
+    }
+
+    fn tick(&mut self, view: &View<'_>) {
+        let tally = view.tally();
+        let (done, all) = (tally.of(StepStatus::Completed), tally.steps());
+        if all > LINE_PER_STEP_MAX && self.last_said != Some(done) {
+            self.last_said = Some(done);
+            output::say(format_args!("{done} of {all} steps completed, {} running", tally.held()));
+        }
+    }
+}

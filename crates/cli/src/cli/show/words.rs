@@ -1,0 +1,85 @@
+//! Durations and texts as people read them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tenure_core::id::Millis;
+
+/// Milliseconds since 1970.
+pub(super) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+}
+
+/// `17 ms`, `2.4 s`, `3m 05s`, `2h 07m`.
+pub(super) fn duration(ms: Millis) -> String {
+    let seconds = ms / 1000;
+    match ms {
+        ..1_000 => format!("{} ms", ms.max(0)),
+        1_000..60_000 => format!("{}.{} s", seconds, ms % 1000 / 100),
+        60_000..3_600_000 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// `1 step`, `2 steps`.
+pub(crate) fn steps(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "1 step".into(),
+        n => format!("{n} steps"),
+    }
+}
+
+/// The text, cut to so many characters.
+pub(super) fn clipped(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(chars.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// Without what would do something to a terminal: control characters, and the colours that
+/// commands print.
+pub(super) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == '\x1b' && chars.next_if_eq(&'[').is_some() {
+            // A control sequence ends with its first letter.
+            let _ = chars.find(|c| matches!(c, '@'..='~'));
+        } else if !c.is_control() || c == '\t' {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// As one line: what follows the first is cut off.
+pub(super) fn one_line(text: &str) -> String {
+    printable(text.trim().lines().next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        let all = [0, 999, 1_000, 59_999, 60_000, 3_599_999, 3_600_000, 7_620_000];
+        let texts = all.map(duration);
+        let expected =
+            ["0 ms", "999 ms", "1.0 s", "59.9 s", "1m 00s", "59m 59s", "1h 00m", "2h 07m"];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn nothing_printed_moves_the_cursor() {
+        assert_eq!(printable("a\x1b[1;31mred\x1b[0m\x07\r\x1b[2J!\tb"), "ared!\tb");
+        assert_eq!(printable("\x1b["), "");
+    }
+
+    #[test]
+    fn a_text_is_cut_in_characters_and_not_in_bytes() {
+        assert_eq!(clipped("äöü", 3), "äöü");
+        assert_eq!(clipped("äöüß", 3), "äö…");
+    }
+}

@@ -1,0 +1,118 @@
+//! `tenure step block`, `complete`, `fail`, `cancel`, `reopen`, `answer`.
+
+use clap::Args;
+use tenure_core::Command;
+use tenure_core::command::StepReport;
+use tenure_core::id::StepId;
+use tenure_core::patch::Operation;
+use tenure_core::record::Value;
+use tenure_core::status::{StepStatus, WaitKind};
+use tenure_sdk::client::answering;
+
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::filter::one_of;
+use crate::cli::order::{OnTask, Reason};
+
+/// Block a step.
+#[derive(Debug, Args)]
+pub(crate) struct BlockArgs {
+    #[command(flatten)]
+    step: StepArgs,
+
+    /// What it waits for: input, permission, resource, dependency, other
+    #[arg(long, value_name = "KIND", value_parser = wait_kind)]
+    waits_for: Option<WaitKind>,
+}
+
+/// Complete a step.
+#[derive(Debug, Args)]
+pub(crate) struct CompleteArgs {
+    #[command(flatten)]
+    step: StepArgs,
+
+    /// What came of it, as JSON
+    #[arg(long, value_name = "JSON", value_parser = json)]
+    result: Option<String>,
+}
+
+/// A step, and why.
+#[derive(Debug, Args)]
+pub(crate) struct StepArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    /// Id of the step
+    #[arg(value_name = "STEP_ID")]
+    step: StepId,
+
+    #[command(flatten)]
+    why: Reason,
+}
+
+/// Answer a step that asked for input.
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    /// Id of the step
+    #[arg(value_name = "STEP_ID")]
+    step: StepId,
+
+    /// The answer
+    #[arg(value_name = "TEXT")]
+    text: String,
+}
+
+fn wait_kind(text: &str) -> Result<WaitKind, String> {
+    WaitKind::from_name(text).ok_or_else(|| one_of(WaitKind::ALL.iter().map(|kind| kind.as_str())))
+}
+
+fn json(text: &str) -> Result<String, String> {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+/// Writes on a Step as its orchestrator, whoever is at work on it (S20 to S22).
+fn settle(args: &StepArgs, mut report: StepReport, to: StepStatus) -> Result<Exit, Failure> {
+    (report.status, report.reason) = (Some(to), args.why.input());
+    args.on.order(Command::TaskUpdateStep(report), false)
+}
+
+/// Blocks a Step.
+pub(crate) fn block(args: &BlockArgs) -> Result<Exit, Failure> {
+    let mut report = StepReport::on(args.step.step.clone());
+    report.wait_kind = args.waits_for;
+    settle(&args.step, report, StepStatus::Blocked)
+}
+
+/// Completes a Step.
+pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
+    let mut report = StepReport::on(args.step.step.clone());
+    report.output = args.result.as_ref().map(|json| Value::json(json.as_bytes()));
+    settle(&args.step, report, StepStatus::Completed)
+}
+
+/// Fails a Step.
+pub(crate) fn fail(args: &StepArgs) -> Result<Exit, Failure> {
+    settle(args, StepReport::on(args.step.clone()), StepStatus::Failed)
+}
+
+/// Cancels a Step that nobody is at work on.
+pub(crate) fn cancel(args: &StepArgs) -> Result<Exit, Failure> {
+    let cancel = Operation::CancelStep { reason: args.why.input(), step_id: args.step.clone() };
+    args.on.order(Command::TaskUpdate { operations: vec![cancel] }, false)
+}
+
+/// Goes on with a blocked or failed Step.
+pub(crate) fn reopen(args: &StepArgs) -> Result<Exit, Failure> {
+    let (reason, step_id) = (args.why.input(), args.step.clone());
+    let reopen = Operation::ReopenStep { input_refs: Vec::new(), reason, step_id };
+    args.on.order(Command::TaskUpdate { operations: vec![reopen] }, false)
+}
+
+/// Goes on with a Step and gives it an answer.
+pub(crate) fn answer(args: &AnswerArgs) -> Result<Exit, Failure> {
+    let operations = vec![answering(args.step.clone(), &args.text)?];
+    args.on.order(Command::TaskUpdate { operations }, false)
+}

@@ -1,0 +1,198 @@
+//! `tenure step get`: everything that is known of a Step.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::id::StepId;
+use tenure_core::record::{Body, Value};
+use tenure_core::status::StepStatus;
+use tenure_core::view::artifact::ArtifactView;
+use tenure_core::view::claim::DependencyResult;
+use tenure_core::view::{AttemptView, Known, StepRef, StepView, View};
+
+use super::rows::why;
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::sheet::{Sheet, number, section, text};
+use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::attempt::attempt_rows;
+use crate::cli::place::{Data, Look};
+
+/// Lines and characters of a value that are shown; JSON has it in full.
+const VALUE_LINES_MAX: usize = 20;
+const VALUE_CHARS_MAX: usize = 2_000;
+
+/// Show a step.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// Id of the task, or SESSION/ID
+    #[arg(value_name = "TASK_ID")]
+    task: String,
+
+    /// Id of the step
+    #[arg(value_name = "STEP_ID")]
+    step: String,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+/// Everything that is known of a Step.
+#[derive(Serialize)]
+struct Dossier {
+    task_id: String,
+    session_id: String,
+    version: u64,
+    step: StepView,
+    /// What its completed direct dependencies hand on.
+    dependencies: Vec<DependencyResult>,
+    /// Newest first.
+    attempts: Vec<AttemptView>,
+    artifacts: Vec<ArtifactView>,
+}
+
+pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.look.at)?;
+    let loaded = data.load(&args.look.at.key(&args.task)?)?;
+    let unknown = || loaded.unknown_step(&args.step);
+    let id = StepId::new(&args.step).map_err(|_| unknown())?;
+    data.look(&loaded, |view, known| {
+        let step = view.step(&id).ok_or_else(unknown)?;
+        let dossier = dossier(view, step, known);
+        args.look.output.answer(&dossier, Shape::one("step/step_id"), || {
+            output::print(render(view, step, &dossier, known))
+        })?;
+        Ok::<_, Failure>(Exit::Ok)
+    })
+}
+
+fn dossier<'a>(view: &View<'a>, step: StepRef<'a>, known: &Known<'_>) -> Dossier {
+    let artifacts = view.artifacts().filter(|a| a.step_id.as_ref() == Some(step.id()));
+    Dossier {
+        task_id: view.task_id().to_string(),
+        session_id: view.head().spec.session_id.to_string(),
+        version: view.version(),
+        step: StepView::of(view, step, known),
+        dependencies: DependencyResult::of_dependencies(view, std::iter::once(step)),
+        attempts: view.attempts_of(step).map(|a| AttemptView::of(view, a, known)).collect(),
+        artifacts: artifacts.map(|a| ArtifactView::of(view, a)).collect(),
+    }
+}
+
+fn render(view: &View<'_>, at: StepRef<'_>, dossier: &Dossier, known: &Known<'_>) -> String {
+    let paint = Paint::of(Stream::Stdout);
+    let step = &dossier.step;
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{} {}  {}  of {}/{}",
+        paint.text(status::step_tone(step.status), status::mark(step.status)),
+        paint.text(Tone::Strong, &step.spec.step_id),
+        paint.text(status::tone(step.normalized_status), step.normalized_status),
+        dossier.session_id,
+        dossier.task_id,
+    );
+    out.push_str(&fields(step, known).render());
+    section(&mut out, "waits for", &dependencies(view, at));
+    let facts = step.facts.as_ref();
+    section(&mut out, "input", &value(step.spec.input.as_ref()));
+    section(&mut out, "output", &value(facts.and_then(|facts| facts.output.as_ref())));
+    let summary = facts.and_then(|facts| facts.result_summary.as_deref()).unwrap_or_default();
+    section(&mut out, "result", &human::indented(summary, "  "));
+    if !dossier.artifacts.is_empty() {
+        section(&mut out, "artifacts", &artifacts(&dossier.artifacts));
+    }
+    if !dossier.attempts.is_empty() {
+        let rows = attempt_rows(&dossier.attempts, known.now, "  ").render();
+        section(&mut out, "attempts, newest first", &rows);
+    }
+    out
+}
+
+fn fields(step: &StepView, known: &Known<'_>) -> Sheet {
+    let mut sheet = Sheet::bare();
+    sheet.field("  title", human::one_line(&step.spec.title));
+    sheet.field("  handler", &step.spec.handler);
+    sheet.field("  pool", &step.spec.worker_pool_id);
+    sheet.field("  required", if step.spec.required { "yes" } else { "no" });
+    sheet.field(
+        "  assignee",
+        step.spec.assignee.as_ref().map(ToString::to_string).unwrap_or_default(),
+    );
+    let is_said_below =
+        step.holder.is_some() || (step.status == StepStatus::Pending && step.not_before.is_none());
+    if !is_said_below {
+        sheet.field("  why", why(step, known.now));
+    }
+    if let Some(holder) = &step.holder {
+        let held = format!(
+            "{} under run {}, lease {}",
+            holder.claimed_by_agent_id, holder.claimed_by_run_id, holder.lease_state
+        );
+        sheet.field("  held by", held);
+    }
+    if step.attempt_count + step.lost_count > 0 {
+        let counted = format!("{} tries, {} losses", step.attempt_count, step.lost_count);
+        sheet.field("  counted", counted);
+    }
+    sheet.field("  changed", human::local_and_ago(step.updated_at, known.now));
+    sheet
+}
+
+fn dependencies(view: &View<'_>, step: StepRef<'_>) -> String {
+    const NAMED_MAX: usize = 20;
+    let all = &step.spec.depends_on_step_ids;
+    let paint = Paint::of(Stream::Stdout);
+    let mut out = String::new();
+    for dependency in all.iter().take(NAMED_MAX).filter_map(|id| view.step(id)) {
+        let status = dependency.status();
+        let mark = paint.text(status::step_tone(status), status::mark(status));
+        let _ = writeln!(out, "  {mark} {} ({status})", dependency.id()); // Strings take all.
+    }
+    if all.len() > NAMED_MAX {
+        let _ = writeln!(out, "  … {} more", human::len(all.len() - NAMED_MAX));
+    }
+    out
+}
+
+/// A value for people: JSON laid out, text as it is, anything else by its size.
+fn value(value: Option<&Value>) -> String {
+    let Some(value) = value else { return String::new() };
+    let data = match &value.body {
+        Body::Ref(reference) => return format!("  {} at {reference}\n", value.content_type),
+        Body::Data(data) => data,
+    };
+    let Ok(given) = std::str::from_utf8(data) else {
+        return format!("  {} of {}\n", human::bytes(data.len() as u64), value.content_type);
+    };
+    let json = serde_json::from_str::<serde_json::Value>(given).ok();
+    let laid_out = json.and_then(|json| serde_json::to_string_pretty(&json).ok());
+    let whole = laid_out.unwrap_or_else(|| given.to_owned());
+    let shown: String = human::cut(&whole, VALUE_CHARS_MAX);
+    let lines: Vec<&str> = shown.lines().collect();
+    let mut out = human::indented(&lines[..lines.len().min(VALUE_LINES_MAX)].join("\n"), "  ");
+    if lines.len() > VALUE_LINES_MAX || shown.len() < whole.len() {
+        let _ = writeln!(out, "  … {} in all: -o json", human::bytes(data.len() as u64));
+    }
+    out
+}
+
+fn artifacts(all: &[ArtifactView]) -> String {
+    const NAMED_MAX: usize = 50;
+    let mut sheet = Sheet::bare();
+    for artifact in all.iter().take(NAMED_MAX) {
+        let place = artifact.uri.as_deref().or(artifact.data.as_deref()).unwrap_or_default();
+        sheet.row([
+            text(format_args!("  {}", human::one_line(&artifact.name))),
+            text(artifact.kind),
+            text(artifact.state),
+            number(artifact.size_bytes.map(human::bytes).unwrap_or_default()),
+            text(human::cut(&human::one_line(place), 200)),
+        ]);
+    }
+    let mut out = sheet.render();
+    if all.len() > NAMED_MAX {
+        let _ = writeln!(out, "  … {} more", human::len(all.len() - NAMED_MAX));
+    }
+    out
+}

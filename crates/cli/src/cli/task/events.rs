@@ -1,0 +1,78 @@
+//! `tenure task events`: the public events of a Task, a line each.
+
+use std::cell::OnceCell;
+use std::io::ErrorKind;
+
+use clap::{Args, ValueEnum};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use tenure_scheduler::Follower;
+use tenure_wire::bus::event::TaskEvent;
+
+use super::follow::{follow, until_stopped};
+use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::place::LiveTask;
+use crate::cli::place::scan::Log;
+
+/// Print the events of a task.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    of: LiveTask,
+
+    /// Go on behind this event of the log: the last `wal_seq` all of whose lines were dealt with
+    #[arg(long, value_name = "SEQ", default_value_t)]
+    after: u64,
+
+    /// How to write them: both are a line for each event
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Lines,
+}
+
+/// How events are written, which nobody reads as a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Lines {
+    /// A line for each event
+    #[default]
+    Jsonl,
+    /// The same
+    Json,
+}
+
+pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
+    let here = args.of.here()?;
+    let found = OnceCell::new();
+    until_stopped(&args.of, &found, async {
+        let mut events = match &here {
+            Some((_, log)) => events_of(log.clone(), args.after)?.boxed_local(),
+            None => {
+                let (client, key) = args.of.far_in_the_end().await?;
+                let key = found.get_or_init(|| key);
+                client.events(&key.task_id, args.after).map_err(Failure::from).boxed_local()
+            }
+        };
+        while let Some(event) = events.try_next().await? {
+            let line = serde_json::to_string(&event)
+                .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
+            match output::stdout(|out| writeln!(out, "{line}").and_then(|()| out.flush())) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => break, // It was enough.
+                written => written?,
+            }
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+/// The public events of a log behind event `after`.
+fn events_of(
+    log: Log,
+    after: u64,
+) -> std::io::Result<impl Stream<Item = Result<TaskEvent, Failure>>> {
+    let mut follower = Follower::default();
+    let events = follow(log)?.map(move |commit| {
+        let told = follower.take(&commit?);
+        let told = told.map_err(|illegal| Failure::caused(Exit::Unavailable, &illegal))?;
+        let new = told.into_iter().filter(move |event| event.wal_seq > after);
+        Ok::<_, Failure>(stream::iter(new.map(Ok::<_, Failure>)))
+    });
+    Ok(events.try_flatten())
+}

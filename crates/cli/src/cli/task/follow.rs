@@ -1,0 +1,68 @@
+//! The log of a directory, while another process may be writing it.
+
+use std::cell::OnceCell;
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use tenure_core::Commit;
+use tenure_ports::journal::TaskKey;
+use tokio::sync::mpsc;
+
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::place::LiveTask;
+use crate::cli::place::scan::{self, Log, Spot};
+use crate::cli::stop::unless_stopped;
+
+/// Commits that are read ahead of whoever follows.
+const AHEAD: usize = 64;
+/// Between two looks at a file of which everything was read.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// The commits of a Task, in order, those to come included, until it has ended. An error is the last
+/// item.
+///
+/// They are read by a thread of its own, which leaves when nobody follows any more.
+pub(super) fn follow(log: Log) -> io::Result<impl Stream<Item = Result<Commit, Failure>>> {
+    let (to, commits) = mpsc::channel(AHEAD);
+    let read = move || {
+        let (mut spot, mut has_ended) = (Spot::default(), false);
+        loop {
+            let walked = scan::walk_on(&log, &mut spot, |placed| {
+                has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());
+                match to.blocking_send(Ok(placed.commit.clone())) {
+                    Ok(()) => Ok(ControlFlow::Continue(())),
+                    Err(_) => Ok(ControlFlow::Break(())),
+                }
+            });
+            if let Err(broken) = walked {
+                let _ = to.blocking_send(Err(broken.into())); // Nobody may be left to hear it.
+                return;
+            }
+            if has_ended || to.is_closed() {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    };
+    std::thread::Builder::new().name("follow".into()).spawn(read)?;
+    Ok(stream::unfold(commits, async |mut commits| Some((commits.recv().await?, commits))))
+}
+
+/// Waits for a Task that goes on without whoever waits.
+pub(super) fn until_stopped(
+    of: &LiveTask,
+    found: &OnceCell<TaskKey>,
+    work: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let said = || {
+        let name = found.get().map_or_else(|| of.name().to_owned(), TaskKey::to_string);
+        let waits_on = of.waits_on(found.get());
+        format!(
+            "stopped; task {name} goes on without this command; to wait for its end: {waits_on}"
+        )
+    };
+    runtime.block_on(unless_stopped(said, work))
+}

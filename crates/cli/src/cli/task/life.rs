@@ -1,0 +1,149 @@
+//! The life of a Task: `tenure task submit`, `pause`, `block`, `complete`, `cancel`, `retry` and so on.
+
+use clap::Args;
+use tenure_core::Command;
+use tenure_core::command::{Close, Complete, RetrySteps, Why};
+use tenure_core::id::{Ref, StepId, TaskId};
+use tenure_core::patch::ReasonInput;
+use tenure_core::record::{Acceptance, ArtifactInput};
+use tenure_core::status::AcceptanceState;
+use tenure_ports::journal::TaskKey;
+
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::order::{Done, OnTask, Reason};
+
+/// What takes a reason and nothing else.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    #[command(flatten)]
+    why: Reason,
+}
+
+/// End a task.
+#[derive(Debug, Args)]
+pub(crate) struct CloseArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    #[command(flatten)]
+    why: Reason,
+
+    /// Wait until its steps have stopped and the task has ended
+    #[arg(long, short = 'w')]
+    wait: bool,
+}
+
+/// End a task well.
+#[derive(Debug, Args)]
+pub(crate) struct CompleteArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    /// What came of it, in a few words
+    #[arg(long, value_name = "TEXT")]
+    result: Option<String>,
+
+    /// Criterion of acceptance that is met (repeatable); `task get` has their ids
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    met: Vec<String>,
+
+    /// Criterion of acceptance that is waived (repeatable)
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    waived: Vec<String>,
+
+    /// Evidence that it is done: an address or an id (repeatable)
+    #[arg(long, value_name = "REF")]
+    evidence: Vec<Ref>,
+
+    /// Artifact of the task, or how one that was announced stands now, as JSON (repeatable)
+    #[arg(long, value_name = "JSON", value_parser = artifact)]
+    artifact: Vec<ArtifactInput>,
+}
+
+fn artifact(text: &str) -> Result<ArtifactInput, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Try steps again, or a whole task.
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    on: OnTask,
+
+    #[command(flatten)]
+    why: Reason,
+
+    /// Only this step (repeatable) [default: all that failed]
+    #[arg(long = "step", value_name = "STEP_ID")]
+    steps: Vec<StepId>,
+
+    /// Make a task that has ended again, as this one: the same steps, all of them pending
+    #[arg(long = "as", value_name = "NEW_TASK_ID", conflicts_with = "steps")]
+    new: Option<TaskId>,
+}
+
+/// Ends a Task.
+pub(crate) fn close(args: &CloseArgs, command: fn(Close) -> Command) -> Result<Exit, Failure> {
+    let close = Close { reason: args.why.input(), wait: Some(false) };
+    args.on.order(command(close), args.wait)
+}
+
+/// Commands what takes a reason and nothing else.
+pub(crate) fn why(args: &WhyArgs, command: fn(Why) -> Command) -> Result<Exit, Failure> {
+    args.on.order(command(Why { reason: args.why.input() }), false)
+}
+
+/// Ends a Task well.
+pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
+    args.on.at(async |desk| {
+        let mut around = args.on.around()?;
+        let mut complete = Complete {
+            acceptance: None,
+            artifacts: args.artifact.clone(),
+            evidence_refs: args.evidence.clone(),
+            result_summary: args.result.clone(),
+        };
+        if !(args.met.is_empty() && args.waived.is_empty()) {
+            // The list is written as a whole: only if nobody has changed it meanwhile.
+            let view = desk.view().await?;
+            around.expected_version.get_or_insert(view.task.version);
+            complete.acceptance = Some(args.judge(view.acceptance, desk.key())?);
+        }
+        let summary = desk.command(around, Command::TaskComplete(complete)).await?;
+        args.on.tell(desk.key(), Done::of(&summary))
+    })
+}
+
+impl CompleteArgs {
+    /// The criteria as this command finds them.
+    fn judge(&self, mut all: Vec<Acceptance>, key: &TaskKey) -> Result<Vec<Acceptance>, Failure> {
+        for (ids, state) in
+            [(&self.met, AcceptanceState::Met), (&self.waived, AcceptanceState::Waived)]
+        {
+            for id in ids {
+                let Some(one) = all.iter_mut().find(|one| one.id == *id) else {
+                    let message = format!("task {key} has no criterion of acceptance `{id}`");
+                    let help = format!("`tenure task get {key}` shows its criteria");
+                    return Err(Failure::new(Exit::Usage, message).help(help));
+                };
+                one.state = state;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Tries failed Steps again.
+pub(crate) fn retry(args: &RetryArgs) -> Result<Exit, Failure> {
+    let asked =
+        || ReasonInput { code: None, details: None, message: String::new(), retryable: None };
+    let reason = args.why.input().unwrap_or_else(asked);
+    if let Some(new) = &args.new {
+        return args.on.retry_ended(new, reason);
+    }
+    let step_ids = (!args.steps.is_empty()).then(|| args.steps.clone());
+    args.on.order(Command::RetryTask(RetrySteps { reason, step_ids }), false)
+}

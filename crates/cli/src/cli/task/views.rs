@@ -1,0 +1,144 @@
+//! `tenure task views`: the Tasks of a session at once (VIEW-01 to VIEW-06).
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::status::TaskStatus;
+use tenure_core::view::{Snapshot, ViewName, ViewsInput};
+
+use crate::cli::answer::output::{self, Tone};
+use crate::cli::answer::sheet::{Sheet, number, text, toned};
+use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::attempt::attempt_rows;
+use crate::cli::filter::one_of;
+use crate::cli::place::{Data, Look, warn_of_missing};
+
+/// Show all live tasks of a session and the newest ended ones, and count the others.
+#[derive(Debug, Args)]
+pub(crate) struct ViewsArgs {
+    /// Which views: all of them, if none is named
+    #[arg(value_name = "VIEW", value_parser = view_name)]
+    views: Vec<ViewName>,
+
+    /// Only tasks in this status of the log (repeatable)
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = native_status)]
+    status: Vec<TaskStatus>,
+
+    /// No internal or hidden tasks
+    #[arg(long)]
+    user_facing: bool,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+#[derive(Serialize)]
+struct Views {
+    #[serde(flatten)]
+    snapshot: Snapshot,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+fn view_name(text: &str) -> Result<ViewName, String> {
+    ViewName::from_name(text).ok_or_else(|| one_of(ViewName::ALL.iter().map(|v| v.as_str())))
+}
+
+fn native_status(text: &str) -> Result<TaskStatus, String> {
+    TaskStatus::from_name(text).ok_or_else(|| one_of(TaskStatus::ALL.iter().map(|s| s.as_str())))
+}
+
+pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.look.at)?;
+    let asked = ViewsInput {
+        views: args.views.clone(),
+        statuses: (!args.status.is_empty()).then(|| args.status.clone()),
+        user_facing: args.user_facing,
+    };
+    let (snapshot, missing_partitions) = data.snapshot(&args.look.at.session, asked)?;
+    warn_of_missing(&missing_partitions);
+    for task in &snapshot.unreadable {
+        output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));
+    }
+    let views = Views { snapshot, missing_partitions };
+    args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
+    Ok(Exit::Ok)
+}
+
+/// What people look for first; JSON has all of it.
+fn print(all: &Snapshot, data: &Data) -> std::io::Result<()> {
+    if let Some(totals) = &all.task_summary {
+        let mut sheet = Sheet::bare();
+        sheet.field("live", totals.active);
+        sheet.field("waiting", totals.waiting);
+        sheet.field("lost", totals.lost);
+        sheet.field("unknown", totals.unknown);
+        sheet.field("ended", totals.terminal);
+        sheet.field("failed", totals.failed);
+        heading("task_summary", sheet)?;
+        let mut sheet = Sheet::new(&["TASK", "STATUS", "ENDED", "TITLE"]);
+        for task in &totals.recent_terminal {
+            let at = task.ended_at.unwrap_or(task.updated_at);
+            sheet.row([
+                toned(&task.task_id, Tone::Strong),
+                status::cell(task.status),
+                text(human::local_and_ago(at, data.now)),
+                text(human::cut(&human::one_line(&task.title), 60)),
+            ]);
+        }
+        heading("recent_terminal", sheet)?;
+    }
+    if let Some(tasks) = &all.tasks {
+        let mut sheet = Sheet::new(&["TASK", "STATUS", "STEPS", "TITLE"]);
+        for task in tasks {
+            let steps = task.progress.counters.get("steps");
+            let steps = steps.map(|c| format!("{}/{}", c.done, c.total.unwrap_or(0)));
+            sheet.row([
+                toned(&task.task_id, Tone::Strong),
+                status::cell(task.status),
+                number(steps.unwrap_or_default()),
+                text(human::cut(&human::one_line(&task.title), 60)),
+            ]);
+        }
+        heading("tasks", sheet)?;
+    }
+    if let Some(edges) = &all.task_graph {
+        let mut sheet = Sheet::new(&["FROM", "KIND", "TO"]);
+        for graph in edges.iter().filter(|graph| !graph.derived) {
+            let edge = &graph.edge;
+            sheet.row([text(&edge.from), text(edge.kind), text(&edge.to)]);
+        }
+        heading("task_graph", sheet)?;
+    }
+    if let Some(attempts) = &all.attempts {
+        heading("attempts", attempt_rows(&attempts.active, data.now, ""))?;
+    }
+    if let Some(blocked) = &all.blocked_tasks {
+        let mut sheet = Sheet::new(&["TASK", "STATUS", "WAITS FOR"]);
+        for task in blocked {
+            let actions: Vec<&str> =
+                task.required_action_ids.iter().map(|id| id.as_str()).collect();
+            sheet.row([
+                toned(&task.task_id, Tone::Strong),
+                status::cell(task.status),
+                text(human::cut(&actions.join(", "), 100)),
+            ]);
+        }
+        heading("blocked_tasks", sheet)?;
+    }
+    if let Some(states) = &all.delivery_state {
+        let mut sheet = Sheet::new(&["TASK", "DELIVERY"]);
+        for (task, state) in states {
+            sheet.row([toned(task, Tone::Strong), text(state)]);
+        }
+        heading("delivery_state", sheet)?;
+    }
+    Ok(())
+}
+
+/// A view under its name, unless there is nothing in it.
+fn heading(name: &str, sheet: Sheet) -> std::io::Result<()> {
+    match sheet.is_empty() {
+        true => Ok(()),
+        false => output::print(format_args!("{name}\n{}\n", sheet.render())),
+    }
+}

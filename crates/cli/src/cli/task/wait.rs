@@ -1,0 +1,116 @@
+//! `tenure task wait`: the end of a Task.
+
+use std::cell::OnceCell;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::id::{SessionId, TaskId};
+use tenure_core::status::TaskStatus;
+use tenure_core::view::{Normal, TaskSummary};
+use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::patiently;
+
+use super::follow::{LOOK, until_stopped};
+use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
+use crate::cli::place::names::HEADER_BYTES;
+use crate::cli::place::scan::{self, Log, Spot};
+use crate::cli::place::{Data, LiveTask};
+
+/// Wait for the end of a task.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    of: LiveTask,
+
+    /// Give up after so many seconds, with exit code 6
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+
+    /// How to write the answer
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
+    output: Format,
+}
+
+/// How a Task has ended.
+#[derive(Serialize)]
+struct End<'a> {
+    task_id: &'a TaskId,
+    session_id: &'a SessionId,
+    status: Normal,
+    native_status: TaskStatus,
+    version: u64,
+}
+
+/// How long a cluster may take to say how a Task stands.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
+    let most = args.timeout.map_or(Duration::MAX, Duration::from_secs);
+    let here = args.of.here()?;
+    let found = OnceCell::new();
+    until_stopped(&args.of, &found, async {
+        let waited = match &here {
+            // The log is read to its end before the timeout is looked at.
+            Some((data, log)) => {
+                found.get_or_init(|| log.key.clone());
+                tokio::time::timeout(most, end_of(data, log)).await
+            }
+            // However short the time, it is asked once.
+            None => tokio::time::timeout(most.max(FIRST_ANSWER), end_far(&args.of, &found)).await,
+        };
+        let ended = waited.map_err(|_| has_not_ended(&args.of, found.get(), most))??;
+        let (task_id, session_id) = (&ended.task_id, &ended.session_id);
+        let key = TaskKey { session_id: session_id.clone(), task_id: task_id.clone() };
+        let (status, native_status) = (ended.status, ended.native_status);
+        let end = End { task_id, session_id, status, native_status, version: ended.version };
+        args.output.answer(&end, Shape::one("task_id"), || {
+            output::print(format_args!("{key}  {}\n", ended.status))
+        })?;
+        Ok(match ended.native_status {
+            TaskStatus::Completed => Exit::Ok,
+            _ => Exit::TaskFailed,
+        })
+    })
+}
+
+/// How a Task of a cluster ends, when it has.
+async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary, Failure> {
+    let (client, key) = of.far_in_the_end().await?;
+    let task = &found.get_or_init(|| key).task_id;
+    client.wait_for_end(task).await?;
+    let client = client.within(HEADER_BYTES);
+    Ok(patiently(client.port(), || client.get(task)).await?.task)
+}
+
+/// How the Task of a log ends, when it has. What is there is read without a pause: however long the
+/// log, a Task that has ended is waited for no more.
+async fn end_of(data: &Data, log: &Log) -> Result<TaskSummary, Failure> {
+    let (mut spot, mut has_ended) = (Spot::default(), false);
+    loop {
+        scan::walk_on(log, &mut spot, |placed| {
+            has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if has_ended {
+            return Ok(data.look(&data.fold(log.clone())?, TaskSummary::of));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn has_not_ended(of: &LiveTask, key: Option<&TaskKey>, within: Duration) -> Failure {
+    let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+    let (message, why) = match key {
+        Some(key) => {
+            let why = format!("`tenure task explain {key}` says what it waits for; ");
+            (format!("task {key} has not ended within {waited}"), why)
+        }
+        None => {
+            (format!("within {waited} no scheduler has told of task {}", of.name()), String::new())
+        }
+    };
+    let help = format!("{why}to go on waiting: {}", of.waits_on(key));
+    Failure::new(Exit::Unavailable, message).help(help)
+}

@@ -1,0 +1,247 @@
+//! `tenure top`: a cluster as it is now, and how fast it goes.
+//!
+//! [`feed`] asks the cluster again and again, [`model`] puts answers together and knows what follows
+//! from two of them, [`screen`] makes lines of that, and [`ui`] knows what whoever looks has chosen:
+//! [`terminal`] is the only one of them that has a terminal. Without one, what is known is printed, as
+//! text or as JSON.
+
+mod feed;
+mod model;
+mod screen;
+mod snapshot;
+mod terminal;
+mod ui;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use tenure_core::id::{Millis, SessionId};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use self::feed::News;
+use self::model::Model;
+use self::screen::View;
+use self::snapshot::Snapshot;
+use self::terminal::Screen;
+use self::ui::{Ui, Wish};
+use crate::cli::answer::output::{self, Stream};
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::place::LookArgs;
+use crate::cli::stop::Stop;
+
+/// Asking more often would say no more: nodes are waited for a quarter of a second.
+const EVERY_MIN: Duration = Duration::from_millis(200);
+
+/// How often the screen is drawn anew if nothing happens: what it says of how old things are.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a cluster may take to tell everything once.
+const WHOLE: Duration = Duration::from_secs(10);
+
+/// How wide text is that no terminal shows.
+const WIDTH: usize = 120;
+
+const AFTER_HELP: &str = "\
+Keys: q, Esc, Ctrl-C leave; Tab or left and right choose a section; j, k, up, down, PgUp,
+PgDn, g, G scroll it; p stands still; ? explains the columns. The sickest stand on top.";
+
+/// Watch a cluster: nodes, pools, workers, and what has run longest.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    cluster: LookArgs,
+
+    /// Session whose attempts are shown
+    #[arg(long, value_name = "NAME", env = "TENURE_SESSION", default_value = "default")]
+    session: SessionId,
+
+    /// How often the cluster is asked, such as 500ms or 5s
+    #[arg(long, value_name = "TIME", value_parser = every, default_value = "1s")]
+    every: Duration,
+
+    /// Print everything once and leave: as text, or as -o says
+    #[arg(long)]
+    once: bool,
+
+    /// Print everything as JSON instead: once, or a line each time
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+
+    /// With -o jsonl: leave after so many lines
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+/// How everything is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Everything, once
+    Json,
+    /// Everything each time, on a line
+    Jsonl,
+}
+
+fn every(text: &str) -> Result<Duration, String> {
+    let every = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match every < EVERY_MIN {
+        true => Err(format!("at least {}", humantime::format_duration(EVERY_MIN))),
+        false => Ok(every),
+    }
+}
+
+/// Shows, or prints.
+pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
+    if args.count.is_some() && args.output != Some(Format::Jsonl) {
+        return Err(Failure::new(Exit::Usage, "--count goes with -o jsonl"));
+    }
+    let is_live = args.output.is_none() && !args.once;
+    if is_live && !Stream::Stdout.is_terminal() {
+        return Err(Failure::new(Exit::Usage, "a live view needs a terminal, and stdout is none")
+            .help("--once or -o json prints it once, -o jsonl a line each time"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let caller = tokio::select! {
+            caller = args.cluster.caller() => caller?,
+            () = stop.asked() => return Ok(Exit::Interrupted),
+        };
+        let model = Model::new(caller.address(), args.session.clone());
+        let news = feed::start(caller, args.session.clone(), args.every);
+        match args.output {
+            None if is_live => live(args.every, model, news, &mut stop).await,
+            Some(Format::Jsonl) if !args.once => tokio::select! {
+                ended = lines(model, news, args.count) => ended,
+                () = stop.asked() => Ok(Exit::Interrupted),
+            },
+            format => tokio::select! {
+                ended = once(model, news, format) => ended,
+                () = stop.asked() => Ok(Exit::Interrupted),
+            },
+        }
+    });
+    runtime.shutdown_background(); // Whoever is still asked is waited for by nobody.
+    ended
+}
+
+impl Model {
+    fn take(&mut self, news: News) -> Result<(), Failure> {
+        match news {
+            News::Nodes(Ok(heard)) => self.note_nodes(heard, Instant::now()),
+            News::Nodes(Err(why)) => self.note_silence(why),
+            News::Leases(leases) => self.note_leases(leases, Instant::now()),
+            News::Refused(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Snapshot {
+        self.snapshot(Instant::now(), clock())
+    }
+}
+
+fn clock() -> Millis {
+    Timestamp::now().as_millisecond()
+}
+
+/// A defect: whoever asks ends with whoever listens.
+fn silenced() -> Failure {
+    Failure::new(Exit::Unavailable, "the cluster is no longer asked")
+}
+
+/// The whole screen, until somebody wants to leave.
+async fn live(
+    every: Duration,
+    mut model: Model,
+    mut news: mpsc::Receiver<News>,
+    stop: &mut Stop,
+) -> Result<Exit, Failure> {
+    let has_colour = Stream::Stdout.has_colour();
+    let mut screen = Screen::open()?;
+    let mut events = terminal::events();
+    let mut ui = Ui::new();
+    let mut snapshot = model.now();
+    loop {
+        let mut shown = ui.shown;
+        let view = View { snapshot: &snapshot, ui: &ui, every: Some(every), has_colour };
+        screen.draw(|frame| shown = screen::draw(frame, &view))?;
+        ui.shown = shown;
+        tokio::select! {
+            () = stop.asked() => return Ok(Exit::Ok),
+            event = events.recv() => {
+                let Some(event) = event else { return Ok(Exit::Ok) };
+                if ui.take(&event?) == Wish::Leave {
+                    return Ok(Exit::Ok);
+                }
+            }
+            heard = news.recv() => model.take(heard.ok_or_else(silenced)?)?,
+            () = sleep(LOOK) => {}
+        }
+        if !ui.is_paused {
+            snapshot = model.now();
+        }
+    }
+}
+
+/// Everything once, with what only two answers say.
+async fn once(
+    mut model: Model,
+    mut news: mpsc::Receiver<News>,
+    format: Option<Format>,
+) -> Result<Exit, Failure> {
+    let told = timeout(WHOLE, async {
+        while !model.is_whole() {
+            model.take(news.recv().await.ok_or_else(silenced)?)?;
+        }
+        Ok::<_, Failure>(())
+    });
+    if let Ok(told) = told.await {
+        told?; // Else what is known must do.
+    }
+    model.is_heard().map_err(|why| Failure::new(Exit::Unavailable, why).help(SERVE))?;
+    match format {
+        Some(Format::Json) => output::print_json(&model.now())?,
+        Some(Format::Jsonl) => {
+            let line = serde_json::to_string(&model.now()).map_err(io::Error::from)?;
+            output::print(format_args!("{line}\n"))?;
+        }
+        None => output::print(screen::text(&model.now(), width()))?,
+    }
+    Ok(Exit::Ok)
+}
+
+const SERVE: &str = "does a node serve the cluster? `tenure serve` runs one";
+
+/// That of the terminal, if there is one.
+fn width() -> usize {
+    let size = ratatui::crossterm::terminal::size();
+    let is_terminal = Stream::Stdout.is_terminal();
+    size.ok().filter(|_| is_terminal).map_or(WIDTH, |(width, _)| width.into())
+}
+
+/// A line for each time that the cluster was asked, also where it did not answer.
+async fn lines(
+    mut model: Model,
+    mut news: mpsc::Receiver<News>,
+    count: Option<u64>,
+) -> Result<Exit, Failure> {
+    let mut said = 0;
+    while count.is_none_or(|count| said < count) {
+        let heard = news.recv().await.ok_or_else(silenced)?;
+        let is_turn = matches!(heard, News::Nodes(_));
+        model.take(heard)?;
+        if is_turn {
+            let line = serde_json::to_string(&model.now()).map_err(io::Error::from)? + "\n";
+            match output::stdout(|out| out.write_all(line.as_bytes()).and_then(|()| out.flush())) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
+                written => written?,
+            }
+            said += 1;
+        }
+    }
+    Ok(Exit::Ok)
+}

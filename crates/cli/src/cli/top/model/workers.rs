@@ -1,0 +1,84 @@
+//! The workers of a cluster, those that have just gone among them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tenure_core::id::AgentId;
+use tenure_sdk::nats::client::Heard;
+use tenure_wire::bus::operate::NodeFacts;
+
+use super::rates::ms;
+use crate::cli::top::snapshot::{WorkerRow, WorkerState};
+use crate::cli::worker::{self, Worker};
+
+/// A worker says something every 2 s.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// How long a worker is shown that has gone without being told to.
+const GONE_KEPT: Duration = Duration::from_secs(15);
+
+/// Workers as they were last heard of.
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    all: BTreeMap<AgentId, Seen>,
+    /// When nodes last answered.
+    last: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    worker: Worker,
+    at: Instant,
+}
+
+impl Workers {
+    pub(super) fn note(&mut self, heard: &Heard<NodeFacts>, now: Instant) {
+        for worker in worker::merged(heard) {
+            let Ok(name) = AgentId::new(format!("{}.{}", worker.principal, worker.boot)) else {
+                continue;
+            };
+            self.all.insert(name, Seen { worker, at: now });
+        }
+        self.all.retain(|_, seen| {
+            seen.at == now || (!seen.worker.draining && now - seen.at < GONE_KEPT)
+        });
+        self.last = Some(now);
+    }
+
+    /// The sickest first.
+    pub(super) fn rows(&self, now: Instant) -> Vec<WorkerRow> {
+        let mut rows: Vec<WorkerRow> =
+            self.all.iter().map(|(name, seen)| self.row(name, seen, now)).collect();
+        rows.sort_by_key(|row| {
+            let is_well = row.state >= WorkerState::Suspended;
+            (row.state, Reverse(if is_well { 0 } else { row.silent_ms }))
+        });
+        rows
+    }
+
+    fn row(&self, name: &AgentId, seen: &Seen, now: Instant) -> WorkerRow {
+        let Seen { worker, at } = seen;
+        let is_gone = Some(*at) != self.last;
+        let state = if is_gone {
+            WorkerState::Gone
+        } else if worker.silent_ms >= ms(SILENT) {
+            WorkerState::Silent
+        } else if worker.suspended.is_some() {
+            WorkerState::Suspended
+        } else if worker.draining {
+            WorkerState::Leaving
+        } else {
+            WorkerState::Here
+        };
+        WorkerRow {
+            worker: name.clone(),
+            pool: worker.pool.clone(),
+            state,
+            free: worker.free,
+            running: worker.running,
+            unheard: worker.unheard,
+            silent_ms: worker.silent_ms + if is_gone { ms(now - *at) } else { 0 },
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Tasks of several with which something did not work: the others are gone on with.
+
+use serde::Serialize;
+use tenure_core::id::SessionId;
+use tenure_ports::journal::TaskKey;
+
+use crate::cli::answer::{Exit, Failure};
+
+/// A Task of several with which something did not work: the others are gone on with.
+#[derive(Debug, Serialize)]
+pub(super) struct Failed {
+    session_id: SessionId,
+    task_id: String,
+    /// What the command would end with if this were all.
+    exit_code: u8,
+    message: String,
+}
+
+/// What did not work.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub(super) struct Failures {
+    pub(super) all: Vec<Failed>,
+    #[serde(skip)]
+    worst: Option<Exit>,
+}
+
+impl Failures {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Says at once what is wrong, and notes it.
+    pub(super) fn add(&mut self, key: &TaskKey, failure: Failure) {
+        let mut told = failure.clone();
+        told.message = format!("{key}: {}", failure.message);
+        told.tell(false);
+        let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
+        let (exit_code, message) = (failure.exit as u8, failure.message);
+        self.all.push(Failed { session_id, task_id, exit_code, message });
+        self.worst = self.worst.max(Some(failure.exit));
+    }
+
+    /// What the command ends with: the highest of all.
+    pub(super) fn exit(&self) -> Exit {
+        self.worst.unwrap_or(Exit::Ok)
+    }
+}

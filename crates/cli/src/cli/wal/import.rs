@@ -1,0 +1,185 @@
+//! `tenure wal import`: Tasks of a data directory into a cluster.
+//!
+//! A log is sent whole, and the owner of its partition writes it only when all of it has come and
+//! replays. A live Task goes on there at once, so nobody may go on with it here. One that cannot be brought
+//! keeps no other from being brought.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::Code;
+use tenure_core::id::SessionId;
+use tenure_ports::journal::TaskKey;
+use tenure_sdk::client::Client;
+use tenure_sdk::nats::NatsClient;
+
+use super::failures::Failures;
+use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
+use crate::cli::place::scan::{self, End, Log};
+use crate::cli::place::{Cluster, Data, Host, Look, Place, fetch};
+
+/// Bring tasks of a data directory into a cluster.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The data directory
+    #[arg(value_name = "DIR")]
+    from: PathBuf,
+
+    /// Ids of tasks, or SESSION/ID
+    #[arg(value_name = "TASK_ID", required_unless_present = "all")]
+    tasks: Vec<String>,
+
+    /// Every task of the session, ended ones too
+    #[arg(long, conflicts_with = "tasks")]
+    all: bool,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+/// What was brought.
+#[derive(Serialize)]
+struct Report {
+    events: u64,
+    tasks: Vec<Brought>,
+    /// Tasks that are not.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failed: Failures,
+}
+
+/// A Task that is in the cluster now.
+#[derive(Serialize)]
+struct Brought {
+    session_id: SessionId,
+    task_id: String,
+    version: u64,
+    events: u64,
+    /// It was there already, and has this history.
+    unchanged: bool,
+}
+
+pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
+    if args.look.at.data.is_some() {
+        let message = "the first argument is the directory to import, not --data or TENURE_DATA";
+        return Err(
+            Failure::new(Exit::Usage, message).help("leave that out: tenure wal import DIR --all")
+        );
+    }
+    if let Host::AtWork(_) = Host::of(&args.from) {
+        let message = format!("a process is at work on {}", args.from.display());
+        let help = "wait until it has ended: a task must not go on in two places";
+        return Err(Failure::new(Exit::Unavailable, message).help(help));
+    }
+    let here = Data::open(&Place { data: Some(args.from.clone()), ..args.look.at.clone() })?;
+    let logs: Vec<(TaskKey, Result<Log, Failure>)> = match args.all {
+        true => {
+            let entries = here.entries(Some(&args.look.at.session))?;
+            entries.iter().map(|entry| (entry.key.clone(), Ok(here.log(entry)))).collect()
+        }
+        false => {
+            let keys = args.tasks.iter().map(|task| args.look.at.key(task));
+            let keys = keys.collect::<Result<Vec<_>, Failure>>()?;
+            keys.into_iter().map(|key| (key.clone(), here.find_named(&key))).collect()
+        }
+    };
+    let there = Data::far(&args.look.at)?;
+    let Some(cluster) = there.cluster() else { unreachable!("it was opened as one") };
+    let mut report = Report { events: 0, tasks: Vec::new(), failed: Failures::default() };
+    let is_empty = logs.is_empty();
+    for (key, log) in logs {
+        match log.and_then(|log| there.runtime.block_on(bring(cluster, &log))) {
+            Ok(brought) => report.add(brought, args.look.output)?,
+            Err(failure) => report.failed.add(&key, failure),
+        }
+    }
+    if args.look.output != Format::Table {
+        let shape = Shape::many("tasks", "task_id");
+        args.look.output.answer(&report, shape, || Ok::<_, Failure>(()))?;
+    } else if is_empty {
+        output::say(format_args!("no task in session {}", args.look.at.session));
+    }
+    Ok(report.failed.exit())
+}
+
+impl Report {
+    fn add(&mut self, brought: Brought, format: Format) -> std::io::Result<()> {
+        if format == Format::Table {
+            let how = if brought.unchanged { "was there already" } else { "is there now" };
+            let (session, task) = (&brought.session_id, &brought.task_id);
+            let events = human::count(brought.events);
+            output::print(format_args!("{session}/{task}  {how}, {events} events\n"))?;
+        }
+        self.events += brought.events;
+        self.tasks.push(brought);
+        Ok(())
+    }
+}
+
+async fn bring(cluster: &Cluster, log: &Log) -> Result<Brought, Failure> {
+    let (lines, commits) = whole(log)?;
+    let events = commits.last().map_or(0, |(last, _)| *last);
+    let client = cluster.client(&log.key.session_id).await?;
+    let (version, unchanged) = match client.port().import(&log.key.task_id, &lines).await {
+        Ok(version) => (version, false),
+        // An answer may have been lost, and whoever begins again goes on where it was broken off.
+        Err(refused) if refused.code == Code::TaskIdConflict => {
+            match there_already(cluster, &client, &log.key, &commits).await? {
+                Some(version) => (version, true),
+                None => {
+                    let message = format!("task {} is there, with another history", log.key);
+                    return Err(Failure::new(Exit::Conflict, message)
+                        .help("`tenure wal export` writes that one down"));
+                }
+            }
+        }
+        Err(refused) => return Err(refused.into()),
+    };
+    let (session_id, task_id) = (log.key.session_id.clone(), log.key.task_id.to_string());
+    Ok(Brought { session_id, task_id, version, events, unchanged })
+}
+
+/// Commits as they are told apart: the last event of each, and its id.
+type Commits = Vec<(u64, String)>;
+
+/// A log up to its last whole commit.
+fn whole(log: &Log) -> Result<(Vec<u8>, Commits), Failure> {
+    let mut commits = Vec::new();
+    let mut task = None;
+    let ended = scan::walk(log, |placed| {
+        placed.replay_onto(&mut task)?;
+        commits.push((placed.commit.last_seq(), placed.commit.commit_id.to_string()));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut lines = Vec::new();
+    let mut file = File::open(&log.path)?;
+    match ended {
+        End::Torn { at, .. } => {
+            file.take(at.offset).read_to_end(&mut lines)?; // Nobody was told of the rest.
+        }
+        End::Whole | End::Left => {
+            file.read_to_end(&mut lines)?;
+        }
+    }
+    match task {
+        Some(_) => Ok((lines, commits)),
+        None => Err(log.empty().into()),
+    }
+}
+
+/// The version of a Task of the cluster whose history begins with these commits.
+async fn there_already(
+    cluster: &Cluster,
+    client: &Client<NatsClient>,
+    key: &TaskKey,
+    commits: &Commits,
+) -> Result<Option<u64>, Failure> {
+    let fetched = fetch(client, key, cluster.dir(), |_, _| ()).await?;
+    let version = fetched.events;
+    let (path, wal_name) = fetched.keep(key, cluster.dir())?;
+    let (_, theirs) = whole(&Log { path, key: key.clone(), wal_name })?;
+    Ok(theirs.starts_with(commits).then_some(version))
+}

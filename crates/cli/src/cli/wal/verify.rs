@@ -1,0 +1,328 @@
+//! `tenure wal verify`: whether logs are what was written.
+//!
+//! Three things are checked of each: every line by itself (its checksum, its form), what follows
+//! what (sequence, commits, whose log it is), and that the events replay. A torn tail is what a
+//! crash leaves and nobody was told of, so it is reported and is no failure; the next process that
+//! takes the directory cuts it off.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use clap::Args;
+use serde::Serialize;
+use tenure_core::id::{SessionId, TaskId, WalName};
+use tenure_ports::journal::TaskKey;
+
+use super::failures::Failures;
+use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::place::scan::{self, Broken, End, Fault, Log, SUFFIX};
+use crate::cli::place::{Data, Indexed, Look, nobody_answers};
+
+/// Check logs.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Id of the task, or SESSION/ID [default: every log of every session; of a cluster, of one]
+    #[arg(value_name = "TASK_ID")]
+    task: Option<String>,
+
+    /// Every log of every session, as without TASK_ID
+    #[arg(long, conflicts_with = "task")]
+    all: bool,
+
+    #[command(flatten)]
+    look: Look,
+}
+
+/// What was found.
+#[derive(Default, Serialize)]
+struct Report {
+    /// Every log was read, and none is damaged or missing.
+    ok: bool,
+    checked: usize,
+    events: u64,
+    torn: usize,
+    damaged: usize,
+    missing: usize,
+    /// Logs of a cluster that it did not hand out.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failed: Failures,
+    /// Partitions of a cluster for which nobody answered: their logs were not checked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+    /// In the order of their files.
+    logs: Vec<Verdict>,
+    /// What lies where logs should be, and is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ignored: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdicts {
+    Sound,
+    Torn,
+    Damaged,
+    Missing,
+}
+
+/// One log.
+#[derive(Serialize)]
+struct Verdict {
+    session_id: SessionId,
+    task_id: TaskId,
+    file: String,
+    verdict: Verdicts,
+    /// Events in whole commits, up to the first fault.
+    events: u64,
+    commits: u64,
+    /// Where the fault or the torn tail begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    /// How long the torn tail is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    torn_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
+    let data = Data::open(&args.look.at)?;
+    let mut report = Report::default();
+    match &args.task {
+        Some(task) => {
+            let key = args.look.at.key(task)?;
+            match missing(&data).into_iter().find(|log| log.key == key) {
+                Some(log) => report.add(gone(&log)),
+                None if data.cluster().is_some() => {
+                    report.add(verdict_far(&data.find_named(&key)?))
+                }
+                None => report.add(verdict(&data.find_named(&key)?)),
+            }
+        }
+        None if data.cluster().is_some() => {
+            every_log_far(&data, &args.look.at.session, &mut report)?;
+        }
+        None => every_log(&data, &mut report)?,
+    }
+    let exit = report.exit();
+    report.ok = exit == Exit::Ok;
+    let shape = Shape::nameless();
+    args.look.output.answer(&report, shape, || output::print(render(&report)))?;
+    Ok(exit)
+}
+
+/// Every log that a cluster has of a session.
+fn every_log_far(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
+    let listing = data.listing(Some(session), true)?;
+    report.missing_partitions = listing.missing_partitions;
+    for entry in listing.entries {
+        match data.find_named(&entry.key) {
+            Ok(log) => {
+                report.add(verdict_far(&log));
+                std::fs::remove_file(&log.path)?; // It was fetched for this.
+            }
+            Err(failure) => report.failed.add(&entry.key, failure),
+        }
+    }
+    Ok(())
+}
+
+/// A log that was fetched goes by where it would stand.
+fn verdict_far(log: &Log) -> Verdict {
+    let file = format!("tasks/{}/{}{SUFFIX}", log.key.session_id, log.wal_name);
+    Verdict { file, ..verdict(log) }
+}
+
+fn every_log(data: &Data, report: &mut Report) -> Result<(), Failure> {
+    let mut gone_ones = missing(data);
+    let tasks = data.path().join("tasks");
+    for name in names(&tasks)? {
+        match SessionId::new(&name) {
+            Ok(session) => every_log_of(data, &session, report)?,
+            Err(_) => report.ignored.push(tasks.join(name).display().to_string()),
+        }
+    }
+    gone_ones.sort_by(|a, b| a.path.cmp(&b.path));
+    gone_ones.iter().for_each(|log| report.add(gone(log)));
+    Ok(())
+}
+
+fn every_log_of(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
+    let dir = data.session_dir(session);
+    let entries = data.entries(Some(session))?;
+    for name in names(&dir)? {
+        let wal_name = name.strip_suffix(SUFFIX).and_then(|name| WalName::new(name).ok());
+        let Some(wal_name) = wal_name else {
+            report.ignored.push(dir.join(name).display().to_string());
+            continue;
+        };
+        let log = match entries.iter().find(|entry| entry.wal_name == wal_name) {
+            Some(entry) => data.log(entry),
+            None => unborn(data, session, wal_name)?,
+        };
+        report.add(verdict(&log));
+    }
+    Ok(())
+}
+
+/// A log without a whole commit says of no Task; it goes by its name.
+fn unborn(data: &Data, session: &SessionId, wal_name: WalName) -> Result<Log, Failure> {
+    let bad = |error| Failure::caused(Exit::Unavailable, &error);
+    let task_id = TaskId::new(wal_name.as_str()).map_err(bad)?;
+    let key = TaskKey { session_id: session.clone(), task_id };
+    Ok(Log { path: data.wal(session, &wal_name), key, wal_name })
+}
+
+/// What lies in a directory, by name. A directory that is not there is empty.
+fn names(dir: &std::path::Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Logs that the index knows and that are not there (STORE-15).
+fn missing(data: &Data) -> Vec<Log> {
+    let log = |row: Indexed| Log {
+        path: data.wal(&row.session_id, &row.wal_name),
+        key: TaskKey { session_id: row.session_id, task_id: row.task_id },
+        wal_name: row.wal_name,
+    };
+    data.indexed().into_iter().map(log).filter(|log| !log.path.exists()).collect()
+}
+
+fn gone(log: &Log) -> Verdict {
+    let message = Some("the file is not there, but the index knows the task".to_owned());
+    Verdict { message, ..Verdict::of(log, Verdicts::Missing) }
+}
+
+/// Reads a log from its start, and replays it.
+fn verdict(log: &Log) -> Verdict {
+    let mut task = None;
+    let (mut events, mut commits) = (0, 0);
+    let ended = scan::walk(log, |placed| {
+        placed.replay_onto(&mut task)?;
+        events += placed.commit.events.len() as u64;
+        commits += 1;
+        Ok(ControlFlow::Continue(()))
+    });
+    let at = |verdict, Fault { line, offset, message }| Verdict {
+        line: Some(line),
+        offset: Some(offset),
+        message: Some(message),
+        ..Verdict::of(log, verdict)
+    };
+    let found = match ended {
+        Ok(End::Whole | End::Left) => Verdict::of(log, Verdicts::Sound),
+        Ok(End::Torn { at: fault, bytes }) => {
+            Verdict { torn_bytes: Some(bytes), ..at(Verdicts::Torn, fault) }
+        }
+        Err(Broken::Damaged(_, fault)) => at(Verdicts::Damaged, fault),
+        Err(Broken::Unreadable(_, error) | Broken::Refused(error)) => {
+            Verdict { message: Some(error.to_string()), ..Verdict::of(log, Verdicts::Damaged) }
+        }
+    };
+    Verdict { events, commits, ..found }
+}
+
+impl Verdict {
+    fn of(log: &Log, verdict: Verdicts) -> Self {
+        Self {
+            session_id: log.key.session_id.clone(),
+            task_id: log.key.task_id.clone(),
+            file: log.path.display().to_string(),
+            verdict,
+            events: 0,
+            commits: 0,
+            line: None,
+            offset: None,
+            torn_bytes: None,
+            message: None,
+        }
+    }
+
+    /// `file:line (byte offset): what is wrong`.
+    fn place(&self) -> String {
+        let place = match (self.line, self.offset) {
+            (Some(line), Some(offset)) => format!(":{line} (byte {offset})"),
+            _ => String::new(),
+        };
+        format!("{}{place}: {}", self.file, self.message.as_deref().unwrap_or_default())
+    }
+}
+
+impl Report {
+    /// The highest of what the logs would end with by themselves.
+    fn exit(&self) -> Exit {
+        let bad = if self.damaged + self.missing > 0 { Exit::TaskFailed } else { Exit::Ok };
+        let unheard = if self.missing_partitions.is_empty() { Exit::Ok } else { Exit::Unavailable };
+        bad.max(unheard).max(self.failed.exit())
+    }
+
+    fn add(&mut self, verdict: Verdict) {
+        self.checked += 1;
+        self.events += verdict.events;
+        match verdict.verdict {
+            Verdicts::Sound => {}
+            Verdicts::Torn => self.torn += 1,
+            Verdicts::Damaged => self.damaged += 1,
+            Verdicts::Missing => self.missing += 1,
+        }
+        self.logs.push(verdict);
+    }
+}
+
+/// A line per log that is not sound, and one for all.
+fn render(report: &Report) -> String {
+    let paint = Paint::of(Stream::Stdout);
+    let mut out = String::new();
+    for log in report.logs.iter().filter(|log| log.verdict != Verdicts::Sound) {
+        let word = match log.verdict {
+            Verdicts::Torn => paint.text(Tone::Caution, "torn"),
+            Verdicts::Missing => paint.text(Tone::Bad, "missing"),
+            Verdicts::Sound | Verdicts::Damaged => paint.text(Tone::Bad, "damaged"),
+        };
+        let torn = log.torn_bytes.map(|n| format!(", {} that nobody was told of", human::bytes(n)));
+        out.push_str(&format!("{word}  {}{}\n", log.place(), torn.unwrap_or_default()));
+    }
+    for file in &report.ignored {
+        out.push_str(&format!("{}  {file}: no log\n", paint.text(Tone::Caution, "ignored")));
+    }
+    out.push_str(&conclusion(report));
+    out
+}
+
+fn conclusion(report: &Report) -> String {
+    let checked = format!(
+        "{} checked, {}",
+        human::plural(report.checked, "log"),
+        human::plural(usize::try_from(report.events).unwrap_or(usize::MAX), "event")
+    );
+    let mut bad = Vec::new();
+    match report.damaged + report.missing {
+        0 => {}
+        some => bad.push(format!("{some} damaged or missing")),
+    }
+    match report.failed.all.len() {
+        0 => {}
+        some => bad.push(format!("{some} could not be read")),
+    }
+    match &report.missing_partitions[..] {
+        [] => {}
+        some => bad.push(nobody_answers(some)),
+    }
+    match (bad.is_empty(), report.torn) {
+        (true, 0) => format!("{checked}: sound\n"),
+        (true, torn) => format!("{checked}: sound but for {}\n", human::plural(torn, "torn tail")),
+        (false, _) => format!("{checked}: {}\n", bad.join(", ")),
+    }
+}

@@ -1,0 +1,63 @@
+//! `tenure worker`: runs Steps of a pool, or looks after those who do.
+
+mod drain;
+mod facts;
+mod list;
+mod refused;
+mod run;
+mod suspended;
+
+use clap::{Args, Subcommand};
+use tenure_telemetry::Telemetry;
+
+pub(crate) use self::facts::{Worker, merged};
+pub(crate) use self::refused::finding as refused;
+pub(crate) use self::suspended::finding as suspended;
+use crate::cli::answer::{Exit, Failure};
+use crate::cli::telemetry::LogFormat;
+
+/// Run steps of a pool, or look after those who do.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct WorkerArgs {
+    #[command(subcommand)]
+    command: Option<WorkerCommand>,
+
+    #[command(flatten)]
+    run: run::RunArgs,
+}
+
+/// What can be done about workers, beside being one.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// List the workers of a cluster
+    List(list::ListArgs),
+    /// Tell workers to take no more steps, to finish what they have, and to leave
+    Drain(drain::DrainArgs),
+}
+
+impl WorkerArgs {
+    /// Whether this is a worker, and no command about others.
+    pub(crate) fn runs(&self) -> bool {
+        self.command.is_none()
+    }
+
+    /// Who it is, as lists of workers and logs of Tasks name it.
+    pub(crate) fn id(&self) -> String {
+        format!("{}.{}", self.run.name, self.run.boot)
+    }
+
+    /// How it logs.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.run.log.log_format
+    }
+}
+
+/// Runs a worker, or does what is asked about others.
+pub(crate) fn run(args: &WorkerArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
+    match &args.command {
+        Some(WorkerCommand::List(args)) => list::run(args),
+        Some(WorkerCommand::Drain(args)) => drain::run(args),
+        None => run::run(&args.run, telemetry),
+    }
+}

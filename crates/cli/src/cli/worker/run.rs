@@ -1,0 +1,136 @@
+//! Runs Steps of a pool, until it is told to stop or to leave.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tenure_core::Rejection;
+use tenure_core::id::PoolId;
+use tenure_sdk::nats::{Connection, NatsWorker, boot};
+use tenure_sdk::worker::{Handlers, Options, WorkerPool};
+use tenure_telemetry::Telemetry;
+use tenure_wire::bus::subject::{Token, WorkerName};
+
+use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::place::NatsArgs;
+use crate::cli::stop::Stop;
+use crate::cli::telemetry::LogArgs;
+
+/// Run steps of a pool.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    nats: NatsArgs,
+
+    /// Pool whose steps are run
+    #[arg(long, value_name = "POOL", env = "TENURE_POOL", default_value = "default")]
+    pool: PoolId,
+
+    /// Steps that run at a time
+    #[arg(long, value_name = "N", env = "TENURE_CONCURRENCY", default_value = "4")]
+    concurrency: NonZeroUsize,
+
+    /// Who this is: what the server lets it in as
+    #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "worker")]
+    pub(super) name: Token,
+
+    /// Directory below which commands leave their output
+    #[arg(long, value_name = "DIR", env = "TENURE_FILES", default_value = ".tenure/files")]
+    files: PathBuf,
+
+    #[command(flatten)]
+    pub(super) log: LogArgs,
+
+    /// When told to stop: how many seconds steps may go on before they are asked to stop too
+    #[arg(long, value_name = "SECONDS", env = "TENURE_DRAIN", default_value = "20")]
+    drain: u64,
+
+    /// This start of the worker: no other has the same
+    #[arg(skip = boot())]
+    pub(super) boot: String,
+}
+
+/// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
+pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        let (name, pool) = tokio::select! {
+            begun = begin(args, telemetry) => begun?,
+            () = stop.asked() => return Ok(Exit::Interrupted),
+        };
+        let agent = name.agent().map_err(Rejection::from)?;
+        output::say(format_args!("worker {agent} runs steps of pool {}", args.pool));
+        // Whoever is stopped has a time to do it in; whoever is told to leave finishes what it has; whoever
+        // is not let be this worker can say nothing of what it has.
+        let (patience, ended) = tokio::select! {
+            () = stop.asked() => (Duration::from_secs(args.drain), Ok(Exit::Ok)),
+            () = pool.dismissed() => (Duration::MAX, Ok(Exit::Ok)),
+            denied = pool.port().denied() => (Duration::ZERO, Err(denied.into())),
+        };
+        end(&pool, &mut stop, patience).await;
+        ended
+    })
+}
+
+async fn begin(
+    args: &RunArgs,
+    telemetry: Option<&Telemetry>,
+) -> Result<(WorkerName, WorkerPool<NatsWorker>), Failure> {
+    let files = std::path::absolute(&args.files)?;
+    check_files(&files, &args.boot)?;
+    let handlers = Handlers::new().with_builtins(files).map_err(Rejection::from)?;
+    let can_run = handlers.names().cloned().collect();
+    let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
+    let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
+    let settings = args.nats.settings(&format!("tenure-worker-{}", args.name));
+    let connection = Connection::open(&settings, name.inbox()).await?;
+    let (worker, deliveries) = NatsWorker::join(connection, &name, Some(can_run)).await?;
+    let observer = telemetry.map(Telemetry::worker_observer);
+    let options = Options { observer, ..Options::new(args.concurrency) };
+    Ok((name, WorkerPool::start(worker, deliveries, handlers, options)))
+}
+
+/// Commands can leave their output there: else each Step that came would go back (LEASE-18).
+fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
+    let probe = files.join(format!(".probe-{boot}"));
+    let tried = fs::create_dir_all(files).and_then(|()| fs::write(&probe, [0; 4_096]));
+    let removed = fs::remove_file(&probe);
+    let Err(error) = tried.and(removed) else { return Ok(()) };
+    // What is no directory, or somebody else's, is a wrong option; room may come, and a disk be mended.
+    let stays = matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::NotADirectory
+            | ErrorKind::AlreadyExists
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidInput
+    );
+    let exit = if stays { Exit::Usage } else { Exit::Unavailable };
+    let message = format!("commands cannot leave their output below {}: {error}", files.display());
+    Err(Failure::new(exit, message).help(
+        "make it a directory with room that this user may write to, or name another with --files",
+    ))
+}
+
+/// Takes nothing more and lets Steps end; those that take too long are asked to stop, then ended by
+/// force, and go back. Whoever asks again does not want to wait.
+async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut Stop, patience: Duration) {
+    output::say(format_args!("no more steps are taken; {} in hand", pool.in_hand()));
+    let is_done = tokio::select! {
+        drained = tokio::time::timeout(patience, pool.drain()) => drained.is_ok(),
+        () = stop.asked() => false,
+    };
+    if !is_done {
+        tokio::select! {
+            asked = pool.interrupt() => output::say(format_args!("{asked} asked to stop")),
+            () = stop.asked() => {}
+        }
+    }
+    if let Err(error) = pool.port().leave_pool().await {
+        tracing::debug!(%error, "the nodes will notice by themselves that the worker has left");
+    }
+}
