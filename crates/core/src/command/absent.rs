@@ -4,8 +4,7 @@
 use super::claim::check_envelope;
 use super::report::{check_content_fields, check_workers_status, not_claimed, stale};
 use super::{Command, Cx, check_principal, check_tool, no_such_run};
-use crate::reject::Rejection;
-use crate::view::scope::not_its_runs;
+use crate::reject::{Code, Rejection};
 
 impl Command {
     /// The refusal of a worker's command on a Task that does not exist.
@@ -34,4 +33,9 @@ impl Command {
             _ => Ok(()),
         }
     }
+}
+
+/// What a worker is told of a Task that is not its Run's, or that there is not.
+pub(crate) fn not_its_runs() -> Rejection {
+    Rejection::new(Code::PermissionDenied, "your run is not a run of this task")
 }

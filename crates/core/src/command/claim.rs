@@ -15,11 +15,11 @@ use crate::id::{
 };
 use crate::record::{Body as ValueBody, add_once};
 use crate::reject::{Code, Rejection};
+use crate::runtime::{RuntimeEvent, RuntimeName};
 use crate::status::{Outcome, Policy, RunState};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{Made, Step, Task};
-use crate::view::{RuntimeEvent, RuntimeName};
 
 /// So many Attempts of a Step back it is looked how it was lost.
 const LOOKED_AT: usize = 64;

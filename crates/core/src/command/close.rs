@@ -14,11 +14,11 @@ use crate::id::StepId;
 use crate::patch::ReasonInput;
 use crate::record::{ArtifactInput, Reason};
 use crate::reject::{Code, Rejection};
+use crate::runtime::RuntimeName;
 use crate::status::{ArtifactState, Intent, Outcome, StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::derived::after;
 use crate::task::{CommandRecord, Task};
-use crate::view::RuntimeName;
 
 /// What a closing will do, and why.
 pub(super) struct Closing {

@@ -19,6 +19,7 @@ use crate::event::{Body, Event, TaskCreated};
 use crate::id::{AgentId, Millis, PoolId, Ref, StepId, TaskId, WalName};
 use crate::limits::Limits;
 use crate::patch::{ReasonInput, StepInput};
+use crate::read::View;
 use crate::record::{Acceptance, Edge, EdgeReason, Object, RetryPolicy, StepSpec, TaskSpec};
 use crate::reject::{Code, Rejection};
 use crate::status::{
@@ -26,7 +27,6 @@ use crate::status::{
 };
 use crate::table::{Pos, next_pos};
 use crate::task::Task;
-use crate::view::View;
 
 /// `agent.task_create` and `create_task`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

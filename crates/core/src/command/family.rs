@@ -12,10 +12,10 @@ use smol_str::SmolStr;
 use super::{Close, Command, Link};
 use crate::id::{Ref, TaskId};
 use crate::patch::ReasonInput;
+use crate::read::View;
 use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Intent, TaskStatus};
 use crate::task::Task;
-use crate::view::View;
 
 /// What a Task, or one that is to be made, needs to know of its parent, wherever that lives (REL-05,
 /// CANCEL-03, CANCEL-04).

@@ -3,7 +3,7 @@
 //! [`Task::decide`] runs a command against the state: it answers with a commit, which the state
 //! already contains, or refuses and has changed nothing. One command, one file.
 
-mod absent;
+pub(crate) mod absent;
 pub mod claim;
 pub mod close;
 pub mod create;
@@ -44,10 +44,10 @@ use crate::id::{
 use crate::limits::Limits;
 use crate::patch::Operation;
 use crate::reject::{Code, Rejection};
+use crate::runtime::RuntimeEvent;
 use crate::status::Role;
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
-use crate::view::RuntimeEvent;
 
 pub use input::{
     AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, Minded, RetryEnded, RetrySteps,

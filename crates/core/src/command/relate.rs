@@ -13,10 +13,10 @@ use super::{Link, Operator, Tx, Unlink};
 use crate::event::{Body, Linked, Unlinked};
 use crate::id::{BadId, EdgeId, OPAQUE_MAX, Ref, TaskId};
 use crate::patch::ReasonInput;
+use crate::read::View;
 use crate::record::EdgeReason;
 use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Role};
-use crate::view::View;
 
 impl Tx<'_, '_> {
     /// The shell has checked that the other end exists, and with [`check_blocks`] that a `blocks`

@@ -14,12 +14,12 @@ use crate::event::{Body, LeaseEnd, ReleaseReason, RunEnded, StepFailed, StepLeas
 use crate::id::{AgentId, AttemptId, RunId, StepId};
 use crate::record::{Backoff, Reason};
 use crate::reject::{Code, Rejection};
+use crate::runtime::RuntimeName;
 use crate::status::{EndReason, Outcome, Role, RunState, TaskStatus};
 use crate::table::Pos;
 use crate::task::derived::after;
 use crate::task::lost_with;
 use crate::task::{Stopping, Task};
-use crate::view::RuntimeName;
 
 /// Grants of a Step in a row that no worker said to have got: from this one on each is a loss.
 const UNHEARD_MAX: u32 = 5;

@@ -7,11 +7,11 @@ use super::{Command, Cx, GiveBack, Outcome, Reply, Wait};
 use crate::event::{Body, Commit, Event};
 use crate::id::{AgentId, Millis, RunId, StepId, system_agent};
 use crate::reject::{Code, Rejection};
+use crate::runtime::{RuntimeEvent, RuntimeName};
 use crate::status::Role;
 use crate::table::Pos;
 use crate::task::apply::At;
 use crate::task::{Made, Task, Written, text};
-use crate::view::{RuntimeEvent, RuntimeName};
 
 /// Steps named in an answer (CTRL-04).
 const CHANGED_MAX: usize = 50;

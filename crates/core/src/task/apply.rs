@@ -17,7 +17,6 @@ use crate::id::{CommitId, Millis, StepId};
 use crate::record::{CancelRequest, Edge, EdgeReason, Reason, StepSpec, TaskSpec, add_once};
 use crate::status::{EdgeKind, EdgeStatus, EndReason, RunState, TaskStatus};
 use crate::table::{Pos, Table};
-use crate::view::Stage;
 
 /// An event that does not go with the state: the log is not a history of this Task (RECOVER-05).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +64,7 @@ impl Task {
     }
 
     /// The Task that the first commit of a log is applied to.
-    fn before_first(first: &Commit) -> Result<Self, Illegal> {
+    pub(crate) fn before_first(first: &Commit) -> Result<Self, Illegal> {
         let illegal = |message: &str| Illegal { wal_seq: first.first_seq, message: message.into() };
         let Some(event @ Event { body: Body::TaskCreated(created), .. }) = first.events.first()
         else {
@@ -81,21 +80,8 @@ impl Task {
         self.replay_with(commit, |_, _| {})
     }
 
-    /// Applies a commit that is in the log, and answers what its public events say (RECOVER-08).
-    pub fn replay_traced(&mut self, commit: &Commit) -> Result<alloc::vec::Vec<Stage>, Illegal> {
-        let mut stages = alloc::vec::Vec::with_capacity(commit.events.len());
-        self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;
-        Ok(stages)
-    }
-
-    /// The state after the first commit of a log, and what the public events of it say.
-    pub fn restore_traced(first: &Commit) -> Result<(Self, alloc::vec::Vec<Stage>), Illegal> {
-        let mut task = Self::before_first(first)?;
-        let stages = task.replay_traced(first)?;
-        Ok((task, stages))
-    }
-
-    fn replay_with(
+    /// Applies a commit that is in the log, and shows the state after each event.
+    pub(crate) fn replay_with(
         &mut self,
         commit: &Commit,
         mut see: impl FnMut(&Self, &Event),

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::read::View;
 use crate::command::relate::edge_id;
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, StepId, TaskId};
+use crate::read::View;
 use crate::record::{Artifact, Edge};
 use crate::status::{ArtifactKind, ArtifactState, EdgeKind, EdgeStatus, Outcome, StepStatus};
 use crate::task::Attempt;

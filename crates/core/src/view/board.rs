@@ -15,13 +15,13 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::Facts;
-use super::read::{StepRef, View};
 use super::scope::Scope;
 use crate::command::{Caller, Operator};
 use crate::eligibility::is_assigned_elsewhere;
 use crate::id::{Millis, TaskId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
+use crate::read::{StepRef, View};
 use crate::reject::{Code, Rejection};
 use crate::status::{Role, StepStatus};
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::read::View;
 use crate::id::TaskId;
+use crate::read::View;
 
 /// Where an answer can be had that did not fit: `agent.task_get` resolves it; `replay_task` does for a
 /// Task as it was.

@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::read::{StepRef, View};
 use crate::event::Bindings;
 use crate::id::{ArtifactId, AttemptId, Millis, Ref, RunId, SessionId, StepId, TaskId};
+use crate::read::{StepRef, View};
 use crate::record::{RetryPolicy, StepSpec, Value, add_once};
 use crate::status::StepStatus;
 use crate::task::Attempt;

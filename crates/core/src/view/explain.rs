@@ -19,12 +19,12 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{self, Normal};
-use super::read::{StepRef, View};
 use crate::command::{Caller, Operator};
 use crate::eligibility::{Asker, Obstacle, Obstacles, PoolFacts, Wanted, obstacles};
 use crate::id::{AgentId, RunId, StepId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
+use crate::read::{StepRef, View};
 use crate::reject::{Code, Rejection};
 use crate::status::{RunState, StepStatus};
 use crate::table::Pos;

@@ -1,7 +1,7 @@
 //! What gateways show of a Task: A2A states (7.3), MACP phases (7.4) and error codes (6.4).
 
 use super::normal::Normal;
-use super::read::View;
+use crate::read::View;
 use crate::reject::Code;
 use crate::status::{StepStatus, TaskStatus, names};
 use crate::task::Head;

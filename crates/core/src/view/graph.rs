@@ -7,8 +7,8 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{self, Facts, Normal};
-use super::read::{StepRef, View};
 use crate::id::{AgentId, HandlerName, Millis, PoolId, StepId, TaskId};
+use crate::read::{StepRef, View};
 use crate::status::{StepStatus, TaskStatus, WaitKind};
 
 /// A Task as a graph.

@@ -7,7 +7,6 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::query::{PAGE_DEFAULT, Page, page_limit};
-use super::read::View;
 use super::scope::Scope;
 use super::summary::TaskSummary;
 use super::task::WorkerTask;
@@ -15,6 +14,7 @@ use crate::command::{Caller, Operator};
 use crate::id::TaskId;
 use crate::limits::Limits;
 use crate::operation::Query;
+use crate::read::View;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, Visibility};
 

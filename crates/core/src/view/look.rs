@@ -8,12 +8,12 @@ use super::WorkerTask;
 use super::board::task_lines;
 use super::list::worker_page;
 use super::query::query_steps;
-use super::read::View;
-use super::scope::not_its_runs;
 use super::task::get_task;
 use super::{BoardInput, Known, ListInput, QueryInput, StepPage, TaskLines, TaskPage, TaskRead};
 use crate::command::Caller;
+use crate::command::absent::not_its_runs;
 use crate::limits::Limits;
+use crate::read::View;
 use crate::reject::Rejection;
 
 /// What is asked.

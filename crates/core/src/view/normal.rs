@@ -1,12 +1,15 @@
 //! Normalized status (7.2): 20 portable statuses derived from native facts. Never stored, never a
 //! guard.
 
-use super::read::View;
+use alloc::vec::Vec;
+
 use super::{Known, LeaseFact};
-use crate::event::{Body, Event};
+use crate::event::{Body, Commit, Event};
+use crate::read::View;
 use crate::status::{
     AttemptStatus, End, FailedAs, Outcome, Policy, StepStatus, TaskStatus, WaitKind, names,
 };
+use crate::task::apply::Illegal;
 use crate::task::derived::Tally;
 use crate::task::{Attempt, Head, StepState, Task};
 
@@ -331,6 +334,22 @@ impl Stage {
             native: task.head.status,
             first_claim: claims && task.attempts.len() == 1,
         }
+    }
+}
+
+impl Task {
+    /// Applies a commit that is in the log, and answers what its public events say (RECOVER-08).
+    pub fn replay_traced(&mut self, commit: &Commit) -> Result<Vec<Stage>, Illegal> {
+        let mut stages = Vec::with_capacity(commit.events.len());
+        self.replay_with(commit, |task, event| stages.push(Stage::after(task, event)))?;
+        Ok(stages)
+    }
+
+    /// The state after the first commit of a log, and what the public events of it say.
+    pub fn restore_traced(first: &Commit) -> Result<(Self, Vec<Stage>), Illegal> {
+        let mut task = Self::before_first(first)?;
+        let stages = task.replay_traced(first)?;
+        Ok((task, stages))
     }
 }
 

@@ -10,12 +10,12 @@ use core::fmt;
 use serde::{Serialize, Serializer};
 
 use super::normal::{Normal, Stage};
-use super::read::View;
 use crate::event::{Body, Commit, Event, Facts, LeaseEnd};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommitId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId,
 };
 use crate::patch::Operation;
+use crate::read::View;
 use crate::record::{Edge, Progress, Reason};
 use crate::status::{
     DeliveryState, EdgeKind, End, EndReason, Intent, Outcome, ReplyKind, StepStatus, TaskStatus,

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::Known;
-use super::read::{StepRef, View};
 use super::scope::Scope;
 use super::step::StepView;
 use super::summary::Diagnostics;
@@ -15,6 +14,7 @@ use crate::eligibility::is_assigned_elsewhere;
 use crate::id::{AgentId, PoolId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
+use crate::read::{StepRef, View};
 use crate::reject::Rejection;
 use crate::status::{Role, StepStatus};
 

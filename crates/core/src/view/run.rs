@@ -8,10 +8,10 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{self, Normal};
-use super::read::View;
 use super::step::LeaseState;
 use crate::event::{Bindings, StepSnapshot};
 use crate::id::{AgentId, AttemptId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId};
+use crate::read::View;
 use crate::record::{Reason, RemoteRef, RetryPolicy};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState};
 use crate::table::Pos;

@@ -1,8 +1,9 @@
 //! What a caller may see of a Task (PERM, QUERY-01 to QUERY-05).
 
-use super::read::{StepRef, View};
+use crate::command::absent::not_its_runs;
 use crate::command::{Caller, Operator, check_tool};
 use crate::eligibility::is_in_scope;
+use crate::read::{StepRef, View};
 use crate::reject::{Code, Rejection};
 use crate::status::Role;
 use crate::table::Pos;
@@ -59,9 +60,4 @@ impl<'a> Scope<'a> {
             }
         }
     }
-}
-
-/// What a worker is told of a Task that is not its Run's, or that there is not.
-pub fn not_its_runs() -> Rejection {
-    Rejection::new(Code::PermissionDenied, "your run is not a run of this task")
 }

@@ -12,10 +12,10 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{Facts, Normal};
-use super::read::View;
 use super::run::AttemptView;
 use super::summary::{TaskSummary, current_run_id, progress, unfinished};
 use crate::id::{AgentId, ArtifactId, Millis, Ref, RunId, StepId, TaskId};
+use crate::read::View;
 use crate::record::{Edge, Object, Progress, Reason};
 use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind};
 

@@ -5,9 +5,9 @@ use alloc::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::normal::{self, Normal};
-use super::read::{StepRef, View};
 use super::{Known, LeaseFact};
 use crate::id::{AgentId, AttemptId, Millis, RunId};
+use crate::read::{StepRef, View};
 use crate::record::StepSpec;
 use crate::status::{StepStatus, WaitKind, names};
 use crate::table::Pos;

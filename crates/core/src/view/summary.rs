@@ -10,9 +10,9 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{Facts, Normal, Row};
-use super::read::{StepRef, View};
 use crate::creation::Unfinished;
 use crate::id::{AgentId, Millis, RunId, SessionId, StepId, TaskId, WalName};
+use crate::read::{StepRef, View};
 use crate::record::{Counter, Object, Progress, Reason};
 use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visibility, WaitKind};
 

@@ -12,7 +12,6 @@ use serde_json::Value as Json;
 use smol_str::SmolStr;
 
 use super::Known;
-use super::read::{StepRef, View};
 use super::summary::TaskSummary;
 use super::task::TaskView;
 use crate::command::Operator;
@@ -21,6 +20,7 @@ use crate::id::{
     AgentId, AttemptId, CommandId, CommitId, Digest, Millis, RunId, SessionId, StepId, TaskId,
 };
 use crate::operation::Query;
+use crate::read::{StepRef, View};
 
 /// A WAL event with its envelope (2.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

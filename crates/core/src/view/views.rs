@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::Known;
-use super::read::View;
 use super::snapshot::Snapshot;
+use crate::read::View;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, names};
 

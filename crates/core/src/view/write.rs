@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Known;
 use super::budget::Reference;
-use super::read::View;
 use super::run::RunEnd;
 use super::scope::Scope;
 use super::step::StepView;
@@ -17,6 +16,7 @@ use super::summary::TaskSummary;
 use super::task::WorkerTask;
 use crate::command::{Caller, Operator, Reply};
 use crate::id::{AttemptId, Millis, RunId};
+use crate::read::View;
 use crate::status::Role;
 use crate::task::{Made, Written};
 

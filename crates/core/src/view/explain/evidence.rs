@@ -10,10 +10,10 @@ use smol_str::SmolStr;
 use super::Case;
 use crate::eligibility::{Obstacle, PoolFacts};
 use crate::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, RunId, StepId};
+use crate::read::{StepRef, View};
 use crate::record::Reason;
 use crate::status::{EndReason, Intent, RunState, StepStatus, TaskStatus, WaitKind};
 use crate::table::Pos;
-use crate::view::read::{StepRef, View};
 use crate::view::step::Holder;
 
 /// Steps named in one list of evidence.

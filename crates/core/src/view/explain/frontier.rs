@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::id::StepId;
+use crate::read::{StepRef, View};
 use crate::status::StepStatus;
 use crate::table::Pos;
-use crate::view::read::{StepRef, View};
 
 /// Causes that are named. Each costs a walk over what waits for it.
 const ROOTS_MAX: usize = 10;

@@ -14,10 +14,10 @@ use crate::eligibility::Obstacle;
 use crate::id::{AgentId, RunId, SessionId, StepId, TaskId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
+use crate::read::{StepRef, View};
 use crate::record::Reason;
 use crate::reject::Rejection;
 use crate::status::{StepStatus, TaskStatus};
-use crate::view::read::{StepRef, View};
 use crate::view::summary::Counts;
 use crate::view::{Known, Normal, TaskSummary};
 

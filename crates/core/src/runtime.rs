@@ -6,8 +6,8 @@ use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::read::View;
 use crate::id::{AgentId, AttemptId, Millis, RunId, SessionId, StepId, TaskId};
+use crate::read::View;
 use crate::status::names;
 use crate::table::Pos;
 
