@@ -17,7 +17,7 @@ use tenure_ports::journal::TaskKey;
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
 use crate::cli::order::{Done, Key, OnTask, Told};
 use crate::cli::place::Desk;
-use crate::cli::stop::Stop;
+use crate::cli::runtime::Stop;
 
 /// Dispatch a run.
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &DispatchArgs) -> Result<Exit, Failure> {
         if args.wait {
             return args.wait_for_end(desk, command).await;
         }
-        let summary = desk.command(args.on.around()?, command).await?;
+        let summary = desk.command(args.on.context()?, command).await?;
         args.tell(desk.key(), &summary)
     })
 }
@@ -120,12 +120,12 @@ impl DispatchArgs {
     /// Says which Run it is as soon as that is known, and how it ended when it has.
     async fn wait_for_end(&self, desk: &Desk, command: Command) -> Result<Exit, Failure> {
         let mut stop = Stop::listen()?;
-        let around = self.on.around()?;
+        let context = self.on.context()?;
         let after = match self.on.command_id {
             Some(_) => 0, // It may have been made before.
             None => desk.version().await?,
         };
-        let command_id = around.command_id.clone();
+        let command_id = context.command_id.clone();
         let run = Cell::new(None);
         let told = async {
             run.set(desk.run_made_by(&command_id, after).await);
@@ -136,7 +136,7 @@ impl DispatchArgs {
         };
         let most = self.timeout.map_or(Duration::MAX, Duration::from_secs);
         tokio::select! {
-            answer = desk.answer(around, command) => self.tell(desk.key(), &answer?),
+            answer = desk.answer(context, command) => self.tell(desk.key(), &answer?),
             () = told => Ok(Exit::Ok), // It never ends.
             () = tokio::time::sleep(most) => {
                 Err(has_not_ended(desk.key(), run.get(), most, &command_id))
@@ -192,7 +192,7 @@ fn has_not_ended(
     within: Duration,
     command: &CommandId,
 ) -> Failure {
-    let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+    let waited = human::limit(within);
     let Some(run) = run else {
         let message =
             format!("nobody said within {waited} whether a run of task {key} is dispatched");

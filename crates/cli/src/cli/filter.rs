@@ -1,4 +1,6 @@
-//! Which items of a list are asked for: those in a status, and a part of a long answer.
+//! Which items of a list are asked for: those of a name or in a status, and a part of a long answer.
+
+use std::fmt::Display;
 
 use clap::Args;
 use tenure_core::status::{AttemptStatus, StepStatus, TaskStatus};
@@ -23,13 +25,17 @@ pub(crate) struct Asked<S> {
     normal: Option<Normal>,
 }
 
-impl<S: Copy + PartialEq> Asked<S> {
+impl<S: Copy + PartialEq + Display> Asked<S> {
     /// The status of this name; the error names them all.
-    fn named(text: &str, native: Option<S>, natives: &[&'static str]) -> Result<Self, String> {
+    fn named(text: &str, natives: &[S]) -> Result<Self, String> {
+        let native = natives.iter().copied().find(|native| native.to_string() == text);
         let normal = Normal::from_name(text);
         if native.is_none() && normal.is_none() {
-            let shown = Normal::ALL.iter().map(|s| s.as_str()).filter(|s| !natives.contains(s));
-            return Err(one_of(natives.iter().copied().chain(shown)));
+            let mut names: Vec<String> = natives.iter().map(S::to_string).collect();
+            let shown = Normal::ALL.iter().map(Normal::to_string);
+            let shown: Vec<String> = shown.filter(|name| !names.contains(name)).collect();
+            names.extend(shown);
+            return Err(one_of(&names));
         }
         Ok(Self { native, normal })
     }
@@ -56,22 +62,25 @@ impl<S: Copy + PartialEq> Asked<S> {
 
 /// A status of a Task.
 pub(crate) fn task_status(text: &str) -> Result<Asked<TaskStatus>, String> {
-    let names: Vec<&str> = TaskStatus::ALL.iter().map(|status| status.as_str()).collect();
-    Asked::named(text, TaskStatus::from_name(text), &names)
+    Asked::named(text, TaskStatus::ALL)
 }
 
 /// A status of a Step.
 pub(crate) fn step_status(text: &str) -> Result<Asked<StepStatus>, String> {
-    let names: Vec<&str> = StepStatus::ALL.iter().map(|status| status.as_str()).collect();
-    Asked::named(text, StepStatus::from_name(text), &names)
+    Asked::named(text, StepStatus::ALL)
 }
 
 /// A status of an Attempt.
 pub(crate) fn attempt_status(text: &str) -> Result<Asked<AttemptStatus>, String> {
-    let names: Vec<&str> = AttemptStatus::ALL.iter().map(|status| status.as_str()).collect();
-    Asked::named(text, AttemptStatus::from_name(text), &names)
+    Asked::named(text, AttemptStatus::ALL)
 }
 
-pub(crate) fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    format!("one of: {}", names.collect::<Vec<_>>().join(", "))
+/// The value of this name; the error names them all.
+pub(crate) fn named<T: Copy + Display>(text: &str, all: &[T]) -> Result<T, String> {
+    let found = all.iter().copied().find(|one| one.to_string() == text);
+    found.ok_or_else(|| one_of(&all.iter().map(T::to_string).collect::<Vec<_>>()))
+}
+
+fn one_of(names: &[String]) -> String {
+    format!("one of: {}", names.join(", "))
 }

@@ -1,5 +1,7 @@
 //! `tenure inbox`: what waits for somebody, with the command that answers it.
 
+use std::io;
+
 use clap::Args;
 use serde::Serialize;
 use tenure_core::id::{AgentId, SessionId, StepId, TaskId};
@@ -10,7 +12,7 @@ use tenure_core::view::{ViewName, ViewsInput};
 
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, text, toned};
-use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::place::{Data, Look, Place, warn_of_missing};
 
 /// Show what waits for somebody.
@@ -86,15 +88,16 @@ pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let waiting =
         all.filter(|one| args.whom.as_ref().is_none_or(|whom| one.is_for(whom))).collect();
     let inbox = Inbox { waiting, missing_partitions };
-    if args.look.output != Format::Table {
-        let shape = Shape::many("waiting", "task_id step_id");
-        args.look.output.answer(&inbox, shape, || Ok::<_, Failure>(()))?;
-        return Ok(Exit::Ok);
-    }
+    args.look
+        .output
+        .answer(&inbox, Shape::many("waiting", "task_id step_id"), || print(args, &inbox))
+}
+
+fn print(args: &InboxArgs, inbox: &Inbox) -> io::Result<()> {
     if inbox.waiting.is_empty() {
         let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
-        output::say(format_args!("nothing in session {} waits for {whom}", place.session));
-        return Ok(Exit::Ok);
+        output::say(format_args!("nothing in session {} waits for {whom}", args.look.at.session));
+        return Ok(());
     }
     let mut sheet = Sheet::new(&["TASK", "STEP", "WAITS FOR", "WHOSE", "WHY", "ANSWER WITH"]);
     for one in &inbox.waiting {
@@ -117,8 +120,7 @@ pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
             text(&one.answer),
         ]);
     }
-    sheet.print()?;
-    Ok(Exit::Ok)
+    sheet.print()
 }
 
 /// The Task itself, if an operation on it would set it going, and each of its Steps that waits.

@@ -1,7 +1,10 @@
 //! The command line: what can be said, and which code answers it.
 //!
-//! [`run`] carries out task files, [`inspect`] looks at what a data directory holds. Both end in an
-//! [`Exit`] or a [`Failure`]; this module turns either into what the process leaves behind ([`answer`]).
+//! A noun is a folder here, and each of its verbs a file: `tenure worker list` is `worker/list.rs`. A
+//! command without a noun is a file or a folder of its own name. All of them stand on two modules:
+//! [`place`] opens a directory or a cluster, and [`answer`] writes what they have to say. Beside those are
+//! what several commands share: [`filter`] chooses from lists, [`order`] commands a Task, [`show`] shows a
+//! Task that runs, [`request`] reads a task file, [`runtime`] and [`telemetry`] are of the process.
 
 mod answer;
 mod attempt;
@@ -18,11 +21,11 @@ mod pool;
 mod request;
 mod run;
 mod runs;
+mod runtime;
 mod schema;
 mod serve;
 mod show;
 mod step;
-mod stop;
 mod submit;
 mod task;
 mod telemetry;

@@ -3,19 +3,18 @@
 
 use clap::Args;
 use serde::Serialize;
-use tenure_core::Command;
-use tenure_core::Context;
 use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::write::Header;
 use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
+use tenure_core::{Command, Context, Rejection};
 use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
 use crate::cli::place::{Desk, OfTask};
-use crate::cli::stop::unless_stopped;
+use crate::cli::runtime::unless_stopped;
 
 /// A Task, and how to command it.
 #[derive(Debug, Args)]
@@ -47,12 +46,17 @@ impl Reason {
     }
 }
 
+/// What goes with a command: the id that it was given, or one of its own.
+pub(crate) fn context(id: Option<&CommandId>) -> Result<Context, Failure> {
+    let fresh = || CommandId::new(Uuid::now_v7().to_string());
+    let id = id.cloned().map_or_else(fresh, Ok).map_err(Rejection::from)?;
+    Ok(Context::new(id))
+}
+
 impl OnTask {
-    pub(crate) fn around(&self) -> Result<Context, Failure> {
-        let fresh = || CommandId::new(Uuid::now_v7().to_string());
-        let command_id = self.command_id.clone().map_or_else(fresh, Ok);
-        let command_id = command_id.map_err(|error| Failure::caused(Exit::Usage, &error))?;
-        Ok(Context { expected_version: self.expected_version, ..Context::new(command_id) })
+    pub(crate) fn context(&self) -> Result<Context, Failure> {
+        let context = context(self.command_id.as_ref())?;
+        Ok(Context { expected_version: self.expected_version, ..context })
     }
 
     /// Goes to where the Task is, and does something there.
@@ -79,7 +83,7 @@ impl OnTask {
     /// Sends a command and says what became of the Task; with `wait`, when it has ended.
     pub(crate) fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
         self.at(async |desk| {
-            let summary = desk.command(self.around()?, command).await?;
+            let summary = desk.command(self.context()?, command).await?;
             if !wait {
                 return self.tell(desk.key(), Done::of(&summary));
             }
@@ -101,7 +105,7 @@ impl OnTask {
     /// Makes a Task that has ended again, and says what became of that.
     pub(crate) fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
         self.at(async |desk| {
-            let summary = desk.retry_ended(new, self.around()?, why).await?;
+            let summary = desk.retry_ended(new, self.context()?, why).await?;
             let key = TaskKey { task_id: new.clone(), ..desk.key().clone() };
             self.tell(&key, Done::of(&summary))
         })
@@ -115,8 +119,7 @@ impl OnTask {
         let told = Told { key: Key::of(key), done };
         self.of.look.output.answer(&told, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {status}  version {version}\n"))
-        })?;
-        Ok(Exit::Ok)
+        })
     }
 }
 

@@ -11,13 +11,13 @@ use smol_str::SmolStr;
 use tenure_core::Context;
 use tenure_core::id::{CommandId, SessionId, TaskId};
 use tenure_core::{Code, Rejection};
-use uuid::Uuid;
 
 use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::order::context;
 use crate::cli::place::ClusterArgs;
 use crate::cli::request::{Request, variable};
+use crate::cli::runtime::{one_thread, unless_stopped};
 use crate::cli::show::{Format, show_to_end};
-use crate::cli::stop::unless_stopped;
 use crate::cli::telemetry::trace_of_caller;
 
 /// Hand a task file to a cluster.
@@ -85,14 +85,13 @@ pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
     input.draft = args.draft.then_some(true);
     input.idempotency_key.clone_from(&args.idempotency_key);
     let (id, is_made) = (input.task_id()?.clone(), Cell::new(false));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     runtime.block_on(async {
         let work = async {
             let client = args.cluster.connect().await?;
-            let fresh = || CommandId::new(Uuid::now_v7().to_string());
-            let command = args.command_id.clone().map_or_else(fresh, Ok).map_err(Rejection::from)?;
-            let around = Context { trace: trace_of_caller(), ..Context::new(command) };
-            let made = client.create_under(around, input).await;
+            let context = context(args.command_id.as_ref())?;
+            let context = Context { trace: trace_of_caller(), ..context };
+            let made = client.create_under(context, input).await;
             let made = made.map_err(|refused| args.not_made(refused, &id, is_known_again))?;
             is_made.set(true);
             if args.wait {

@@ -31,49 +31,56 @@ pub(crate) struct Shape {
     /// The field that names an item, with a slash between fields of fields, or some that do together,
     /// with blanks between them; none: nothing does, and the exit code tells.
     id: Option<&'static str>,
+    /// Where the next page begins; none: there are no more items.
+    next_offset: Option<usize>,
 }
 
 impl Shape {
     /// Items in the field `items`, each named by its field `id`.
     pub(crate) const fn many(items: &'static str, id: &'static str) -> Self {
-        Self { items: Some(items), id: Some(id) }
+        Self { items: Some(items), id: Some(id), next_offset: None }
+    }
+
+    /// The same of a page.
+    pub(crate) const fn before(self, next_offset: Option<usize>) -> Self {
+        Self { next_offset, ..self }
     }
 
     /// One item, named by its field `id`.
     pub(crate) const fn one(id: &'static str) -> Self {
-        Self { items: None, id: Some(id) }
+        Self { items: None, id: Some(id), next_offset: None }
     }
 
     /// What has no name.
     pub(crate) const fn nameless() -> Self {
-        Self { items: None, id: None }
+        Self { items: None, id: None, next_offset: None }
     }
 }
 
 impl Format {
-    /// Writes an answer; `table` writes it for people.
+    /// Writes an answer; `table` writes it for people. Whoever has nothing else to say ends with it.
     pub(crate) fn answer<E>(
         self,
         answer: &impl Serialize,
         shape: Shape,
         table: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), Failure>
+    ) -> Result<Exit, Failure>
     where
         Failure: From<E>,
     {
         match self {
-            Self::Table => Ok(table()?),
-            Self::Json => Ok(output::print_json(answer)?),
+            Self::Table => table()?,
+            Self::Json => output::print_json(answer)?,
             Self::Jsonl | Self::Quiet => {
                 let answer = serde_json::to_value(answer)
                     .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
                 output::print(self.lines(&answer, shape))?;
-                if let Some(next) = answer.get("next_offset") {
-                    output::say(format_args!("there are more: --offset {next}"));
-                }
-                Ok(())
             }
         }
+        if let Some(next) = shape.next_offset.filter(|_| self != Self::Json) {
+            output::say(format_args!("there are more: --offset {next}"));
+        }
+        Ok(Exit::Ok)
     }
 
     /// Whether it is for programs that read JSON.

@@ -1,6 +1,7 @@
 //! Numbers and times as people read them.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -16,6 +17,16 @@ pub(crate) fn duration(ms: u64) -> String {
         3600..86_400 => format!("{}h {:02}m", s / 3600, s / 60 % 60),
         _ => format!("{}d {:02}h", s / 86_400, s / 3600 % 24),
     }
+}
+
+/// The same of a time limit.
+pub(crate) fn limit(time: Duration) -> String {
+    duration(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> Millis {
+    Timestamp::now().as_millisecond()
 }
 
 /// The time from one moment to another; nothing if they are out of order.

@@ -7,7 +7,7 @@ use tenure_core::view::{AttemptView, View};
 use crate::cli::answer::output::Tone;
 use crate::cli::answer::sheet::{Sheet, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human, status};
-use crate::cli::place::{Data, OfTask};
+use crate::cli::place::OfTask;
 
 /// Show an attempt.
 #[derive(Debug, Args)]
@@ -21,8 +21,7 @@ pub(crate) struct GetArgs {
 }
 
 pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
-    let loaded = data.load(&args.of.key()?)?;
+    let (data, loaded) = args.of.load()?;
     data.look(&loaded, |view, known| {
         let attempt = find(view, &args.attempt).ok_or_else(|| {
             let message = format!("no attempt `{}` in task {}", args.attempt, loaded.key);
@@ -31,8 +30,7 @@ pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
         })?;
         let attempt = AttemptView::of(view, attempt, known);
         let shape = Shape::one("attempt_id");
-        args.of.look.output.answer(&attempt, shape, || fields(&attempt, known.now).print())?;
-        Ok(Exit::Ok)
+        args.of.look.output.answer(&attempt, shape, || fields(&attempt, known.now).print())
     })
 }
 

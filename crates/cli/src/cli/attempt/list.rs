@@ -12,7 +12,7 @@ use super::rows::attempt_rows;
 use crate::cli::answer::output::{self};
 use crate::cli::answer::{Exit, Failure, Shape};
 use crate::cli::filter::{Asked, Cut, attempt_status};
-use crate::cli::place::{Data, OfTask};
+use crate::cli::place::OfTask;
 
 /// List the attempts of a task.
 #[derive(Debug, Args)]
@@ -53,8 +53,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         let message = format!("--limit is {limit}; it goes from 1 to {max}");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let data = Data::open(&args.of.look.at)?;
-    let loaded = data.load(&args.of.key()?)?;
+    let (data, loaded) = args.of.load()?;
     let unknown = |id: &str| loaded.unknown_step(id);
     let step = args.step.as_deref();
     let step = step.map(|id| StepId::new(id).map_err(|_| unknown(id))).transpose()?;
@@ -73,10 +72,9 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         let truncated = rest.next().is_some();
         let next_offset = truncated.then_some(args.cut.offset + limit);
         let page = Page { attempts: shown, next_offset, truncated, version: view.version() };
-        let shape = Shape::many("attempts", "attempt_id");
+        let shape = Shape::many("attempts", "attempt_id").before(next_offset);
         args.of.look.output.answer(&page, shape, || print(&page, known.now))
-    })?;
-    Ok(Exit::Ok)
+    })
 }
 
 fn print(page: &Page, now: Millis) -> Result<(), Failure> {
@@ -85,8 +83,5 @@ fn print(page: &Page, now: Millis) -> Result<(), Failure> {
         return Ok(());
     }
     attempt_rows(&page.attempts, now, "").print()?;
-    if let Some(next) = page.next_offset {
-        output::say(format_args!("there are more: --offset {next}"));
-    }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
-use tenure_core::id::{Millis, SessionId};
+use tenure_core::id::SessionId;
 use tenure_node::doctor::{Examined, Finding, Verdict, examine, latency};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::{NatsClient, Settings};
@@ -22,6 +22,7 @@ use crate::cli::answer::sheet::{Sheet, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human};
 use crate::cli::lease::{self, compare};
 use crate::cli::place::{Caller, Looker};
+use crate::cli::runtime::one_thread;
 use crate::cli::serve::NodeArgs;
 
 /// How long a node may take.
@@ -92,7 +93,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     if Stream::Stderr.is_terminal() {
         output::say("looking; this takes some seconds");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     let (findings, is_cut_off) = runtime.block_on(async {
         let Examined { mut findings, sessions, holders, is_cut_off } =
             examine(&settings, &args.nats_monitor).await;
@@ -191,15 +192,10 @@ async fn hear(
     let advice = "see what else its machine does, and how far it is";
     let mut findings =
         vec![latency("nodes.latency", "an answer of a node", &mut times, ANSWER, advice)];
-    let begun = now_ms();
+    let begun = human::now();
     let heard = client.port().nodes().await;
-    findings.extend(nodes(heard, begun..=now_ms(), holders));
+    findings.extend(nodes(heard, begun..=human::now(), holders));
     findings
-}
-
-fn now_ms() -> Millis {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Millis::try_from(now.unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
 }
 
 /// For people: what is not good with what to do, and what is in the order in which it was looked at.

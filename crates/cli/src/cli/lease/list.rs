@@ -22,8 +22,7 @@ pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
             return Ok(());
         }
         sheet(&listing.leases).print()
-    })?;
-    Ok(Exit::Ok)
+    })
 }
 
 fn sheet(leases: &[LeaseRow]) -> Sheet {

@@ -25,6 +25,13 @@ pub(crate) struct NatsArgs {
     )]
     url: String,
 
+    #[command(flatten)]
+    files: NatsFiles,
+}
+
+/// What NATS is shown, and what it has to show.
+#[derive(Debug, Clone, Args)]
+struct NatsFiles {
     /// A credentials file for it
     #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
     creds: Option<PathBuf>,
@@ -34,11 +41,18 @@ pub(crate) struct NatsArgs {
     ca: Option<PathBuf>,
 }
 
-impl NatsArgs {
+impl NatsFiles {
     /// How to connect.
-    pub(crate) fn settings(&self, name: &str) -> Settings {
+    fn settings(&self, url: &str, name: &str) -> Settings {
         let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
-        Settings { credentials, ca, name, ..Settings::new(self.url.clone()) }
+        Settings { credentials, ca, name, ..Settings::new(url) }
+    }
+}
+
+impl NatsArgs {
+    /// Connects; answers come to the inbox.
+    pub(crate) async fn open(&self, name: &str, inbox: String) -> Result<Connection, Failure> {
+        Ok(Connection::open(&self.files.settings(&self.url, name), inbox).await?)
     }
 }
 
@@ -75,7 +89,7 @@ impl ClusterArgs {
 
     /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
-        let settings = self.nats.settings(&format!("tenure-{}", self.name));
+        let settings = self.nats.files.settings(&self.nats.url, &format!("tenure-{}", self.name));
         let caller = Caller::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
         caller.client(&self.session).await
     }
@@ -106,13 +120,8 @@ pub(crate) struct LookArgs {
     #[arg(long = "nats", value_name = "URL", env = "TENURE_NATS_URL", hide_env_values = true)]
     url: Option<String>,
 
-    /// A credentials file for it
-    #[arg(long = "nats-creds", value_name = "FILE", env = "TENURE_NATS_CREDS")]
-    creds: Option<PathBuf>,
-
-    /// The certificate of the authority that signed its own, in PEM
-    #[arg(long = "nats-ca", value_name = "FILE", env = "TENURE_NATS_CA")]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    files: NatsFiles,
 
     /// Who asks the cluster: what the server lets this in as
     #[arg(long, value_name = "NAME", env = "TENURE_PRINCIPAL", default_value = "cli")]
@@ -143,9 +152,7 @@ impl LookArgs {
     /// Connects, to the cluster that is named or to that of this machine.
     pub(crate) async fn caller(&self) -> Result<Caller, Failure> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
-        let (credentials, ca) = (self.creds.clone(), self.ca.clone());
-        let name = format!("tenure-{}", self.name);
-        let settings = Settings { credentials, ca, name, ..Settings::new(url) };
+        let settings = self.files.settings(url, &format!("tenure-{}", self.name));
         Caller::looking(&settings, self.role, self.name.clone()).await
     }
 }

@@ -4,23 +4,24 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
+use tenure::embedded::orchestrator;
 use tenure_core::id::{AttemptId, Millis, SessionId, TaskId, WalName};
 use tenure_core::view::{Known, LeaseFact, ListInput, Snapshot, TaskPage, View, ViewsInput};
-use tenure_core::{Code, Limits, Rejection, Task};
+use tenure_core::{Caller, Code, Limits, Rejection, Task};
 use tenure_local::JsonlReader;
 use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tokio::runtime::Runtime;
 
-use super::args::{Place, run_told};
+use super::args::{OfTask, Place, run_told};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
 use super::scan::{self, Broken, Log};
-use crate::cli::answer::{Exit, Failure, did_you_mean};
+use crate::cli::answer::{Exit, Failure, did_you_mean, human};
+use crate::cli::runtime::one_thread;
 
 /// Tasks as somebody sees them who only looks.
 pub(crate) struct Data {
@@ -63,7 +64,7 @@ impl Data {
     }
 
     fn open_as(place: &Place, is_cluster: bool) -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = one_thread()?;
         let cluster = match is_cluster {
             true => {
                 let caller = runtime.block_on(place.cluster.caller())?;
@@ -77,9 +78,7 @@ impl Data {
             None => Host::of(&path),
         };
         let reader = JsonlReader::open(&path)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis());
-        let now = Millis::try_from(now).unwrap_or(Millis::MAX);
-        Ok(Self { path, reader, cluster, runtime, host, now })
+        Ok(Self { path, reader, cluster, runtime, host, now: human::now() })
     }
 
     /// The cluster, if it is one.
@@ -315,6 +314,20 @@ impl Data {
             (!entries.is_empty()).then(|| "`tenure task list --all` shows what there is".to_owned())
         })
     }
+}
+
+impl OfTask {
+    /// Opens where the Task is, and folds its log.
+    pub(crate) fn load(&self) -> Result<(Data, Loaded), Failure> {
+        let data = Data::open(&self.look.at)?;
+        let loaded = data.load(&self.key()?)?;
+        Ok((data, loaded))
+    }
+}
+
+/// Whoever asks or commands here, in a session.
+pub(crate) fn me(session: &SessionId) -> Result<Caller, Failure> {
+    orchestrator(session.clone()).map_err(|error| Failure::caused(Exit::Usage, &error))
 }
 
 impl Loaded {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tenure::embedded::{Embedded, LocalClient, orchestrator};
+use tenure::embedded::{Embedded, LocalClient};
 use tenure_core::Context;
 use tenure_core::event::Body;
 use tenure_core::id::{CommandId, RunId, TaskId};
@@ -17,6 +17,7 @@ use tenure_sdk::client::{Client, passes, patiently};
 use tenure_sdk::nats::NatsClient;
 
 use super::args::Place;
+use super::data::me;
 use super::names::{self, HEADER_BYTES};
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 
@@ -55,8 +56,7 @@ impl Desk {
         let data = place.dir();
         JsonlReader::open(data)?; // It is not made for a command on what is in it.
         let scheduler = Embedded::open(data).await?;
-        let me = orchestrator(key.session_id.clone());
-        let me = me.map_err(|error| Failure::caused(Exit::Usage, &error))?;
+        let me = me(&key.session_id)?;
         let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
         let office = Office::Here { client: Client::new(port), _scheduler: scheduler };
         Ok(Self { office, key })
@@ -81,22 +81,22 @@ impl Desk {
 
     pub(crate) async fn command(
         &self,
-        around: Context,
+        context: Context,
         command: Command,
     ) -> Result<WriteSummary, Failure> {
-        let (task, id) = (&self.key.task_id, around.command_id.clone());
-        let done = ask!(self, client => client.command_as(task, around, command));
+        let (task, id) = (&self.key.task_id, context.command_id.clone());
+        let done = ask!(self, client => client.command_as(task, context, command));
         done.map_err(|refused| in_doubt(refused, &id))
     }
 
     pub(crate) async fn retry_ended(
         &self,
         new: &TaskId,
-        around: Context,
+        context: Context,
         why: ReasonInput,
     ) -> Result<WriteSummary, Failure> {
-        let (old, new, id) = (&self.key.task_id, new.clone(), around.command_id.clone());
-        let done = ask!(self, client => client.retry_ended_as(old, new, around, why));
+        let (old, new, id) = (&self.key.task_id, new.clone(), context.command_id.clone());
+        let done = ask!(self, client => client.retry_ended_as(old, new, context, why));
         done.map_err(|refused| in_doubt(refused, &id))
     }
 
@@ -151,13 +151,13 @@ impl Desk {
     /// Sends a command that is answered when what it began is over, however long that takes.
     pub(crate) async fn answer(
         &self,
-        around: Context,
+        context: Context,
         command: Command,
     ) -> Result<WriteSummary, Failure> {
         let mut is_told = false;
         loop {
             // What may take hours is answered by no request: the same again waits on.
-            match self.command(around.clone(), command.clone()).await {
+            match self.command(context.clone(), command.clone()).await {
                 Err(silence) if silence.refusal().is_some_and(passes) => {
                     if !is_told {
                         output::say("no answer yet; it is waited for");

@@ -9,6 +9,7 @@ use tenure_wire::bus::operate::NodeFacts;
 
 use super::cluster::LookArgs;
 use crate::cli::answer::{Failure, Format, output};
+use crate::cli::runtime::one_thread;
 
 /// A cluster, and how to answer.
 #[derive(Debug, Clone, Args)]
@@ -31,7 +32,7 @@ impl FleetArgs {
         &self,
         ask: impl AsyncFnOnce(Client<NatsClient>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = one_thread()?;
         runtime.block_on(async {
             let client = self.cluster.caller().await?.client(&self.session).await?;
             ask(client).await

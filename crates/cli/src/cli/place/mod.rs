@@ -7,6 +7,7 @@
 //! | [`data`] | looks at Tasks: finds them by name and folds their logs |
 //! | [`desk`] | takes commands on a Task to its cluster, or to a scheduler of this process |
 //! | [`fleet`] | asks all nodes of a cluster at once |
+//! | [`here`] | runs Tasks of a directory in this process |
 //! | [`live`] | follows a Task |
 //! | [`fetch`], [`scan`], [`host`], [`names`] | what those need: a log of a cluster, the lines of a log, who is at work on a directory, short names |
 //!
@@ -25,6 +26,7 @@ mod data;
 mod desk;
 mod fetch;
 mod fleet;
+mod here;
 mod host;
 mod live;
 pub(crate) mod names;
@@ -32,9 +34,10 @@ pub(crate) mod scan;
 
 pub(crate) use self::args::{DataDir, Look, OfTask, Place};
 pub(crate) use self::cluster::{Caller, ClusterArgs, LookArgs, Looker, NatsArgs};
-pub(crate) use self::data::{Data, Indexed, Loaded};
+pub(crate) use self::data::{Data, Indexed, Loaded, me};
 pub(crate) use self::desk::Desk;
 pub(crate) use self::fetch::{Cluster, Fetched, fetch};
 pub(crate) use self::fleet::{FleetArgs, nobody_answers, warn_of_missing};
+pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
 pub(crate) use self::live::LiveTask;

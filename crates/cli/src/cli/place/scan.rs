@@ -51,14 +51,28 @@ pub(crate) struct Spot {
 }
 
 /// Why a log could not be read to its end.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     /// It is not a history from here on.
+    #[error("{}:{} (byte {}): {}", .0.display(), .1.line, .1.offset, .1.message)]
     Damaged(PathBuf, Fault),
     /// The system refused.
+    #[error("{}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
     /// Whoever was given the commits could not go on.
+    #[error("{0}")]
     Refused(io::Error),
+}
+
+/// Why a line does not begin a log.
+#[derive(Debug, thiserror::Error)]
+enum Foreign {
+    #[error("a log starts with {0}")]
+    Event(&'static str),
+    #[error("of task {0}")]
+    Task(TaskKey),
+    #[error("of the log {0}")]
+    Log(WalName),
 }
 
 /// How the reading of a log ended.
@@ -103,19 +117,21 @@ impl Log {
     }
 
     /// The log begins with the creation of its Task, under its own name (STORE-11).
-    fn check_first(&self, line: &Line) -> Result<(), String> {
+    fn check_first(&self, line: &Line) -> Result<(), Foreign> {
         if line.wal_seq != 1 {
             return Ok(());
         }
         let Body::TaskCreated(created) = &line.event.body else {
-            return Err(format!("a log starts with {}", line.event.body.event_type()));
+            return Err(Foreign::Event(line.event.body.event_type()));
         };
         let task = &created.task;
-        if task.task_id != self.key.task_id || task.session_id != self.key.session_id {
-            return Err(format!("of task {}/{}", task.session_id, task.task_id));
+        let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
+        let key = TaskKey { session_id, task_id };
+        if key != self.key {
+            return Err(Foreign::Task(key));
         }
         if task.wal_name != self.wal_name {
-            return Err(format!("of the log {}", task.wal_name));
+            return Err(Foreign::Log(task.wal_name.clone()));
         }
         Ok(())
     }
@@ -175,7 +191,7 @@ pub(crate) fn walk_on(
             Next::Torn | Next::End => return Ok(open.end(&lines, &commits)),
         };
         let pushed = decode_line(text).map_err(|error| error.to_string()).and_then(|line| {
-            log.check_first(&line)?;
+            log.check_first(&line).map_err(|foreign| foreign.to_string())?;
             commits.push(line).map_err(|error| error.to_string())
         });
         open.take(&lines);
@@ -290,18 +306,6 @@ impl Lines {
 
     fn fault(&self, message: String) -> Fault {
         Fault { line: self.number, offset: self.offset, message }
-    }
-}
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Damaged(path, Fault { line, offset, message }) => {
-                write!(f, "{}:{line} (byte {offset}): {message}", path.display())
-            }
-            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Refused(error) => write!(f, "{error}"),
-        }
     }
 }
 

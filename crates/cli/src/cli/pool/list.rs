@@ -1,12 +1,14 @@
 //! `tenure pool list`
 
+use std::io;
+
 use serde::Serialize;
 use tenure_core::id::PoolId;
 
 use super::facts::{Facts, Waits, longest, merged, most_first, waits};
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::place::FleetArgs;
 
 #[derive(Serialize)]
@@ -30,14 +32,13 @@ pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
     let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
     let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
     let listing = Listing { pools, waits, missing_partitions };
-    if args.output != Format::Table {
-        let shape = Shape::many("pools", "pool");
-        args.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
-        return Ok(Exit::Ok);
-    }
+    args.output.answer(&listing, Shape::many("pools", "pool"), || print(&listing))
+}
+
+fn print(listing: &Listing) -> io::Result<()> {
     if listing.pools.is_empty() {
         output::say("no pool: there is no worker, and nothing waits for one");
-        return Ok(Exit::Ok);
+        return Ok(());
     }
     let mut sheet =
         Sheet::new(&["POOL", "WORKERS", "RUNNING", "FREE", "WAITING", "OLDEST", "WAITS LONGEST"]);
@@ -63,5 +64,5 @@ pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
     if !waits.is_empty() {
         output::say(format_args!("steps that wait, and why: {}", waits.join(", ")));
     }
-    Ok(Exit::Ok)
+    Ok(())
 }

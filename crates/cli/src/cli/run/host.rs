@@ -9,7 +9,8 @@ use tenure_core::id::PoolId;
 use tenure_sdk::worker::{Handlers, Options};
 use tenure_telemetry::Telemetry;
 
-use crate::cli::answer::{Failure, output};
+use crate::cli::answer::Failure;
+use crate::cli::place::open_here;
 
 /// Where below the data directory commands leave their output.
 const FILES: &str = "files";
@@ -27,16 +28,8 @@ impl Host {
     pub(super) async fn open(data: &Path, telemetry: Option<&Telemetry>) -> Result<Self, Failure> {
         // Commands run in directories of their own, and are told of files by name.
         let data = std::path::absolute(data)?;
-        let mut config = Embedded::config()?;
-        config.observer = telemetry.map(Telemetry::observer);
-        let tenure = Embedded::open_with(&data, config).await?;
-        if let Some(telemetry) = telemetry {
-            let scheduler = tenure.scheduler().clone();
-            telemetry.sample_from(move || scheduler.sample());
-        }
-        let host = Self { tenure, files: data.join(FILES), workers: Vec::new() };
-        host.warn();
-        Ok(host)
+        let tenure = open_here(&data, telemetry).await?;
+        Ok(Self { tenure, files: data.join(FILES), workers: Vec::new() })
     }
 
     pub(super) fn scheduler(&self) -> &LocalScheduler {
@@ -79,18 +72,5 @@ impl Host {
         let Self { tenure, workers, .. } = self;
         drop(workers);
         tenure.scheduler().stop().await;
-    }
-
-    fn warn(&self) {
-        let report = self.tenure.report();
-        for repair in &report.repairs {
-            let (file, bytes) = (repair.file.display(), repair.bytes);
-            output::warn(format_args!(
-                "{file}: cut off {bytes} bytes of a write that a crash broke off; nobody was told of it"
-            ));
-        }
-        for damage in &report.damaged {
-            output::warn(format_args!("task {} cannot be used: {}", damage.task, damage.error));
-        }
     }
 }

@@ -27,8 +27,8 @@ use self::steer::{Ended, Steer};
 use self::watch::Watcher;
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::request::Request;
+use crate::cli::runtime::{Stop, one_thread};
 use crate::cli::show::{Format, exit_of, print_end, show_as, steps};
-use crate::cli::stop::Stop;
 
 /// Runs a task file.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
         .as_deref()
         .map(|file| Request::open_to_run(file, &args.vars, args.time_scale))
         .transpose()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let mut host = Host::open(&args.data.path, telemetry).await?;

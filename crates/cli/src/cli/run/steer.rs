@@ -14,8 +14,8 @@ use super::hint;
 use super::host::Host;
 use super::watch::{Stage, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
+use crate::cli::runtime::Stop;
 use crate::cli::show::steps;
-use crate::cli::stop::Stop;
 
 /// How often the clock is looked at while a deadline is waited for: it may be set meanwhile.
 const LOOK: Duration = Duration::from_secs(1);

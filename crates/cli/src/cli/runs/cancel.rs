@@ -26,7 +26,7 @@ pub(super) fn run(args: &CancelArgs) -> Result<Exit, Failure> {
     args.on.at(async |desk| {
         let run_id = desk.run(&args.run).await?;
         let cancel = Command::CancelRun(RunAndWhy { reason: args.why.input(), run_id });
-        let summary = desk.command(args.on.around()?, cancel).await?;
+        let summary = desk.command(args.on.context()?, cancel).await?;
         args.on.tell(desk.key(), Done::of(&summary))
     })
 }

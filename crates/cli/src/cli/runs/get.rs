@@ -5,7 +5,7 @@ use tenure_core::view::RunView;
 
 use super::rows::rows;
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::place::{Data, OfTask, names};
+use crate::cli::place::{OfTask, names};
 
 /// Show a run.
 #[derive(Debug, Args)]
@@ -19,8 +19,7 @@ pub(crate) struct GetArgs {
 }
 
 pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
-    let loaded = data.load(&args.of.key()?)?;
+    let (data, loaded) = args.of.load()?;
     data.look(&loaded, |view, known| {
         let id = names::run(&args.run, view.runs().map(|(_, run)| run.run_id));
         let Some(pos) = id.and_then(|id| view.find_run(id)) else {
@@ -33,7 +32,6 @@ pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
                 Some(instructions) => output::print(format_args!("\n{instructions}\n")),
                 None => Ok(()),
             }
-        })?;
-        Ok(Exit::Ok)
+        })
     })
 }

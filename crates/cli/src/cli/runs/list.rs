@@ -9,8 +9,8 @@ use tenure_core::view::{RunView, View};
 use super::rows::rows;
 use crate::cli::answer::output::{self};
 use crate::cli::answer::{Exit, Failure, Shape};
-use crate::cli::filter::one_of;
-use crate::cli::place::{Data, OfTask};
+use crate::cli::filter::named;
+use crate::cli::place::OfTask;
 
 /// List runs.
 #[derive(Debug, Args)]
@@ -27,16 +27,12 @@ pub(crate) struct ListArgs {
     step: Option<StepId>,
 
     /// Only runs in this state (repeatable): dispatched, active, ended; this implies --all
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state)]
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = |name: &str| named(name, RunState::ALL))]
     status: Vec<RunState>,
 
     /// Only runs for this pool of workers
     #[arg(long, value_name = "NAME")]
     pool: Option<PoolId>,
-}
-
-fn state(text: &str) -> Result<RunState, String> {
-    RunState::from_name(text).ok_or_else(|| one_of(RunState::ALL.iter().map(|s| s.as_str())))
 }
 
 impl ListArgs {
@@ -65,8 +61,7 @@ struct Listing {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
-    let loaded = data.load(&args.of.key()?)?;
+    let (data, loaded) = args.of.load()?;
     data.look(&loaded, |view, known| {
         let runs = view.runs().map(|(pos, _)| RunView::of(view, pos));
         let runs = runs.filter(|run| args.admits(view, run)).collect();
@@ -78,6 +73,5 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
             }
             rows(&listing.runs, known.now).print()
         })
-    })?;
-    Ok(Exit::Ok)
+    })
 }

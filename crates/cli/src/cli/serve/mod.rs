@@ -7,7 +7,7 @@ use tenure_telemetry::Telemetry;
 
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::stop::Stop;
+use crate::cli::runtime::{Stop, one_thread};
 
 /// Runs a node.
 ///
@@ -17,7 +17,7 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
     take_small_pages();
     let mut settings = args.node.into_settings()?;
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let node = tokio::select! {

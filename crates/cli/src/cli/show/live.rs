@@ -8,9 +8,9 @@ use tenure_core::view::View;
 
 use super::news::{News, news};
 use super::seen::{Seen, Show};
-use super::words::{clipped, duration, now, steps};
-use crate::cli::answer::Failure;
+use super::words::{duration, steps};
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
+use crate::cli::answer::{Failure, human};
 
 /// Ten pictures a second look alive and cost nothing that matters.
 const EVERY: Duration = Duration::from_millis(100);
@@ -58,11 +58,11 @@ impl Live {
     }
 
     fn running(&self, view: &View<'_>) -> String {
-        let (now, held) = (now(), view.tally().held() as usize);
+        let (now, held) = (human::now(), view.tally().held() as usize);
         let mut lines = String::new();
         for attempt in view.open_attempts().take(NAMED) {
             let time = self.paint.text(Tone::Faint, duration(now - attempt.started_at));
-            let id = clipped(attempt.step_id.as_str(), ID_WIDTH);
+            let id = human::cut(attempt.step_id.as_str(), ID_WIDTH);
             lines.push_str(&format!("\n  {} {id} {time}", self.paint.text(Tone::Active, "·")));
         }
         if held > NAMED {

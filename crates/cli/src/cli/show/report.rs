@@ -1,5 +1,6 @@
 //! The end of a run as one JSON object.
 
+use crate::cli::answer::human;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tenure_core::id::{Millis, SessionId, StepId, TaskId};
@@ -8,8 +9,6 @@ use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::normal::Normal;
 use tenure_core::view::summary::Counts;
 use tenure_core::view::{Known, StepRef, TaskSummary, View};
-
-use super::words::now;
 
 /// What `-o json` prints.
 #[derive(Debug, Serialize)]
@@ -51,7 +50,7 @@ enum Output<'a> {
 impl<'a> Report<'a> {
     /// A Task as it stands after this command has run for so long.
     pub(super) fn of(view: &View<'a>, elapsed_ms: u64) -> Self {
-        let known = Known::new(now(), &|_| None);
+        let known = Known::new(human::now(), &|_| None);
         let task = TaskSummary::of(view, &known);
         Self {
             task_id: task.task_id,

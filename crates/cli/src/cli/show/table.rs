@@ -7,7 +7,8 @@ use tenure_core::status::{ArtifactKind, StepStatus, TaskStatus};
 use tenure_core::view::{StepRef, View};
 
 use super::report::Times;
-use super::words::{clipped, duration, one_line, printable, steps};
+use super::words::{duration, one_line, printable, steps};
+use crate::cli::answer::human;
 use crate::cli::answer::output::{Paint, Tone};
 
 /// A Task with no more Steps than this is shown whole.
@@ -98,7 +99,7 @@ fn note(step: StepRef<'_>) -> String {
         (_, Some(summary)) => summary.trim_end().lines().last().unwrap_or_default(),
         _ => "",
     };
-    clipped(&one_line(note), NOTE_CHARS)
+    human::cut(&one_line(note), NOTE_CHARS)
 }
 
 fn line(cells: &[String; 5], widths: [usize; 4], status: Option<(Paint, Tone)>) -> String {

@@ -1,14 +1,6 @@
 //! Durations and texts as people read them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use tenure_core::id::Millis;
-
-/// Milliseconds since 1970.
-pub(super) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
-}
 
 /// `17 ms`, `2.4 s`, `3m 05s`, `2h 07m`.
 pub(super) fn duration(ms: Millis) -> String {
@@ -26,14 +18,6 @@ pub(crate) fn steps(count: impl Into<u64>) -> String {
     match count.into() {
         1 => "1 step".into(),
         n => format!("{n} steps"),
-    }
-}
-
-/// The text, cut to so many characters.
-pub(super) fn clipped(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(chars.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
@@ -75,11 +59,5 @@ mod tests {
     fn nothing_printed_moves_the_cursor() {
         assert_eq!(printable("a\x1b[1;31mred\x1b[0m\x07\r\x1b[2J!\tb"), "ared!\tb");
         assert_eq!(printable("\x1b["), "");
-    }
-
-    #[test]
-    fn a_text_is_cut_in_characters_and_not_in_bytes() {
-        assert_eq!(clipped("äöü", 3), "äöü");
-        assert_eq!(clipped("äöüß", 3), "äö…");
     }
 }

@@ -10,7 +10,7 @@ use tenure_core::status::{StepStatus, WaitKind};
 use tenure_sdk::client::answering;
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::filter::one_of;
+use crate::cli::filter::named;
 use crate::cli::order::{OnTask, Reason};
 
 /// Block a step.
@@ -20,7 +20,7 @@ pub(crate) struct BlockArgs {
     step: StepArgs,
 
     /// What it waits for: input, permission, resource, dependency, other
-    #[arg(long, value_name = "KIND", value_parser = wait_kind)]
+    #[arg(long, value_name = "KIND", value_parser = |name: &str| named(name, WaitKind::ALL))]
     waits_for: Option<WaitKind>,
 }
 
@@ -62,10 +62,6 @@ pub(crate) struct AnswerArgs {
     /// The answer
     #[arg(value_name = "TEXT")]
     text: String,
-}
-
-fn wait_kind(text: &str) -> Result<WaitKind, String> {
-    WaitKind::from_name(text).ok_or_else(|| one_of(WaitKind::ALL.iter().map(|kind| kind.as_str())))
 }
 
 fn json(text: &str) -> Result<String, String> {

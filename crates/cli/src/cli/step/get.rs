@@ -61,8 +61,7 @@ pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
         let dossier = dossier(view, step, known);
         args.look.output.answer(&dossier, Shape::one("step/step_id"), || {
             output::print(render(view, step, &dossier, known))
-        })?;
-        Ok::<_, Failure>(Exit::Ok)
+        })
     })
 }
 

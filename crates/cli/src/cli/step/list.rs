@@ -11,7 +11,7 @@ use tenure_core::{Caller, Limits};
 use super::rows::step_rows;
 use crate::cli::answer::{Exit, Failure, Shape, output};
 use crate::cli::filter::{Asked, Cut, step_status};
-use crate::cli::place::{Data, OfTask};
+use crate::cli::place::{OfTask, me};
 
 /// List the steps of a task.
 #[derive(Debug, Args)]
@@ -41,8 +41,7 @@ pub(crate) struct ListArgs {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
-    let loaded = data.load(&args.of.key()?)?;
+    let (data, loaded) = args.of.load()?;
     let input = QueryInput {
         claimed_by_agent_id: args.claimed_by.clone(),
         include_terminal_steps: args.all,
@@ -51,11 +50,10 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         statuses: Asked::natives(&args.status),
         worker_pool_id: args.pool.clone(),
     };
-    let who = tenure::embedded::orchestrator(loaded.key.session_id.clone())
-        .map_err(|error| Failure::caused(Exit::Usage, &error))?;
+    let who = me(&loaded.key.session_id)?;
     data.look(&loaded, |view, known| {
         let page = query(view, (&who, known), &input, &args.status)?;
-        let shape = Shape::many("steps", "step_id");
+        let shape = Shape::many("steps", "step_id").before(page.next_offset);
         args.of.look.output.answer(&page, shape, || print_page(view, known, &page))?;
         if page.steps.is_empty() && !args.all && view.steps().next().is_some() {
             output::say("no such step; completed, failed and cancelled ones are shown with --all");
@@ -99,9 +97,6 @@ fn print_page(view: &View<'_>, known: &Known<'_>, page: &StepPage) -> Result<(),
         let newest = refs.filter_map(|step| view.attempts_of(step).next());
         let attempts: Vec<_> = newest.map(|a| AttemptView::of(view, a, known)).collect();
         step_rows(&steps, &attempts, known.now).print()?;
-    }
-    if let Some(next) = page.next_offset {
-        output::say(format_args!("there are more: --offset {next}"));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use tenure_core::view::{BoardInput, TaskLines, board};
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::place::{Cluster, Data, Look, names};
+use crate::cli::place::{Cluster, Data, Look, me, names};
 
 /// Print tasks in few words.
 #[derive(Debug, Args)]
@@ -34,8 +34,7 @@ pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
     };
     args.look
         .output
-        .answer(&board, Shape::nameless(), || output::print(format_args!("{}\n", board.text)))?;
-    Ok(Exit::Ok)
+        .answer(&board, Shape::nameless(), || output::print(format_args!("{}\n", board.text)))
 }
 
 fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
@@ -62,8 +61,7 @@ async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskL
 fn near(data: &Data, key: &TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
     let tokens = input.budget(&Limits::default())?;
     let loaded = data.load(key)?;
-    let caller = tenure::embedded::orchestrator(loaded.key.session_id.clone())
-        .map_err(|error| Failure::caused(Exit::Usage, &error))?;
+    let caller = me(&loaded.key.session_id)?;
     let of_task = data.look(&loaded, |view, known| board::task_lines(view, &caller, known));
     Ok(of_task?.within(tokens))
 }

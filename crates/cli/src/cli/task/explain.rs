@@ -59,12 +59,13 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let said = Said { key: &key, data: &data };
     let format = args.look.output;
     match told {
-        Told::Step(step) => format
-            .answer(&step, Shape::one("step_id"), || output::print(said.render_step(&step)))?,
-        Told::Task(task) => format
-            .answer(&task, Shape::one("task_id"), || output::print(said.render_task(&task)))?,
+        Told::Step(step) => {
+            format.answer(&step, Shape::one("step_id"), || output::print(said.render_step(&step)))
+        }
+        Told::Task(task) => {
+            format.answer(&task, Shape::one("task_id"), || output::print(said.render_task(&task)))
+        }
     }
-    Ok(Exit::Ok)
 }
 
 /// Why one Step is not running, or all of a Task.

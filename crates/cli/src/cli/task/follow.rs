@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::LiveTask;
 use crate::cli::place::scan::{self, Log, Spot};
-use crate::cli::stop::unless_stopped;
+use crate::cli::runtime::{one_thread, unless_stopped};
 
 /// Commits that are read ahead of whoever follows.
 const AHEAD: usize = 64;
@@ -56,7 +56,7 @@ pub(super) fn until_stopped(
     found: &OnceCell<TaskKey>,
     work: impl Future<Output = Result<Exit, Failure>>,
 ) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     let said = || {
         let name = found.get().map_or_else(|| of.name().to_owned(), TaskKey::to_string);
         let waits_on = of.waits_on(found.get());

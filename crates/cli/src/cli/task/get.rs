@@ -10,7 +10,7 @@ use tenure_core::view::{Known, StepView, TaskView, View};
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::sheet::{Sheet, section, text, toned};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
-use crate::cli::place::{Data, Host, OfTask};
+use crate::cli::place::{Host, OfTask};
 use crate::cli::step::step_rows;
 
 /// Relations that are shown.
@@ -19,14 +19,12 @@ const RELATED_MAX: usize = 20;
 const STEPS_MAX: usize = 50;
 
 pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
-    let data = Data::open(&args.look.at)?;
-    let loaded = data.load(&args.key()?)?;
+    let (data, loaded) = args.load()?;
     data.look(&loaded, |view, known| {
         let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
         let page = Page { host: Some(data.host.clone()), resume, note: None };
         print_task(view, known, &page, args.look.output)
-    })?;
-    Ok(Exit::Ok)
+    })
 }
 
 /// What is said of a Task beside what its log says.
@@ -45,7 +43,7 @@ pub(crate) fn print_task(
     known: &Known<'_>,
     page: &Page,
     format: Format,
-) -> Result<(), Failure> {
+) -> Result<Exit, Failure> {
     let task = TaskView::of(view, known);
     format.answer(&task, Shape::one("task_id"), || output::print(render(&task, known, page)))
 }

@@ -99,7 +99,7 @@ pub(crate) fn why(args: &WhyArgs, command: fn(Why) -> Command) -> Result<Exit, F
 /// Ends a Task well.
 pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
     args.on.at(async |desk| {
-        let mut around = args.on.around()?;
+        let mut context = args.on.context()?;
         let mut complete = Complete {
             acceptance: None,
             artifacts: args.artifact.clone(),
@@ -109,10 +109,10 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
         if !(args.met.is_empty() && args.waived.is_empty()) {
             // The list is written as a whole: only if nobody has changed it meanwhile.
             let view = desk.view().await?;
-            around.expected_version.get_or_insert(view.task.version);
+            context.expected_version.get_or_insert(view.task.version);
             complete.acceptance = Some(args.judge(view.acceptance, desk.key())?);
         }
-        let summary = desk.command(around, Command::TaskComplete(complete)).await?;
+        let summary = desk.command(context, Command::TaskComplete(complete)).await?;
         args.on.tell(desk.key(), Done::of(&summary))
     })
 }

@@ -7,6 +7,7 @@ use tenure_core::id::{EdgeId, Ref};
 use tenure_core::status::EdgeKind;
 
 use crate::cli::answer::{Exit, Failure};
+use crate::cli::filter::named;
 use crate::cli::order::OnTask;
 
 /// Relate a task to another.
@@ -16,7 +17,7 @@ pub(crate) struct LinkArgs {
     on: OnTask,
 
     /// How they are related
-    #[arg(value_name = "KIND", value_parser = kind)]
+    #[arg(value_name = "KIND", value_parser = |name: &str| named(name, EdgeKind::ALL))]
     kind: EdgeKind,
 
     /// Id of the other task, or the address of something elsewhere
@@ -41,11 +42,6 @@ pub(crate) struct UnlinkArgs {
     /// Why, for people and for the log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-}
-
-fn kind(text: &str) -> Result<EdgeKind, String> {
-    let names = || EdgeKind::ALL.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
-    EdgeKind::from_name(text).ok_or_else(|| format!("one of: {}", names()))
 }
 
 /// Relates a Task to another.

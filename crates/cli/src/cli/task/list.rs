@@ -128,7 +128,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         let count = human::plural(listing.unreadable.len(), "task");
         output::warn(format_args!("{count} cannot be read: `tenure wal verify` says why"));
     }
-    let shape = Shape::many("tasks", "task_id");
+    let shape = Shape::many("tasks", "task_id").before(listing.page.next_offset);
     args.look.output.answer(&listing, shape, || print(&data, &listing))?;
     if listing.page.tasks.is_empty() && listing.unreadable.is_empty() {
         say_what_else(&data, args)?;
@@ -273,9 +273,6 @@ fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
     }
     if !sheet.is_empty() {
         sheet.print()?;
-    }
-    if let Some(next) = listing.page.next_offset {
-        output::say(format_args!("there are more: --offset {next}"));
     }
     Ok(())
 }

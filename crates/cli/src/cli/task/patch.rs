@@ -21,7 +21,7 @@ use super::graph::print as print_graph;
 use crate::cli::answer::output::{self, Paint, Stream, Tone};
 use crate::cli::answer::{Exit, Failure, Shape};
 use crate::cli::order::OnTask;
-use crate::cli::place::Data;
+use crate::cli::place::me;
 
 /// Steps that are named of each kind.
 const NAMED_MAX: usize = 20;
@@ -100,11 +100,9 @@ fn read(file: &Path) -> Result<Vec<Operation>, Failure> {
 
 fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failure> {
     let look = &args.on.of.look;
-    let data = Data::open(&look.at)?;
-    let mut loaded = data.load(&args.on.of.key()?)?;
+    let (data, mut loaded) = args.on.of.load()?;
     let before = loaded.task.clone();
-    let caller = tenure::embedded::orchestrator(loaded.key.session_id.clone());
-    let caller = caller.map_err(|error| Failure::caused(Exit::Usage, &error))?;
+    let caller = me(&loaded.key.session_id)?;
     let nobody = Uuid::nil();
     let cx = Cx {
         caller: &caller,
@@ -127,8 +125,7 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
     loaded.task.settle(); // As if it were written: this is a copy.
     let plan =
         data.look(&loaded, |_, known| Plan::of(&before.durable(), &loaded.task.durable(), known));
-    look.output.answer(&plan, Shape::nameless(), || plan.print())?;
-    Ok(Exit::Ok)
+    look.output.answer(&plan, Shape::nameless(), || plan.print())
 }
 
 impl Plan {

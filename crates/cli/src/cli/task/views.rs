@@ -9,18 +9,18 @@ use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
 use crate::cli::answer::{Exit, Failure, Shape, human, status};
 use crate::cli::attempt::attempt_rows;
-use crate::cli::filter::one_of;
+use crate::cli::filter::named;
 use crate::cli::place::{Data, Look, warn_of_missing};
 
 /// Show all live tasks of a session and the newest ended ones, and count the others.
 #[derive(Debug, Args)]
 pub(crate) struct ViewsArgs {
     /// Which views: all of them, if none is named
-    #[arg(value_name = "VIEW", value_parser = view_name)]
+    #[arg(value_name = "VIEW", value_parser = |name: &str| named(name, ViewName::ALL))]
     views: Vec<ViewName>,
 
     /// Only tasks in this status of the log (repeatable)
-    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = native_status)]
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = |name: &str| named(name, TaskStatus::ALL))]
     status: Vec<TaskStatus>,
 
     /// No internal or hidden tasks
@@ -39,14 +39,6 @@ struct Views {
     missing_partitions: Vec<u32>,
 }
 
-fn view_name(text: &str) -> Result<ViewName, String> {
-    ViewName::from_name(text).ok_or_else(|| one_of(ViewName::ALL.iter().map(|v| v.as_str())))
-}
-
-fn native_status(text: &str) -> Result<TaskStatus, String> {
-    TaskStatus::from_name(text).ok_or_else(|| one_of(TaskStatus::ALL.iter().map(|s| s.as_str())))
-}
-
 pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
     let data = Data::open(&args.look.at)?;
     let asked = ViewsInput {
@@ -60,8 +52,7 @@ pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
         output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));
     }
     let views = Views { snapshot, missing_partitions };
-    args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))?;
-    Ok(Exit::Ok)
+    args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))
 }
 
 /// What people look for first; JSON has all of it.

@@ -101,7 +101,7 @@ async fn end_of(data: &Data, log: &Log) -> Result<TaskSummary, Failure> {
 }
 
 fn has_not_ended(of: &LiveTask, key: Option<&TaskKey>, within: Duration) -> Failure {
-    let waited = human::duration(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+    let waited = human::limit(within);
     let (message, why) = match key {
         Some(key) => {
             let why = format!("`tenure task explain {key}` says what it waits for; ");

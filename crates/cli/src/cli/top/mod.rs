@@ -16,8 +16,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use jiff::Timestamp;
-use tenure_core::id::{Millis, SessionId};
+use tenure_core::id::SessionId;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -28,9 +27,9 @@ use self::snapshot::Snapshot;
 use self::terminal::Screen;
 use self::ui::{Ui, Wish};
 use crate::cli::answer::output::{self, Stream};
-use crate::cli::answer::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure, human};
 use crate::cli::place::LookArgs;
-use crate::cli::stop::Stop;
+use crate::cli::runtime::{Stop, one_thread};
 
 /// Asking more often would say no more: nodes are waited for a quarter of a second.
 const EVERY_MIN: Duration = Duration::from_millis(200);
@@ -103,7 +102,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "a live view needs a terminal, and stdout is none")
             .help("--once or -o json prints it once, -o jsonl a line each time"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let caller = tokio::select! {
@@ -140,12 +139,8 @@ impl Model {
     }
 
     fn now(&self) -> Snapshot {
-        self.snapshot(Instant::now(), clock())
+        self.snapshot(Instant::now(), human::now())
     }
-}
-
-fn clock() -> Millis {
-    Timestamp::now().as_millisecond()
 }
 
 /// A defect: whoever asks ends with whoever listens.

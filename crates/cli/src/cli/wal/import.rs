@@ -96,12 +96,12 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
             Err(failure) => report.failed.add(&key, failure),
         }
     }
-    if args.look.output != Format::Table {
-        let shape = Shape::many("tasks", "task_id");
-        args.look.output.answer(&report, shape, || Ok::<_, Failure>(()))?;
-    } else if is_empty {
-        output::say(format_args!("no task in session {}", args.look.at.session));
-    }
+    args.look.output.answer(&report, Shape::many("tasks", "task_id"), || {
+        if is_empty {
+            output::say(format_args!("no task in session {}", args.look.at.session));
+        }
+        Ok::<_, Failure>(())
+    })?;
     Ok(report.failed.exit())
 }
 

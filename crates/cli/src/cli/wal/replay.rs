@@ -29,12 +29,11 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
         let message = format!("task {} has no event {until}: the last is {version}", loaded.key);
         return Err(Failure::new(Exit::NotFound, message));
     }
-    print_as_it_was(&loaded, until, args.of.look.output)?;
-    Ok(Exit::Ok)
+    print_as_it_was(&loaded, until, args.of.look.output)
 }
 
 /// Shows a Task at the time of its last event, when a lease was in force as its log says.
-fn print_as_it_was(loaded: &Loaded, until: u64, format: Format) -> Result<(), Failure> {
+fn print_as_it_was(loaded: &Loaded, until: u64, format: Format) -> Result<Exit, Failure> {
     let view = loaded.task.durable();
     let then = view.updated_at();
     let lease = |id: AttemptId| {

@@ -64,6 +64,5 @@ pub(super) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         told.workers.iter().try_for_each(|worker| {
             output::print(format_args!("{worker} takes no more, and leaves when it is done\n"))
         })
-    })?;
-    Ok(Exit::Ok)
+    })
 }

@@ -1,5 +1,7 @@
 //! `tenure worker list`: the workers of a cluster, as its nodes know them.
 
+use std::io;
+
 use clap::Args;
 use serde::Serialize;
 use tenure_core::id::PoolId;
@@ -10,7 +12,7 @@ use super::refused::{name, refused, why};
 use super::suspended;
 use crate::cli::answer::output::{self, Tone};
 use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::place::FleetArgs;
 
 /// List workers.
@@ -42,14 +44,13 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     let mut refused = refused(&heard);
     refused.retain(|worker| is_meant(&worker.pool));
     let listing = Listing { workers, refused, missing_partitions: heard.missing_partitions };
-    if args.fleet.output != Format::Table {
-        let shape = Shape::many("workers", "principal");
-        args.fleet.output.answer(&listing, shape, || Ok::<_, Failure>(()))?;
-        return Ok(Exit::Ok);
-    }
+    args.fleet.output.answer(&listing, Shape::many("workers", "principal"), || print(&listing))
+}
+
+fn print(listing: &Listing) -> io::Result<()> {
     if listing.workers.is_empty() && listing.refused.is_empty() {
         output::say("no worker: `tenure worker --pool POOL` runs one");
-        return Ok(Exit::Ok);
+        return Ok(());
     }
     let mut sheet = Sheet::new(&["WORKER", "POOL", "STATUS", "FREE", "UNHEARD", "SILENT", "NODES"]);
     for worker in &listing.workers {
@@ -84,5 +85,5 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     sheet.print()?;
     listing.refused.iter().for_each(|worker| output::warn(why(worker)));
     listing.workers.iter().filter_map(suspended::why).for_each(output::warn);
-    Ok(Exit::Ok)
+    Ok(())
 }

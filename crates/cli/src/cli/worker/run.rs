@@ -9,14 +9,14 @@ use std::time::Duration;
 use clap::Args;
 use tenure_core::Rejection;
 use tenure_core::id::PoolId;
-use tenure_sdk::nats::{Connection, NatsWorker, boot};
+use tenure_sdk::nats::{NatsWorker, boot};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_telemetry::Telemetry;
 use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::NatsArgs;
-use crate::cli::stop::Stop;
+use crate::cli::runtime::{Stop, one_thread};
 use crate::cli::telemetry::LogArgs;
 
 /// Run steps of a pool.
@@ -55,7 +55,7 @@ pub(super) struct RunArgs {
 
 /// Runs a worker, on a runtime of one thread: Steps are other processes or wait.
 pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = one_thread()?;
     runtime.block_on(async {
         let mut stop = Stop::listen()?;
         let (name, pool) = tokio::select! {
@@ -86,8 +86,7 @@ async fn begin(
     let can_run = handlers.names().cloned().collect();
     let boot = Token::new(&*args.boot).map_err(Rejection::from)?;
     let name = WorkerName { pool: args.pool.clone(), principal: args.name.clone(), boot };
-    let settings = args.nats.settings(&format!("tenure-worker-{}", args.name));
-    let connection = Connection::open(&settings, name.inbox()).await?;
+    let connection = args.nats.open(&format!("tenure-worker-{}", args.name), name.inbox()).await?;
     let (worker, deliveries) = NatsWorker::join(connection, &name, Some(can_run)).await?;
     let observer = telemetry.map(Telemetry::worker_observer);
     let options = Options { observer, ..Options::new(args.concurrency) };

@@ -10,7 +10,7 @@ use tenure_core::view::{Graph, graph};
 
 use crate::cli::answer::output::stream;
 use crate::cli::answer::{Exit, Failure, Shape};
-use crate::cli::place::{Data, OfTask};
+use crate::cli::place::OfTask;
 
 /// Draw a task.
 #[derive(Debug, Args)]
@@ -32,8 +32,7 @@ pub(crate) struct GraphArgs {
 }
 
 pub(super) fn run(args: &GraphArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
-    let loaded = data.load(&args.of.key()?)?;
+    let (data, loaded) = args.of.load()?;
     let drawn = data.look(&loaded, graph);
     if args.dot {
         stream(|out| dot::write(out, &drawn))?;

@@ -1,8 +1,16 @@
-//! Signals that ask this process to stop.
+//! What a command runs on that waits, and the signals that ask it to stop.
 
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::answer::{Exit, Failure, output};
+
+/// A runtime of one thread: a command waits, for others or for a disk, and computes little.
+pub(crate) fn one_thread() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
 
 /// Waits for something that goes on without this process: who stops it is told so, in the words of then.
 pub(crate) async fn unless_stopped(
@@ -30,7 +38,7 @@ pub(crate) struct Stop {
 
 impl Stop {
     /// Starts listening: from here on none of them ends the process by itself.
-    pub(crate) fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         const SIGXFSZ: i32 = 25;
         Ok(Self {
             signals: [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?],
