@@ -9,7 +9,7 @@ use tenure_core::view::AttemptView;
 use tenure_core::view::query::PAGE_DEFAULT;
 
 use super::rows::attempt_rows;
-use crate::cli::answer::output::{self};
+use crate::cli::answer::output;
 use crate::cli::answer::{Exit, Failure, Shape};
 use crate::cli::filter::{Asked, Cut, attempt_status};
 use crate::cli::place::OfTask;

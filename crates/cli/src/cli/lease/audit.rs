@@ -9,7 +9,7 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::bus::operate::LeaseRow;
 
-use crate::cli::answer::output::{self};
+use crate::cli::answer::output;
 use crate::cli::answer::{Exit, Failure, Shape, human};
 use crate::cli::place::FleetArgs;
 

@@ -94,10 +94,10 @@ pub(crate) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use tenure_wire::bus::operate::PoolFacts;
-    use tenure_wire::bus::operate::WorkerFacts;
+    use tenure_wire::bus::operate::{PoolFacts, WorkerFacts};
 
     use super::*;
+    use crate::cli::worker::idle;
 
     fn step(task: &str, ready_ms: u64) -> WaitFacts {
         let (task_id, step_id) = (task.parse().unwrap(), "train".parse().unwrap());
@@ -119,19 +119,7 @@ mod tests {
             node: name.into(),
             partitions: 1,
             owned: vec![0],
-            workers: vec![WorkerFacts {
-                pool: pool.clone(),
-                principal: "w".into(),
-                boot: "b".into(),
-                free: 2,
-                unheard: 0,
-                silent_ms: 0,
-                draining: false,
-                suspended: None,
-                holds: None,
-                sent: None,
-                seen: None,
-            }],
+            workers: vec![WorkerFacts { free: 2, ..idle("default", "w", "b") }],
             more: false,
             pools: vec![PoolFacts {
                 pool: pool.clone(),

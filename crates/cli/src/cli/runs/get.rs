@@ -3,7 +3,7 @@
 use clap::Args;
 use tenure_core::view::RunView;
 
-use super::rows::rows;
+use super::list::rows;
 use crate::cli::answer::{Exit, Failure, Shape, output};
 use crate::cli::place::{OfTask, names};
 

@@ -3,7 +3,6 @@
 mod cancel;
 mod get;
 mod list;
-mod rows;
 
 use clap::Subcommand;
 

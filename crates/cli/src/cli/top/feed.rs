@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_core::Rejection;
 use tenure_core::id::SessionId;
+use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_sdk::nats::client::Heard;
@@ -35,8 +35,8 @@ const NEWS_MAX: usize = 4;
 
 /// What was heard.
 pub(super) enum News {
-    Nodes(Result<Heard<NodeFacts>, String>),
-    Leases(Result<Heard<LeaseRow>, String>),
+    Nodes(Result<Heard<NodeFacts>, Rejection>),
+    Leases(Result<Heard<LeaseRow>, Rejection>),
     /// It is no use to ask any more.
     Refused(Failure),
 }
@@ -72,7 +72,8 @@ async fn join(
             Ok(Err(failure)) => failure.message,
             Err(_) => "no node answers".into(),
         };
-        tell.send(News::Nodes(Err(why))).await.ok()?;
+        let silence = Rejection::new(Code::Unavailable, why);
+        tell.send(News::Nodes(Err(silence))).await.ok()?;
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -82,7 +83,7 @@ async fn ask_nodes(client: &NatsClient, every: Duration, tell: &Sender<News>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let heard = client.nodes().await.map_err(why);
+        let heard = client.nodes().await;
         if tell.send(News::Nodes(heard)).await.is_err() {
             return;
         }
@@ -92,15 +93,11 @@ async fn ask_nodes(client: &NatsClient, every: Duration, tell: &Sender<News>) {
 async fn ask_leases(client: &NatsClient, tell: &Sender<News>) {
     loop {
         let begun = Instant::now();
-        let heard = client.oldest_leases(OLDEST).await.map_err(why);
+        let heard = client.oldest_leases(OLDEST).await;
         if tell.send(News::Leases(heard)).await.is_err() {
             return;
         }
         let wait = begun.elapsed() * LEASES_SHARE;
         sleep(wait.clamp(LEASES_EVERY, LEASES_SELDOM)).await;
     }
-}
-
-fn why(refused: Rejection) -> String {
-    refused.message
 }

@@ -131,7 +131,7 @@ impl Model {
     fn take(&mut self, news: News) -> Result<(), Failure> {
         match news {
             News::Nodes(Ok(heard)) => self.note_nodes(heard, Instant::now()),
-            News::Nodes(Err(why)) => self.note_silence(why),
+            News::Nodes(Err(silence)) => self.note_silence(silence.message),
             News::Leases(leases) => self.note_leases(leases, Instant::now()),
             News::Refused(failure) => return Err(failure),
         }

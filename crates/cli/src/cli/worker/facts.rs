@@ -6,6 +6,8 @@ use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Heard;
+#[cfg(test)]
+use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::operate::{NodeFacts, SuspendedFacts};
 
 use crate::cli::pool::sum;
@@ -65,29 +67,31 @@ pub(crate) fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
     all
 }
 
+/// A worker of which a node has nothing to say.
+#[cfg(test)]
+pub(crate) fn idle(pool: &str, principal: &str, boot: &str) -> WorkerFacts {
+    WorkerFacts {
+        pool: pool.parse().unwrap(),
+        principal: principal.into(),
+        boot: boot.into(),
+        free: 0,
+        unheard: 0,
+        silent_ms: 0,
+        draining: false,
+        suspended: None,
+        holds: None,
+        sent: None,
+        seen: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tenure_wire::bus::operate::WorkerFacts;
-
     use super::*;
 
     fn seen(boot: &str, free: u64, silent_ms: u64, draining: bool) -> WorkerFacts {
-        let (pool, principal) = ("default".parse().unwrap(), "w".into());
-        let (boot, holds) = (boot.into(), draining.then_some(2));
-        let (sent, seen, unheard, suspended) = (None, None, 1, None);
-        WorkerFacts {
-            pool,
-            principal,
-            boot,
-            free,
-            unheard,
-            silent_ms,
-            draining,
-            suspended,
-            holds,
-            sent,
-            seen,
-        }
+        let holds = draining.then_some(2);
+        WorkerFacts { free, unheard: 1, silent_ms, draining, holds, ..idle("default", "w", boot) }
     }
 
     fn node(name: &str, workers: Vec<WorkerFacts>) -> NodeFacts {

@@ -10,6 +10,8 @@ mod suspended;
 use clap::{Args, Subcommand};
 use tenure_telemetry::Telemetry;
 
+#[cfg(test)]
+pub(crate) use self::facts::idle;
 pub(crate) use self::facts::{Worker, merged};
 pub(crate) use self::refused::finding as refused;
 pub(crate) use self::suspended::finding as suspended;

@@ -41,24 +41,16 @@ pub(crate) fn finding(heard: &Heard<NodeFacts>) -> Option<Finding> {
 mod tests {
     use tenure_wire::bus::operate::WorkerFacts;
 
+    use super::super::facts::idle;
     use super::*;
 
     fn heard(all: &[(&str, Option<u64>)]) -> Heard<NodeFacts> {
         let worker = |(boot, again_ms): &(&str, Option<u64>)| WorkerFacts {
-            pool: "p".parse().unwrap(),
-            principal: "w".into(),
-            boot: (*boot).into(),
-            free: 0,
-            unheard: 0,
-            silent_ms: 0,
-            draining: false,
             suspended: again_ms.map(|again_ms| {
                 let handler = "convert".parse().unwrap();
                 SuspendedFacts { handler, again_ms }
             }),
-            holds: None,
-            sent: None,
-            seen: None,
+            ..idle("p", "w", boot)
         };
         let node = NodeFacts { workers: all.iter().map(worker).collect(), ..NodeFacts::default() };
         Heard { answers: vec![node], missing_partitions: Vec::new() }

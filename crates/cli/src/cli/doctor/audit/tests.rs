@@ -4,6 +4,7 @@ use tenure_node::doctor::Verdict::{self, Bad, Good, Unknown};
 use tenure_wire::bus::operate::PoolFacts;
 
 use super::*;
+use crate::cli::worker::idle;
 
 /// A node of two at rest, with a worker that has no work.
 fn node(name: &str, owned: u32) -> NodeFacts {
@@ -17,19 +18,8 @@ fn node(name: &str, owned: u32) -> NodeFacts {
         ended: Some(9),
         longest: None,
     };
-    let worker = WorkerFacts {
-        pool: pool.pool.clone(),
-        principal: "w".into(),
-        boot: "b".into(),
-        free: 4,
-        unheard: 0,
-        silent_ms: 1_900,
-        draining: false,
-        suspended: None,
-        holds: Some(0),
-        sent: Some(9),
-        seen: Some(9),
-    };
+    let (silent_ms, holds, sent, seen) = (1_900, Some(0), Some(9), Some(9));
+    let worker = WorkerFacts { free: 4, silent_ms, holds, sent, seen, ..idle("default", "w", "b") };
     NodeFacts {
         node: name.into(),
         partitions: 2,

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
-use tenure_core::Counts;
 use tenure_core::id::{Millis, SessionId};
+use tenure_core::{Counts, Rejection};
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 
@@ -86,10 +86,10 @@ impl Model {
     }
 
     /// The Attempts that were claimed first, or why they are not known.
-    pub(super) fn note_leases(&mut self, leases: Result<Heard<LeaseRow>, String>, now: Instant) {
+    pub(super) fn note_leases(&mut self, leases: Result<Heard<LeaseRow>, Rejection>, now: Instant) {
         match leases {
             Ok(leases) => (self.leases, self.leases_trouble) = (Some((leases, now)), None),
-            Err(why) => self.leases_trouble = Some(why),
+            Err(silence) => self.leases_trouble = Some(silence.message),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What follows from answers, and from those before them.
 
 use tenure_core::id::AttemptId;
+use tenure_core::{Code, Rejection};
 use tenure_sdk::nats::client::Heard;
 use tenure_wire::bus::operate::{
     LeaseRow, NodeFacts, OpenAttempt, PoolFacts, SuspendedFacts, WorkerFacts,
@@ -9,6 +10,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::cli::top::snapshot::WorkerState;
+use crate::cli::worker::idle;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -26,19 +28,11 @@ fn pool(name: &str) -> PoolFacts {
 }
 
 fn worker(name: &str, silent_ms: u64) -> WorkerFacts {
-    WorkerFacts {
-        pool: "default".parse().unwrap(),
-        principal: name.into(),
-        boot: "b1".into(),
-        free: 1,
-        unheard: 0,
-        silent_ms,
-        draining: false,
-        suspended: None,
-        holds: Some(2),
-        sent: None,
-        seen: None,
-    }
+    WorkerFacts { free: 1, silent_ms, holds: Some(2), ..idle("default", name, "b1") }
+}
+
+fn silence(why: &str) -> Rejection {
+    Rejection::new(Code::Unavailable, why)
 }
 
 /// A node that owns everything, and has counted so many claims.
@@ -106,7 +100,7 @@ fn nodes_that_count_nothing_have_no_rates_and_are_waited_for_no_longer() {
     let old = || NodeFacts { at: None, tasks: None, counts: None, ..node("n1", 0, 0) };
     model.note_nodes(heard(vec![old()]), now);
     assert!(!model.is_whole(), "its attempts are not known");
-    model.note_leases(Err("not asked".into()), now);
+    model.note_leases(Err(silence("not asked")), now);
     assert!(model.is_whole());
     model.note_nodes(heard(vec![old()]), now + SECOND);
     assert_eq!(claims(&model, now + SECOND), None);
@@ -236,7 +230,7 @@ fn attempts_are_aged_by_the_clock_of_the_nodes() {
     let answers = vec![row(1, 48_000, true), row(2, 40_000, true), row(3, 1, false)];
     let leases = Heard { answers, missing_partitions: vec![1] };
     model.note_leases(Ok(leases), now + SECOND);
-    model.note_leases(Err("nobody serves this now".into()), now + 2 * SECOND);
+    model.note_leases(Err(silence("nobody serves this now")), now + 2 * SECOND);
     let attempts = model.snapshot(now + 3 * SECOND, 77).attempts;
     let ages: Vec<u64> = attempts.oldest.iter().map(|row| row.running_ms).collect();
     assert_eq!(ages, [11_000, 3_000], "when they were asked for");
