@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::future::join_all;
+use tenure_core::command::not_its_runs;
 use tenure_core::command::run_end::nothing_held;
 use tenure_core::command::{EndRun, GiveBack, RunAndWhy, RunOutcome, StepReport};
 use tenure_core::id::{
@@ -18,7 +19,6 @@ use tenure_core::patch::ReasonInput;
 use tenure_core::status::{Role, StepStatus};
 use tenure_core::suspension::Suspension;
 use tenure_core::view::query::{QueryInput, query_steps};
-use tenure_core::view::scope::not_its_runs;
 use tenure_core::view::{ClaimResult, Known, Look, Looked, RunOffer, StepPage, View, look};
 use tenure_core::{Caller, Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};

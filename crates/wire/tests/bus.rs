@@ -19,16 +19,15 @@ use tenure_core::id::{AttemptId, RunId};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::public::EventName;
 use tenure_core::view::{
-    BoardInput, ClaimResult, ExplainInput, ExplainTaskInput, InspectInput, ListInput, Look, Normal,
-    QueryInput, ReplayInput, RunOffer, RuntimeEvent, RuntimeName, ViewName,
+    BoardInput, ClaimResult, ExplainInput, ExplainTaskInput, GetInput, InspectInput, ListInput,
+    Look, Normal, QueryInput, ReplayInput, RunOffer, RuntimeEvent, RuntimeName, TemplateInput,
+    ViewName,
 };
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime, TaskEvent};
 use tenure_wire::bus::node::Hungry;
 use tenure_wire::bus::operate::ListLeases;
-use tenure_wire::bus::request::{
-    Ask, Committed, GetInput, List, ReadLog, Request, TemplateInput, Views, Welcome,
-};
+use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
     ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
@@ -288,8 +287,7 @@ fn unknown_fields_are_passed_over() {
         ("later", Msg::from("x")),
         ("v", Msg::from(1)),
     ];
-    let request = Request::read(&map(&fields)).unwrap();
-    assert_eq!(request.ask, Ask::ReadLog(ReadLog { after: 2, from: 0 }));
+    assert_eq!(Request::read(&map(&fields)).unwrap().ask, ReadLog { after: 2, from: 0 }.into());
 }
 
 /// A client in another language may write the input of a command before its name.

@@ -36,6 +36,6 @@ impl Command {
 }
 
 /// What a worker is told of a Task that is not its Run's, or that there is not.
-pub(crate) fn not_its_runs() -> Rejection {
+pub fn not_its_runs() -> Rejection {
     Rejection::new(Code::PermissionDenied, "your run is not a run of this task")
 }

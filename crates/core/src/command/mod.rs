@@ -3,7 +3,7 @@
 //! [`Task::decide`] runs a command against the state: it answers with a commit, which the state
 //! already contains, or refuses and has changed nothing. One command, one file.
 
-pub(crate) mod absent;
+mod absent;
 pub mod claim;
 pub mod close;
 pub mod create;
@@ -27,8 +27,8 @@ mod topology;
 mod tx;
 pub mod update;
 mod validate;
+mod write;
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -49,6 +49,7 @@ use crate::status::Role;
 use crate::table::Pos;
 use crate::task::{Made, Task, Written};
 
+pub use absent::not_its_runs;
 pub use input::{
     AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, Minded, RetryEnded, RetrySteps,
     RunAndWhy, RunOutcome, StepReport, Unlink, Why,
@@ -56,6 +57,7 @@ pub use input::{
 pub use operator::{Operator, check_principal, check_session, check_tool};
 pub use run_end::GiveBack;
 pub(crate) use tx::Tx;
+pub use write::{Context, Write};
 
 /// Who asks, as the transport authenticated it (U12).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,53 +79,6 @@ impl Caller {
     pub fn system(session_id: SessionId) -> Self {
         let agent = crate::id::system_agent();
         Self { agent, role: Role::System, session_id, run_id: None, worker_pool_id: None }
-    }
-}
-
-/// What a caller says with a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Context {
-    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
-    pub command_id: CommandId,
-    /// Judge only at this version (OCC-02).
-    pub expected_version: Option<u64>,
-    /// W3C traceparent.
-    pub trace: Option<SmolStr>,
-}
-
-impl Context {
-    /// A command with this id.
-    pub const fn new(command_id: CommandId) -> Self {
-        Self { command_id, expected_version: None, trace: None }
-    }
-}
-
-/// What makes or changes a Task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Write {
-    /// `task_create`: the input names the Task (U15).
-    Create(Box<create::CreateTask>),
-    /// `retry_task` of a Task that has ended: it is made again as another (RETRY-12).
-    RetryEnded(Box<RetryEnded>),
-    /// A command on a Task that is there.
-    Command(Box<Command>),
-}
-
-impl From<create::CreateTask> for Write {
-    fn from(input: create::CreateTask) -> Self {
-        Self::Create(Box::new(input))
-    }
-}
-
-impl From<RetryEnded> for Write {
-    fn from(input: RetryEnded) -> Self {
-        Self::RetryEnded(Box::new(input))
-    }
-}
-
-impl From<Command> for Write {
-    fn from(command: Command) -> Self {
-        Self::Command(Box::new(command))
     }
 }
 

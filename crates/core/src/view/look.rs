@@ -11,7 +11,7 @@ use super::query::query_steps;
 use super::task::get_task;
 use super::{BoardInput, Known, ListInput, QueryInput, StepPage, TaskLines, TaskPage, TaskRead};
 use crate::command::Caller;
-use crate::command::absent::not_its_runs;
+use crate::command::not_its_runs;
 use crate::limits::Limits;
 use crate::read::View;
 use crate::reject::Rejection;

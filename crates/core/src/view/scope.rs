@@ -1,6 +1,6 @@
 //! What a caller may see of a Task (PERM, QUERY-01 to QUERY-05).
 
-use crate::command::absent::not_its_runs;
+use crate::command::not_its_runs;
 use crate::command::{Caller, Operator, check_tool};
 use crate::eligibility::is_in_scope;
 use crate::read::{StepRef, View};

@@ -9,6 +9,7 @@
 //! These forms live as long as a release; those of [`stored`](crate::stored) live for ever.
 
 pub mod address;
+mod ask;
 mod beside;
 pub mod event;
 pub mod node;

@@ -3,8 +3,8 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
-use tenure_core::command::create::{CreateTask, Parent};
-use tenure_core::command::{Operator, RetryEnded, Write};
+use tenure_core::command::create::CreateTask;
+use tenure_core::command::{Operator, Write};
 use tenure_core::id::{AttemptId, CommandId, Millis, SessionId, TaskId, WalName};
 use tenure_core::patch::{Operation, TaskFields};
 use tenure_core::status::{FailedAs, TaskStatus};
@@ -13,10 +13,9 @@ pub use tenure_core::view::{
     ReplayInput, TemplateInput,
 };
 use tenure_core::view::{Snapshot, ViewName, ViewsInput};
-use tenure_core::{Command, Context, Query, Rejection};
+use tenure_core::{Command, Context, Rejection};
 
-use super::event::{EventPage, ReadEvents};
-use super::operate::{LeasePage, ListLeases};
+pub use super::ask::Ask;
 use super::{BadMessage, V, decode, operation};
 
 /// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
@@ -281,138 +280,6 @@ pub struct Committed {
 /// The operation of a patch, as one of its own: its fields are the input.
 const UPDATE_TASK: &str = "update_task";
 
-/// Queries that the bus alone has, with what each is answered with.
-macro_rules! queries_of_the_bus {
-    ($($query:ty = $name:literal, $tool:expr, $output:ty;)*) => {$(
-        impl Query for $query {
-            const NAME: &'static str = $name;
-            const TOOL: Operator = $tool;
-            type Output = $output;
-        }
-    )*};
-}
-
-queries_of_the_bus! {
-    Views = "task_views", Operator::TaskViews, ViewPage;
-    ReadLog = "read_log", Operator::InspectTask, LogPage;
-    ReadEvents = "read_events", Operator::InspectTask, EventPage;
-    ReadParent = "read_parent", Operator::Due, Parent;
-    List = "list_index", Operator::TaskList, Entries;
-    ListLeases = "list_leases", Operator::InspectTask, LeasePage;
-}
-
-/// Hands every query to a macro, by the name it has as an [`Ask`] and with its type: those that read a Task as it
-/// stands, those that read its log, and all others, which an owner answers each in its own way. This list is
-/// all that knows them together: whoever carries, answers or describes queries is made from it.
-#[macro_export]
-macro_rules! queries {
-    ($then:ident) => {
-        $then! {
-            task {
-                Get($crate::bus::request::GetInput)
-                Query($crate::bus::request::QueryInput)
-                Board($crate::bus::request::BoardInput)
-                Explain($crate::bus::request::ExplainInput)
-                ExplainTask($crate::bus::request::ExplainTaskInput)
-            }
-            log {
-                Inspect($crate::bus::request::InspectInput)
-                Replay($crate::bus::request::ReplayInput)
-            }
-            other {
-                Tasks($crate::bus::request::ListInput)
-                Template($crate::bus::request::TemplateInput)
-                Views($crate::bus::request::Views)
-                ReadLog($crate::bus::request::ReadLog)
-                ReadEvents($crate::bus::event::ReadEvents)
-                ReadParent($crate::bus::request::ReadParent)
-                List($crate::bus::request::List)
-                Leases($crate::bus::operate::ListLeases)
-            }
-        }
-    };
-}
-
-macro_rules! asks {
-    ($($group:ident { $($ask:ident($query:ty))* })*) => {
-        /// What is asked.
-        #[derive(Debug, Clone, PartialEq)]
-        pub enum Ask {
-            /// `task_create`. Asks for a `WriteSummary`.
-            Create(Box<CreateTask>),
-            /// `retry_task` with `retry_of`, on the Task that is to be. Asks for a `WriteSummary`.
-            RetryEnded(Box<RetryEnded>),
-            /// A command on a Task. Asks for a `WriteSummary`.
-            Command(Box<Command>),
-            $($(
-                #[doc = concat!("The query [`", stringify!($ask), "`](", stringify!($query), ").")]
-                $ask($query),
-            )*)*
-        }
-
-        impl Ask {
-            /// What makes or changes a Task; none: it is a query.
-            pub fn into_write(self) -> Option<Write> {
-                match self {
-                    Self::Create(input) => Some(Write::Create(input)),
-                    Self::RetryEnded(input) => Some(Write::RetryEnded(input)),
-                    Self::Command(command) => Some(Write::Command(command)),
-                    _ => None,
-                }
-            }
-
-            /// The query of this name, if there is one.
-            fn query(name: &str, bytes: &[u8]) -> Option<Result<Self, BadMessage>> {
-                $($(
-                    if name == <$query>::NAME {
-                        return Some(operation::input(bytes).map(Self::$ask));
-                    }
-                )*)*
-                None
-            }
-
-            /// The operation's name.
-            pub fn operation(&self) -> &'static str {
-                match self {
-                    Self::Create(_) => Operator::TaskCreate.as_str(),
-                    Self::RetryEnded(_) => Operator::RetryTask.as_str(),
-                    Self::Command(command) => command.operation().as_str(),
-                    $($(Self::$ask(_) => <$query>::NAME,)*)*
-                }
-            }
-
-            fn write(&self, head: &Head) -> Result<Vec<u8>, BadMessage> {
-                match self {
-                    Self::Create(input) => write(head, input),
-                    Self::RetryEnded(input) => write(head, input),
-                    Self::Command(command) => write_command(head, command),
-                    $($(Self::$ask(input) => write(head, input),)*)*
-                }
-            }
-        }
-
-        impl From<Write> for Ask {
-            fn from(write: Write) -> Self {
-                match write {
-                    Write::Create(input) => Self::Create(input),
-                    Write::RetryEnded(input) => Self::RetryEnded(input),
-                    Write::Command(command) => Self::Command(command),
-                }
-            }
-        }
-
-        $($(
-            impl From<$query> for Ask {
-                fn from(query: $query) -> Self {
-                    Self::$ask(query)
-                }
-            }
-        )*)*
-    };
-}
-
-queries!(asks);
-
 impl Request {
     /// A request of a caller that names itself.
     pub fn new(
@@ -472,49 +339,6 @@ impl Request {
     pub fn write(&self) -> Result<Vec<u8>, BadMessage> {
         self.ask.write(&self.head)
     }
-}
-
-/// A request with its input; one that has no fields is left out.
-fn write<T: Serialize>(head: &Head, input: &T) -> Result<Vec<u8>, BadMessage> {
-    #[derive(Serialize)]
-    struct With<'a, T> {
-        #[serde(flatten)]
-        head: &'a Head,
-        input: &'a T,
-    }
-    match size_of::<T>() {
-        0 => super::encode(head),
-        _ => super::encode(&With { head, input }),
-    }
-}
-
-/// A request of a command, which says its name and its input itself.
-fn write_command(head: &Head, command: &Command) -> Result<Vec<u8>, BadMessage> {
-    #[derive(Serialize)]
-    struct Around<'a> {
-        v: V,
-        #[serde(flatten)] // As `operation` and `input`.
-        command: &'a Command,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        task_id: Option<&'a TaskId>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        command_id: Option<&'a CommandId>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        expected_version: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        max_bytes: Option<usize>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        trace: Option<&'a SmolStr>,
-    }
-    super::encode(&Around {
-        v: head.v,
-        command,
-        task_id: head.task_id.as_ref(),
-        command_id: head.command_id.as_ref(),
-        expected_version: head.expected_version,
-        max_bytes: head.max_bytes,
-        trace: head.trace.as_ref(),
-    })
 }
 
 /// Whether a `retry_task` is of a Task that has ended: it says which.

@@ -9,7 +9,8 @@
 //! | [`fleet`] | asks all nodes of a cluster at once |
 //! | [`here`] | runs Tasks of a directory in this process |
 //! | [`live`] | follows a Task |
-//! | [`fetch`], [`scan`], [`host`], [`names`] | what those need: a log of a cluster, the lines of a log, who is at work on a directory, short names |
+//! | [`fetch`], [`scan`] | read a log of a cluster, and the lines of a log |
+//! | [`host`], [`names`] | know who is at work on a directory, and what short names mean |
 //!
 //! Whoever looks takes no lock, so it works beside a process that is running Tasks on the same
 //! directory; it cuts nothing off and repairs nothing; and it starts no scheduler, so looking never

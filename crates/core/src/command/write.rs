@@ -1,0 +1,56 @@
+//! What callers ask for that makes or changes a Task, and what they say with it.
+
+use alloc::boxed::Box;
+
+use smol_str::SmolStr;
+
+use super::create::CreateTask;
+use super::{Command, RetryEnded};
+use crate::id::CommandId;
+
+/// What a caller says with a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// The caller's id of the command: the same again is answered as the first time (IDEM-01).
+    pub command_id: CommandId,
+    /// Judge only at this version (OCC-02).
+    pub expected_version: Option<u64>,
+    /// W3C traceparent.
+    pub trace: Option<SmolStr>,
+}
+
+impl Context {
+    /// A command with this id.
+    pub const fn new(command_id: CommandId) -> Self {
+        Self { command_id, expected_version: None, trace: None }
+    }
+}
+
+/// What makes or changes a Task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// `task_create`: the input names the Task (U15).
+    Create(Box<CreateTask>),
+    /// `retry_task` of a Task that has ended: it is made again as another (RETRY-12).
+    RetryEnded(Box<RetryEnded>),
+    /// A command on a Task that is there.
+    Command(Box<Command>),
+}
+
+impl From<CreateTask> for Write {
+    fn from(input: CreateTask) -> Self {
+        Self::Create(Box::new(input))
+    }
+}
+
+impl From<RetryEnded> for Write {
+    fn from(input: RetryEnded) -> Self {
+        Self::RetryEnded(Box::new(input))
+    }
+}
+
+impl From<Command> for Write {
+    fn from(command: Command) -> Self {
+        Self::Command(Box::new(command))
+    }
+}
