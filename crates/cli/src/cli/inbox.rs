@@ -10,9 +10,7 @@ use tenure_core::status::WaitKind;
 use tenure_core::view::snapshot::BlockedTask;
 use tenure_core::view::{ViewName, ViewsInput};
 
-use crate::cli::answer::output::{self, Tone};
-use crate::cli::answer::sheet::{Sheet, text, toned};
-use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, output, text, toned};
 use crate::cli::place::{Data, Look, Place, warn_of_missing};
 
 /// Show what waits for somebody.

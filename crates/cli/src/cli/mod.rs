@@ -1,7 +1,8 @@
 //! The command line: what can be said, and which code answers it.
 //!
-//! A noun is a folder here, and each of its verbs a file: `tenure worker list` is `worker/list.rs`. A
-//! command without a noun is a file or a folder of its own name. All of them stand on two modules:
+//! A noun is a folder here, and a verb a file in it: `tenure worker list` is `worker/list.rs`. Verbs that
+//! change a Task or a Step in the same way share one (`task/life.rs`, `step/change.rs`). A command
+//! without a noun is a file or a folder of its own name. All of them stand on two modules:
 //! [`place`] opens a directory or a cluster, and [`answer`] writes what they have to say. Beside those are
 //! what several commands share: [`filter`] chooses from lists, [`order`] commands a Task, [`show`] shows a
 //! Task that runs, [`request`] reads a task file, [`runtime`] and [`telemetry`] are of the process.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tenure_core::id::{AgentId, Millis};
+use tenure_core::record::Reason;
 
 /// `950 ms`, `12.3 s`, `3m 12s`, `2h 05m`, `3d 04h`.
 pub(crate) fn duration(ms: u64) -> String {
@@ -110,6 +111,11 @@ pub(crate) fn one_line(text: &str) -> String {
         }
     }
     out
+}
+
+/// What a reason says, or its code.
+pub(crate) fn said(reason: &Reason) -> &str {
+    if reason.message.is_empty() { &reason.code } else { &reason.message }
 }
 
 /// The same with its line breaks, each indented.

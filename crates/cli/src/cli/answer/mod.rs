@@ -10,7 +10,7 @@ mod format;
 pub(crate) mod human;
 mod nearest;
 pub(crate) mod output;
-pub(crate) mod sheet;
+mod sheet;
 pub(crate) mod status;
 
 #[cfg(test)]
@@ -18,3 +18,5 @@ pub(crate) use self::advice::advice;
 pub(crate) use self::exit::{Exit, Failure};
 pub(crate) use self::format::{Format, Shape};
 pub(crate) use self::nearest::did_you_mean;
+pub(crate) use self::output::{Paint, Stream, Tone};
+pub(crate) use self::sheet::{Sheet, number, section, text, toned};

@@ -102,6 +102,15 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(text + "\n")
 }
 
+/// One JSON value on a line of stdout, at once. Answers whether somebody still reads.
+pub(crate) fn print_line(value: &impl Serialize) -> io::Result<bool> {
+    let line = serde_json::to_string(value)? + "\n";
+    match stdout(|out| out.write_all(line.as_bytes()).and_then(|()| out.flush())) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
+    }
+}
+
 /// A closed pipe is an answer too: enough.
 pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {

@@ -1,9 +1,12 @@
 //! Statuses as people see them: a mark, a word, a colour.
 
+use std::fmt::Display;
+
+use tenure_core::id::StepId;
 use tenure_core::status::StepStatus;
 use tenure_core::view::Normal;
 
-use super::output::Tone;
+use super::output::{Paint, Stream, Tone};
 use super::sheet::{Text, toned};
 
 /// The colour of a status.
@@ -53,4 +56,16 @@ pub(crate) fn step_tone(status: StepStatus) -> Tone {
         StepStatus::Completed => Tone::Good,
         StepStatus::Failed => Tone::Bad,
     }
+}
+
+/// The first line of what is said of a Step.
+pub(crate) fn heading(
+    step: &StepId,
+    status: StepStatus,
+    normal: Normal,
+    of: impl Display,
+) -> String {
+    let paint = Paint::of(Stream::Stdout);
+    let (mark, id) = (paint.text(step_tone(status), mark(status)), paint.text(Tone::Strong, step));
+    format!("{mark} {id}  {}  of {of}\n", paint.text(tone(normal), normal))
 }

@@ -4,9 +4,7 @@ use clap::Args;
 use tenure_core::id::{Millis, Ref};
 use tenure_core::view::{AttemptView, View};
 
-use crate::cli::answer::output::Tone;
-use crate::cli::answer::sheet::{Sheet, toned};
-use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, status, toned};
 use crate::cli::place::OfTask;
 
 /// Show an attempt.

@@ -2,11 +2,10 @@
 
 mod get;
 mod list;
-mod rows;
 
 use clap::Subcommand;
 
-pub(crate) use self::rows::attempt_rows;
+pub(crate) use self::list::attempt_rows;
 use crate::cli::answer::{Exit, Failure};
 
 /// Attempts.

@@ -17,9 +17,9 @@ use tenure_wire::bus::subject::Token;
 
 use self::audit::audit;
 use self::judge::{AS_WHOM, Holders, SESSIONS, leases, nodes};
-use crate::cli::answer::output::{self, Stream, Tone};
-use crate::cli::answer::sheet::{Sheet, text, toned};
-use crate::cli::answer::{Exit, Failure, Format, Shape, human};
+use crate::cli::answer::{
+    Exit, Failure, Format, Shape, Sheet, Stream, Tone, human, output, text, toned,
+};
 use crate::cli::lease::{self, compare};
 use crate::cli::place::{Caller, Looker};
 use crate::cli::runtime::one_thread;

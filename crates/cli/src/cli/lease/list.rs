@@ -3,9 +3,7 @@
 use serde::Serialize;
 use tenure_wire::bus::operate::LeaseRow;
 
-use crate::cli::answer::output::{self, Tone};
-use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, output, text, toned};
 use crate::cli::place::FleetArgs;
 
 #[derive(Serialize)]

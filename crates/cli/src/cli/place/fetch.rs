@@ -21,6 +21,7 @@ use tenure_sdk::nats::NatsClient;
 use tenure_wire::stored::encode;
 
 use super::cluster::Caller;
+use super::names;
 use super::scan::{Log, SUFFIX};
 use crate::cli::answer::{Exit, Failure};
 
@@ -94,6 +95,16 @@ impl Cluster {
         let client = self.caller.client(session).await?;
         self.clients.borrow_mut().insert(session.clone(), client.clone());
         Ok(client)
+    }
+
+    /// Finds a Task, and whom to ask about it.
+    pub(crate) async fn find(
+        &self,
+        name: TaskKey,
+    ) -> Result<(Client<NatsClient>, TaskKey), Failure> {
+        let client = self.client(&name.session_id).await?;
+        let key = names::find(&client, name).await?;
+        Ok((client, key))
     }
 
     /// Tasks of a session; of the one asked for, if none is named.

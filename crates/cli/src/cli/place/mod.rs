@@ -9,8 +9,10 @@
 //! | [`fleet`] | asks all nodes of a cluster at once |
 //! | [`here`] | runs Tasks of a directory in this process |
 //! | [`live`] | follows a Task |
-//! | [`fetch`], [`scan`] | read a log of a cluster, and the lines of a log |
-//! | [`host`], [`names`] | know who is at work on a directory, and what short names mean |
+//! | [`fetch`] | fetches a log of a cluster |
+//! | [`scan`] | reads a log line by line |
+//! | [`host`] | finds out who is at work on a directory |
+//! | [`names`] | finds the Task or Run that a short name means |
 //!
 //! Whoever looks takes no lock, so it works beside a process that is running Tasks on the same
 //! directory; it cuts nothing off and repairs nothing; and it starts no scheduler, so looking never

@@ -7,6 +7,8 @@ use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
 use tenure_sdk::nats::client::Heard;
+#[cfg(test)]
+use tenure_wire::bus::operate::PoolFacts;
 use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
 
 use crate::cli::answer::human;
@@ -92,9 +94,24 @@ pub(crate) fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
+/// A pool in which nothing runs.
+#[cfg(test)]
+pub(crate) fn quiet(pool: &str) -> PoolFacts {
+    PoolFacts {
+        pool: pool.parse().unwrap(),
+        workers: 0,
+        free: 0,
+        waiting: 0,
+        oldest_ms: None,
+        running: Some(0),
+        ended: Some(0),
+        longest: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tenure_wire::bus::operate::{PoolFacts, WorkerFacts};
+    use tenure_wire::bus::operate::WorkerFacts;
 
     use super::*;
     use crate::cli::worker::idle;
@@ -122,14 +139,13 @@ mod tests {
             workers: vec![WorkerFacts { free: 2, ..idle("default", "w", "b") }],
             more: false,
             pools: vec![PoolFacts {
-                pool: pool.clone(),
                 workers: 1,
                 free: 2,
                 waiting,
                 oldest_ms: (waiting > 3).then_some(900),
                 running: Some(waiting),
-                ended: None,
                 longest: Some(step(name, waiting)),
+                ..quiet("default")
             }],
             waits: Some(Waits::from([("not_before".into(), waiting), (name.into(), 1)])),
             ..NodeFacts::default()

@@ -1,12 +1,17 @@
 //! `tenure pool …`: the pools of a cluster.
 
 mod facts;
-mod list;
+
+use std::io;
 
 use clap::Subcommand;
+use serde::Serialize;
+use tenure_core::id::PoolId;
 
-pub(crate) use self::facts::{Waits, longest, merged, most_first, sum, waits};
-use crate::cli::answer::{Exit, Failure};
+#[cfg(test)]
+pub(crate) use self::facts::quiet;
+pub(crate) use self::facts::{Facts, Waits, longest, merged, most_first, sum, waits};
+use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, output, text, toned};
 use crate::cli::place::FleetArgs;
 
 /// Pools.
@@ -18,5 +23,61 @@ pub(crate) enum PoolCommand {
 
 pub(crate) fn run(command: PoolCommand) -> Result<Exit, Failure> {
     let PoolCommand::List(args) = command;
-    list::run(&args)
+    list(&args)
+}
+
+#[derive(Serialize)]
+struct Pool {
+    pool: PoolId,
+    #[serde(flatten)]
+    facts: Facts,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    pools: Vec<Pool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Waits>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_partitions: Vec<u32>,
+}
+
+fn list(args: &FleetArgs) -> Result<Exit, Failure> {
+    let heard = args.nodes()?;
+    let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
+    let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
+    let listing = Listing { pools, waits, missing_partitions };
+    args.output.answer(&listing, Shape::many("pools", "pool"), || print(&listing))
+}
+
+fn print(listing: &Listing) -> io::Result<()> {
+    if listing.pools.is_empty() {
+        output::say("no pool: there is no worker, and nothing waits for one");
+        return Ok(());
+    }
+    let mut sheet =
+        Sheet::new(&["POOL", "WORKERS", "RUNNING", "FREE", "WAITING", "OLDEST", "WAITS LONGEST"]);
+    for Pool { pool, facts } in &listing.pools {
+        let waiting = match facts.waiting > 0 && facts.workers == 0 {
+            true => number(facts.waiting).in_tone(Tone::Bad),
+            false => number(facts.waiting),
+        };
+        let known = |ms: Option<String>| ms.unwrap_or_else(|| "–".into());
+        sheet.row([
+            toned(pool, Tone::Strong),
+            number(facts.workers),
+            number(known(facts.running.map(human::count))),
+            number(facts.free),
+            waiting,
+            number(known(facts.oldest_ms.map(human::duration))),
+            text(longest(facts.longest.as_ref(), facts.oldest_ms)),
+        ]);
+    }
+    sheet.print()?;
+    let waits = listing.waits.iter().flat_map(most_first);
+    let waits: Vec<String> = waits.map(|(why, n)| format!("{} {why}", human::count(n))).collect();
+    if !waits.is_empty() {
+        output::say(format_args!("steps that wait, and why: {}", waits.join(", ")));
+    }
+    Ok(())
 }

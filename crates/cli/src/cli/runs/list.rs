@@ -6,9 +6,7 @@ use tenure_core::id::{Millis, PoolId, StepId};
 use tenure_core::status::RunState;
 use tenure_core::view::{RunView, View};
 
-use crate::cli::answer::output::{self, Tone};
-use crate::cli::answer::sheet::{Sheet, text, toned};
-use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, output, text, toned};
 use crate::cli::filter::named;
 use crate::cli::place::OfTask;
 

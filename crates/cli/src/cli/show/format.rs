@@ -11,8 +11,7 @@ use tenure_local::Published;
 use super::report::Report;
 use super::seen::{Seen, Show};
 use super::{jsonl, live, plain, table};
-use crate::cli::answer::output::{self, Paint, Stream};
-use crate::cli::answer::{Exit, Failure};
+use crate::cli::answer::{Exit, Failure, Paint, Stream, output};
 
 /// What goes to stdout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -9,8 +9,7 @@ use tenure_core::view::View;
 use super::news::{News, news};
 use super::seen::{Seen, Show};
 use super::words::{duration, steps};
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::{Failure, human};
+use crate::cli::answer::{Failure, Paint, Stream, Tone, human, output};
 
 /// Ten pictures a second look alive and cost nothing that matters.
 const EVERY: Duration = Duration::from_millis(100);

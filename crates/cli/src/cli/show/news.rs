@@ -8,7 +8,7 @@ use tenure_core::view::View;
 
 use super::seen::Seen;
 use super::words::duration;
-use crate::cli::answer::output::{Paint, Tone};
+use crate::cli::answer::{Paint, Tone};
 
 /// Columns of the first word of a line: "completed" is the longest.
 const WORD_WIDTH: usize = 9;

@@ -7,8 +7,7 @@ use tenure_core::view::View;
 
 use super::news::news;
 use super::seen::{Seen, Show};
-use crate::cli::answer::Failure;
-use crate::cli::answer::output::{self, Paint, Stream};
+use crate::cli::answer::{Failure, Paint, Stream, output};
 
 /// A Task with more Steps than this has a line now and then instead of one for each Step.
 const LINE_PER_STEP_MAX: u32 = 500;

@@ -8,8 +8,7 @@ use tenure_core::view::{StepRef, View};
 
 use super::report::Times;
 use super::words::{duration, one_line, printable, steps};
-use crate::cli::answer::human;
-use crate::cli::answer::output::{Paint, Tone};
+use crate::cli::answer::{Paint, Tone, human};
 
 /// A Task with no more Steps than this is shown whole.
 const ALL_MAX: usize = 40;
@@ -93,9 +92,7 @@ fn row(view: &View<'_>, step: StepRef<'_>) -> [String; 5] {
 fn note(step: StepRef<'_>) -> String {
     let facts = step.facts();
     let note = match (&facts.status_reason, &facts.result_summary) {
-        (Some(reason), _) if step.status() != StepStatus::Completed => {
-            if reason.message.is_empty() { reason.code.as_str() } else { &reason.message }
-        }
+        (Some(reason), _) if step.status() != StepStatus::Completed => human::said(reason),
         (_, Some(summary)) => summary.trim_end().lines().last().unwrap_or_default(),
         _ => "",
     };

@@ -12,9 +12,9 @@ use tenure_core::view::claim::DependencyResult;
 use tenure_core::view::{AttemptView, Known, StepRef, StepView, View};
 
 use super::rows::why;
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::sheet::{Sheet, number, section, text};
-use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::answer::{
+    Exit, Failure, Paint, Shape, Sheet, Stream, human, number, output, section, status, text,
+};
 use crate::cli::attempt::attempt_rows;
 use crate::cli::place::{Data, Look};
 
@@ -79,18 +79,9 @@ fn dossier<'a>(view: &View<'a>, step: StepRef<'a>, known: &Known<'_>) -> Dossier
 }
 
 fn render(view: &View<'_>, at: StepRef<'_>, dossier: &Dossier, known: &Known<'_>) -> String {
-    let paint = Paint::of(Stream::Stdout);
     let step = &dossier.step;
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "{} {}  {}  of {}/{}",
-        paint.text(status::step_tone(step.status), status::mark(step.status)),
-        paint.text(Tone::Strong, &step.spec.step_id),
-        paint.text(status::tone(step.normalized_status), step.normalized_status),
-        dossier.session_id,
-        dossier.task_id,
-    );
+    let of = format_args!("{}/{}", dossier.session_id, dossier.task_id);
+    let mut out = status::heading(&step.spec.step_id, step.status, step.normalized_status, of);
     out.push_str(&fields(step, known).render());
     section(&mut out, "waits for", &dependencies(view, at));
     let facts = step.facts.as_ref();

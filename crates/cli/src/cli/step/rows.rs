@@ -6,9 +6,7 @@ use tenure_core::id::{Millis, StepId};
 use tenure_core::status::StepStatus;
 use tenure_core::view::{AttemptView, StepView};
 
-use crate::cli::answer::output::Tone;
-use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{human, status};
+use crate::cli::answer::{Sheet, Tone, human, number, status, text, toned};
 
 /// Steps as a table. Of the attempts the newest of each Step counts.
 pub(crate) fn step_rows(steps: &[&StepView], attempts: &[AttemptView], now: Millis) -> Sheet {
@@ -42,8 +40,7 @@ pub(crate) fn step_rows(steps: &[&StepView], attempts: &[AttemptView], now: Mill
 pub(super) fn why(step: &StepView, now: Millis) -> String {
     if let Some(reason) = step.facts.as_ref().and_then(|facts| facts.status_reason.as_ref()) {
         let waits = step.wait_kind.map(|kind| format!("{kind}: ")).unwrap_or_default();
-        let said = if reason.message.is_empty() { reason.code.as_str() } else { &reason.message };
-        return format!("{waits}{}", human::one_line(said));
+        return format!("{waits}{}", human::one_line(human::said(reason)));
     }
     if let Some(at) = step.not_before {
         return format!("tried again in {}", human::between(now, at));

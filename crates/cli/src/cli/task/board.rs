@@ -6,7 +6,7 @@ use tenure_core::view::{BoardInput, TaskLines, board};
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::place::{Cluster, Data, Look, me, names};
+use crate::cli::place::{Cluster, Data, Look, me};
 
 /// Print tasks in few words.
 #[derive(Debug, Args)]
@@ -53,8 +53,7 @@ fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
 
 /// A Task of a cluster, whose nodes know their budget.
 async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
-    let client = cluster.client(&key.session_id).await?;
-    let key = names::find(&client, key).await?;
+    let (client, key) = cluster.find(key).await?;
     Ok(client.ask(&key.task_id, input).await?)
 }
 

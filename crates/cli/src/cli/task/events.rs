@@ -1,7 +1,6 @@
 //! `tenure task events`: the public events of a Task, a line each.
 
 use std::cell::OnceCell;
-use std::io::ErrorKind;
 
 use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -51,11 +50,8 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
             }
         };
         while let Some(event) = events.try_next().await? {
-            let line = serde_json::to_string(&event)
-                .map_err(|error| Failure::caused(Exit::Unavailable, &error))?;
-            match output::stdout(|out| writeln!(out, "{line}").and_then(|()| out.flush())) {
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => break, // It was enough.
-                written => written?,
+            if !output::print_line(&event)? {
+                break; // It was enough.
             }
         }
         Ok(Exit::Ok)

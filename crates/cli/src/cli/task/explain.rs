@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use clap::Args;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, RunId, StepId};
-use tenure_core::record::Reason;
 use tenure_core::view::explain::{Evidence, ForWhom, Group, Remedy, Why};
 use tenure_core::view::{
     ExplainInput, ExplainTaskInput, Explanation, TaskExplanation, explain, explain_task,
@@ -19,9 +18,8 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::{Exit, Failure, Shape, human, status};
-use crate::cli::place::{Cluster, Data, Host, Look, names};
+use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output, status};
+use crate::cli::place::{Cluster, Data, Host, Look};
 
 /// Of Steps of a group as many as one line takes.
 const LINE_MAX: usize = 8;
@@ -83,8 +81,7 @@ fn asked(
 ) -> Result<(TaskKey, Told), Failure> {
     let (run_id, worker_id) = (args.run, args.worker.clone());
     let (key, told) = data.runtime.block_on(async {
-        let client = cluster.client(&key.session_id).await?;
-        let key = names::find(&client, key).await?;
+        let (client, key) = cluster.find(key).await?;
         let (port, task) = (client.port(), &key.task_id);
         let told = match args.step.as_deref().map(StepId::new) {
             None => {
@@ -144,7 +141,7 @@ impl Said<'_> {
             paint.text(Tone::Strong, self.key),
             paint.text(status::tone(task.status), task.status),
         );
-        let reason = task.status_reason.as_ref().map(said).unwrap_or_default();
+        let reason = task.status_reason.as_ref().map(human::said).unwrap_or_default();
         if !reason.is_empty() && reason != task.status.as_str() {
             let _ = write!(out, ": {}", human::one_line(reason)); // Strings take all.
         }
@@ -189,13 +186,8 @@ impl Said<'_> {
 
     fn render_step(&self, step: &Explanation) -> String {
         let paint = Paint::of(Stream::Stdout);
-        let mut out = format!(
-            "{} {}  {}  of {}\n",
-            paint.text(status::step_tone(step.status), status::mark(step.status)),
-            paint.text(Tone::Strong, &step.step_id),
-            paint.text(status::tone(step.normalized_status), step.normalized_status),
-            self.key,
-        );
+        let normal = step.normalized_status;
+        let mut out = status::heading(&step.step_id, step.status, normal, self.key);
         for why in &step.reasons {
             let code = paint.text(tone(why.code), why.code);
             let _ = writeln!(out, "\n{code}\n  {}", human::one_line(&why.text));
@@ -248,14 +240,10 @@ impl Said<'_> {
 /// Of a Task that has ended: the Steps that failed by themselves, and not with it.
 fn render_failures(out: &mut String, task: &TaskExplanation) {
     for step in task.failed.iter().take(LINE_MAX) {
-        let reason = step.reason.as_ref().map(said).unwrap_or_default();
+        let reason = step.reason.as_ref().map(human::said).unwrap_or_default();
         let mark = Paint::of(Stream::Stdout).text(Tone::Bad, status::mark(step.status));
         let _ = writeln!(out, "{mark} {}: {}", step.step_id, human::one_line(reason));
     }
-}
-
-fn said(reason: &Reason) -> &str {
-    if reason.message.is_empty() { &reason.code } else { &reason.message }
 }
 
 fn names(group: &Group) -> String {

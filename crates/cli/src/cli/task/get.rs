@@ -7,9 +7,10 @@ use tenure_core::record::{Edge, EdgeReason};
 use tenure_core::status::{AcceptanceState, EdgeKind, EdgeStatus, StepStatus};
 use tenure_core::view::{Known, StepView, TaskView, View};
 
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::sheet::{Sheet, section, text, toned};
-use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
+use crate::cli::answer::{
+    Exit, Failure, Format, Paint, Shape, Sheet, Stream, Tone, human, output, section, status, text,
+    toned,
+};
 use crate::cli::place::{Host, OfTask};
 use crate::cli::step::step_rows;
 

@@ -12,9 +12,9 @@ use tenure_core::view::{ListInput, Normal, TaskPage, TaskSummary};
 use tenure_ports::client::Listing as Found;
 use tenure_ports::journal::Entry;
 
-use crate::cli::answer::output::{self, Tone};
-use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{Exit, Failure, Format, Shape, human, status};
+use crate::cli::answer::{
+    Exit, Failure, Format, Shape, Sheet, Tone, human, number, output, status, text, toned,
+};
 use crate::cli::filter::{Asked, Cut, task_status};
 use crate::cli::place::scan::Log;
 use crate::cli::place::{Data, Look, nobody_answers};

@@ -18,8 +18,7 @@ use tenure_core::{Command, Cx, Stamp};
 use uuid::Uuid;
 
 use super::graph::print as print_graph;
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::{Exit, Failure, Shape};
+use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, output};
 use crate::cli::order::OnTask;
 use crate::cli::place::me;
 

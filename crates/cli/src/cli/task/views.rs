@@ -5,9 +5,9 @@ use serde::Serialize;
 use tenure_core::status::TaskStatus;
 use tenure_core::view::{Snapshot, ViewName, ViewsInput};
 
-use crate::cli::answer::output::{self, Tone};
-use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{Exit, Failure, Shape, human, status};
+use crate::cli::answer::{
+    Exit, Failure, Shape, Sheet, Tone, human, number, output, status, text, toned,
+};
 use crate::cli::attempt::attempt_rows;
 use crate::cli::filter::named;
 use crate::cli::place::{Data, Look, warn_of_missing};

@@ -12,7 +12,6 @@ mod snapshot;
 mod terminal;
 mod ui;
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -26,8 +25,7 @@ use self::screen::View;
 use self::snapshot::Snapshot;
 use self::terminal::Screen;
 use self::ui::{Ui, Wish};
-use crate::cli::answer::output::{self, Stream};
-use crate::cli::answer::{Exit, Failure, human};
+use crate::cli::answer::{Exit, Failure, Stream, human, output};
 use crate::cli::place::LookArgs;
 use crate::cli::runtime::{Stop, one_thread};
 
@@ -200,10 +198,7 @@ async fn once(
     model.is_heard().map_err(|why| Failure::new(Exit::Unavailable, why).help(SERVE))?;
     match format {
         Some(Format::Json) => output::print_json(&model.now())?,
-        Some(Format::Jsonl) => {
-            let line = serde_json::to_string(&model.now()).map_err(io::Error::from)?;
-            output::print(format_args!("{line}\n"))?;
-        }
+        Some(Format::Jsonl) => drop(output::print_line(&model.now())?),
         None => output::print(screen::text(&model.now(), width()))?,
     }
     Ok(Exit::Ok)
@@ -230,10 +225,8 @@ async fn lines(
         let is_turn = matches!(heard, News::Nodes(_));
         model.take(heard)?;
         if is_turn {
-            let line = serde_json::to_string(&model.now()).map_err(io::Error::from)? + "\n";
-            match output::stdout(|out| out.write_all(line.as_bytes()).and_then(|()| out.flush())) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
-                written => written?,
+            if !output::print_line(&model.now())? {
+                return Ok(Exit::Ok);
             }
             said += 1;
         }

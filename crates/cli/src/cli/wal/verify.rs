@@ -14,8 +14,7 @@ use tenure_core::id::{SessionId, TaskId, WalName};
 use tenure_ports::journal::TaskKey;
 
 use super::failures::Failures;
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output};
 use crate::cli::place::scan::{self, Broken, End, Fault, Log, SUFFIX};
 use crate::cli::place::{Data, Indexed, Look, nobody_answers};
 

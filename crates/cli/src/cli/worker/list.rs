@@ -10,9 +10,7 @@ use tenure_wire::bus::operate::RefusedFacts;
 use super::facts::{Worker, merged};
 use super::refused::{name, refused, why};
 use super::suspended;
-use crate::cli::answer::output::{self, Tone};
-use crate::cli::answer::sheet::{Sheet, number, text, toned};
-use crate::cli::answer::{Exit, Failure, Shape, human};
+use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, output, text, toned};
 use crate::cli::place::FleetArgs;
 
 /// List workers.

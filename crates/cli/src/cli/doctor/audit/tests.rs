@@ -4,20 +4,12 @@ use tenure_node::doctor::Verdict::{self, Bad, Good, Unknown};
 use tenure_wire::bus::operate::PoolFacts;
 
 use super::*;
+use crate::cli::pool::quiet;
 use crate::cli::worker::idle;
 
 /// A node of two at rest, with a worker that has no work.
 fn node(name: &str, owned: u32) -> NodeFacts {
-    let pool = PoolFacts {
-        pool: "default".parse().unwrap(),
-        workers: 1,
-        free: 4,
-        waiting: 0,
-        oldest_ms: None,
-        running: Some(0),
-        ended: Some(9),
-        longest: None,
-    };
+    let pool = PoolFacts { workers: 1, free: 4, ended: Some(9), ..quiet("default") };
     let (silent_ms, holds, sent, seen) = (1_900, Some(0), Some(9), Some(9));
     let worker = WorkerFacts { free: 4, silent_ms, holds, sent, seen, ..idle("default", "w", "b") };
     NodeFacts {

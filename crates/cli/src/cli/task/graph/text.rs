@@ -11,8 +11,7 @@ use tenure_core::view::Graph;
 use tenure_core::view::graph::Node;
 
 use super::layers::Layers;
-use crate::cli::answer::output::{self, Paint, Stream, Tone};
-use crate::cli::answer::{human, status};
+use crate::cli::answer::{Paint, Stream, Tone, human, output, status};
 
 /// A graph of so many Steps is drawn in full.
 const FULL_MAX: usize = 200;

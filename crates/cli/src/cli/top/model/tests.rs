@@ -9,23 +9,11 @@ use tenure_wire::bus::operate::{
 use uuid::Uuid;
 
 use super::*;
+use crate::cli::pool::quiet;
 use crate::cli::top::snapshot::WorkerState;
 use crate::cli::worker::idle;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn pool(name: &str) -> PoolFacts {
-    PoolFacts {
-        pool: name.parse().unwrap(),
-        workers: 0,
-        free: 0,
-        waiting: 0,
-        oldest_ms: None,
-        running: Some(0),
-        ended: Some(0),
-        longest: None,
-    }
-}
 
 fn worker(name: &str, silent_ms: u64) -> WorkerFacts {
     WorkerFacts { free: 1, silent_ms, holds: Some(2), ..idle("default", name, "b1") }
@@ -131,10 +119,10 @@ fn the_sickest_pool_is_on_top() {
         workers,
         waiting,
         oldest_ms: Some(oldest_ms),
-        ..pool(name)
+        ..quiet(name)
     };
     let pools = vec![
-        pool("idle"),
+        quiet("idle"),
         waits("default", 1, 900, 3),
         waits("deserted", 0, 10, 1),
         waits("slow", 1, 90_000, 1),
@@ -152,7 +140,7 @@ fn the_sickest_pool_is_on_top() {
     assert_eq!(rows[1].steps_per_s, None);
 
     let done = |at, ended| {
-        let pools = vec![PoolFacts { ended: Some(ended), ..pool("default") }];
+        let pools = vec![PoolFacts { ended: Some(ended), ..quiet("default") }];
         NodeFacts { pools, ..node("n1", at, 0) }
     };
     model.note_nodes(heard(vec![done(1_000, 5)]), now + SECOND);

@@ -18,8 +18,7 @@ use self::sections::{Part, counts, part, ranges, waits};
 use self::table::{Theme, squeezed};
 use super::snapshot::{NodeState, Snapshot, WorkerRow, WorkerState};
 use super::ui::{Section, Shown, Ui};
-use crate::cli::answer::human;
-use crate::cli::answer::output::Tone;
+use crate::cli::answer::{Tone, human};
 
 /// Lines of a section that has one row: its title, the names of its columns, the row.
 const SECTION_MIN: usize = 3;

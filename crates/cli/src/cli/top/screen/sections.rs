@@ -4,8 +4,7 @@ use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
 
 use super::table::{Cell, Column, Table, cell, name, number, perhaps, toned, word};
-use crate::cli::answer::human;
-use crate::cli::answer::output::Tone;
+use crate::cli::answer::{Tone, human};
 use crate::cli::pool::{longest, most_first};
 use crate::cli::top::snapshot::{
     AttemptRow, Attempts, NodeRow, NodeState, PoolRow, Rates, Snapshot, WorkerRow, WorkerState,

@@ -3,7 +3,7 @@
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use crate::cli::answer::output::Tone;
+use crate::cli::answer::Tone;
 
 /// Between columns.
 const GAP: usize = 2;
