@@ -222,10 +222,7 @@ async fn take_deliveries<P: WorkerPort>(
                 shared.begin(*claim, Stage::Waits);
             }
             Delivery::Crossed(claim) => {
-                let mut room = shared.room.lock();
-                room.take();
-                room.give_back();
-                drop(room);
+                shared.room.lock().take();
                 shared.begin(*claim, Stage::Surplus);
             }
             Delivery::Run(run) => {
@@ -285,8 +282,11 @@ impl<P: WorkerPort> Shared<P> {
             };
             self.port.credit(credit); // No node is to send what may end it (LEASE-19).
         }
-        if stage == Stage::Surplus || !self.room.lock().accepting {
-            cancelled.cancel(); // It crossed our word that there is no room for it.
+        if stage == Stage::Surplus {
+            self.room.lock().give_back();
+            cancelled.cancel();
+        } else if !self.room.lock().accepting {
+            cancelled.cancel(); // It crossed our word that there is no more room.
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {
