@@ -25,6 +25,10 @@ pub trait Query: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     /// What it is answered with.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
+    /// An answer is a part of all there is, and whoever asks goes on behind it: so it need not be as long as a
+    /// message may be.
+    const IN_PARTS: bool = false;
+
     /// Gives up a part of an answer that is too long (CTRL-06). Answers whether there was something to give up.
     fn shorten(&self, _: &mut Self::Output) -> bool {
         false
@@ -33,6 +37,14 @@ pub trait Query: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
 
 /// A query that reads one Task as it stands, and nothing else.
 pub trait TaskQuery: Query {
+    /// Whether it can be answered, whatever the Task is.
+    ///
+    /// # Errors
+    /// `validation_error` for the input.
+    fn check(&self, _: &Limits) -> Result<(), Rejection> {
+        Ok(())
+    }
+
     /// Reads the Task.
     ///
     /// # Errors

@@ -79,7 +79,7 @@ pub trait Answers<Q: Query> {
 macro_rules! answers_all {
     (
         task { $($task:ident($asks:ty))* }
-        log { $($log:ident($reads:ty))* }
+        history { $($history:ident($reads:ty))* }
         other { $($other:ident($_query:ty))* }
     ) => {
         /// All queries about a Task are answered: as it stands, and as it was.

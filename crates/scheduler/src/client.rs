@@ -10,18 +10,19 @@ use std::task::Poll;
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _, stream};
-use tenure_core::command::{Operator, RetryEnded, Write, check_tool};
+use tenure_core::command::{RetryEnded, Write, check_tool};
 use tenure_core::id::{AgentId, AttemptId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role, TaskStatus};
 use tenure_core::view::board::template;
 use tenure_core::view::{
     Board, Known, ListInput, RuntimeEvent, Snapshot, TaskPage, View, ViewsInput, WriteSummary,
 };
-use tenure_core::{Caller, Code, Context, Rejection};
+use tenure_core::{Caller, Code, Context, Query as _, Rejection};
 use tenure_ports::client::{Changed, ClientPort, Listing, LogPage};
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::bus::event::{EventPage, Published};
+use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
+use tenure_wire::bus::request::{ReadLog, TemplateInput, Views};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -86,7 +87,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// # Errors
     /// `tool_not_available`.
     pub fn template(&self) -> Result<Board, Rejection> {
-        check_tool(&self.caller, Operator::TaskTemplate)?;
+        check_tool(&self.caller, TemplateInput::TOOL)?;
         Ok(template())
     }
 
@@ -95,7 +96,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// # Errors
     /// `permission_denied`.
     pub fn may_list(&self) -> Result<(), Rejection> {
-        check_tool(&self.caller, Operator::TaskList)
+        check_tool(&self.caller, ListInput::TOOL)
     }
 
     /// Whether this caller may have views.
@@ -103,7 +104,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     /// # Errors
     /// `tool_not_available`.
     pub fn may_view(&self) -> Result<(), Rejection> {
-        check_tool(&self.caller, Operator::TaskViews)
+        check_tool(&self.caller, Views::TOOL)
     }
 
     /// Views of these Tasks of the session, in pages: of at most so many whose logs are read, behind
@@ -206,7 +207,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     }
 
     async fn log(&self, task: &TaskId, after: u64) -> Result<LogPage, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, ReadLog::TOOL)?;
         let key = self.key(task);
         let Stands { version, status, leases, wal_path } = self.stands(&key).await?;
         let now = self.scheduler.now();
@@ -225,7 +226,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
     }
 
     async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, ReadEvents::TOOL)?;
         let (to, published) = mpsc::channel(HINTS_MAX);
         let commits = self.scheduler.subscribe();
         let (journal, key) = (Arc::clone(self.scheduler.journal()), self.key(task));
@@ -237,7 +238,7 @@ impl<J: Journal, L: Leases> ClientPort for ClientLink<J, L> {
         &self,
         task: Option<&TaskId>,
     ) -> Result<BoxStream<'static, RuntimeEvent>, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, ReadEvents::TOOL)?;
         let (session, task) = (self.caller.session_id.clone(), task.cloned());
         let heard = stream::unfold(self.scheduler.runtime_events(), |mut events| async move {
             loop {
@@ -314,7 +315,10 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     ) -> Result<Done, Rejection> {
         let (scheduler, envelope) = (&self.scheduler, self.envelope(context));
         let done = match what {
-            Write::Create(input) => scheduler.create(envelope, *input, Policy::Auto).await?,
+            Write::Create(input) => {
+                debug_assert_eq!(input.task_id().ok(), Some(task), "a create names its task");
+                scheduler.create(envelope, *input, Policy::Auto).await?
+            }
             Write::RetryEnded(input) => {
                 let RetryEnded { retry_of, reason, wal_name } = *input;
                 let old = self.key(&retry_of);
@@ -339,7 +343,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         after: u64,
         is_known: bool,
     ) -> Result<(EventPage, Option<Follower>), Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, ReadEvents::TOOL)?;
         let key = self.key(task);
         let stands = |task: &View<'_>| (task.version(), task.status());
         let (version, status) = self.scheduler.read(&key, stands).await?;

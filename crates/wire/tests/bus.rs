@@ -230,7 +230,7 @@ fn requests() -> Vec<(&'static str, Request)> {
         ("request-cancel", on(Ask::Command(Box::new(cancel.unwrap())))),
         ("request-retry-ended", on(Ask::RetryEnded(Box::new(again.unwrap())))),
         ("request-get", on(Ask::Get(GetInput {}))),
-        ("request-query", on(Ask::Query(QueryInput { offset: 3, ..QueryInput::default() }))),
+        ("request-query", on(Ask::Steps(QueryInput { offset: 3, ..QueryInput::default() }))),
         ("request-board", on(Ask::Board(BoardInput { token_budget: Some(500) }))),
         ("request-task-list", on(Ask::Tasks(ended))),
         ("request-explain", on(Ask::Explain(explain))),

@@ -118,6 +118,32 @@ fn operations_are_known_by_all_their_names() {
     );
 }
 
+/// CTRL-09: an operation that would change nothing without its input must have one, and no request has two: who reads
+/// the first and who reads the last would see another.
+#[test]
+fn an_input_is_there_once() {
+    let refused = |fields: &[(&str, Value)]| {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value)).collect();
+        let mut bytes = vec![0x80 | u8::try_from(fields.len()).unwrap()];
+        for (name, value) in fields {
+            bytes.extend(encode(&name).unwrap());
+            bytes.extend(encode(value).unwrap());
+        }
+        Request::read(&bytes).unwrap_err()
+    };
+    let head = [("v", json!(1)), ("operation", json!("update_task")), ("task_id", json!("t"))];
+    let nil = [&head[..], &[("input", Value::Null)]].concat();
+    for fields in [&head[..], &nil] {
+        let refused = refused(fields);
+        assert_eq!(refused.code, Code::ValidationError);
+        assert!(refused.message.contains("missing field `input`"), "{refused}");
+    }
+    let input = ("input", json!({"title": "new"}));
+    let refused = refused(&[&head[..], &[input.clone(), input]].concat());
+    assert_eq!(refused.code, Code::ValidationError);
+    assert!(refused.message.contains("duplicate field `input`"), "{refused}");
+}
+
 /// POL-01, P38, P40: what a tool of an agent makes does nothing by itself, if nothing else is said; whoever
 /// repeats it by another name and says so asks for the same.
 #[test]

@@ -177,6 +177,7 @@ impl Command {
                 ..Told::default()
             },
             Self::Run(_) => Told { service: Some("tenure-run"), ..Told::default() },
+            // All others show what they find, or do one thing, and end.
             _ => Told::default(),
         }
     }

@@ -50,6 +50,10 @@ impl Query for BoardInput {
 }
 
 impl TaskQuery for BoardInput {
+    fn check(&self, limits: &Limits) -> Result<(), Rejection> {
+        self.budget(limits).map(drop)
+    }
+
     fn read(
         &self,
         task: &View<'_>,

@@ -88,6 +88,7 @@ impl Query for InspectInput {
     const NAME: &'static str = "inspect_task";
     const TOOL: Operator = Operator::InspectTask;
     type Output = Inspection;
+    const IN_PARTS: bool = true;
 
     fn shorten(&self, history: &mut Inspection) -> bool {
         history.halve()

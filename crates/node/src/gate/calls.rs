@@ -170,7 +170,7 @@ trait Serves<Q: Query> {
 macro_rules! serves {
     (
         task { $($task:ident($query:ty))* }
-        log { $($log:ident($reads:ty))* }
+        history { $($history:ident($reads:ty))* }
         other { $($other:ident($_other:ty))* }
     ) => {
         impl Call<'_> {
@@ -178,7 +178,7 @@ macro_rules! serves {
                 match ask {
                     Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_) => {}
                     $(Ask::$task(query) => self.serve(head, query).await,)*
-                    $(Ask::$log(query) => self.serve(head, query).await,)*
+                    $(Ask::$history(query) => self.serve(head, query).await,)*
                     $(Ask::$other(query) => self.serve(head, query).await,)*
                 }
             }
@@ -206,7 +206,7 @@ macro_rules! serves {
                     let task = self.task(head)?;
                     let _turn = self.gate.turn_to_read_log().await?;
                     let mut answer = self.link.ask(&task, query).await?;
-                    while is_long(&answer) && query.shorten(&mut answer) {}
+                    while <$reads>::IN_PARTS && is_long(&answer) && query.shorten(&mut answer) {}
                     Ok(answer)
                 }
             }

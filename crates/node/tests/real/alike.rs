@@ -90,7 +90,7 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
     async fn steer(mut self) {
         let mut create = input("t1", &["a", "b"]);
         (create.dispatch, create.completion) = (Some(Policy::Manual), Some(Policy::Manual));
-        self.client.write(&"t1".parse().unwrap(), around("create"), create).await.unwrap();
+        self.client.write(&"t1".parse().unwrap(), context("create"), create).await.unwrap();
         let patch = json!([
             {"op": "add_step", "step": {"step_id": "c", "title": "c", "summary": "",
              "depends_on_step_ids": ["a"], "handler": "noop"}},
@@ -123,8 +123,8 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
         self.said += 1;
         let command = json!({"operation": operation, "input": input});
         let command: Command = serde_json::from_value(command).unwrap();
-        let around = around(&format!("c{}", self.said));
-        self.client.write(&"t1".parse().unwrap(), around, command).await.unwrap();
+        let context = context(&format!("c{}", self.said));
+        self.client.write(&"t1".parse().unwrap(), context, command).await.unwrap();
     }
 
     /// Gives a Step out, and takes it.
@@ -153,6 +153,6 @@ impl<C: ClientPort, W: WorkerPort> Steering<C, W> {
     }
 }
 
-fn around(command_id: &str) -> Context {
+fn context(command_id: &str) -> Context {
     Context::new(command_id.parse().unwrap())
 }

@@ -55,7 +55,7 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
     let view: TaskView = bob.ask("t1", "x", Ask::Get(GetInput {})).await.unwrap();
     assert_eq!(view.steps.len(), 2);
     let page: StepPage = bob
-        .ask("t1", "x", Ask::Query(QueryInput { limit: Some(1), ..Default::default() }))
+        .ask("t1", "x", Ask::Steps(QueryInput { limit: Some(1), ..Default::default() }))
         .await
         .unwrap();
     assert_eq!((page.steps.len(), page.next_offset), (1, Some(1)));

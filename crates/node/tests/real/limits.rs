@@ -72,7 +72,7 @@ async fn what_is_too_long_for_a_message_is_answered_in_short() {
     let view: TaskView = bob.ask("t", "unused", Ask::Get(GetInput {})).await.unwrap();
     assert_eq!((view.steps.len(), view.task.counts.pending), (0, 24));
     assert_eq!(view.left_out.unwrap().version, view.task.version);
-    let page: StepPage = bob.ask("t", "unused", Ask::Query(QueryInput::default())).await.unwrap();
+    let page: StepPage = bob.ask("t", "unused", Ask::Steps(QueryInput::default())).await.unwrap();
     assert_eq!((page.steps.len(), page.next_offset), (12, Some(12)));
     let done = say("cancel", json!({"operation": "task_cancel", "input": {}})).await;
     assert_eq!((done.steps.len(), done.event_ids.len()), (0, 26));

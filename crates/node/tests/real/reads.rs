@@ -54,10 +54,10 @@ async fn keeps_to_budgets<P: ClientPort>(client: &Client<P>) {
     let add: Operation = serde_json::from_value(json!({"op": "add_step", "step":
         {"step_id": "d", "title": "d", "summary": "", "depends_on_step_ids": []}}))
     .unwrap();
-    let around = Context::new("budget-1".parse().unwrap());
+    let context = Context::new("budget-1".parse().unwrap());
     let write = async |client: Client<P>| {
         let command = Command::TaskUpdate { operations: vec![add.clone()] };
-        client.command_as(&task, around.clone(), command).await.unwrap()
+        client.command_as(&task, context.clone(), command).await.unwrap()
     };
     write(client.clone()).await;
     let full = write(client.clone()).await; // As it is answered from now on (IDEM-01).

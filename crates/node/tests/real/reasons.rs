@@ -271,7 +271,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let input: CreateTask = serde_json::from_value(input).unwrap();
         self.client
-            .write(&id.parse().unwrap(), around(&format!("create-{id}")), input)
+            .write(&id.parse().unwrap(), context(&format!("create-{id}")), input)
             .await
             .unwrap();
     }
@@ -289,8 +289,8 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.said += 1;
         let command: Command =
             serde_json::from_value(json!({"operation": operation, "input": input})).unwrap();
-        let around = around(&format!("c{}", self.said));
-        self.client.write(&task.parse().unwrap(), around, command).await.map(drop)
+        let context = context(&format!("c{}", self.said));
+        self.client.write(&task.parse().unwrap(), context, command).await.map(drop)
     }
 
     /// Has room for one Step, and gets it.
@@ -335,7 +335,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
     }
 }
 
-fn around(command_id: &str) -> Context {
+fn context(command_id: &str) -> Context {
     Context::new(command_id.parse().unwrap())
 }
 

@@ -257,13 +257,13 @@ async fn repeats<P: ClientPort>(client: &Client<P>) {
     let before = client.get(&old).await.unwrap();
     for name in ["again-1", "again-2", "again-3"] {
         let new = TaskId::new(name).unwrap();
-        let around = Context::new(CommandId::new(format!("make {name}")).unwrap());
+        let context = Context::new(CommandId::new(format!("make {name}")).unwrap());
         let why: ReasonInput =
             serde_json::from_value(json!({"code": "flaky", "message": "once more"})).unwrap();
         for _ in 0..2 {
             // IDEM-01: once.
-            let around = around.clone();
-            client.retry_ended_as(&old, new.clone(), around, why.clone()).await.unwrap();
+            let context = context.clone();
+            client.retry_ended_as(&old, new.clone(), context, why.clone()).await.unwrap();
         }
         client.cancel(&new, "enough").await.unwrap();
         client.wait_for_end(&new).await.unwrap();

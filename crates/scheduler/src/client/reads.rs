@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_core::command::{Operator, check_tool};
+use tenure_core::command::check_tool;
 use tenure_core::eligibility::Wanted;
 use tenure_core::id::{AttemptId, TaskId};
 use tenure_core::view::{
@@ -52,7 +52,7 @@ pub(crate) struct Written {
 macro_rules! answers {
     (
         task { $($task:ident($query:ty))* }
-        log { $($log:ident($_read:ty))* }
+        history { $($history:ident($_read:ty))* }
         other { $($other:ident($_other:ty))* }
     ) => {$(
         impl<J: Journal, L: Leases> Answers<$query> for ClientLink<J, L> {
@@ -163,6 +163,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         query: Q,
     ) -> Result<Q::Output, Rejection> {
         check_tool(&self.caller, Q::TOOL)?;
+        query.check(&self.scheduler.node.config.limits)?;
         let (node, asked) = (Arc::clone(&self.scheduler.node), query.clone());
         let read = move |view: &View<'_>, caller: &Caller, known: &Known<'_>| {
             asked.read(view, caller, known, &node.config.limits)
@@ -176,7 +177,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         task: &TaskId,
         input: InspectInput,
     ) -> Result<Inspection, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, InspectInput::TOOL)?;
         let key = self.key(task);
         self.version(&key).await?; // There is such a Task.
         let (first, last) = input.range().into_inner();
@@ -196,7 +197,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         task: &TaskId,
         input: ReplayInput,
     ) -> Result<TaskView, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, ReplayInput::TOOL)?;
         let key = self.key(task);
         let version = self.version(&key).await?;
         let seq = match input.to_seq {
@@ -241,7 +242,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         which: ReadLog,
         most: usize,
     ) -> Result<LogPage, Rejection> {
-        check_tool(&self.caller, Operator::InspectTask)?;
+        check_tool(&self.caller, ReadLog::TOOL)?;
         let (key, long) = (self.key(task), &self.scheduler.node.long);
         let Stands { version, status, leases, wal_path } = self.stands(&key).await?;
         let place = (key, which.after);

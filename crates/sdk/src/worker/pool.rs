@@ -218,11 +218,11 @@ async fn take_deliveries<P: WorkerPort>(
     while let Some(delivery) = deliveries.next().await {
         match delivery {
             Delivery::Grant(claim) => {
-                shared.room.lock().take();
+                shared.room.lock().take_grant(claim.was_lost);
                 shared.begin(*claim, Stage::Waits);
             }
             Delivery::Crossed(claim) => {
-                shared.room.lock().take();
+                shared.room.lock().take_grant(claim.was_lost);
                 shared.begin(*claim, Stage::Surplus);
             }
             Delivery::Run(run) => {
@@ -264,6 +264,9 @@ impl<P: WorkerPort> Shared<P> {
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
         // The lock is not held while room is made, which has a lock of its own.
         if !self.take_in(open) {
+            if stage != Stage::Kept {
+                self.room.lock().lost -= u64::from(claim.was_lost);
+            }
             return self.make_room(); // A message that came twice runs once.
         }
         let lease_ms = claim.lease_ms;
@@ -277,7 +280,7 @@ impl<P: WorkerPort> Shared<P> {
         if claim.was_lost {
             let credit = {
                 let mut room = self.room.lock();
-                room.lost += 1;
+                room.lost += u64::from(stage == Stage::Kept); // Else it is counted since it came.
                 room.credit()
             };
             self.port.credit(credit); // No node is to send what may end it (LEASE-19).

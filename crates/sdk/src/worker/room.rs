@@ -83,6 +83,12 @@ impl Room {
         self.in_hand += 1;
     }
 
+    /// A Step comes: what is stated from now on counts both that it came and that it was lost before.
+    pub(super) fn take_grant(&mut self, was_lost: bool) {
+        self.take();
+        self.lost += u64::from(was_lost);
+    }
+
     pub(super) fn free_up(&mut self, took: Option<Duration>) -> Credit {
         self.in_hand -= 1;
         if let Some(took) = took {

@@ -37,11 +37,11 @@ fn asked(task: &TaskId, ask: impl Into<Ask>) -> Result<Request, Rejection> {
 macro_rules! answers {
     (
         task { $($task:ident($asks:ty))* }
-        log { $($log:ident($reads:ty))* }
+        history { $($history:ident($reads:ty))* }
         other { $($_other:ident($_query:ty))* }
     ) => {
         $(answers!($task($asks));)*
-        $(answers!($log($reads));)*
+        $(answers!($history($reads));)*
     };
     ($ask:ident($query:ty)) => {
         impl<C: ClientPort> Answers<$query> for Client<C> {

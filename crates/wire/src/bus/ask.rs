@@ -33,7 +33,7 @@ queries_of_the_bus! {
 }
 
 /// Hands every query to a macro, by the name it has as an [`Ask`] and with its type: those that read a Task as it
-/// stands, those that read its log, and all others, which an owner answers each in its own way. This list is
+/// stands, those that tell what it was, and all others, which an owner answers each in its own way. This list is
 /// all that knows them together: whoever carries, answers or describes queries is made from it.
 #[macro_export]
 macro_rules! queries {
@@ -41,12 +41,12 @@ macro_rules! queries {
         $then! {
             task {
                 Get($crate::bus::request::GetInput)
-                Query($crate::bus::request::QueryInput)
+                Steps($crate::bus::request::QueryInput)
                 Board($crate::bus::request::BoardInput)
                 Explain($crate::bus::request::ExplainInput)
                 ExplainTask($crate::bus::request::ExplainTaskInput)
             }
-            log {
+            history {
                 Inspect($crate::bus::request::InspectInput)
                 Replay($crate::bus::request::ReplayInput)
             }
@@ -93,7 +93,7 @@ macro_rules! asks {
             }
 
             /// The query of this name, if there is one.
-            pub(super) fn query(name: &str, bytes: &[u8]) -> Option<Result<Self, BadMessage>> {
+            pub(super) fn read_query(name: &str, bytes: &[u8]) -> Option<Result<Self, BadMessage>> {
                 $($(
                     if name == <$query>::NAME {
                         return Some(operation::input(bytes).map(Self::$ask));

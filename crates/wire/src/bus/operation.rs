@@ -16,12 +16,27 @@ use super::{BadMessage, read};
 
 /// What is asked by a message with `operation` and `input`, which is of this operation.
 pub(super) fn asked<T: DeserializeOwned>(operation: &str, bytes: &[u8]) -> Result<T, BadMessage> {
-    read(Around(Some(operation), PhantomData), bytes, Unknown::AsItSays)
+    read(Around::of(Need::Operation(operation)), bytes, Unknown::AsItSays)
 }
 
 /// The `input` of a message. Where there is none, or nil, it says nothing.
 pub(super) fn input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    read(Around(None, PhantomData), bytes, Unknown::AsItSays)
+    read(Around::of(Need::Nothing), bytes, Unknown::AsItSays)
+}
+
+/// The `input` of a message, which must be there.
+pub(super) fn required_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    read(Around::of(Need::Input), bytes, Unknown::AsItSays)
+}
+
+/// What an input needs.
+#[derive(Clone, Copy)]
+enum Need<'o> {
+    Nothing,
+    /// To be there.
+    Input,
+    /// The name of this operation, with which it makes up what is asked.
+    Operation(&'o str),
 }
 
 /// An input; where there is none, or nil, one that says nothing.
@@ -33,8 +48,14 @@ where
     Option::deserialize(d).map(Option::unwrap_or_default)
 }
 
-/// A message around an input. With the operation, if it is named here, the input makes up what is asked.
-struct Around<'o, T>(Option<&'o str>, PhantomData<T>);
+/// A message around an input.
+struct Around<'o, T>(Need<'o>, PhantomData<T>);
+
+impl<'o, T> Around<'o, T> {
+    fn of(need: Need<'o>) -> Self {
+        Self(need, PhantomData)
+    }
+}
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Around<'_, T> {
     type Value = T;
@@ -55,6 +76,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Around<'_, T> {
         let mut said = None;
         while let Some(name) = map.next_key::<SmolStr>()? {
             if name == "input" {
+                if said.is_some() {
+                    return Err(A::Error::duplicate_field("input"));
+                }
                 said = Some(map.next_value_seed(Input(self.0, PhantomData))?);
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -65,7 +89,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Around<'_, T> {
 }
 
 /// The input in a message.
-struct Input<'o, T>(Option<&'o str>, PhantomData<T>);
+struct Input<'o, T>(Need<'o>, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Input<'_, T> {
     type Value = T;
@@ -96,18 +120,22 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Input<'_, T> {
 }
 
 /// An operation that is asked for without a word.
-fn nothing<'de, T: Deserialize<'de>, E: Error>(operation: Option<&str>) -> Result<T, E> {
-    of(operation, MapDeserializer::new(empty::<(&str, &str)>()))
+fn nothing<'de, T: Deserialize<'de>, E: Error>(need: Need<'_>) -> Result<T, E> {
+    if matches!(need, Need::Input) {
+        return Err(E::missing_field("input"));
+    }
+    of(need, MapDeserializer::new(empty::<(&str, &str)>()))
 }
 
 fn of<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    operation: Option<&str>,
+    need: Need<'_>,
     input: D,
 ) -> Result<T, D::Error> {
-    match operation {
-        None => T::deserialize(input),
-        Some(_) => {
-            T::deserialize(MapAccessDeserializer::new(Named { operation, input: Some(input) }))
+    match need {
+        Need::Nothing | Need::Input => T::deserialize(input),
+        Need::Operation(operation) => {
+            let (operation, input) = (Some(operation), Some(input));
+            T::deserialize(MapAccessDeserializer::new(Named { operation, input }))
         }
     }
 }

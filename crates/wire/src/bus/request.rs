@@ -310,7 +310,7 @@ impl Request {
         let name = head.operation.as_str();
         let ask = match Operator::called(name) {
             _ if name == UPDATE_TASK => {
-                let fields = Box::new(operation::input::<TaskFields>(bytes)?);
+                let fields = Box::new(operation::required_input::<TaskFields>(bytes)?);
                 let operations = vec![Operation::UpdateTask(fields)];
                 Ask::Command(Box::new(Command::TaskUpdate { operations }))
             }
@@ -321,7 +321,7 @@ impl Request {
             Some(Operator::RetryTask) if again(bytes)? => {
                 Ask::RetryEnded(Box::new(operation::input(bytes)?))
             }
-            operator => match Ask::query(operator.map_or(name, |it| it.as_str()), bytes) {
+            operator => match Ask::read_query(operator.map_or(name, |it| it.as_str()), bytes) {
                 Some(query) => query?,
                 None if operator.is_some() => {
                     Ask::Command(Box::new(operation::asked(name, bytes)?))

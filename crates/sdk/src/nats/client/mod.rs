@@ -285,11 +285,29 @@ impl Shared {
     }
 }
 
-impl<Q: Query + Into<Ask>> Answers<Q> for NatsClient {
-    async fn answer(&self, task: &TaskId, query: Q) -> Result<Q::Output, Rejection> {
-        self.0.ask_on(task, query).await
-    }
+macro_rules! answers {
+    (
+        task { $($task:ident($asks:ty))* }
+        history { $($history:ident($reads:ty))* }
+        other { $($other:ident($_query:ty))* }
+    ) => {
+        $(answers!($asks);)*
+        $(answers!($reads);)*
+    };
+    ($query:ty) => {
+        impl Answers<$query> for NatsClient {
+            async fn answer(
+                &self,
+                task: &TaskId,
+                query: $query,
+            ) -> Result<<$query as Query>::Output, Rejection> {
+                self.0.ask_on(task, query).await
+            }
+        }
+    };
 }
+
+tenure_wire::queries!(answers);
 
 impl ClientPort for NatsClient {
     type Changes = Changes;

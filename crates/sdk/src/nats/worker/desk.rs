@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use smol_str::SmolStr;
-use tenure_core::id::{StepId, TaskId};
+use tenure_core::id::{SessionId, StepId, TaskId};
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::worker::{Deliveries, Delivery as Sent, Room};
@@ -53,10 +53,10 @@ pub(super) struct Desk {
     handed: u64,
     /// Those of them on Steps that were lost before that the pool may not have counted yet.
     lost: u64,
-    /// The node that gave the first of the Steps in hand that were lost before, and when.
-    lost_from: Option<(SmolStr, Moment)>,
+    /// Which nodes gave Steps that were lost before, and when: those of which others may not have heard yet.
+    lost_from: Vec<(SmolStr, Moment)>,
     /// Steps that were lost before and went back, as another was here.
-    crossed: VecDeque<(TaskId, StepId)>,
+    crossed: VecDeque<(SessionId, TaskId, StepId)>,
     owners: BTreeMap<u32, SmolStr>,
     began: Moment,
     last_hello: Option<Moment>,
@@ -85,7 +85,7 @@ impl Desk {
             credit: Credit { free: 0, seen: 0, lost: 0, number: 0 },
             handed: 0,
             lost: 0,
-            lost_from: None,
+            lost_from: Vec::new(),
             crossed: VecDeque::new(),
             owners: BTreeMap::new(),
             began: now,
@@ -149,30 +149,35 @@ impl Desk {
             link.used_room();
             self.handed += 1;
         }
-        new.into_iter().map(|one| self.count_lost(now, &from, one)).collect()
+        new.into_iter().map(|one| self.judge_lost(now, &from, one)).collect()
     }
 
-    /// Counts a grant of a Step that was lost before. It goes back if another node has given such a Step just now:
-    /// neither node could know of the other's, and one of both may be what ends this worker (LEASE-19).
-    fn count_lost(&mut self, now: Moment, from: &SmolStr, one: Delivery) -> Delivery {
+    /// Counts a grant of a Step that was lost before, and has it go back if another node gave such a Step so lately
+    /// that neither may have heard of the other's: one of both may be what ends this worker (LEASE-19). A Step that
+    /// comes again stays.
+    fn judge_lost(&mut self, now: Moment, from: &SmolStr, one: Delivery) -> Delivery {
         let claim = match one {
             Delivery::Grant(claim) if claim.was_lost => claim,
             other => return other,
         };
         if self.lost() == 0 {
-            self.lost_from = None; // Those before it are over.
+            self.lost_from.clear(); // Those before it are over.
         }
         self.lost += 1;
-        let (first, since) = self.lost_from.get_or_insert_with(|| (from.clone(), now));
-        let step = (claim.task_id.clone(), claim.step.step_id.clone());
-        if first == from || now.since(since) >= UNAWARE || self.crossed.contains(&step) {
-            return Delivery::Grant(claim);
+        self.lost_from.retain(|(_, since)| now.since(since) < UNAWARE);
+        let step = (claim.session_id.clone(), claim.task_id.clone(), claim.step.step_id.clone());
+        let has_come = self.crossed.iter().position(|it| *it == step);
+        if has_come.is_none() && self.lost_from.iter().any(|(node, _)| node != from) {
+            self.crossed.push_back(step);
+            if self.crossed.len() > CROSSED_KEPT {
+                self.crossed.pop_front();
+            }
+            return Delivery::Crossed(claim);
         }
-        self.crossed.push_back(step);
-        if self.crossed.len() > CROSSED_KEPT {
-            self.crossed.pop_front();
-        }
-        Delivery::Crossed(claim)
+        has_come.map(|at| self.crossed.remove(at));
+        self.lost_from.retain(|(node, _)| node != from);
+        self.lost_from.push((from.clone(), now));
+        Delivery::Grant(claim)
     }
 
     /// Takes what a node says of itself.

@@ -7,12 +7,12 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::command::{Close, Complete, Why};
 use tenure_core::record::Value;
 use tenure_core::status::{Role, StepStatus, TaskStatus};
-use tenure_core::view::GetInput;
+use tenure_core::view::{GetInput, ReplayInput};
 use tenure_core::{Code, Command, Context, Rejection};
 use tenure_ports::ClientPort as _;
 use tokio::time::timeout;
 
-use super::{Bus, Caller, SOON, around, step, task_id};
+use super::{Bus, Caller, SOON, context, step, task_id};
 
 fn pause() -> Command {
     Command::PauseTask(Why::default())
@@ -39,21 +39,21 @@ pub(super) async fn a_command_is_carried_out_once<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
     let client = &caller.client;
     let task = task_id("t");
-    let create = || client.write(&task, around("create"), caller.task(&task, &["a"]));
+    let create = || client.write(&task, context("create"), caller.task(&task, &["a"]));
     let (made, again) = (create().await.unwrap(), create().await.unwrap());
     assert_eq!((&made.event_ids, made.version), (&again.event_ids, again.version));
     assert_eq!(made.event_ids.len() as u64, made.version);
-    let other = client.write(&task, around("create"), caller.task(&task, &["b"])).await;
+    let other = client.write(&task, context("create"), caller.task(&task, &["b"])).await;
     assert_eq!(code(other), Code::IdempotencyConflict);
-    let same = client.write(&task, around("another"), caller.task(&task, &["a"])).await.unwrap();
+    let same = client.write(&task, context("another"), caller.task(&task, &["a"])).await.unwrap();
     assert_eq!((&made.event_ids, made.version), (&same.event_ids, same.version));
-    let other = client.write(&task, around("a third"), caller.task(&task, &["b"])).await;
+    let other = client.write(&task, context("a third"), caller.task(&task, &["b"])).await;
     assert_eq!(code(other), Code::TaskIdConflict);
 
     let first = caller.say(&task, "c1", pause()).await;
     let again = caller.say(&task, "c1", pause()).await;
     assert_eq!((&first.event_ids, first.version), (&again.event_ids, again.version));
-    assert_eq!(code(client.write(&task, around("c1"), resume()).await), Code::IdempotencyConflict);
+    assert_eq!(code(client.write(&task, context("c1"), resume()).await), Code::IdempotencyConflict);
     assert_eq!(caller.get(&task).await.task.version, first.version);
 }
 
@@ -64,25 +64,25 @@ pub(super) async fn refusals_name_their_reason<B: Bus>(bus: &B) {
     let stranger = bus.client(Role::Orchestrator, "elsewhere").await;
     let task = caller.create("t", &["a"]).await;
     let before = caller.get(&task).await;
-    let early = Context { expected_version: Some(1), ..around("early") };
+    let early = Context { expected_version: Some(1), ..context("early") };
     let complete = Command::TaskComplete(Complete::default());
     let nobody = task_id("nobody");
     for (refused, why) in [
         (client.write(&task, early, pause()).await, Code::VersionConflict),
-        (client.write(&nobody, around("x"), pause()).await, Code::TaskNotFound),
-        (client.write(&task, around("y"), complete).await, Code::RequiredStepsIncomplete),
-        (observer.write(&task, around("z"), pause()).await, Code::ToolNotAvailable),
-        (stranger.write(&task, around("z"), pause()).await, Code::TaskNotFound),
+        (client.write(&nobody, context("x"), pause()).await, Code::TaskNotFound),
+        (client.write(&task, context("y"), complete).await, Code::RequiredStepsIncomplete),
+        (observer.write(&task, context("z"), pause()).await, Code::ToolNotAvailable),
+        (stranger.write(&task, context("z"), pause()).await, Code::TaskNotFound),
     ] {
         assert_eq!(code(refused), why);
     }
-    let create = observer.write(&nobody, around("create"), caller.task(&nobody, &["a"]));
+    let create = observer.write(&nobody, context("create"), caller.task(&nobody, &["a"]));
     assert_eq!(code(create.await), Code::ToolNotAvailable);
     assert_eq!(code(client.ask(&nobody, GetInput {}).await), Code::TaskNotFound);
     assert_eq!(code(stranger.ask(&task, GetInput {}).await), Code::TaskNotFound);
     assert_eq!(observer.ask(&task, GetInput {}).await.unwrap().task.version, before.task.version);
     caller.say(&task, "end", cancel()).await;
-    assert_eq!(code(client.write(&task, around("w"), pause()).await), Code::TaskTerminal);
+    assert_eq!(code(client.write(&task, context("w"), pause()).await), Code::TaskTerminal);
 }
 
 /// Mechanisms 10: how long a Task may be is for the scheduler to say, not for the bus.
@@ -98,12 +98,14 @@ pub(super) async fn a_long_task_comes_whole<B: Bus>(bus: &B) {
         step
     });
     let input = CreateTask { steps: steps.collect(), ..caller.task(&task, &[]) };
-    caller.client.write(&task, around("create"), input).await.unwrap();
+    caller.client.write(&task, context("create"), input).await.unwrap();
     let view = caller.get(&task).await;
     assert_eq!(view.task.native_status, TaskStatus::Running);
     assert!(view.steps.iter().map(|step| step.spec.step_id.as_str()).eq(ids));
     assert!(view.steps.iter().all(|step| step.status == StepStatus::Ready));
     assert!(view.steps.iter().all(|step| step.spec.input.as_ref() == Some(&value)));
+    let was = caller.client.ask(&task, ReplayInput::default()).await.unwrap();
+    assert_eq!((was.steps.len(), was.left_out), (STEPS, None), "no more is left out than must be");
 }
 
 /// EVENT, mechanisms 11: whoever follows a Task hears its public events, those of no other, each once and

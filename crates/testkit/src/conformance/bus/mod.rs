@@ -212,7 +212,7 @@ impl<C: ClientPort> Caller<C> {
 
     async fn create(&self, task: &str, steps: &[&str]) -> TaskId {
         let id = task_id(task);
-        self.client.write(&id, around("create"), self.task(&id, steps)).await.unwrap();
+        self.client.write(&id, context("create"), self.task(&id, steps)).await.unwrap();
         id
     }
 
@@ -221,13 +221,13 @@ impl<C: ClientPort> Caller<C> {
         let id = task_id(task);
         let manual = Some(Policy::Manual);
         let input = CreateTask { dispatch: manual, completion: manual, ..self.task(&id, steps) };
-        self.client.write(&id, around("create"), input).await.unwrap();
+        self.client.write(&id, context("create"), input).await.unwrap();
         id
     }
 
     /// Carries a command out that is not refused.
     async fn say(&self, task: &TaskId, id: &str, command: Command) -> WriteSummary {
-        self.client.write(task, around(id), command).await.unwrap()
+        self.client.write(task, context(id), command).await.unwrap()
     }
 
     async fn get(&self, task: &TaskId) -> TaskView {
@@ -240,7 +240,7 @@ impl<C: ClientPort> Caller<C> {
     }
 }
 
-fn around(command_id: &str) -> Context {
+fn context(command_id: &str) -> Context {
     Context::new(CommandId::new(command_id).unwrap())
 }
 

@@ -13,7 +13,7 @@ use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Bus, Caller, Hand, QUIET, SOON, around, input_of, report_on, task_id};
+use super::{Bus, Caller, Hand, QUIET, SOON, context, input_of, report_on, task_id};
 
 fn cancel() -> Command {
     Command::TaskCancel(Close { reason: None, wait: Some(false) })
@@ -267,7 +267,7 @@ pub(super) async fn a_run_is_offered_and_claimed_under_once<B: Bus>(bus: &B) {
         let offer = hand.offered().await;
         hand.port.leave(&offer, None, None).await.unwrap();
     };
-    let waits = caller.client.write(&task, around("second"), dispatch(Some(true)));
+    let waits = caller.client.write(&task, context("second"), dispatch(Some(true)));
     let (ended, ()) = join(waits, leaves).await;
     assert!(ended.unwrap().run_end.unwrap().no_step_claimed);
 }
@@ -312,6 +312,6 @@ pub(super) async fn whoever_speaks_to_nobody_is_told<B: Bus>(bus: &B) {
     assert_eq!(hand.port.heartbeat(&[Holding::of(&claim)]).await, [Pulse::Unknown]);
     let refused = caller.client.ask(&task, GetInput {}).await.unwrap_err();
     assert!(refused.code.is_retryable(), "{refused:?}");
-    let refused = caller.client.write(&task, around("cancel"), cancel()).await.unwrap_err();
+    let refused = caller.client.write(&task, context("cancel"), cancel()).await.unwrap_err();
     assert!(refused.code.is_retryable(), "{refused:?}");
 }

@@ -19,6 +19,19 @@ fn batch(node: &str, link: &str, first: u64, count: usize) -> Deliveries {
     Deliveries { v: V, node: node.into(), link: link.into(), first, deliveries }
 }
 
+/// A batch of a grant of this Step, which was lost before.
+fn lost(node: &str, first: u64, session: &str, step: &str) -> Deliveries {
+    let id = Uuid::now_v7();
+    let claim = serde_json::json!({
+        "session_id": session, "task_id": "t", "run_id": id, "attempt_id": id, "ordinal": 2,
+        "was_lost": true, "fencing_token": 3, "lease_expires_at": 0, "lease_ms": 1_000, "input_refs": [],
+        "step": {"step_id": step, "title": "", "summary": "", "depends_on_step_ids": [], "required": true,
+                 "worker_pool_id": "p", "handler": "h"},
+    });
+    let grant = Some(serde_json::from_value(claim).unwrap());
+    Deliveries { deliveries: vec![Sent { grant, ..Sent::default() }], ..batch(node, "l", first, 0) }
+}
+
 fn alive(node: &str, owned: &[u32]) -> Alive {
     Alive { v: V, node: node.into(), partitions: 4, placement: PLACEMENT, owned: owned.to_vec() }
 }
@@ -217,4 +230,51 @@ fn that_nobody_has_answered_is_news_once() {
     let (mut desk, now) = a_desk();
     desk.leave();
     assert!(!desk.is_news_that_nobody_answers(now + 9 * SECOND), "it waits no longer");
+}
+
+/// LEASE-19: which Steps that were lost go back, as another node gave one that it may not have heard of. Each
+/// goes back once, and a Step of the same name in another session is another.
+#[test]
+fn what_was_lost_goes_back_where_another_node_gave_such_a_step_just_now() {
+    let (mut desk, now) = a_desk();
+    let mut next = BTreeMap::<&str, u64>::new();
+    let mut gives =
+        |desk: &mut Desk, after_ms: u64, node: &'static str, session: &str, step: &str| {
+            let first = next.entry(node).or_insert(1);
+            let batch = lost(node, *first, session, step);
+            *first += 1;
+            let [came] = &desk.take(now + Duration::from_millis(after_ms), batch)[..] else {
+                panic!("one comes")
+            };
+            matches!(came, Delivery::Crossed(_))
+        };
+    assert!(!gives(&mut desk, 0, "n1", "s", "a"), "it is the first");
+    assert!(!gives(&mut desk, 1, "n1", "s", "b"), "the same node knows");
+    assert!(gives(&mut desk, 499, "n2", "s", "c"));
+    assert!(!gives(&mut desk, 500, "n2", "s", "c"), "it comes again");
+    assert!(gives(&mut desk, 501, "n1", "s", "d"), "the last that was kept is of another node");
+    assert!(gives(&mut desk, 502, "n1", "other", "d"));
+    assert!(!gives(&mut desk, 503, "n1", "s", "d"));
+    assert!(gives(&mut desk, 504, "n2", "s", "c"), "it was kept meanwhile");
+    assert!(!gives(&mut desk, 1_500, "n3", "s", "e"), "all have heard of the others");
+    assert_eq!(desk.rooms(now)[0].1.lost, 9, "what goes back counts until it has gone");
+
+    let seen = desk.handed;
+    desk.note(Credit { free: 1, seen, lost: 0, number: 1 });
+    assert!(!gives(&mut desk, 1_501, "n1", "s", "f"), "what n3 gave is over");
+}
+
+/// Only so many Steps that went back are remembered.
+#[test]
+fn steps_that_went_back_long_ago_are_forgotten() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, lost("n1", 1, "s", "a"));
+    for (first, step) in (1..).zip((0..=CROSSED_KEPT).map(|step| format!("s{step}"))) {
+        assert!(matches!(
+            desk.take(now, lost("n2", first, "s", &step))[..],
+            [Delivery::Crossed(_)]
+        ));
+    }
+    assert_eq!(desk.crossed.len(), CROSSED_KEPT);
+    assert!(desk.crossed.iter().all(|(_, _, step)| step.as_str() != "s0"));
 }
