@@ -76,7 +76,7 @@ macro_rules! asks {
             /// A command on a Task. Asks for a `WriteSummary`.
             Command(Box<Command>),
             $($(
-                #[doc = concat!("The query [`", stringify!($ask), "`](", stringify!($query), ").")]
+                #[doc = concat!("The query `", stringify!($ask), "`, of which its type says the rest.")]
                 $ask($query),
             )*)*
         }
