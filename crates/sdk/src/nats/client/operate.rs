@@ -185,7 +185,7 @@ impl NatsClient {
     }
 
     /// Brings the log of a Task to the cluster, all its lines. Answers with the version of the Task. The
-    /// last part is answered once all of it is read and written, which may take a second for each mebibyte.
+    /// last part is answered once all of it is read and written: two seconds are waited for each mebibyte.
     ///
     /// # Errors
     /// `task_id_conflict` if there is such a Task: perhaps by this very call, if an answer was lost.
@@ -200,7 +200,7 @@ impl NatsClient {
             let (task_id, lines) = (task.clone(), Lines(part.to_vec()));
             let part = ImportLog { v: V, task_id, len, from: from as u64, lines };
             let body = Bytes::from(encode(&part)?);
-            let writes = Duration::from_secs(if is_last { len >> 20 } else { 0 });
+            let writes = Duration::from_secs(if is_last { (len >> 20) * 2 } else { 0 });
             let within = self.0.connection.request_timeout() + writes;
             let patience = self.0.connection.patience() + writes;
             let imported: Imported =
