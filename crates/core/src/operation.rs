@@ -25,8 +25,8 @@ pub trait Query: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     /// What it is answered with.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
-    /// An answer is a part of all there is, and whoever asks goes on behind it: so it need not be as long as a
-    /// message may be.
+    /// A node shortens an answer to the length of a page rather than to that of a message, as whoever asks goes on
+    /// behind it. Of queries about what a Task was; those that a node answers each in its own way cut by themselves.
     const IN_PARTS: bool = false;
 
     /// Gives up a part of an answer that is too long (CTRL-06). Answers whether there was something to give up.

@@ -246,7 +246,7 @@ impl<P: WorkerPort> Shared<P> {
         self.port.credit(room.credit());
     }
 
-    /// Begins what there is room for.
+    /// Takes an Attempt in hand: it begins, waits for a slot, or goes back.
     pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: Stage) {
         if let Some(observer) = &self.options.observer {
             observer.granted(&claim);
