@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use smol_str::SmolStr;
-use tenure_core::id::{SessionId, StepId, TaskId};
+use tenure_core::id::{AttemptId, SessionId, StepId, TaskId};
+use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::worker::{Deliveries, Delivery as Sent, Room};
@@ -37,8 +38,8 @@ const HELLOS: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 /// A node that gives a Step that was lost so soon after another node did may not have heard of that yet.
 const UNAWARE: Duration = Duration::from_millis(500);
 
-/// Steps that were given back are remembered, so many of them: such a Step is kept when it comes again.
-const CROSSED_KEPT: usize = 16;
+/// So many of the last Steps that were lost before are remembered, with whether they went back.
+const JUDGED_KEPT: usize = 16;
 
 /// Names of earlier links that are remembered: what still comes on one is late.
 const LINKS_KEPT: usize = 8;
@@ -51,12 +52,12 @@ pub(super) struct Desk {
     credit: Credit,
     /// Grants and Runs that were handed to the pool.
     handed: u64,
-    /// Those of them on Steps that were lost before that the pool may not have counted yet.
-    lost: u64,
+    /// Which of them, counted from 1, are on Steps that were lost before, and not yet counted by the pool.
+    lost: VecDeque<u64>,
     /// Which nodes gave Steps that were lost before, and when: those of which others may not have heard yet.
     lost_from: Vec<(SmolStr, Moment)>,
-    /// Steps that were lost before and went back, as another was here.
-    crossed: VecDeque<(SessionId, TaskId, StepId)>,
+    /// Attempts that were judged so, the last of them last.
+    judged: VecDeque<Judged>,
     owners: BTreeMap<u32, SmolStr>,
     began: Moment,
     last_hello: Option<Moment>,
@@ -64,6 +65,15 @@ pub(super) struct Desk {
     has_left: bool,
     /// A node has opened a link, or it was said that none has.
     is_answered: bool,
+}
+
+/// An Attempt of a Step that was lost before.
+#[derive(Debug)]
+struct Judged {
+    attempt_id: AttemptId,
+    step: (SessionId, TaskId, StepId),
+    /// It goes back, as another such Step is here. The Step is kept when it comes again.
+    is_crossed: bool,
 }
 
 #[derive(Debug)]
@@ -84,9 +94,9 @@ impl Desk {
             nodes: BTreeMap::new(),
             credit: Credit { free: 0, seen: 0, lost: 0, number: 0 },
             handed: 0,
-            lost: 0,
+            lost: VecDeque::new(),
             lost_from: Vec::new(),
-            crossed: VecDeque::new(),
+            judged: VecDeque::new(),
             owners: BTreeMap::new(),
             began: now,
             last_hello: None,
@@ -111,9 +121,7 @@ impl Desk {
     pub(super) fn note(&mut self, credit: Credit) {
         if credit.number > self.credit.number {
             self.credit = credit;
-            if credit.seen >= self.handed {
-                self.lost = 0; // It counts them now.
-            }
+            self.lost.retain(|number| *number > credit.seen); // It counts the others now.
         }
     }
 
@@ -125,7 +133,7 @@ impl Desk {
 
     /// Attempts in hand on Steps that were lost before.
     fn lost(&self) -> u64 {
-        self.credit.lost + self.lost
+        self.credit.lost + self.lost.len() as u64
     }
 
     /// Takes a batch from a node, and answers with what is new in it.
@@ -145,39 +153,48 @@ impl Desk {
         };
         let new = batch.deliveries.into_iter().skip(known);
         let new: Vec<Delivery> = new.filter_map(delivery).collect();
-        for _ in new.iter().filter(|one| uses_room(one)) {
-            link.used_room();
-            self.handed += 1;
-        }
-        new.into_iter().map(|one| self.judge_lost(now, &from, one)).collect()
+        new.iter().filter(|one| uses_room(one)).for_each(|_| link.used_room());
+        new.into_iter().map(|one| self.hand_over(now, &from, one)).collect()
     }
 
-    /// Counts a grant of a Step that was lost before, and has it go back if another node gave such a Step so lately
-    /// that neither may have heard of the other's: one of both may be what ends this worker (LEASE-19). A Step that
-    /// comes again stays.
-    fn judge_lost(&mut self, now: Moment, from: &SmolStr, one: Delivery) -> Delivery {
-        let claim = match one {
-            Delivery::Grant(claim) if claim.was_lost => claim,
-            other => return other,
-        };
+    fn hand_over(&mut self, now: Moment, from: &SmolStr, one: Delivery) -> Delivery {
+        self.handed += u64::from(uses_room(&one));
+        match one {
+            Delivery::Grant(claim) if claim.was_lost => {
+                let is_crossed = self.is_crossed(now, from, &claim);
+                self.lost.push_back(self.handed);
+                if is_crossed { Delivery::Crossed(claim) } else { Delivery::Grant(claim) }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a Step that was lost before goes back: another node gave such a Step so lately that neither may
+    /// have heard of the other's, and one of both may be what ends this worker (LEASE-19). A Step that comes
+    /// again stays. An Attempt that a node repeats is judged as it was.
+    fn is_crossed(&mut self, now: Moment, from: &SmolStr, claim: &ClaimResult) -> bool {
+        let known = self.judged.iter().find(|it| it.attempt_id == claim.attempt_id);
+        if let Some(known) = known {
+            return known.is_crossed;
+        }
         if self.lost() == 0 {
             self.lost_from.clear(); // Those before it are over.
         }
-        self.lost += 1;
         self.lost_from.retain(|(_, since)| now.since(since) < UNAWARE);
         let step = (claim.session_id.clone(), claim.task_id.clone(), claim.step.step_id.clone());
-        let has_come = self.crossed.iter().position(|it| *it == step);
-        if has_come.is_none() && self.lost_from.iter().any(|(node, _)| node != from) {
-            self.crossed.push_back(step);
-            if self.crossed.len() > CROSSED_KEPT {
-                self.crossed.pop_front();
-            }
-            return Delivery::Crossed(claim);
+        let has_come = self.judged.iter().position(|it| it.is_crossed && it.step == step);
+        let is_crossed =
+            has_come.is_none() && self.lost_from.iter().any(|(node, _)| node != from);
+        has_come.map(|at| self.judged.remove(at));
+        if !is_crossed {
+            self.lost_from.retain(|(node, _)| node != from);
+            self.lost_from.push((from.clone(), now));
         }
-        has_come.map(|at| self.crossed.remove(at));
-        self.lost_from.retain(|(node, _)| node != from);
-        self.lost_from.push((from.clone(), now));
-        Delivery::Grant(claim)
+        self.judged.push_back(Judged { attempt_id: claim.attempt_id, step, is_crossed });
+        if self.judged.len() > JUDGED_KEPT {
+            self.judged.pop_front();
+        }
+        is_crossed
     }
 
     /// Takes what a node says of itself.

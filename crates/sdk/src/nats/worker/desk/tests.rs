@@ -264,17 +264,44 @@ fn what_was_lost_goes_back_where_another_node_gave_such_a_step_just_now() {
     assert!(!gives(&mut desk, 1_501, "n1", "s", "f"), "what n3 gave is over");
 }
 
+/// LEASE-19: a Step that was lost is stated once, by the desk until the pool counts it.
+#[test]
+fn a_step_that_was_lost_is_stated_once_while_others_are_handed_over() {
+    let (mut desk, now) = a_desk();
+    desk.take(now, lost("n1", 1, "s", "a"));
+    desk.take(now, lost("n1", 2, "s", "b"));
+    assert_eq!(desk.rooms(now)[0].1.lost, 2);
+    desk.note(Credit { free: 1, seen: 1, lost: 1, number: 1 });
+    assert_eq!(desk.rooms(now)[0].1.lost, 2, "the pool has seen the first of them");
+    desk.note(Credit { free: 1, seen: 2, lost: 2, number: 2 });
+    assert!(desk.rooms(now).is_empty(), "and now both: there is no news");
+}
+
+/// LEASE-19: the new owner of a partition repeats Attempts that are in hand, and those that went back.
+#[test]
+fn an_attempt_that_another_node_repeats_is_judged_as_it_was() {
+    let (mut desk, now) = a_desk();
+    let from = |node: &str, batch: &Deliveries| Deliveries { node: node.into(), ..batch.clone() };
+    let (kept, back) = (lost("n1", 1, "s", "a"), lost("n2", 1, "s", "b"));
+    assert!(matches!(desk.take(now, kept.clone())[..], [Delivery::Grant(_)]));
+    assert!(matches!(desk.take(now, back.clone())[..], [Delivery::Crossed(_)]));
+    assert!(matches!(desk.take(now, from("n3", &kept))[..], [Delivery::Grant(_)]));
+    assert!(matches!(desk.take(now, from("n4", &back))[..], [Delivery::Crossed(_)]));
+    let again = lost("n4", 2, "s", "b");
+    assert!(matches!(desk.take(now, again)[..], [Delivery::Grant(_)]), "another Attempt stays");
+}
+
 /// Only so many Steps that went back are remembered.
 #[test]
 fn steps_that_went_back_long_ago_are_forgotten() {
     let (mut desk, now) = a_desk();
     desk.take(now, lost("n1", 1, "s", "a"));
-    for (first, step) in (1..).zip((0..=CROSSED_KEPT).map(|step| format!("s{step}"))) {
+    for (first, step) in (1..).zip((0..=JUDGED_KEPT).map(|step| format!("s{step}"))) {
         assert!(matches!(
             desk.take(now, lost("n2", first, "s", &step))[..],
             [Delivery::Crossed(_)]
         ));
     }
-    assert_eq!(desk.crossed.len(), CROSSED_KEPT);
-    assert!(desk.crossed.iter().all(|(_, _, step)| step.as_str() != "s0"));
+    assert_eq!(desk.judged.len(), JUDGED_KEPT);
+    assert!(desk.judged.iter().all(|it| it.step.2.as_str() != "s0"));
 }
