@@ -14,6 +14,7 @@ use tenure_core::status::{ArtifactKind, ArtifactState, DeliveryState, Role};
 use tenure_core::task::Waits;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{RuntimeName, ViewName};
+use tenure_wire::bus::catalog::{Catalog, Operation, catalog};
 
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -74,50 +75,60 @@ fn errors_md_says_which_errors_are_retryable() {
     }
 }
 
-/// What only the scheduler itself does, or a worker says in another way on the bus.
-const NOT_ASKED: [Operator; 9] = [
-    Operator::GrantStep,
-    Operator::ExpireLeases,
-    Operator::Due,
-    Operator::TaskClaimStep,
-    Operator::TakeRun,
-    Operator::Heartbeat,
-    Operator::EndRun,
-    Operator::DeclineRun,
-    Operator::ReleaseStep,
-];
-
-/// What is asked beside the operations of the core, and the one whose right it needs.
-const BESIDE: [(&str, Operator); 7] = [
-    ("explain", Operator::InspectTask),
-    ("explain_task", Operator::InspectTask),
-    ("replay_task", Operator::InspectTask),
-    ("read_log", Operator::InspectTask),
-    ("read_events", Operator::InspectTask),
-    ("list_index", Operator::TaskList),
-    ("list_leases", Operator::InspectTask),
-];
-
-/// CTRL-01, PERM-04, PERM-15: every operation has its row, with whoever has it.
+/// CTRL-01, PERM-04, PERM-15: every operation of the catalog has its row, with whoever has it and the fields
+/// that it needs.
 #[test]
 fn protocol_md_says_who_may_ask_what() {
     let text = read("docs/protocol.md");
+    let catalog = catalog();
     let mut listed = BTreeSet::new();
     for row in table(&text, "| Operation | Input | Who | `ok` |") {
         for name in quoted(row[0]) {
-            let beside = BESIDE.iter().find(|(beside, _)| *beside == name).map(|(_, as_of)| *as_of);
-            let operation = Operator::from_name(name).or(beside).expect(name);
-            let who: Vec<&str> = row[2].split(", ").collect();
-            for (said, role) in [("O", Role::Orchestrator), ("observer", Role::Observer)] {
-                assert_eq!(who.contains(&said), operation.is_open_to(role), "{name} for {role}");
-            }
-            assert!(who.iter().all(|one| ["O", "observer"].contains(one)), "{name}: {who:?}");
+            let operation = catalog.operations.iter().find(|it| it.name == name).expect(name);
+            let who: BTreeSet<&str> = row[2].split(", ").collect();
+            let roles = operation.roles.iter().map(|role| match role {
+                Role::Orchestrator => "O",
+                role => role.as_str(),
+            });
+            assert_eq!(who, roles.collect(), "{name}");
+            assert_fields(&catalog, operation, row[1]);
             listed.insert(name);
         }
     }
-    let asked = Operator::ALL.iter().filter(|op| !NOT_ASKED.contains(op)).map(|op| op.as_str());
-    let there_are: BTreeSet<&str> = asked.chain(BESIDE.map(|(name, _)| name)).collect();
-    assert_eq!(listed, there_are);
+    // A patch of one operation, by a name of its own: the table of these names has it.
+    let asked = catalog.operations.iter().map(|it| it.name.as_str());
+    assert_eq!(listed, asked.filter(|name| *name != "update_task").collect());
+}
+
+/// Fields that a row names are fields of the input, with a question mark where they may be left out.
+fn assert_fields(catalog: &Catalog, operation: &Operation, row: &str) {
+    let mut schemas = vec![operation.input.clone().to_value()];
+    let (mut known, mut needed) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(schema) = schemas.pop() {
+        if let Some(at) = schema["$ref"].as_str() {
+            schemas.push(catalog.inputs[at.rsplit_once('/').unwrap().1].clone());
+        }
+        schemas.extend(schema["anyOf"].as_array().into_iter().flatten().cloned());
+        known.extend(
+            schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.clone()),
+        );
+        let required = schema["required"].as_array().into_iter().flatten();
+        needed.extend(required.map(|name| name.as_str().unwrap().to_owned()));
+    }
+    let fields = row.split(". ").next().unwrap(); // What follows is said of some of them.
+    for said in quoted(fields) {
+        let name = said.trim_end_matches('?');
+        if known.contains(name) {
+            assert_eq!(said == name, needed.contains(name), "{}: {said}", operation.name);
+        }
+    }
+    // A row of its own has each of the two inputs of `retry_task`; that of `task_update_step` names another row.
+    if !["retry_task", "task_update_step"].contains(&operation.name.as_str()) {
+        let said: Vec<&str> = quoted(row).collect();
+        let missing: Vec<&String> =
+            needed.iter().filter(|it| !said.contains(&it.as_str())).collect();
+        assert_eq!(missing, [""; 0], "{}", operation.name);
+    }
 }
 
 /// PERM-17, CTRL-01: the tools of agents and the names of the control plane are those that are taken.

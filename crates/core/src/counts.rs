@@ -1,12 +1,14 @@
 //! What of the logs is counted for those who want to know how fast work goes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Body, Commit, LeaseEnd};
 
 /// So much has happened. It only grows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "NodeCounts")]
 pub struct Counts {
     /// Steps that were given to workers.
     pub claims: u64,

@@ -3,6 +3,7 @@
 
 use alloc::format;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +13,7 @@ use crate::table::{Pos, next_pos};
 use crate::task::{Head, Task};
 
 /// What a Task that comes in parts is when it is whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Creation {
     /// Of the patches that follow ([`digest_of`](Self::digest_of)): with the create, which says it, it names

@@ -4,9 +4,11 @@
 //! empty, with a length limit, so that no id can ever mean a path (ID-02, ID-05, ID-08). Ids made
 //! by the scheduler are UUIDs that enter the core as values.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smol_str::SmolStr;
 use uuid::Uuid;
@@ -52,6 +54,16 @@ fn bad(what: &'static str, given: &str, expected: &'static str) -> BadId {
 
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:expr, $expected:literal) => {
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "description": $expected })
+            }
+        }
+
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(SmolStr);
@@ -187,6 +199,16 @@ impl From<&TaskId> for WalName {
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "format": "uuid" })
+            }
+        }
+
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub Uuid);
@@ -295,6 +317,16 @@ impl Digest {
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(self.hex(&mut [0; 64]))
+    }
+}
+
+impl JsonSchema for Digest {
+    fn schema_name() -> Cow<'static, str> {
+        "Digest".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "SHA-256 as 64 hex digits" })
     }
 }
 

@@ -42,7 +42,7 @@ pub use command::{Caller, Command, Context, Cx, Outcome, Reply, Stamp};
 pub use counts::Counts;
 pub use event::{Commit, Event};
 pub use limits::Limits;
-pub use operation::{Query, TaskQuery};
+pub use operation::{Query, Reads, TaskQuery};
 pub use reject::{Code, Rejection};
 pub use task::Task;
 pub use trace::TraceParent;

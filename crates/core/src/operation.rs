@@ -6,24 +6,44 @@
 //!
 //! Operations that change a Task are commands: [`Command`](crate::Command).
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::{Caller, Operator};
 use crate::limits::Limits;
-use crate::reject::Rejection;
+use crate::reject::{Code, Rejection};
+use crate::status::names;
 use crate::view::{Known, View};
 
+names! {
+    /// What a query reads, and so whom it is asked of.
+    Reads {
+        /// The Task that it names: its owner.
+        Task = "task",
+        /// The Tasks of a partition: the owner of each partition, as whoever asks wants all.
+        Partition = "partition",
+        /// Nothing: whoever is there.
+        Nothing = "nothing",
+    }
+}
+
 /// An operation that changes nothing, as it is asked for: its fields are its input.
-pub trait Query: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+pub trait Query: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static {
     /// Its name.
     const NAME: &'static str;
 
     /// The tool that whoever asks must have (PERM).
     const TOOL: Operator;
 
+    /// What it reads.
+    const READS: Reads = Reads::Task;
+
+    /// What it may be refused with, beside [`Code::COMMON`].
+    const REFUSALS: &'static [Code] = &[];
+
     /// What it is answered with.
-    type Output: Serialize + DeserializeOwned + Send + 'static;
+    type Output: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
 
     /// A node shortens an answer to the length of a page rather than to that of a message, as whoever asks goes on
     /// behind it. Of queries about what a Task was; those that a node answers each in its own way cut by themselves.

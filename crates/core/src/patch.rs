@@ -1,11 +1,15 @@
 //! Operations of a patch (`agent.task_update`, PATCH-04, PATCH-05).
 
+mod read;
+
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
 
@@ -78,6 +82,21 @@ impl<T: Serialize> Serialize for Change<T> {
     }
 }
 
+/// What is left out stays as it is, and null clears the field.
+impl<T: JsonSchema> JsonSchema for Change<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Option::<T>::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<T>::json_schema(generator)
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         Ok(Option::<T>::deserialize(d)?.map_or(Self::Clear, Self::Set))
@@ -85,13 +104,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
 }
 
 /// A Step as `agent.task_create` and `add_step` take it (PATCH-08): defaults not filled in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepInput {
     /// Only this worker may claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentId>,
-    /// Steps that must be completed first.
+    /// Steps that must be completed first, default none.
+    #[serde(default)]
     pub depends_on_step_ids: Vec<StepId>,
     /// Which of the worker's handlers runs it, default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +127,8 @@ pub struct StepInput {
     pub retry_policy: Option<Arc<RetryPolicy>>,
     /// Unique in the Task for ever.
     pub step_id: StepId,
-    /// For people.
+    /// For people, default empty.
+    #[serde(default)]
     pub summary: SmolStr,
     /// For people.
     pub title: SmolStr,
@@ -141,7 +162,7 @@ pub(crate) fn deduplicated(ids: &[StepId]) -> Vec<StepId> {
 }
 
 /// Fields of a Step that `update_step` may name (PATCH-09).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepFields {
     /// Null clears.
@@ -222,7 +243,7 @@ impl StepFields {
 }
 
 /// Fields of a Task that `update_task` may name (PATCH-07).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskFields {
     /// The whole new list; null clears it.
@@ -313,7 +334,7 @@ impl TaskFields {
 }
 
 /// A reason as callers give it: the code may be left out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReasonInput {
     /// Stable code, the command's default if absent.
@@ -331,7 +352,7 @@ pub struct ReasonInput {
 }
 
 /// One operation of a patch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Operation {
     /// Changes fields of the Task.

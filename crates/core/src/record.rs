@@ -1,5 +1,6 @@
 //! Records shared by commands, events and state (contract 2.1, 2.2, 2.7).
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -8,6 +9,7 @@ use alloc::vec::Vec;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 use smol_str::SmolStr;
@@ -119,6 +121,38 @@ impl Serialize for Value {
     }
 }
 
+/// As [`ValueOut`] writes it and [`ValueIn`] reads it.
+impl JsonSchema for Value {
+    fn schema_name() -> Cow<'static, str> {
+        "Value".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Data with its media type: here, or at a reference.",
+            "type": "object",
+            "properties": {
+                "content_type": {
+                    "description": "The media type.",
+                    "type": "string",
+                    "default": Self::JSON,
+                },
+                "data": {
+                    "description": "The bytes, at most 64 KiB: as `bin` in MessagePack, or as text.",
+                    "type": "string",
+                },
+                "encoding": {
+                    "description": "How `data` is written where it is no text.",
+                    "const": "base64",
+                },
+                "ref": generator.subschema_for::<Ref>(),
+            },
+            "additionalProperties": false,
+            "oneOf": [{ "required": ["data"] }, { "required": ["ref"] }],
+        })
+    }
+}
+
 struct BytesIn(Vec<u8>);
 
 impl<'de> Deserialize<'de> for BytesIn {
@@ -171,7 +205,7 @@ impl<'de> Deserialize<'de> for Value {
 }
 
 /// Waiting time between automatic retries (RETRY-06).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Backoff {
     /// Before the first retry, in milliseconds.
@@ -191,7 +225,7 @@ impl Default for Backoff {
 }
 
 /// What bounds failures, losses and time of a Step (U9).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
     /// Attempts that may fail, from 1; none = unlimited.
@@ -222,7 +256,7 @@ impl RetryPolicy {
 }
 
 /// Why something is blocked, failed or cancelled.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
     /// Stable code (6.3, or the caller's own).
@@ -257,7 +291,7 @@ impl Reason {
 
 /// How far something has come (PROG-01). As a delta: fields present replace, `counters` and
 /// `output_offsets` merge by key, `output_refs` are added once.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Progress {
     /// 0 to 100.
@@ -331,7 +365,7 @@ pub(crate) fn add_once<T: Clone + PartialEq>(list: &mut Vec<T>, items: &[T]) {
 }
 
 /// A count of something done, of a total if known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counter {
     /// Done so far.
@@ -342,7 +376,7 @@ pub struct Counter {
 }
 
 /// Acceptance criteria met of all (PROG-09).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Coverage {
     /// Met or waived.
@@ -352,7 +386,7 @@ pub struct Coverage {
 }
 
 /// An artifact as a report names it: task, step, attempt and time are added by the reducer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactInput {
     /// New for every emitted version (ART-02).
@@ -397,7 +431,7 @@ pub struct Artifact {
 }
 
 /// A relation between this Task and something else (REL-01).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
     /// Stable id.
@@ -420,7 +454,7 @@ pub struct Edge {
 }
 
 /// Why there is a relation, or why no more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum EdgeReason {
     /// In words.
@@ -430,7 +464,7 @@ pub enum EdgeReason {
 }
 
 /// Work delegated to a peer (A2A-02).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RemoteRef {
     /// `a2a`, `macp` or another protocol.
@@ -463,7 +497,7 @@ pub struct RemoteRef {
 }
 
 /// An acceptance criterion (P22).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
     /// Stable id.
@@ -498,7 +532,7 @@ pub struct CancelRequest {
 }
 
 /// What the orchestrator wrote about a Step (2.2, columns C and O), defaults filled in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepSpec {
     /// Unique in the Task for ever (ID-05, ID-06).

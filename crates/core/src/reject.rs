@@ -1,9 +1,11 @@
 //! Refusals: the domain's "no", with a stable code (contract section 6). A refused command has
 //! changed nothing.
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use core::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value as Json};
 
 use crate::status::names;
@@ -81,6 +83,18 @@ names! {
 }
 
 impl Code {
+    /// What every operation may be refused with: K1 to K6, K11 and K14 of 5.1, and what the way there may say.
+    pub const COMMON: &'static [Self] = &[
+        Self::ValidationError,
+        Self::Unauthenticated,
+        Self::ToolNotAvailable,
+        Self::PermissionDenied,
+        Self::TaskNotFound,
+        Self::StorageError,
+        Self::NotOwner,
+        Self::Unavailable,
+    ];
+
     /// Whether the same command may succeed later without a change.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::StorageError | Self::NotOwner | Self::Unavailable)
@@ -150,6 +164,27 @@ impl serde::Serialize for Rejection {
         out.serialize_field("retryable", &self.code.is_retryable())?;
         out.serialize_field("details", &self.details)?;
         out.end()
+    }
+}
+
+/// As it is written.
+impl JsonSchema for Rejection {
+    fn schema_name() -> Cow<'static, str> {
+        "Error".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Why something is refused.",
+            "type": "object",
+            "properties": {
+                "code": generator.subschema_for::<Code>(),
+                "message": { "description": "For people.", "type": "string" },
+                "retryable": { "description": "Whether the same may be asked again.", "type": "boolean" },
+                "details": { "description": "What belongs to the code.", "type": "object" },
+            },
+            "required": ["code", "message", "retryable", "details"],
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 
 use alloc::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, AttemptId, Millis, RunId, SessionId, StepId, TaskId};
@@ -30,7 +31,7 @@ names! {
 }
 
 /// Something that happened to a Run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RuntimeEvent {
     /// What happened.
     pub event: RuntimeName,

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use rmpv::Value as Msg;
+use serde_json::json;
 use tenure_core::command::StepReport;
 use tenure_core::status::StepStatus;
 use tenure_core::{Code, Rejection};
-use tenure_wire::bus::decode;
 use tenure_wire::bus::request::Request;
 use tenure_wire::bus::worker::{Deliveries, Hello, Looking, Reports, Word};
+use tenure_wire::bus::{decode, encode};
 use uuid::Uuid;
 
 fn map<const N: usize>(fields: [(&str, Msg); N]) -> Msg {
@@ -194,7 +195,7 @@ fn fields_are_taken_by_their_names_alone() {
         ]);
         let reports = map([("v", Msg::from(1)), ("reports", list(&[report]))]);
         let refused = decode::<Reports>(&bytes(&reports)).unwrap_err();
-        assert_eq!(refused.field.as_deref(), Some("reports.word"), "{refused}");
+        assert_eq!(refused.field.as_deref(), Some("reports[0].word"), "{refused}");
         for (operation, input) in [
             ("task_query_steps", form(&[list(&[Msg::from("ready")])])),
             ("retry_task", form(&[map([("message", Msg::from("why"))])])),
@@ -219,9 +220,9 @@ fn a_refusal_names_the_field_and_what_it_should_be() {
     let refused = refusal(map([("v", Msg::from(1)), ("handlers", handlers)]));
     assert_eq!(
         (refused.code, &refused.details["field"]),
-        (Code::ValidationError, &"handlers".into())
+        (Code::ValidationError, &"handlers[1]".into())
     );
-    for part in ["`handlers`", "sendEmail", "1 to 64 characters a-z"] {
+    for part in ["`handlers[1]`", "sendEmail", "1 to 64 characters a-z"] {
         assert!(refused.message.contains(part), "{refused}");
     }
     let refused = refusal(map([("v", Msg::from(2))]));
@@ -302,4 +303,89 @@ fn a_statement_of_room_that_cannot_be_read_costs_no_report() {
     let mut other = good();
     other[0].1 = Msg::from(2);
     assert_eq!(read(as_map(other)), None, "of another version");
+}
+
+/// CTRL-09: the refusal of an input names its field by all that it stands in, wherever that is.
+#[test]
+fn a_refusal_names_the_field_with_all_that_it_stands_in() {
+    for (operation, input, field) in [
+        (
+            "task_create",
+            json!({"steps": [{"step_id": "a", "title": "A"}, {"step_id": "b", "title": 7}]}),
+            "steps[1].title",
+        ),
+        (
+            "task_create",
+            json!({"steps": [{"step_id": "a", "title": "A", "summry": ""}]}),
+            "steps[0].summry",
+        ),
+        (
+            "task_create",
+            json!({"retry_policy": {"backoff": {"factor": "2"}}}),
+            "retry_policy.backoff.factor",
+        ),
+        (
+            "task_update",
+            json!({"operations": [{"op": "add_step", "step": {"depends_on_step_ids": "a"}}]}),
+            "operations[0].step.depends_on_step_ids",
+        ),
+        (
+            "task_update",
+            json!({"operations": [{"step": {"input": {"data": 7}}, "op": "add_step"}]}),
+            "operations[0].step.input.data",
+        ),
+        (
+            "task_update",
+            json!({"operations": [{"op": "update_step", "fields": {"required": 1}}]}),
+            "operations[0].fields.required",
+        ),
+        (
+            "task_update",
+            json!({"operations": [{"op": "block_task"}, {"op": "update_task", "priority": "high"}]}),
+            "operations[1].priority",
+        ),
+        (
+            "task_update",
+            json!({"operations": [{"op": "cancel_step", "step": 7}]}),
+            "operations[0].step",
+        ),
+        ("update_task", json!({"metadata": 7}), "metadata"),
+        ("task_complete", json!({"artifacts": [{"artifact_id": 1}]}), "artifacts[0].artifact_id"),
+        (
+            "append_task_progress",
+            json!({"progress": {"counters": {"files": {"done": "3"}}}}),
+            "progress.counters.files.done",
+        ),
+        ("explain", json!({"step_id": "A"}), "step_id"),
+    ] {
+        let request = json!({"v": 1, "task_id": "t", "operation": operation, "input": input});
+        let refused = Request::read(&encode(&request).unwrap()).unwrap_err();
+        assert_eq!(refused.code, Code::ValidationError, "{operation}: {refused}");
+        assert_eq!(refused.details["field"], field, "{operation}: {refused}");
+    }
+    // Serde puts what stands before the name of its operation aside: then no more is known than the report.
+    let (step_id, operation) =
+        (("step_id", Msg::from("a")), ("operation", "task_update_step".into()));
+    let percent = map([("percent", Msg::from("half"))]);
+    let input = ("input", map([step_id, ("progress", percent)]));
+    for (word, field) in [
+        (map([operation.clone(), input.clone()]), "reports[1].word.input.progress.percent"),
+        (map([input, operation]), "reports[1].word"),
+    ] {
+        let good = map([
+            ("operation", "end_run".into()),
+            ("input", map([("outcome", "finished".into())])),
+        ]);
+        let reports = [good, word].map(|word| {
+            map([
+                ("session_id", "s".into()),
+                ("task_id", "t".into()),
+                ("run_id", id()),
+                ("word", word),
+            ])
+        });
+        let reports = map([("v", 1.into()), ("reports", Msg::Array(reports.into()))]);
+        let refused = decode::<Reports>(&bytes(&reports)).unwrap_err();
+        assert_eq!(refused.field.as_deref(), Some(field), "{refused}");
+    }
 }

@@ -100,8 +100,12 @@ enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Watch a cluster: nodes, pools, workers, and what has run longest
     Top(Box<top::TopArgs>),
-    /// Print the JSON Schema of task files, for editors
-    Schema,
+    /// Print the JSON Schema of task files, or of operations
+    Schema {
+        /// What it describes
+        #[arg(value_enum, default_value = "task-file")]
+        of: schema::Of,
+    },
     /// Print the completions for a shell
     Completions { shell: Shell },
     /// Write the manual, a page for each command
@@ -134,7 +138,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Lease(command) => lease::run(command),
         Command::Doctor(args) => doctor::run(*args),
         Command::Top(args) => top::run(&args),
-        Command::Schema => schema::run(),
+        Command::Schema { of } => schema::run(of),
         Command::Completions { shell } => completions::run(shell, Cli::command()),
         Command::Man { dir } => man::run(&dir, Cli::command()),
     };

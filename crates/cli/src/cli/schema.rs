@@ -1,8 +1,23 @@
-//! `tenure schema`: the JSON Schema of task files.
+//! `tenure schema`: the JSON Schema of task files, and the catalog of operations.
+
+use clap::ValueEnum;
+use tenure_wire::bus::catalog::catalog;
 
 use super::answer::{Exit, Failure, output};
 
-pub(super) fn run() -> Result<Exit, Failure> {
-    output::print_json(&tenure::taskfile::schema())?;
+/// What is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Of {
+    /// The JSON Schema of task files, for editors
+    TaskFile,
+    /// Every operation and message, with JSON Schemas of what it takes and answers, for clients in other languages
+    Operations,
+}
+
+pub(super) fn run(of: Of) -> Result<Exit, Failure> {
+    match of {
+        Of::TaskFile => output::print_json(&tenure::taskfile::schema())?,
+        Of::Operations => output::print_json(&catalog())?,
+    }
     Ok(Exit::Ok)
 }

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -29,8 +30,9 @@ use crate::table::{Pos, next_pos};
 use crate::task::Task;
 
 /// `agent.task_create` and `create_task`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["task_id"]))] // On the bus: a client library may make one.
 pub struct CreateTask {
     /// Criteria of completion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -161,6 +163,17 @@ impl Task {
     /// Decides a create: the new Task with its first commit, to be appended before anybody is
     /// answered.
     pub fn create(
+        cx: &Cx<'_>,
+        given: &CreateTask,
+        defaults: &Defaults,
+        parent: Option<&Parent>,
+    ) -> Result<(Self, Outcome), Rejection> {
+        let made = Self::first_of(cx, given, defaults, parent);
+        Operator::TaskCreate.check_refusal(&made);
+        made
+    }
+
+    fn first_of(
         cx: &Cx<'_>,
         given: &CreateTask,
         defaults: &Defaults,

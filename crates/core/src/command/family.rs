@@ -6,6 +6,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -19,7 +20,7 @@ use crate::task::Task;
 
 /// What a Task, or one that is to be made, needs to know of its parent, wherever that lives (REL-05,
 /// CANCEL-03, CANCEL-04).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Parent {
     /// Its root.
     pub root_task_id: TaskId,

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -18,7 +19,7 @@ use crate::status::{DeliveryState, EdgeKind, ReplyKind, StepStatus, WaitKind, na
 use crate::table::Pos;
 
 /// Ends a Task well.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Complete {
     /// The criteria as they stand now.
@@ -36,7 +37,7 @@ pub struct Complete {
 }
 
 /// Fails or cancels a Task.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Close {
     /// Why.
@@ -54,7 +55,7 @@ impl Close {
 }
 
 /// A reason alone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Why {
     /// Why.
@@ -63,7 +64,7 @@ pub struct Why {
 }
 
 /// `agent.task_update_step`: status and results of a Step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepReport {
     /// Artifacts by id.
@@ -162,7 +163,7 @@ impl StepReport {
 }
 
 /// `agent.dispatch_worker`: makes a Run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dispatch {
     /// The hard scope (DISP-10).
@@ -194,7 +195,7 @@ impl Dispatch {
 }
 
 /// `append_task_progress` on the Task.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppendProgress {
     /// Artifacts of the Task.
@@ -218,7 +219,7 @@ pub struct AppendProgress {
 }
 
 /// `retry_task` on a live Task (RETRY-11).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySteps {
     /// Why.
@@ -229,7 +230,7 @@ pub struct RetrySteps {
 }
 
 /// `retry_task` on a Task that has ended: it is made again, under another id (RETRY-12).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryEnded {
     /// The Task that has ended.
@@ -242,7 +243,7 @@ pub struct RetryEnded {
 }
 
 /// `link_tasks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// What it means.
@@ -255,7 +256,7 @@ pub struct Link {
 }
 
 /// `unlink_tasks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Unlink {
     /// Which relation.
@@ -280,7 +281,7 @@ names! {
 }
 
 /// `end_run`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndRun {
     /// How it went.
@@ -293,7 +294,7 @@ pub struct EndRun {
 }
 
 /// `decline_run` and `cancel_run`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunAndWhy {
     /// Why.

@@ -19,6 +19,7 @@ pub mod policy;
 pub mod progress;
 mod recreate;
 pub mod references;
+mod refusals;
 pub mod relate;
 pub mod report;
 pub mod retry;
@@ -33,6 +34,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -165,7 +167,7 @@ pub enum Wait {
 }
 
 /// A command on an existing Task, under any of the names of its operation ([`Operator::called`]).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Command {
     /// `agent.task_update`.
@@ -347,6 +349,12 @@ impl Task {
     /// [`settle`](Task::settle), or [`abort`](Task::abort) if it did not become durable. On `Err`
     /// nothing has changed (WAL-11).
     pub fn decide(&mut self, cx: &Cx<'_>, command: &Command) -> Result<Outcome, Rejection> {
+        let decided = self.judge(cx, command);
+        command.operation().check_refusal(&decided);
+        decided
+    }
+
+    fn judge(&mut self, cx: &Cx<'_>, command: &Command) -> Result<Outcome, Rejection> {
         check_principal(cx.caller)?;
         check_tool(cx.caller, command.operation())?;
         command.validate(cx)?;

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -17,7 +18,7 @@ use crate::status::{ArtifactKind, ArtifactState, EdgeKind, EdgeStatus, Outcome, 
 use crate::task::Attempt;
 
 /// An artifact of a Task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ArtifactView {
     /// New for every emitted version.
     pub artifact_id: ArtifactId,

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -20,7 +21,7 @@ use crate::command::{Caller, Operator};
 use crate::eligibility::is_assigned_elsewhere;
 use crate::id::{Millis, TaskId};
 use crate::limits::Limits;
-use crate::operation::{Query, TaskQuery};
+use crate::operation::{Query, Reads, TaskQuery};
 use crate::read::{StepRef, View};
 use crate::reject::{Code, Rejection};
 use crate::status::{Role, StepStatus};
@@ -35,7 +36,7 @@ const LINES_MAX: usize = 50;
 const TEXT_CHARS: usize = 120;
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BoardInput {
     /// How long it may be, in tokens; not above the configured budget, which is the default.
@@ -67,13 +68,14 @@ impl TaskQuery for BoardInput {
 }
 
 /// `task_template`: how to write a Task (CTRL-10).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateInput {}
 
 impl Query for TemplateInput {
     const NAME: &'static str = "task_template";
     const TOOL: Operator = Operator::TaskTemplate;
+    const READS: Reads = Reads::Nothing;
     type Output = Board;
 }
 
@@ -103,7 +105,9 @@ impl BoardInput {
 }
 
 /// How much a line matters: over budget the first are kept (PROMPT-04).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Rank {
     /// A Step that the caller holds.
@@ -134,7 +138,7 @@ impl Rank {
 }
 
 /// A Task in lines.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskLines {
     /// The Task.
     pub task_id: TaskId,
@@ -171,7 +175,7 @@ impl TaskLines {
 }
 
 /// The summary of all Tasks that were asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Board {
     /// In whose place it is said: `user`.
     pub role: SmolStr,

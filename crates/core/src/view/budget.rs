@@ -1,5 +1,6 @@
 //! Answers within the caller's budget (CTRL-06).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
@@ -7,7 +8,7 @@ use crate::read::View;
 
 /// Where an answer can be had that did not fit: `agent.task_get` resolves it; `replay_task` does for a
 /// Task as it was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reference {
     /// The operation that answers in full.
     pub operation: smol_str::SmolStr,

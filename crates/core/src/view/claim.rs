@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -16,7 +17,7 @@ use crate::status::StepStatus;
 use crate::task::Attempt;
 
 /// A claim, with everything the work needs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimResult {
     /// The session.
     pub session_id: SessionId,
@@ -63,7 +64,7 @@ pub struct ClaimResult {
 }
 
 /// What a dependency hands on: the only facts about other Steps that a worker sees.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DependencyResult {
     /// The dependency.
     pub step_id: StepId,

@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -34,7 +35,7 @@ pub use frontier::Root;
 pub use groups::{Ended, ExplainTaskInput, Group, TaskExplanation, explain_task};
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainInput {
     /// Whether this Run could claim it.
@@ -57,6 +58,7 @@ impl ExplainInput {
 impl Query for ExplainInput {
     const NAME: &'static str = "explain";
     const TOOL: Operator = Operator::InspectTask;
+    const REFUSALS: &'static [Code] = &[Code::StepNotFound, Code::RunNotFound];
     type Output = Explanation;
 }
 
@@ -83,7 +85,7 @@ pub struct ForWhom<'a> {
 }
 
 /// Why a Step is not running.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The Step.
     pub step_id: StepId,
@@ -100,7 +102,7 @@ pub struct Explanation {
 }
 
 /// One reason.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Why {
     /// Its code.
     pub code: Obstacle,
@@ -113,7 +115,7 @@ pub struct Why {
 }
 
 /// An operation that would change a reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
     /// Its name, as a command or as an operation of a patch.
     pub operation: SmolStr,

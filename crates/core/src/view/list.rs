@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -13,7 +14,7 @@ use super::task::WorkerTask;
 use crate::command::{Caller, Operator};
 use crate::id::TaskId;
 use crate::limits::Limits;
-use crate::operation::Query;
+use crate::operation::{Query, Reads};
 use crate::read::View;
 use crate::reject::Rejection;
 use crate::status::{TaskStatus, Visibility};
@@ -22,7 +23,7 @@ use crate::status::{TaskStatus, Visibility};
 pub const LIVE_DEFAULT: usize = 500;
 
 /// Which Tasks are asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListInput {
     /// Archived Tasks too (LIST-09).
@@ -44,6 +45,7 @@ pub struct ListInput {
 impl Query for ListInput {
     const NAME: &'static str = "task_list";
     const TOOL: Operator = Operator::TaskList;
+    const READS: Reads = Reads::Partition;
     type Output = TaskPage;
 
     fn shorten(&self, page: &mut TaskPage) -> bool {
@@ -62,7 +64,8 @@ pub(super) fn check_statuses(given: Option<&[TaskStatus]>) -> Result<(), Rejecti
 }
 
 /// A page of Tasks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub struct TaskPage<T = TaskSummary> {
     /// The Tasks.
     pub tasks: Vec<T>,

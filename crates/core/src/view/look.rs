@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::WorkerTask;
@@ -17,7 +18,7 @@ use crate::read::View;
 use crate::reject::Rejection;
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Look {
     /// `agent.task_get`: [`Looked::Task`].
@@ -34,7 +35,7 @@ pub enum Look {
 }
 
 /// What is answered: no more than the Run shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Looked {
     /// The Task.

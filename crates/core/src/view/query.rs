@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Known;
@@ -24,7 +25,7 @@ pub const PAGE_DEFAULT: usize = 50;
 pub const WORK_DEFAULT: usize = 5;
 
 /// Which Steps are asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueryInput {
     /// Only those held by this worker.
@@ -68,7 +69,7 @@ impl TaskQuery for QueryInput {
 }
 
 /// A page of Steps.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepPage {
     /// The Steps.
     pub steps: Vec<StepView>,

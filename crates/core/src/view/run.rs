@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -18,7 +19,7 @@ use crate::table::Pos;
 use crate::task::{Attempt, Run};
 
 /// One claim of one Step by one Run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptView {
     /// Unique id.
     pub attempt_id: AttemptId,
@@ -74,7 +75,7 @@ pub struct AttemptView {
 }
 
 /// Signs of life of an open Attempt (PROG-08).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Life {
     /// The last report that said anything, or the claim.
     pub last_progress_at: Millis,
@@ -129,7 +130,7 @@ impl AttemptView {
 }
 
 /// A worker's licence to act in one Task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunView {
     /// Unique id.
     pub run_id: RunId,
@@ -223,7 +224,7 @@ impl RunView {
 }
 
 /// How a Run ended, for whoever dispatched it and waits (5.2 `dispatch_worker`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
     /// How.
     pub end_reason: EndReason,
@@ -253,7 +254,7 @@ impl RunEnd {
 }
 
 /// A dispatched Run as a worker is offered it (5.4 `take_run`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunOffer {
     /// The session.
     pub session_id: SessionId,

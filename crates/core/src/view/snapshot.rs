@@ -7,6 +7,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -25,7 +26,7 @@ pub use super::views::{ViewName, ViewsInput};
 pub const RECENT_MAX: usize = 50;
 
 /// The views asked for; others are absent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// Counts over all Tasks, and the newest ended ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +52,7 @@ pub struct Snapshot {
 }
 
 /// How many Tasks have ended, each way, archived or not: what an index keeps of them for VIEW-01.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Ends([[u32; 2]; End::ALL.len()]);
 
@@ -78,7 +79,7 @@ impl Ends {
 }
 
 /// VIEW-01.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
     /// Live Tasks.
     pub active: u64,
@@ -97,7 +98,7 @@ pub struct Totals {
 }
 
 /// VIEW-02.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRecord {
     /// The Task.
     pub task_id: TaskId,
@@ -127,7 +128,7 @@ pub struct TaskRecord {
 }
 
 /// VIEW-03: a relation between two Tasks, stored or its inverse.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphEdge {
     /// The relation.
     #[serde(flatten)]
@@ -137,7 +138,7 @@ pub struct GraphEdge {
 }
 
 /// VIEW-04.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
     /// Open ones.
     pub active: Vec<AttemptView>,
@@ -146,7 +147,7 @@ pub struct Attempts {
 }
 
 /// VIEW-05.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockedTask {
     /// The Task.
     pub task_id: TaskId,
@@ -172,7 +173,7 @@ pub struct BlockedTask {
 }
 
 /// A Step that waits for the orchestrator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
     /// The Step.
     pub step_id: StepId,

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::normal::{self, Normal};
@@ -25,7 +26,7 @@ names! {
 
 /// A Step: what was written of it, where it stands, what came of it. Cheap to make: the texts and
 /// values are shared with the Task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepView {
     /// Content and topology.
     #[serde(flatten)]
@@ -48,6 +49,7 @@ pub struct StepView {
     pub holder: Option<Holder>,
     /// Results and reasons.
     #[serde(flatten, with = "shared_facts")]
+    #[schemars(with = "StepFacts")]
     pub facts: Option<Arc<StepFacts>>,
     /// Attempts that count for `max_attempts`.
     pub attempt_count: u32,
@@ -62,7 +64,7 @@ pub struct StepView {
 }
 
 /// Who holds a Step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// The worker.
     pub claimed_by_agent_id: AgentId,

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use smol_str::SmolStr;
@@ -20,7 +21,7 @@ use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visib
 const IDS_MAX: usize = 20;
 
 /// A Task in short.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskSummary {
     /// Unique in its session.
     pub task_id: TaskId,
@@ -96,7 +97,7 @@ pub struct TaskSummary {
 }
 
 /// The recorded wish to close a Task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelRequested {
     /// What closing will do.
     pub intent: Intent,
@@ -111,7 +112,7 @@ pub struct CancelRequested {
 }
 
 /// Steps by native status.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)] // The fields are the statuses.
 pub struct Counts {
     pub pending: u32,
@@ -126,7 +127,7 @@ pub struct Counts {
 
 /// What follows from the state without being part of it (TASK-20). Said of live Tasks only, and of
 /// drafts nothing: they wait for `submit_task` and for nothing else.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnostics {
     /// Nothing moves by itself (TASK-18).
     pub stalled: bool,

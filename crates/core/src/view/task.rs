@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -27,7 +28,7 @@ use crate::status::{AcceptanceState, TaskStatus};
 use crate::table::Pos;
 
 /// A Task in full (2.1).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskView {
     /// Header, counts, progress, diagnostics.
     #[serde(flatten)]
@@ -116,7 +117,7 @@ pub struct TaskView {
 
 /// A Task as a worker sees it: the header, its own Run, the Steps visible to it, and what their
 /// direct dependencies handed on (GET-04).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerTask {
     /// The Task.
     pub task_id: TaskId,
@@ -151,7 +152,7 @@ pub enum TaskRead {
 }
 
 /// `agent.task_get`: a Task as it stands, for orchestrators and observers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetInput {}
 

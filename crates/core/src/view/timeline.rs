@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use smol_str::SmolStr;
@@ -23,7 +24,7 @@ use crate::operation::Query;
 use crate::read::{StepRef, View};
 
 /// A WAL event with its envelope (2.5).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// Where it stands.
     pub wal_seq: u64,
@@ -66,7 +67,7 @@ pub struct Entry {
 }
 
 /// Which events of a Task, by their `wal_seq`: both ends included, all of them by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InspectInput {
     /// From this one on.
@@ -96,7 +97,7 @@ impl Query for InspectInput {
 }
 
 /// The moment of which `replay_task` tells.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplayInput {
     /// After the commit that has this event; by default the last one.
@@ -115,7 +116,7 @@ impl Query for ReplayInput {
 }
 
 /// The answer of `inspect_task`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Inspection {
     /// The Task as it stands, with diagnostics.
     pub task: TaskSummary,
@@ -129,7 +130,7 @@ pub struct Inspection {
 }
 
 /// A Step's texts, now and at its dispatches (STEP-28).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepTexts {
     /// The Step.
     pub step_id: StepId,
@@ -140,7 +141,7 @@ pub struct StepTexts {
 }
 
 /// What a Step said to an Attempt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatched {
     /// The Attempt.
     pub attempt_id: AttemptId,

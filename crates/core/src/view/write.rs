@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Known;
@@ -21,7 +22,7 @@ use crate::status::Role;
 use crate::task::{Made, Written};
 
 /// What a write is answered with, once it is durable.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WriteSummary {
     /// The Task in short.
     pub task: Header,
@@ -50,7 +51,7 @@ pub struct WriteSummary {
 }
 
 /// The Task in short, or where to read it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Header {
     /// For orchestrators.

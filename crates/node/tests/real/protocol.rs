@@ -123,7 +123,7 @@ async fn inputs(bob: &Caller) {
             assert!(asked.is_ok(), "{operation} {nothing}: {asked:?}");
         }
         let misspelt = ask(bob, "t", operation, json!({"input": {"limmit": 1}})).await;
-        is_of(&misspelt.unwrap_err(), "input", "`limmit`");
+        is_of(&misspelt.unwrap_err(), "limmit", "`limmit`");
         let list = ask(bob, "t", operation, json!({"input": [[]]})).await;
         is_of(&list.unwrap_err(), "input", "a map with named fields");
     }
@@ -135,14 +135,14 @@ async fn inputs(bob: &Caller) {
     let before = bob.events("t").await;
     for (input, field, right) in [
         (json!([{"message": "no more"}, false]), "input", "a map with named fields"),
-        (json!({"raeson": null}), "input", "`raeson`"),
-        (json!({"reason": {"message": 7}}), "input.reason.message", "expected a string"),
+        (json!({"raeson": null}), "raeson", "`raeson`"),
+        (json!({"reason": {"message": 7}}), "reason.message", "expected a string"),
     ] {
         let refused = ask(bob, "t", "task_cancel", json!({"input": input})).await.unwrap_err();
         is_of(&refused, field, right);
     }
     let steps = async |input| ask(bob, "t", "task_query_steps", json!({"input": input})).await;
-    is_of(&steps(json!({"offset": null})).await.unwrap_err(), "input.offset", "expected usize");
+    is_of(&steps(json!({"offset": null})).await.unwrap_err(), "offset", "expected usize");
     assert!(steps(json!({"limit": null, "statuses": null})).await.is_ok());
     let partition = bob.key("t").partition(PARTITIONS);
     let list = bob.raw::<Json>(partition, encode(&json!([1, "task_get", "t"])).unwrap()).await;
@@ -207,7 +207,7 @@ async fn looks(alice: &Hand, claim: &ClaimResult) {
             assert!(!seen[has].is_null(), "{operation}: {seen}");
         }
         let misspelt = json!({"operation": operation, "input": {"limmit": 1}});
-        is_of(&look(misspelt).await.unwrap_err(), "look.input", "`limmit`");
+        is_of(&look(misspelt).await.unwrap_err(), "limmit", "`limmit`");
     }
     let seen = look(json!({"operation": "task_get"})).await.unwrap();
     assert_eq!((&seen["task_id"], &seen["dependencies"]), (&json!("t"), &json!([])), "{seen}");

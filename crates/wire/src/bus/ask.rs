@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::{Operator, RetryEnded, Write};
 use tenure_core::id::{CommandId, TaskId};
-use tenure_core::{Command, Query};
+use tenure_core::{Command, Query, Reads};
 
 use super::event::{EventPage, ReadEvents};
 use super::operate::{LeasePage, ListLeases};
@@ -14,22 +14,23 @@ use super::{BadMessage, V, operation};
 
 /// Queries that the bus alone has, with what each is answered with.
 macro_rules! queries_of_the_bus {
-    ($($query:ty = $name:literal, $tool:expr, $output:ty;)*) => {$(
+    ($($query:ty = $name:literal, $tool:expr, $reads:expr, $output:ty;)*) => {$(
         impl Query for $query {
             const NAME: &'static str = $name;
             const TOOL: Operator = $tool;
+            const READS: Reads = $reads;
             type Output = $output;
         }
     )*};
 }
 
 queries_of_the_bus! {
-    Views = "task_views", Operator::TaskViews, ViewPage;
-    ReadLog = "read_log", Operator::InspectTask, LogPage;
-    ReadEvents = "read_events", Operator::InspectTask, EventPage;
-    ReadParent = "read_parent", Operator::Due, Parent;
-    List = "list_index", Operator::TaskList, Entries;
-    ListLeases = "list_leases", Operator::InspectTask, LeasePage;
+    Views = "task_views", Operator::TaskViews, Reads::Partition, ViewPage;
+    ReadLog = "read_log", Operator::InspectTask, Reads::Task, LogPage;
+    ReadEvents = "read_events", Operator::InspectTask, Reads::Task, EventPage;
+    ReadParent = "read_parent", Operator::Due, Reads::Task, Parent;
+    List = "list_index", Operator::TaskList, Reads::Partition, Entries;
+    ListLeases = "list_leases", Operator::InspectTask, Reads::Partition, LeasePage;
 }
 
 /// Hands every query to a macro, by the name it has as an [`Ask`] and with its type: those that read a Task as it

@@ -1,5 +1,6 @@
 //! Public events of a Task, as they are sent (EVENT, contract 7.1).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use smol_str::{SmolStr, ToSmolStr as _};
@@ -12,7 +13,7 @@ use tenure_core::view::{Normal, RuntimeEvent};
 use super::{BadMessage, V, encode};
 
 /// A public event that stands for itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskEvent {
     /// Same event, same id (EVENT-04).
     pub event_id: SmolStr,
@@ -77,7 +78,7 @@ impl TaskEvent {
 }
 
 /// Which events of a Task.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadEvents {
     /// Those behind this event of the log.
@@ -85,7 +86,7 @@ pub struct ReadEvents {
 }
 
 /// Public events of a Task, oldest first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventPage {
     /// All public events behind the one that was named, up to and with that at `through`.
     pub events: Vec<TaskEvent>,
@@ -120,7 +121,7 @@ impl EventPage {
 
 /// Public events of a Task that is followed, as they happen; or, without events and with `after` equal
 /// to `through`, that somebody has asked for them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Published {
     /// The version.
     pub v: V,
@@ -132,7 +133,7 @@ pub struct Published {
 }
 
 /// A runtime event, as it is sent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Runtime {
     /// The version.
     pub v: V,

@@ -11,6 +11,7 @@
 pub mod address;
 mod ask;
 mod beside;
+pub mod catalog;
 pub mod event;
 pub mod node;
 pub mod operate;
@@ -22,11 +23,13 @@ pub mod subject;
 pub mod turns;
 pub mod worker;
 
+use std::borrow::Cow;
 use std::io::ErrorKind::UnexpectedEof;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 
 use rmp_serde::decode::Error::InvalidMarkerRead;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_core::Rejection;
@@ -58,6 +61,20 @@ pub struct V;
 impl Serialize for V {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_u16(VERSION)
+    }
+}
+
+impl JsonSchema for V {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Version".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "const": VERSION })
     }
 }
 

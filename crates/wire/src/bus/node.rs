@@ -1,5 +1,6 @@
 //! What nodes tell everybody.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::id::{PoolId, SessionId, TaskId};
@@ -8,7 +9,7 @@ use super::V;
 
 /// A node is there (`tenure.v1.node.<node>.alive`): said when it starts and every two seconds. A
 /// worker that has no link with it says hello.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Alive {
     /// The version.
     pub v: V,
@@ -25,7 +26,7 @@ pub struct Alive {
 
 /// A node has ready Steps for a pool and no room (`tenure.v1.node.<node>.hungry`): workers of the
 /// pool move theirs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hungry {
     /// The version.
     pub v: V,

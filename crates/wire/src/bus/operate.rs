@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, TaskId};
@@ -11,7 +12,7 @@ use super::V;
 use super::request::Lines;
 
 /// Asks every node what it knows of workers (`nodes`). Each answers with [`NodeFacts`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
     /// The version.
     pub v: V,
@@ -21,7 +22,7 @@ pub struct Nodes {
 }
 
 /// A node, and what it knows of workers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFacts {
     /// Which node answers.
     pub node: SmolStr,
@@ -59,7 +60,7 @@ pub struct NodeFacts {
 
 /// What a node keeps for work that is under way, of all sessions: when every Task has ended and nobody
 /// asks for anything, all of it is 0.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Kept {
     /// Tasks of its partitions that have not ended.
@@ -81,7 +82,7 @@ pub struct Kept {
 }
 
 /// A worker as a node knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerFacts {
     /// Its pool.
     pub pool: PoolId,
@@ -113,7 +114,7 @@ pub struct WorkerFacts {
 }
 
 /// Why a worker is given nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SuspendedFacts {
     /// The handler with which it fails.
     pub handler: HandlerName,
@@ -122,7 +123,7 @@ pub struct SuspendedFacts {
 }
 
 /// A worker that was refused a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedFacts {
     /// What it calls its pool.
     pub pool: SmolStr,
@@ -137,7 +138,7 @@ pub struct RefusedFacts {
 }
 
 /// A pool as a node knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolFacts {
     /// Which.
     pub pool: PoolId,
@@ -163,7 +164,7 @@ pub struct PoolFacts {
 }
 
 /// A Step that waits for a worker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitFacts {
     /// Its Task.
     pub task_id: TaskId,
@@ -175,7 +176,7 @@ pub struct WaitFacts {
 
 /// Tells workers to take no more, to finish what they have and to leave (`drain`), through every node
 /// that has a link with them. Each node answers with [`Drained`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drain {
     /// The version.
     pub v: V,
@@ -191,7 +192,7 @@ pub struct Drain {
 }
 
 /// The workers that a node has told to take no more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drained {
     /// Which node answers.
     pub node: SmolStr,
@@ -204,7 +205,7 @@ pub struct Drained {
 }
 
 /// Which leases of a partition (`list_leases`). Asks for [`LeasePage`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListLeases {
     /// Only Attempts behind this one, in the order of their ids.
@@ -218,7 +219,7 @@ pub struct ListLeases {
 
 /// Leases, and open Attempts of live Tasks, of a session in one partition, in the order of the
 /// Attempts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeasePage {
     /// One for each Attempt that has a lease or is open.
     pub leases: Vec<LeaseRow>,
@@ -227,7 +228,7 @@ pub struct LeasePage {
 }
 
 /// An Attempt that has a lease, is open, or as it should be: both.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseRow {
     /// Its Task.
     pub task_id: TaskId,
@@ -242,7 +243,7 @@ pub struct LeaseRow {
 }
 
 /// An open Attempt as its log has it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenAttempt {
     /// Its Step.
     pub step_id: StepId,
@@ -256,7 +257,7 @@ pub struct OpenAttempt {
 
 /// A part of a log that is to be taken in (`import.<partition>`). Asks for [`Imported`]. Nothing is
 /// written before all of it has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportLog {
     /// The version.
     pub v: V,
@@ -271,7 +272,7 @@ pub struct ImportLog {
 }
 
 /// How much of a log has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Imported {
     /// The next part begins at this byte: less than was sent where the owner has changed.
     pub received: u64,

@@ -16,17 +16,30 @@ use super::{BadMessage, read};
 
 /// What is asked by a message with `operation` and `input`, which is of this operation.
 pub(super) fn asked<T: DeserializeOwned>(operation: &str, bytes: &[u8]) -> Result<T, BadMessage> {
-    read(Around::of(Need::Operation(operation)), bytes, Unknown::AsItSays)
+    within(INPUT, read(Around::of(Need::Operation(operation)), bytes, Unknown::AsItSays))
 }
 
 /// The `input` of a message. Where there is none, or nil, it says nothing.
 pub(super) fn input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    read(Around::of(Need::Nothing), bytes, Unknown::AsItSays)
+    within(INPUT, read(Around::of(Need::Nothing), bytes, Unknown::AsItSays))
 }
 
 /// The `input` of a message, which must be there.
 pub(super) fn required_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    read(Around::of(Need::Input), bytes, Unknown::AsItSays)
+    within(INPUT, read(Around::of(Need::Input), bytes, Unknown::AsItSays))
+}
+
+/// Where the input of a request stands in its message.
+const INPUT: &str = "input.";
+
+/// An error in the input of an operation names the field as the input has it.
+pub(super) fn within<T>(input: &str, read: Result<T, BadMessage>) -> Result<T, BadMessage> {
+    read.map_err(|mut bad| {
+        let field =
+            bad.field.as_deref().and_then(|field| field.strip_prefix(input)).map(String::from);
+        bad.field = field.or(bad.field);
+        bad
+    })
 }
 
 /// What an input needs.

@@ -31,7 +31,7 @@ pub(super) fn read<'de, S: DeserializeSeed<'de>, D: Deserializer<'de>>(
     unknown: Unknown,
     place: &Place,
 ) -> Result<S::Value, D::Error> {
-    seed.deserialize(Reader { inner, how: How { unknown, place } })
+    seed.deserialize(Reader { inner, how: How { unknown, place, is_key: false } })
 }
 
 /// What becomes of fields that a record does not know.
@@ -43,15 +43,42 @@ pub(super) enum Unknown {
     AsItSays,
 }
 
-/// The field that is being read: its name behind those that it stands in.
+/// The value that is being read, by all that it stands in.
 #[derive(Debug, Default)]
-pub(super) struct Place(RefCell<Vec<&'static str>>);
+pub(super) struct Place(RefCell<Vec<Part>>);
+
+/// Where a value stands in another.
+#[derive(Debug)]
+enum Part {
+    Field(SmolStr),
+    Element(usize),
+}
 
 impl Place {
-    /// The names, with dots between them.
+    /// As people write it: `steps[2].summary`.
     pub(super) fn name(&self) -> Option<String> {
-        let names = self.0.borrow();
-        (!names.is_empty()).then(|| names.join("."))
+        let mut name = String::new();
+        for part in &*self.0.borrow() {
+            match part {
+                Part::Element(at) => name.push_str(&format!("[{at}]")),
+                Part::Field(field) if name.is_empty() => name.push_str(field),
+                Part::Field(field) => name.push_str(&format!(".{field}")),
+            }
+        }
+        (!name.is_empty()).then_some(name)
+    }
+
+    fn enter(&self, part: Part) {
+        self.0.borrow_mut().push(part);
+    }
+
+    fn depth(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Goes back to where it was so deep.
+    fn leave_to(&self, depth: usize) {
+        self.0.borrow_mut().truncate(depth);
     }
 }
 
@@ -59,6 +86,8 @@ impl Place {
 struct How<'p> {
     unknown: Unknown,
     place: &'p Place,
+    /// What is read names an entry of a map, whose value comes next.
+    is_key: bool,
 }
 
 /// What is read through this is read so, and everything in it: a deserializer, a sequence, or what
@@ -132,18 +161,31 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Reader<'_, D> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Reader<'_, A> {
+/// Elements of a list.
+struct Elements<'p, A> {
+    list: A,
+    how: How<'p>,
+    /// The number of the next one, from 0.
+    next: usize,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, A::Error> {
-        self.inner.next_element_seed(Reader { inner: seed, how: self.how })
+        let depth = self.how.place.depth();
+        self.how.place.enter(Part::Element(self.next));
+        let element = self.list.next_element_seed(Reader { inner: seed, how: self.how })?;
+        self.how.place.leave_to(depth);
+        self.next += 1;
+        Ok(element)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.list.size_hint()
     }
 }
 
@@ -159,6 +201,14 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Reader<'_, S> {
 struct Seen<'p, V> {
     visitor: V,
     how: How<'p>,
+}
+
+impl<V> Seen<'_, V> {
+    fn note_key(&self, text: &str) {
+        if self.how.is_key {
+            self.how.place.enter(Part::Field(SmolStr::new(text)));
+        }
+    }
 }
 
 macro_rules! visit {
@@ -187,9 +237,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
         visit_f32(f32)
         visit_f64(f64)
         visit_char(char)
-        visit_str(&str)
-        visit_borrowed_str(&'de str)
-        visit_string(String)
         visit_bytes(&[u8])
         visit_borrowed_bytes(&'de [u8])
         visit_byte_buf(Vec<u8>)
@@ -197,6 +244,21 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.visitor.expecting(f)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<V::Value, E> {
+        self.note_key(value);
+        self.visitor.visit_str(value)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<V::Value, E> {
+        self.note_key(value);
+        self.visitor.visit_borrowed_str(value)
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<V::Value, E> {
+        self.note_key(&value);
+        self.visitor.visit_string(value)
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
@@ -216,11 +278,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_seq(Reader { inner: seq, how: self.how })
+        self.visitor.visit_seq(Elements { list: seq, how: self.how, next: 0 })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(Entries { map, how: self.how })
+        self.visitor.visit_map(Entries { map, how: self.how, depth: self.how.place.depth() })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
@@ -232,6 +294,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Seen<'_, V> {
 struct Entries<'p, A> {
     map: A,
     how: How<'p>,
+    /// The place of the map.
+    depth: usize,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
@@ -241,11 +305,14 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
-        self.map.next_key_seed(seed)
+        let how = How { is_key: true, ..self.how };
+        self.map.next_key_seed(Reader { inner: seed, how })
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.map.next_value_seed(Reader { inner: seed, how: self.how })
+        let value = self.map.next_value_seed(Reader { inner: seed, how: self.how })?;
+        self.how.place.leave_to(self.depth);
+        Ok(value)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -269,7 +336,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Record<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         let Self { visitor, fields, how } = self;
-        visitor.visit_map(Fields { map, fields, how, is_in: false })
+        visitor.visit_map(Fields { map, fields, how, depth: how.place.depth() })
     }
 }
 
@@ -278,8 +345,8 @@ struct Fields<'p, A> {
     map: A,
     fields: &'static [&'static str],
     how: How<'p>,
-    /// The place names the field whose value comes next.
-    is_in: bool,
+    /// The place of the record.
+    depth: usize,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
@@ -292,11 +359,11 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
         while let Some(name) = self.map.next_key_seed(FieldOf(self.fields))? {
             match name {
                 Name::Known(name) => {
-                    self.how.place.0.borrow_mut().push(name);
-                    self.is_in = true;
+                    self.how.place.enter(Part::Field(SmolStr::new_static(name)));
                     return seed.deserialize(StrDeserializer::new(name)).map(Some);
                 }
                 Name::Other(name) if self.how.unknown == Unknown::AsItSays => {
+                    self.how.place.enter(Part::Field(name.clone()));
                     return seed.deserialize(StrDeserializer::new(&name)).map(Some);
                 }
                 Name::Other(_) => {
@@ -309,9 +376,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let value = self.map.next_value_seed(Reader { inner: seed, how: self.how })?;
-        if std::mem::take(&mut self.is_in) {
-            self.how.place.0.borrow_mut().pop();
-        }
+        self.how.place.leave_to(self.depth);
         Ok(value)
     }
 }

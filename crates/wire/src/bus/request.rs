@@ -1,5 +1,8 @@
 //! Requests of orchestrators and observers, and what they are answered with.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -19,14 +22,14 @@ pub use super::ask::Ask;
 use super::{BadMessage, V, decode, operation};
 
 /// Asks how the cluster is made (`hello`). Any node answers with [`Welcome`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {
     /// The version.
     pub v: V,
 }
 
 /// How the cluster is made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Welcome {
     /// Which node answers.
     pub node: SmolStr,
@@ -38,7 +41,7 @@ pub struct Welcome {
 }
 
 /// Everything around an operation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// The version.
     pub v: V,
@@ -82,7 +85,7 @@ pub struct Request {
 }
 
 /// Which commits of a Task.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadLog {
     /// Those behind this event, the last of a commit.
@@ -92,7 +95,7 @@ pub struct ReadLog {
 }
 
 /// Which child asks about its parent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadParent {
     /// The child, which may not be made yet.
@@ -103,7 +106,7 @@ pub struct ReadParent {
 }
 
 /// Commits of a Task, oldest first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogPage {
     /// Each as the lines that a log file has of it.
     pub commits: Vec<Lines>,
@@ -130,7 +133,7 @@ pub struct LogPage {
 }
 
 /// How long a lease lasts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseLeft {
     /// Whose.
     pub attempt_id: AttemptId,
@@ -145,6 +148,16 @@ pub struct Lines(pub Vec<u8>);
 impl Serialize for Lines {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_bytes(&self.0)
+    }
+}
+
+impl JsonSchema for Lines {
+    fn schema_name() -> Cow<'static, str> {
+        "Bytes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "Bytes: `bin` in MessagePack." })
     }
 }
 
@@ -168,7 +181,7 @@ impl<'de> Deserialize<'de> for Lines {
 }
 
 /// Which Tasks of a partition.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct List {
     /// Only those behind this one, in the order of their ids.
@@ -185,7 +198,7 @@ pub struct List {
 }
 
 /// Which views of the Tasks of a partition: live ones, and the newest ended ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Views {
     /// Only of those behind this one, in the order of their ids.
@@ -217,7 +230,7 @@ impl Views {
 }
 
 /// Views of some Tasks of a session in one partition.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ViewPage {
     /// Of those Tasks.
     pub snapshot: Snapshot,
@@ -227,7 +240,7 @@ pub struct ViewPage {
 }
 
 /// Tasks of a session in one partition, in the order of their ids.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entries {
     /// The Tasks.
     pub entries: Vec<Entry>,
@@ -236,7 +249,8 @@ pub struct Entries {
 }
 
 /// What the index knows of a Task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "IndexEntry")]
 pub struct Entry {
     /// The session.
     pub session_id: SessionId,
@@ -266,7 +280,7 @@ pub struct Entry {
 
 /// What the owner publishes when commits of a Task are durable (`tenure.v1.event.…`): a hint, that
 /// may get lost. Whoever needs them all reads the log.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Committed {
     /// The version.
     pub v: V,
@@ -278,7 +292,7 @@ pub struct Committed {
 }
 
 /// The operation of a patch, as one of its own: its fields are the input.
-const UPDATE_TASK: &str = "update_task";
+pub(super) const UPDATE_TASK: &str = "update_task";
 
 impl Request {
     /// A request of a caller that names itself.

@@ -1,5 +1,6 @@
 //! Messages of workers and to workers.
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
@@ -10,13 +11,14 @@ use tenure_core::id::{AttemptId, CommandId, HandlerName, RunId, SessionId, StepI
 use tenure_core::patch::ReasonInput;
 use tenure_core::view::{ClaimResult, GetInput, Look, RunOffer};
 
-use super::operation::or_nothing;
+use super::operation::{or_nothing, within};
 use super::request::unknown_operation;
 use super::{BadMessage, V, beside, decode, decode_input, reader, report};
 
 /// A worker asks every node for a link (`hello`). No answer of its own: each node sends
 /// [`Deliveries`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "WorkerHello")]
 pub struct Hello {
     /// The version.
     pub v: V,
@@ -26,7 +28,7 @@ pub struct Hello {
 }
 
 /// A worker leaves (`bye`): it gets nothing more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bye {
     /// The version.
     pub v: V,
@@ -35,7 +37,7 @@ pub struct Bye {
 /// How much more a worker takes from one node, and what it got from it: a sliding window.
 ///
 /// `free + seen - sent` is what the node may still send, however late or often this comes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Room {
     /// The version.
     pub v: V,
@@ -61,7 +63,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// What a node sends a worker, to `<inbox>.d.<node>`. An empty list opens the link.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Deliveries {
     /// The version.
     pub v: V,
@@ -77,7 +79,7 @@ pub struct Deliveries {
 
 /// A message to a worker: exactly one of these. One that says nothing known is newer, and is passed
 /// over.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Delivery {
     /// A Step to run, with everything needed for it (CLAIM-14). Uses room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +107,7 @@ impl Delivery {
 
 /// Final words and progress, to the owner of a partition (`report.<partition>`). Asks for
 /// [`Reported`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reports {
     /// The version.
     pub v: V,
@@ -118,7 +120,7 @@ pub struct Reports {
 }
 
 /// What a holder says of its Attempt or Run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The session.
     pub session_id: SessionId,
@@ -131,7 +133,7 @@ pub struct Report {
 }
 
 /// A word of a holder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "operation", content = "input", rename_all = "snake_case")]
 pub enum Word {
     /// Status, results, progress of the held Step.
@@ -175,14 +177,14 @@ fn release_reason<'de, D: Deserializer<'de>>(d: D) -> Result<ReleaseReason, D::E
 }
 
 /// What became of reports, in their order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reported {
     /// One for each.
     pub results: Vec<ReportResult>,
 }
 
 /// What became of a report.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportResult {
     /// Version of the Task after it, if it is durable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,7 +199,7 @@ pub struct ReportResult {
 
 /// All Attempts of a worker are alive (`hb`), to every node. Each answers with [`Pulses`] for those
 /// of its partitions, if there are any.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
     /// The version.
     pub v: V,
@@ -206,7 +208,7 @@ pub struct Heartbeat {
 }
 
 /// An open Attempt as its holder names it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Holding {
     /// The session.
     pub session_id: SessionId,
@@ -221,14 +223,14 @@ pub struct Holding {
 }
 
 /// What a node says of Attempts. One that is not mentioned is neither renewed nor lost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pulses {
     /// In no order.
     pub pulses: Vec<Pulse>,
 }
 
 /// What became of a lease.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pulse {
     /// Whose.
     pub attempt_id: AttemptId,
@@ -245,7 +247,8 @@ pub struct Pulse {
 }
 
 /// Looks for ready Steps in the scope of a Run (`query.<partition>`). Asks for a `StepPage`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "WorkerQuery")]
 pub struct Query {
     /// The version.
     pub v: V,
@@ -261,7 +264,7 @@ pub struct Query {
 }
 
 /// Looks at the Task of a Run, as far as that shows it (`look.<partition>`). Asks for what [`Look`] says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Looking {
     /// The version.
     pub v: V,
@@ -321,11 +324,11 @@ fn input_of<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage
         #[serde(default, deserialize_with = "or_nothing")]
         input: T,
     }
-    decode_input::<Asked<T>>(bytes).map(|asked| asked.look.input)
+    within("look.input.", decode_input::<Asked<T>>(bytes)).map(|asked| asked.look.input)
 }
 
 /// Claims a Step under a Run (`claim.<partition>`). Asks for a `ClaimResult`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// The version.
     pub v: V,

@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
@@ -20,7 +21,7 @@ use crate::view::step::Holder;
 const NAMED_MAX: usize = 20;
 
 /// What shows that a reason stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Evidence {
     /// A held Step: by whom, since when, under which lease.
@@ -129,7 +130,7 @@ pub enum Evidence {
 }
 
 /// A dependency as evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DependencyState {
     /// The Step.
     pub step_id: StepId,

@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::frontier::{Frontier, Root};
@@ -16,7 +17,7 @@ use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
 use crate::read::{StepRef, View};
 use crate::record::Reason;
-use crate::reject::Rejection;
+use crate::reject::{Code, Rejection};
 use crate::status::{StepStatus, TaskStatus};
 use crate::view::summary::Counts;
 use crate::view::{Known, Normal, TaskSummary};
@@ -25,7 +26,7 @@ use crate::view::{Known, Normal, TaskSummary};
 const NAMED_MAX: usize = 20;
 
 /// What is asked.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExplainTaskInput {
     /// Whether this Run could claim them.
@@ -37,7 +38,7 @@ pub struct ExplainTaskInput {
 }
 
 /// Why a Task's Steps are not running, in groups of one reason.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskExplanation {
     /// The Task.
     pub task_id: TaskId,
@@ -62,7 +63,7 @@ pub struct TaskExplanation {
 }
 
 /// Steps that one reason keeps from running.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
     /// The reason.
     pub headline: Obstacle,
@@ -83,7 +84,7 @@ pub struct Group {
 }
 
 /// A Step that has ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ended {
     /// Which.
     pub step_id: StepId,
@@ -164,6 +165,7 @@ fn failed(view: &View<'_>) -> Vec<Ended> {
 impl Query for ExplainTaskInput {
     const NAME: &'static str = "explain_task";
     const TOOL: Operator = Operator::InspectTask;
+    const REFUSALS: &'static [Code] = &[Code::RunNotFound];
     type Output = TaskExplanation;
 
     fn shorten(&self, told: &mut TaskExplanation) -> bool {

@@ -183,8 +183,7 @@ impl Desk {
         self.lost_from.retain(|(_, since)| now.since(since) < UNAWARE);
         let step = (claim.session_id.clone(), claim.task_id.clone(), claim.step.step_id.clone());
         let has_come = self.judged.iter().position(|it| it.is_crossed && it.step == step);
-        let is_crossed =
-            has_come.is_none() && self.lost_from.iter().any(|(node, _)| node != from);
+        let is_crossed = has_come.is_none() && self.lost_from.iter().any(|(node, _)| node != from);
         has_come.map(|at| self.judged.remove(at));
         if !is_crossed {
             self.lost_from.retain(|(node, _)| node != from);

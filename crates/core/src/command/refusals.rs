@@ -1,0 +1,131 @@
+//! What each operation may be refused with (5.1 to 5.4). [`Task::decide`](crate::Task::decide) holds itself to it
+//! wherever debug assertions are on, and so in every test.
+
+use super::Operator;
+use crate::reject::{Code, Rejection};
+
+/// What every command may be refused with, beside [`Code::COMMON`]: K6 and K10.
+const OF_COMMANDS: &[Code] = &[Code::VersionConflict, Code::IdempotencyConflict];
+
+impl Operator {
+    /// Whether a command of this operation may be refused with a code.
+    pub fn may_refuse(self, code: Code) -> bool {
+        Code::COMMON.contains(&code) || self.refusals().any(|one| one == code)
+    }
+
+    /// What a command of this operation may be refused with, beside [`Code::COMMON`].
+    pub fn refusals(self) -> impl Iterator<Item = Code> {
+        OF_COMMANDS.iter().chain(self.own_refusals()).copied()
+    }
+
+    /// What was decided keeps to that.
+    pub(super) fn check_refusal<T>(self, decided: &Result<T, Rejection>) {
+        let is_told = |refused: &Rejection| self.may_refuse(refused.code);
+        debug_assert!(
+            decided.as_ref().err().is_none_or(is_told),
+            "{self}: {:?}",
+            decided.as_ref().err()
+        );
+    }
+
+    const fn own_refusals(self) -> &'static [Code] {
+        use Code as C;
+        match self {
+            Self::TaskCreate => &[
+                C::TaskIdConflict,
+                C::PathConflict,
+                C::DependencyCycle,
+                C::TaskTerminal,
+                C::TaskCancelling,
+            ],
+            Self::TaskUpdate => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::CreationUnfinished,
+                C::StepNotFound,
+                C::StepInProgress,
+                C::StepHistoryImmutable,
+                C::InvalidTransition,
+                C::DependencyCycle,
+                C::StepHasDependents,
+            ],
+            Self::TaskClaimStep => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::CreationUnfinished,
+                C::RunNotFound,
+                C::StepAlreadyClaimedByRun,
+                C::RunEnded,
+                C::TaskNotDispatchable,
+                C::StepOutOfScope,
+                C::StepAlreadyClaimed,
+                C::StepNotReady,
+            ],
+            Self::TaskUpdateStep => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::StepNotFound,
+                C::StaleAttempt,
+                C::StepNotReady,
+                C::StepInProgress,
+                C::StepHistoryImmutable,
+                C::InvalidTransition,
+            ],
+            Self::TaskComplete => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::InvalidTransition,
+                C::StepsInProgress,
+                C::RequiredStepsIncomplete,
+                C::FactsUnreconciled,
+                C::AcceptanceUnmet,
+            ],
+            Self::DispatchWorker => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::CreationUnfinished,
+                C::TaskNotDispatchable,
+                C::StepNotFound,
+            ],
+            Self::SubmitTask => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::CreationUnfinished,
+                C::InvalidTransition,
+                C::DependencyCycle,
+            ],
+            // Of a Task that has ended, another is made: the codes of a creation.
+            Self::RetryTask => &[
+                C::TaskTerminal,
+                C::TaskCancelling,
+                C::StepNotFound,
+                C::InvalidTransition,
+                C::TaskIdConflict,
+                C::PathConflict,
+            ],
+            Self::TaskFail
+            | Self::PauseTask
+            | Self::ResumeTask
+            | Self::BlockTask
+            | Self::ReopenTask
+            | Self::ArchiveTask => &[C::TaskTerminal, C::TaskCancelling, C::InvalidTransition],
+            Self::LinkTasks => &[C::TaskTerminal, C::TaskCancelling, C::DependencyCycle],
+            Self::TaskCancel
+            | Self::AppendTaskProgress
+            | Self::UnlinkTasks
+            | Self::GrantStep
+            | Self::ExpireLeases
+            | Self::Due => &[C::TaskTerminal, C::TaskCancelling],
+            Self::ReleaseStep | Self::Heartbeat => &[C::TaskTerminal, C::StaleAttempt],
+            Self::DeclineRun => &[C::RunNotFound, C::InvalidTransition],
+            Self::EndRun | Self::CancelRun | Self::TakeRun => &[C::RunNotFound],
+            Self::TaskGet
+            | Self::TaskList
+            | Self::TaskQuerySteps
+            | Self::InspectTask
+            | Self::TaskViews
+            | Self::TaskBoardSummary
+            | Self::TaskTemplate => &[],
+        }
+    }
+}
