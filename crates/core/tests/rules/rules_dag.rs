@@ -68,16 +68,20 @@ fn a_create_is_refused_for_ids_then_dependencies_then_cycles() {
     assert_eq!(refused("a c<-c").code, Code::DependencyCycle);
 }
 
-/// DAG-04: four fields of a Step are required.
+/// DAG-04: two fields of a Step are required, two have defaults.
 #[test]
-fn a_step_needs_id_title_summary_and_dependencies() {
+fn a_step_needs_id_and_title() {
     let whole = json!({"step_id": "a", "title": "t", "summary": "s", "depends_on_step_ids": []});
     assert!(serde_json::from_value::<StepInput>(whole.clone()).is_ok());
-    for name in ["step_id", "title", "summary", "depends_on_step_ids"] {
+    for name in ["step_id", "title"] {
         let mut part = whole.clone();
         part.as_object_mut().unwrap().remove(name);
         assert!(serde_json::from_value::<StepInput>(part).is_err(), "{name}");
     }
+    let least = json!({"step_id": "a", "title": "t"});
+    let read: StepInput = serde_json::from_value(least).unwrap();
+    let empty = json!({"step_id": "a", "title": "t", "summary": "", "depends_on_step_ids": []});
+    assert_eq!(read, serde_json::from_value(empty).unwrap());
 }
 
 /// DAG-05: any cycle, a self dependency too, is refused with the ids along it.

@@ -48,7 +48,7 @@ async fn a_worker_is_told_why_it_gets_no_work() {
     let mut alice = Hand::unheard(&servers, "alice").await;
     let form = "1 to 64 characters a-z";
     for (message, field, right) in [
-        (json!({"v": 1, "handlers": ["echo", "sendEmail"]}), "handlers", form),
+        (json!({"v": 1, "handlers": ["echo", "sendEmail"]}), "handlers[1]", form),
         (json!({"v": 1, "handlers": "echo"}), "handlers", "expected a sequence"),
         (json!({"v": 2, "handlers": ["echo"]}), "v", "only 1"),
         (json!({"handlers": ["echo"]}), "message", "missing field `v`"),
