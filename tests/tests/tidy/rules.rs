@@ -130,3 +130,92 @@ fn the_core_knows_no_files() {
         assert_eq!(uses, None, "{}", path.display());
     }
 }
+
+/// What docs/contract.md and docs/mechanisms.md can be referred to by: rules (`CLAIM-08`), rows of their tables (`S26`)
+/// and sections (`contract 5.1`, `mechanisms 6`).
+fn defined() -> BTreeSet<String> {
+    let mut defined = BTreeSet::new();
+    for (group, numbers) in written() {
+        defined.extend(numbers.iter().map(|number| format!("{group}-{number:02}")));
+    }
+    for book in ["contract", "mechanisms"] {
+        let text = std::fs::read_to_string(root().join(format!("docs/{book}.md"))).unwrap();
+        for line in text.lines() {
+            let row = line.strip_prefix("| ").and_then(|row| row.split_once(" |"));
+            defined.extend(row.map(|(first, _)| first.to_owned()));
+            let section = line.starts_with('#').then(|| line.trim_start_matches('#').trim());
+            let number = section.and_then(|section| section.split([' ', ':']).next());
+            defined.extend(number.map(|number| format!("{book} {}", number.trim_end_matches('.'))));
+        }
+    }
+    defined
+}
+
+/// The references in a text, as `defined` has them. Other words with a number are none.
+fn references(text: &str, groups: &BTreeSet<String>) -> Vec<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let mut found = Vec::new();
+    let mut before = "";
+    for word in text.split(|c: char| !is_part(c)).filter(|word| !word.is_empty()) {
+        let word = word.trim_end_matches('.');
+        if let Some((group, number)) = word.rsplit_once('-')
+            && groups.contains(group)
+            && is_number(number)
+            && number.len() < 4
+        {
+            found.push(format!("{group}-{number}"));
+        }
+        // Rows of tables: checks, moves of Tasks, Steps and Runs, names shown, decisions and proposals.
+        if word.split_at_checked(1).is_some_and(|(letter, number)| {
+            "KTSRNUP".contains(letter) && is_number(number) && number.len() < 3
+        }) {
+            found.push(word.to_owned());
+        }
+        let is_section = word.split('.').all(is_number);
+        if is_section && ["contract", "mechanisms"].contains(&before) {
+            found.push(format!("{before} {word}"));
+        }
+        before = word;
+    }
+    found
+}
+
+/// Whoever meets a number in a comment or in a page finds the rule behind it.
+#[test]
+fn every_reference_is_to_something_that_is_written() {
+    let (defined, groups) = (defined(), written().into_keys().collect());
+    assert!(
+        ["K12", "S26", "T05", "R05", "N03", "U14", "P31"].iter().all(|it| defined.contains(*it))
+    );
+    assert!(["contract 5.1", "mechanisms 6"].iter().all(|it| defined.contains(*it)));
+    let mut wrong = Vec::new();
+    for path in files(
+        &["crates", "tests", "benches", "docs", "examples", "README.md"],
+        &[".rs", ".md", ".py"],
+    ) {
+        let text = std::fs::read_to_string(root().join(&path)).unwrap();
+        let is_code = path.extension().is_some_and(|ending| ending == "rs");
+        for (number, line) in text.lines().enumerate() {
+            let comment =
+                if is_code { line.split_once("//").map(|(_, it)| it) } else { Some(line) };
+            for reference in references(comment.unwrap_or_default(), &groups) {
+                if !defined.contains(&reference) {
+                    wrong.push(format!("{}:{}: {reference}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert_none(
+        &wrong,
+        "docs/contract.md and docs/mechanisms.md have no such rule, row or section",
+    );
+}
+
+#[test]
+fn references_are_read_as_they_are_meant() {
+    let groups = BTreeSet::from(["CLAIM".to_owned()]);
+    let text = "CLAIM-08, S26 (mechanisms 17); contract 5.1. UTF-8, SHA-256, S3, at 0.5 and P100 are none.";
+    let found = ["CLAIM-08", "S26", "mechanisms 17", "contract 5.1", "S3"];
+    assert_eq!(references(text, &groups), found);
+}
