@@ -43,6 +43,6 @@ pub use counts::Counts;
 pub use event::{Commit, Event};
 pub use limits::Limits;
 pub use operation::{Query, Reads, TaskQuery};
-pub use reject::{Code, Rejection};
+pub use reject::{Code, Rejection, RejectionKind};
 pub use task::Task;
 pub use trace::TraceParent;

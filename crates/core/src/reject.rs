@@ -106,6 +106,23 @@ impl Code {
     }
 }
 
+names! {
+    /// What a refusal says in `details.kind`, where its code leaves open what happened.
+    RejectionKind {
+        /// The command may have taken effect or not; the same with the same id tells (WAL-09).
+        Ambiguous = "ambiguous",
+        /// The append failed, and nothing was recorded.
+        AppendFailed = "append_failed",
+        /// Too many requests are in flight; the same again later is as good.
+        Overloaded = "overloaded",
+        /// The log of the Task cannot be read (RECOVER-04).
+        ReplayFailed = "replay_failed",
+    }
+}
+
+/// The key of the details under which a [`RejectionKind`] stands.
+const KIND: &str = "kind";
+
 /// A refused command: code, message for people, evidence for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
@@ -130,15 +147,26 @@ impl Rejection {
         self
     }
 
+    /// Says in the details of which kind it is.
+    #[must_use]
+    pub fn of_kind(self, kind: RejectionKind) -> Self {
+        self.with(KIND, kind.as_str())
+    }
+
+    /// Of which kind it is, if its details say so.
+    pub fn kind(&self) -> Option<RejectionKind> {
+        RejectionKind::from_name(self.details.get(KIND)?.as_str()?)
+    }
+
     /// The command may have taken effect or not; the same with the same id tells (WAL-09).
     pub fn in_doubt(message: impl Into<String>) -> Self {
         let refused = Self::new(Code::Unavailable, message);
-        refused.with("kind", "ambiguous").with("retry_after_ms", 200)
+        refused.of_kind(RejectionKind::Ambiguous).with("retry_after_ms", 200)
     }
 
     /// Whether the command may have taken effect all the same (WAL-09).
     pub fn is_ambiguous(&self) -> bool {
-        self.details.get("kind").is_some_and(|kind| kind == "ambiguous")
+        self.kind() == Some(RejectionKind::Ambiguous)
     }
 
     /// A `validation_error` on `field`.

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
-use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Kin, Peers};
 use tenure_wire::bus::node::Kin as Told;
@@ -147,7 +147,7 @@ fn fold_onto(task: &mut Option<Box<Task>>, commit: &Commit) -> Result<(), Reject
 
 fn damaged(why: &dyn std::fmt::Display) -> Rejection {
     Rejection::new(Code::StorageError, format!("the log that another node sent: {why}"))
-        .with("kind", "replay_failed")
+        .of_kind(RejectionKind::ReplayFailed)
 }
 
 fn unanswered() -> Rejection {

@@ -10,7 +10,7 @@ use tenure_core::command::{Operator, check_session, check_tool};
 use tenure_core::id::{AttemptId, Millis, RunId};
 use tenure_core::status::Policy;
 use tenure_core::view::{RuntimeEvent, View};
-use tenure_core::{Code, Command, Rejection};
+use tenure_core::{Code, Command, Rejection, RejectionKind};
 use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
@@ -451,6 +451,6 @@ pub(crate) fn ambiguous() -> Rejection {
 /// There is no room for a request now; the same again later is as good.
 pub fn overloaded() -> Rejection {
     Rejection::new(Code::Unavailable, "too many requests are in flight")
-        .with("kind", "overloaded")
+        .of_kind(RejectionKind::Overloaded)
         .with("retry_after_ms", 50)
 }

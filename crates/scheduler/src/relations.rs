@@ -11,7 +11,7 @@ use tenure_core::id::{ArtifactId, Digest, Millis, Ref, SessionId, TaskId, WalNam
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::Policy;
 use tenure_core::view::View;
-use tenure_core::{Code, Command, Rejection, Task};
+use tenure_core::{Code, Command, Rejection, RejectionKind, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
@@ -157,13 +157,12 @@ fn key(session: &SessionId, task: &TaskId) -> TaskKey {
     TaskKey { session_id: session.clone(), task_id: task.clone() }
 }
 
-/// Whether a Task cannot be read however often it is tried: its log is damaged.
-fn is_damaged(refused: &Rejection) -> bool {
-    refused.details.get("kind").is_some_and(|kind| kind == crate::task::open::REPLAY_FAILED)
-}
-
+/// A Task whose log is damaged cannot be read however often it is tried: it has nothing.
 fn damaged_has_none(refused: Rejection) -> Result<bool, Rejection> {
-    if is_damaged(&refused) { Ok(false) } else { Err(refused) }
+    match refused.kind() {
+        Some(RejectionKind::ReplayFailed) => Ok(false),
+        _ => Err(refused),
+    }
 }
 
 /// A Task that does not exist is an answer, not a failure.

@@ -9,7 +9,7 @@ use tenure_core::event::Body;
 use tenure_core::id::{AttemptId, Millis, PoolId};
 use tenure_core::task::Attempt;
 use tenure_core::view::{ClaimResult, View};
-use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::Observer;
 use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
 use tokio::sync::oneshot;
@@ -67,8 +67,8 @@ impl Observer for Watch {
     fn refused(&self, rejection: &Rejection) {
         let Some(counts) = &self.counts else { return };
         counts.note_refused(rejection.code, 1);
-        let kind = rejection.details.get("kind").and_then(|kind| kind.as_str());
-        if rejection.code == Code::Unavailable && kind == Some("overloaded") {
+        let is_overload = rejection.kind() == Some(RejectionKind::Overloaded);
+        if rejection.code == Code::Unavailable && is_overload {
             counts.overloaded.add(1, &[]);
         }
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tenure_core::event::Body;
 use tenure_core::id::WalName;
 use tenure_core::status::Role;
-use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_wire::bus::operate::{ImportLog, Imported};
@@ -252,9 +252,8 @@ fn not_written(key: &TaskKey, error: &AppendError) -> Rejection {
         AppendError::Unknown(_) | AppendError::Unsettled(_) => {
             Rejection::in_doubt(format!("whether the log was written is not known yet: {error}"))
         }
-        other => {
-            Rejection::new(Code::StorageError, other.to_string()).with("kind", "append_failed")
-        }
+        other => Rejection::new(Code::StorageError, other.to_string())
+            .of_kind(RejectionKind::AppendFailed),
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tenure_core::event::LeaseEnd;
 use tenure_core::id::AttemptId;
 use tenure_core::task::apply::Illegal;
-use tenure_core::{Code, Commit, Rejection, Task};
+use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::{Folded, ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
@@ -202,9 +202,6 @@ async fn fold<J: Journal>(
     }
 }
 
-/// What a refusal calls a log that cannot be read.
-pub(crate) const REPLAY_FAILED: &str = "replay_failed";
-
 /// RECOVER-04: what every command and read on the Task is answered with. A log that does not answer is not
 /// one that cannot be replayed: a moment's wait helps.
 pub fn unreadable(error: &ReadError) -> Rejection {
@@ -214,7 +211,7 @@ pub fn unreadable(error: &ReadError) -> Rejection {
         ReadError::Unavailable(why) => log_away(why),
         ReadError::NotFound | ReadError::Damaged { .. } | ReadError::Failed(_) => {
             Rejection::new(Code::StorageError, format!("the task's log cannot be read: {error}"))
-                .with("kind", REPLAY_FAILED)
+                .of_kind(RejectionKind::ReplayFailed)
         }
     }
 }

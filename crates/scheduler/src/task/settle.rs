@@ -11,7 +11,7 @@ use tenure_core::status::EndReason;
 use tenure_core::suspension::Went;
 use tenure_core::table::Pos;
 use tenure_core::view::{Known, RuntimeEvent, RuntimeName, write_summary};
-use tenure_core::{Caller, Code, Rejection};
+use tenure_core::{Caller, Code, Rejection, RejectionKind};
 use tenure_ports::bus::Delivery;
 use tenure_ports::journal::AppendError;
 use tenure_ports::observer::LeaseCall;
@@ -68,7 +68,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 self.offer(myself); // Steps that were claimed with it are ready again.
             }
             Err(AppendError::Unknown(error)) => {
-                let rejection = storage_error("ambiguous", &error);
+                let rejection = storage_error(RejectionKind::Ambiguous, &error);
                 self.refuse_all(flight, &rejection);
                 // The state is no longer known: the supervisor replays the log.
                 return Err(format!("append of unknown fate: {error}").into());
@@ -78,7 +78,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                     AppendError::Unavailable(why) => log_away(why),
                     _ => {
                         tracing::error!(task = %self.key, %error, "append failed");
-                        storage_error("append_failed", &error.to_string())
+                        storage_error(RejectionKind::AppendFailed, &error.to_string())
                     }
                 };
                 if let Life::Known(task) = &mut self.life {
@@ -341,9 +341,9 @@ impl<J: Journal, L: Leases> State<J, L> {
             )
             .with("field", "wal_name"),
             AppendError::NoRoom => overloaded(),
-            AppendError::Unknown(error) => storage_error("ambiguous", &error),
+            AppendError::Unknown(error) => storage_error(RejectionKind::Ambiguous, &error),
             AppendError::Unavailable(why) => log_away(&why),
-            other => storage_error("append_failed", &other.to_string()),
+            other => storage_error(RejectionKind::AppendFailed, &other.to_string()),
         };
         self.refuse_all(flight, &rejection);
     }
@@ -390,6 +390,6 @@ fn unsettled(message: &str) -> Rejection {
     Rejection::in_doubt(format!("what becomes of it is not known yet: {message}"))
 }
 
-pub(crate) fn storage_error(kind: &str, message: &str) -> Rejection {
-    Rejection::new(Code::StorageError, message).with("kind", kind)
+pub(crate) fn storage_error(kind: RejectionKind, message: &str) -> Rejection {
+    Rejection::new(Code::StorageError, message).of_kind(kind)
 }

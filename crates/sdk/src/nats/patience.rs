@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Code, Rejection};
+use tenure_core::{Code, Rejection, RejectionKind};
 use tokio::time::Instant;
 
 use crate::pauses::Pauses;
@@ -55,7 +55,7 @@ impl Patience {
     /// What is said in the end, of all the tries.
     pub(super) fn conclude<T>(self, answer: Result<T, Rejection>) -> Result<T, Rejection> {
         answer.map_err(|refused| match self.lost_one && refused.code.is_retryable() {
-            true => refused.with("kind", "ambiguous"),
+            true => refused.of_kind(RejectionKind::Ambiguous),
             false => refused,
         })
     }
@@ -68,7 +68,7 @@ pub(super) fn unavailable(message: impl Into<String>) -> Rejection {
 
 /// The answer to what was sent is lost: it may have taken effect (WAL-09).
 pub(super) fn ambiguous(message: impl Into<String>) -> Rejection {
-    unavailable(message).with("kind", "ambiguous")
+    unavailable(message).of_kind(RejectionKind::Ambiguous)
 }
 
 #[cfg(test)]
