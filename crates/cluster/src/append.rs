@@ -15,6 +15,8 @@ use futures::StreamExt as _;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::request::{RequestError, within};
+
 /// The server's code for an expectation that is not met.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The same, noticed while another append was being replicated.
@@ -121,11 +123,10 @@ impl Appender {
         stream: Stream<()>,
         subject: String,
         ack_timeout: Duration,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, RequestError> {
         let inbox = client.new_inbox();
-        let acks = timeout(ack_timeout, client.subscribe(format!("{inbox}.*"))).await;
-        let acks = acks.map_err(|_| "no answer to a subscription".to_owned())?;
-        let acks = acks.map_err(|error| error.to_string())?;
+        let acks = client.subscribe(format!("{inbox}.*"));
+        let acks = within(ack_timeout, "no answer to a subscription", acks).await?;
         Ok(Self { client, stream, subject, inbox, acks, asked: 0, ack_timeout })
     }
 
@@ -193,7 +194,7 @@ impl Appender {
         let sent = sent.await;
         match sent {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Tried::Unknown(error),
+            Ok(Err(error)) => return Tried::Unknown(error.to_string()),
             Err(_) => return Tried::Unknown("it could not be sent".into()),
         }
         let asked = format!("{}.{}", self.inbox, self.asked);
@@ -213,22 +214,24 @@ impl Appender {
         }
     }
 
-    async fn send(&mut self, expected: u64, messages: &[Bytes]) -> Result<(), String> {
+    async fn send(&mut self, expected: u64, messages: &[Bytes]) -> Result<(), RequestError> {
         self.asked += 1;
         let reply = format!("{}.{}", self.inbox, self.asked);
         let batch = (messages.len() > 1).then(|| self.client.new_inbox());
-        let Some((last, before)) = messages.split_last() else { return Err("nothing".into()) };
+        let Some((last, before)) = messages.split_last() else {
+            return Err(RequestError::failed("nothing"));
+        };
         for (at, message) in before.iter().enumerate() {
             let headers = headers(expected, at, batch.as_deref(), false);
             let sent =
                 self.client.publish_with_headers(self.subject.clone(), headers, message.clone());
-            sent.await.map_err(|error| error.to_string())?;
+            sent.await.map_err(RequestError::failed)?;
         }
         let headers = headers(expected, before.len(), batch.as_deref(), true);
         let subject = self.subject.clone();
         let sent =
             self.client.publish_with_reply_and_headers(subject, reply, headers, last.clone());
-        sent.await.map_err(|error| error.to_string())
+        sent.await.map_err(RequestError::failed)
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`owned`] | which partitions this node owns, and in which epoch |
 //! | [`ownership`] | how it comes to own them: leases of nodes on partitions, in Redis |
 //! | [`redis_at`] | where Redis is: one server or a Redis Cluster |
+//! | [`request`] | asking a server within a time, and why that went wrong |
 //!
 //! An append names the last sequence of its stream, so a partition has one writer whatever anybody
 //! believes (law 4); Redis says who is alive and never what happened (law 5). Every call to a server
@@ -21,6 +22,7 @@ pub mod leases;
 pub mod owned;
 pub mod ownership;
 pub mod redis_at;
+pub mod request;
 
 pub use journal::{JetStreamJournal, Leaving, OpenError, OtherCluster, Settings, TakeError};
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, ReconnectToServer, Server, ServerInfo,
-    Subscriber,
+    SubscribeError, Subscriber,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tenure_cluster::request::{RequestError, within};
 use tenure_wire::bus::subject::Token;
 use tenure_wire::bus::turns::Turns;
 use tenure_wire::bus::{address, encode};
@@ -43,13 +44,21 @@ pub enum Fault {
     Settings,
 }
 
+/// That there is no connection to NATS, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct NoConnection {
+    pub(crate) fault: Fault,
+    pub(crate) why: String,
+}
+
 /// Connects as one of the parts of a node.
 pub(crate) async fn connect(
     nats: &Nats,
     login: &Login,
     node: &Token,
     part: &str,
-) -> Result<Client, (Fault, String)> {
+) -> Result<Client, NoConnection> {
     connect_with(options(nats, login, node, part).await?, nats).await
 }
 
@@ -59,7 +68,7 @@ pub(crate) async fn options(
     login: &Login,
     node: &Token,
     part: &str,
-) -> Result<ConnectOptions, (Fault, String)> {
+) -> Result<ConnectOptions, NoConnection> {
     let options = ConnectOptions::new()
         .name(format!("tenure-{node}-{part}"))
         .custom_inbox_prefix(format!("_INBOX.scheduler.{node}.{part}"))
@@ -85,7 +94,10 @@ pub(crate) async fn options(
         }
         Login::File(path) => {
             let read = options.credentials_file(path).await;
-            read.map_err(|error| (Fault::Settings, format!("{}: {error}", path.display())))?
+            read.map_err(|error| {
+                let why = format!("{}: {error}", path.display());
+                NoConnection { fault: Fault::Settings, why }
+            })?
         }
     })
 }
@@ -104,11 +116,13 @@ fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServ
 pub(crate) async fn connect_with(
     options: ConnectOptions,
     nats: &Nats,
-) -> Result<Client, (Fault, String)> {
+) -> Result<Client, NoConnection> {
     let servers: Vec<String> = address::servers(&nats.url).collect();
     match timeout(CONNECT, options.connect(servers)).await {
-        Ok(connected) => connected.map_err(|error| (fault(&error), error.to_string())),
-        Err(_) => Err((Fault::Away, "it does not answer".into())),
+        Ok(connected) => {
+            connected.map_err(|error| NoConnection { fault: fault(&error), why: error.to_string() })
+        }
+        Err(_) => Err(NoConnection { fault: Fault::Away, why: "it does not answer".into() }),
     }
 }
 
@@ -165,19 +179,31 @@ pub(crate) async fn send(client: &Client, to: &str, bytes: Bytes) {
     }
 }
 
+/// Why a subject cannot be listened to.
+#[derive(Debug, thiserror::Error)]
+#[error("{subject}: {error}")]
+pub(crate) struct ListenError {
+    subject: String,
+    error: RequestError,
+}
+
 /// Listens to a subject.
-pub(crate) async fn listen(client: &Client, subject: String) -> Result<Subscriber, String> {
-    match timeout(TIMEOUT, client.subscribe(subject.clone())).await {
-        Ok(heard) => heard.map_err(|error| format!("{subject}: {error}")),
-        Err(_) => Err(format!("{subject}: the server does not answer")),
-    }
+pub(crate) async fn listen(client: &Client, subject: String) -> Result<Subscriber, ListenError> {
+    subscribed(subject.clone(), client.subscribe(subject)).await
 }
 
 /// Listens to a subject as one of a group, of which one is told.
-pub(crate) async fn listen_as_one(client: &Client, subject: String) -> Result<Subscriber, String> {
-    let group = client.queue_subscribe(subject.clone(), "tenure".into());
-    match timeout(TIMEOUT, group).await {
-        Ok(heard) => heard.map_err(|error| format!("{subject}: {error}")),
-        Err(_) => Err(format!("{subject}: the server does not answer")),
-    }
+pub(crate) async fn listen_as_one(
+    client: &Client,
+    subject: String,
+) -> Result<Subscriber, ListenError> {
+    subscribed(subject.clone(), client.queue_subscribe(subject, "tenure".into())).await
+}
+
+async fn subscribed(
+    subject: String,
+    asked: impl Future<Output = Result<Subscriber, SubscribeError>>,
+) -> Result<Subscriber, ListenError> {
+    let heard = within(TIMEOUT, "the server does not answer", asked).await;
+    heard.map_err(|error| ListenError { subject, error })
 }

@@ -12,11 +12,12 @@ use tenure_cluster::doctor::monitor::Jsz;
 use tenure_cluster::doctor::server::Let;
 pub use tenure_cluster::doctor::{Finding, Verdict, clock, latency};
 use tenure_cluster::doctor::{log, monitor, redis, server};
+use tenure_cluster::request::RequestError;
 use tenure_core::id::SessionId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
-use crate::bus::{connect_with, options};
+use crate::bus::{NoConnection, connect_with, options};
 use crate::settings::{Login, Settings, without_secrets};
 
 /// How long a server may take to say what is not allowed.
@@ -109,15 +110,18 @@ async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String])
     examined.findings.extend(syncs(settings, monitors, &info, replicas).await);
 }
 
-async fn connect(settings: &Settings, login: &Login, part: &str) -> Result<Connected, String> {
+async fn connect(
+    settings: &Settings,
+    login: &Login,
+    part: &str,
+) -> Result<Connected, NoConnection> {
     let (tell, events) = unbounded_channel();
-    let said = |(_, why)| why;
-    let options = options(&settings.nats, login, &settings.node, part).await.map_err(said)?;
+    let options = options(&settings.nats, login, &settings.node, part).await?;
     let options = options.event_callback(move |event| {
         let _ = tell.send(event); // Nobody asks any more.
         async {}
     });
-    let client = connect_with(options, &settings.nats).await.map_err(said)?;
+    let client = connect_with(options, &settings.nats).await?;
     Ok(Connected { client, events })
 }
 
@@ -276,7 +280,7 @@ async fn syncs(
         let jsz = monitor::ask(&monitor).await;
         let is_other = |jsz: &Jsz| is_usual && !is_of(jsz, info);
         let jsz = match jsz {
-            Ok(jsz) if is_other(&jsz) => Err("that is another server".to_owned()),
+            Ok(jsz) if is_other(&jsz) => Err(RequestError::failed("that is another server")),
             answer => answer,
         };
         (monitor, jsz)

@@ -28,7 +28,7 @@ impl Fence {
         match Box::pin(self.journal.confirm(partition)).await {
             Ok(holds) => holds,
             Err(error) => {
-                tracing::debug!(partition, error, "nobody says who owns a partition");
+                tracing::debug!(partition, %error, "nobody says who owns a partition");
                 false
             }
         }

@@ -96,8 +96,7 @@ impl Node {
             let scheduler = scheduler.clone();
             move |there, took| scheduler.compare_clock(there, took)
         }));
-        let keeper = Keeper::start(keeping, Arc::clone(&journal));
-        let keeper = Arc::new(keeper.map_err(StartError::Ownership)?);
+        let keeper = Arc::new(Keeper::start(keeping, Arc::clone(&journal))?);
         let links = Links::new(
             scheduler.clone(),
             control.clone(),

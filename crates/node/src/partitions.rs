@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::bus::{listen, listen_as_one};
+use crate::bus::{ListenError, listen, listen_as_one};
 use crate::gate::Gate;
 use crate::node::spawn;
 use crate::out::tell_past;
@@ -82,7 +82,7 @@ impl Partitions {
         let guard = ends.clone().drop_guard();
         if let Err(error) = self.listen_to(partition, &ends).await {
             // The owner says nothing until it can hear: tried again with the next look.
-            self.unheard.note(partition, &error);
+            self.unheard.note(partition, &error.to_string());
             return;
         }
         self.unheard.0.remove(&partition);
@@ -101,7 +101,7 @@ impl Partitions {
         }
     }
 
-    async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), String> {
+    async fn listen_to(&self, partition: u32, ends: &CancellationToken) -> Result<(), ListenError> {
         let gate = &self.gate;
         for verb in ["report", "query", "claim", "look"] {
             let subject = format!("tenure.v1.worker.*.*.*.{verb}.{partition}");
@@ -125,7 +125,7 @@ impl Partitions {
 pub(crate) async fn listen_to_all(
     gate: &Arc<Gate>,
     ends: &CancellationToken,
-) -> Result<(), String> {
+) -> Result<(), ListenError> {
     let own = format!("node.{}", gate.node);
     for verb in ["hello", "bye", "hb", &own] {
         attend(gate, listen(&gate.control, format!("tenure.v1.worker.*.*.*.{verb}")).await?, ends);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
+use tenure_cluster::ownership::KeepError;
 use tenure_cluster::{JetStreamJournal, OtherCluster, RedisLeases};
 use tenure_core::Rejection;
 use tenure_wire::bus::MESSAGE_MAX;
 use tokio::time::sleep;
 
-use crate::bus::{Fault, connect};
+use crate::bus::{Fault, ListenError, NoConnection, connect};
 use crate::settings::{Login, Settings, without_secrets};
 
 /// Pause between two tries.
@@ -45,7 +46,7 @@ pub enum StartError {
     Leases(#[from] tenure_cluster::leases::OpenError),
     /// Partitions cannot be kept.
     #[error("ownership of partitions: {0}")]
-    Ownership(String),
+    Ownership(#[from] KeepError),
     /// The scheduler did not start.
     #[error(transparent)]
     Refused(#[from] Rejection),
@@ -94,9 +95,12 @@ impl StartError {
     }
 }
 
-pub(crate) fn unreachable_at(url: &str) -> impl Fn(String) -> StartError {
+pub(crate) fn unreachable_at(url: &str) -> impl Fn(ListenError) -> StartError {
     let url = without_secrets(url);
-    move |why| StartError::Nats { url: url.clone(), fault: Fault::Away, why }
+    move |error| {
+        let (url, why) = (url.clone(), error.to_string());
+        StartError::Nats { url, fault: Fault::Away, why }
+    }
 }
 
 /// The connections of a node to NATS.
@@ -128,7 +132,7 @@ pub(crate) async fn servers(settings: &Settings) -> Result<Servers, StartError> 
 
 async fn connected(settings: &Settings, login: &Login, part: &str) -> Result<Client, StartError> {
     let client = connect(&settings.nats, login, &settings.node, part).await;
-    client.map_err(|(fault, why)| StartError::Nats {
+    client.map_err(|NoConnection { fault, why }| StartError::Nats {
         url: without_secrets(&settings.nats.url),
         fault,
         why,

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::{Finding, Verdict, bytes, latency, partitions, percent};
 use crate::journal::{Settings, record};
+use crate::request::{RequestError, within};
 
 /// How often something is measured.
 const TIMES: usize = 5;
@@ -28,7 +29,7 @@ const ANSWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 const APPEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// The stream of a partition: what it is like, none, or why that is not known.
-type Seen = Result<Option<Info>, String>;
+type Seen = Result<Option<Info>, RequestError>;
 
 /// What was found of the log.
 #[derive(Debug, Default)]
@@ -86,13 +87,13 @@ pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> 
 
 async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> Seen {
     match timeout(settings.timeout, context.get_stream(name)).await {
-        Err(_) => Err("no answer".into()),
+        Err(_) => Err(RequestError::Silent("no answer".into())),
         Ok(Ok(stream)) => Ok(Some(stream.cached_info().clone())),
         Ok(Err(error)) => match error.kind() {
             GetStreamErrorKind::JetStream(e) if e.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 Ok(None)
             }
-            _ => Err(error.to_string()),
+            _ => Err(RequestError::failed(error)),
         },
     }
 }
@@ -102,16 +103,13 @@ async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> 
 async fn append(
     context: &jetstream::Context,
     settings: &Settings,
-) -> Result<Vec<Duration>, String> {
+) -> Result<Vec<Duration>, RequestError> {
     let subject = format!("{}.doctor", settings.index_subject());
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let begun = Instant::now();
-        let stored = async {
-            let sent = context.publish(subject.clone(), "latency".into()).await;
-            sent.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
-        };
-        timeout(settings.timeout, stored).await.map_err(|_| "no answer")??;
+        let stored = async { context.publish(subject.clone(), "latency".into()).await?.await };
+        within(settings.timeout, "no answer", stored).await?;
         times.push(begun.elapsed());
     }
     Ok(times)
@@ -169,7 +167,7 @@ fn unmeasured(settings: &Settings, index: &Seen) -> Option<Finding> {
     }
 }
 
-fn judge_append(settings: &Settings, times: Result<Vec<Duration>, String>) -> Finding {
+fn judge_append(settings: &Settings, times: Result<Vec<Duration>, RequestError>) -> Finding {
     const CHECK: &str = "log.append";
     match times {
         Ok(mut times) => latency(
@@ -278,7 +276,7 @@ fn missing() -> Wrong {
     ("log.streams", Verdict::Bad, "no stream, where others have one".into(), advice.into())
 }
 
-fn unseen(why: &str) -> Wrong {
+fn unseen(why: &RequestError) -> Wrong {
     (
         "log.streams",
         Verdict::Bad,

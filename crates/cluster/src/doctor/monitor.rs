@@ -1,6 +1,7 @@
 //! What only the monitoring port of a NATS server says: when it syncs what it has acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -10,9 +11,9 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tenure_wire::bus::address::{HIDDEN, without_secrets};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::Finding;
+use crate::request::{RequestError, within};
 
 const CHECK: &str = "jetstream.sync";
 /// How long a server may take.
@@ -72,31 +73,30 @@ pub fn beside(nats: &str) -> BTreeSet<String> {
 ///
 /// # Errors
 /// It does not answer, or not with what was asked for.
-pub async fn ask(url: &str) -> Result<Jsz, String> {
-    let asked = async {
-        let authority = url.strip_prefix("http://").ok_or("only http:// is spoken")?;
-        let authority = authority.split('/').next().unwrap_or_default();
-        let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        let connection = tokio::spawn(connection);
-        let request = Request::get("/jsz").header("host", authority).body(Empty::<&[u8]>::new());
-        let request = request.map_err(|error| error.to_string())?;
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        if answer.status() != StatusCode::OK {
-            return Err(format!("it answers {}", answer.status()));
-        }
-        let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
-        connection.abort();
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
-        serde_json::from_slice(&body).map_err(|error| format!("no answer of NATS: {error}"))
-    };
-    timeout(PATIENCE, asked).await.map_err(|_| "it does not answer".to_owned())?
+pub async fn ask(url: &str) -> Result<Jsz, RequestError> {
+    within(PATIENCE, "it does not answer", jsz(url)).await
+}
+
+async fn jsz(url: &str) -> Result<Jsz, Box<dyn Error + Send + Sync>> {
+    let authority = url.strip_prefix("http://").ok_or("only http:// is spoken")?;
+    let authority = authority.split('/').next().unwrap_or_default();
+    let stream = TcpStream::connect(authority).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get("/jsz").header("host", authority).body(Empty::<&[u8]>::new())?;
+    let answer = sender.send_request(request).await?;
+    if answer.status() != StatusCode::OK {
+        return Err(format!("it answers {}", answer.status()).into());
+    }
+    let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
+    connection.abort();
+    let read = serde_json::from_slice(&body?.to_bytes());
+    read.map_err(|error| format!("no answer of NATS: {error}").into())
 }
 
 /// Judges when acknowledged commits are on the disk, by what servers answered, or why they did not.
 /// `replicas`: servers that keep each.
-pub fn judge(answers: &[(String, Result<Jsz, String>)], replicas: usize) -> Vec<Finding> {
+pub fn judge(answers: &[(String, Result<Jsz, RequestError>)], replicas: usize) -> Vec<Finding> {
     let mut looked: BTreeMap<&str, (&str, &Jsz)> = BTreeMap::new();
     for (at, answer) in answers {
         if let Ok(jsz) = answer {
@@ -170,32 +170,36 @@ mod tests {
         assert_eq!(all(""), "");
     }
 
-    fn said(id: &str, more: &str) -> (String, Result<Jsz, String>) {
+    fn said(id: &str, more: &str) -> (String, Result<Jsz, RequestError>) {
         let jsz = format!(r#"{{"server_id":"{id}",{more}}}"#);
         (format!("http://{id}"), Ok(serde_json::from_str(&jsz).unwrap()))
     }
 
-    fn verdicts(answers: &[(String, Result<Jsz, String>)], replicas: usize) -> Vec<Verdict> {
+    fn verdicts(answers: &[(String, Result<Jsz, RequestError>)], replicas: usize) -> Vec<Verdict> {
         judge(answers, replicas).into_iter().map(|finding| finding.verdict).collect()
     }
 
     /// What one server does is not what all do.
     #[test]
     fn a_server_that_was_not_looked_at_is_not_good() {
-        let of_three =
-            r#""config":{"sync_always":true},"meta_cluster":{"name":"c","cluster_size":3}"#;
-        let [a, b, c] = ["a", "b", "c"].map(|id| said(id, of_three));
-        let away = ("http://c".to_owned(), Err("it does not answer".to_owned()));
-        assert_eq!(verdicts(&[a.clone(), b.clone(), c], 3), [Verdict::Good]);
-        assert_eq!(verdicts(&[a.clone(), b.clone(), b.clone()], 3), [Verdict::Unknown]);
-        let found = judge(&[a, b, away.clone()], 3);
+        let of_three = |id: &str| {
+            let cluster = r#""meta_cluster":{"name":"c","cluster_size":3}"#;
+            said(id, &format!(r#""config":{{"sync_always":true}},{cluster}"#))
+        };
+        let lone = || said("a", r#""config":{"sync_always":true}"#);
+        let away = || {
+            let silent = RequestError::Silent("it does not answer".into());
+            ("http://c".to_owned(), Err(silent))
+        };
+        assert_eq!(verdicts(&["a", "b", "c"].map(of_three), 3), [Verdict::Good]);
+        assert_eq!(verdicts(&["a", "b", "b"].map(of_three), 3), [Verdict::Unknown]);
+        let found = judge(&[of_three("a"), of_three("b"), away()], 3);
         assert_eq!(found[0].verdict, Verdict::Unknown);
         let why = "2 of 3 servers looked at; http://c: it does not answer";
         assert!(found[0].found.ends_with(why), "{found:?}");
-        let lone = said("a", r#""config":{"sync_always":true}"#);
-        assert_eq!(verdicts(std::slice::from_ref(&lone), 1), [Verdict::Good]);
-        assert_eq!(verdicts(&[lone, away.clone()], 1), [Verdict::Unknown], "it may be another");
-        assert_eq!(verdicts(&[away], 1), [Verdict::Unknown]);
+        assert_eq!(verdicts(&[lone()], 1), [Verdict::Good]);
+        assert_eq!(verdicts(&[lone(), away()], 1), [Verdict::Unknown], "it may be another");
+        assert_eq!(verdicts(&[away()], 1), [Verdict::Unknown]);
     }
 
     #[test]
@@ -212,9 +216,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_does_not_answer_is_not_waited_for() {
-        assert_eq!(ask("https://h").await.unwrap_err(), "only http:// is spoken");
+        assert_eq!(ask("https://h").await.unwrap_err().to_string(), "only http:// is spoken");
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
-        assert_eq!(ask(&url).await.unwrap_err(), "it does not answer");
+        assert_eq!(ask(&url).await.unwrap_err().to_string(), "it does not answer");
     }
 }

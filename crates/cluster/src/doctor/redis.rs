@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redis::{Cmd, FromRedisValue, RedisError, cmd};
+use redis::{Cmd, FromRedisValue, cmd};
 use tenure_core::id::SessionId;
-use tokio::time::timeout;
 
 use super::{Finding, bytes, clock, latency, partitions, percent, version};
 use crate::leases::{self, OpenError};
 use crate::redis_at::Connection;
+use crate::request::{RequestError, within};
 use crate::{Owned, RedisAt, RedisLeases, ownership};
 
 /// How long Redis may take.
@@ -51,9 +51,9 @@ async fn examine_into(
     at: &RedisAt,
     name: &str,
     count: u32,
-) -> Result<(), String> {
-    let client = at.client(PATIENCE).map_err(|error| error.to_string())?;
-    let mut redis = client.connect().await.map_err(|error| error.to_string())?;
+) -> Result<(), RequestError> {
+    let client = at.client(PATIENCE).map_err(RequestError::failed)?;
+    let mut redis = client.connect().await.map_err(RequestError::failed)?;
     let Examined { findings, sessions, holders } = examined;
     findings.extend(judge_all(&infos(&mut redis).await?));
     let mut times = Vec::new();
@@ -85,13 +85,13 @@ async fn examine_into(
 }
 
 /// Runs each script of a node where it changes nothing.
-async fn scripts(redis: &mut Connection, name: &str) -> Result<(), String> {
-    leases::rehearse(redis, name).await.map_err(|error| error.to_string())?;
+async fn scripts(redis: &mut Connection, name: &str) -> Result<(), RequestError> {
+    leases::rehearse(redis, name).await.map_err(RequestError::failed)?;
     ownership::rehearse(redis, name).await
 }
 
 /// Judges whether they ran.
-fn judge_rights(tried: Result<(), String>) -> Finding {
+fn judge_rights(tried: Result<(), RequestError>) -> Finding {
     const CHECK: &str = "redis.rights";
     match tried {
         Ok(()) => Finding::good(CHECK, "the scripts of leases and of ownership may run"),
@@ -104,21 +104,25 @@ fn judge_rights(tried: Result<(), String>) -> Finding {
 }
 
 /// Sessions that have leases.
-async fn of_leases(at: &RedisAt, name: &str, count: u32) -> Result<BTreeSet<SessionId>, String> {
+async fn of_leases(
+    at: &RedisAt,
+    name: &str,
+    count: u32,
+) -> Result<BTreeSet<SessionId>, RequestError> {
     let leases = match RedisLeases::open(at, name, Owned::none(count).into()).await {
         Err(OpenError::Evicts(_)) => return Ok(BTreeSet::new()), // `redis.policy` says so.
-        opened => opened.map_err(|error| error.to_string())?,
+        opened => opened.map_err(RequestError::failed)?,
     };
     let mut sessions = BTreeSet::new();
     for partition in 0..count {
-        let kept = leases.of_partition(partition).await.map_err(|error| error.to_string())?;
+        let kept = leases.of_partition(partition).await.map_err(RequestError::failed)?;
         sessions.extend(kept.into_iter().map(|lease| lease.task.session_id));
     }
     Ok(sessions)
 }
 
 /// `INFO` of each server, by its address; one that is alone has none.
-async fn infos(redis: &mut Connection) -> Result<BTreeMap<String, Info>, String> {
+async fn infos(redis: &mut Connection) -> Result<BTreeMap<String, Info>, RequestError> {
     let ask = cmd("INFO");
     let texts: BTreeMap<String, String> = match redis {
         Connection::One(_) => BTreeMap::from([(String::new(), answer(redis, &ask).await?)]),
@@ -130,12 +134,8 @@ async fn infos(redis: &mut Connection) -> Result<BTreeMap<String, Info>, String>
     Ok(texts.into_iter().map(|(server, text)| (server, read(&text))).collect())
 }
 
-async fn answer<T: FromRedisValue>(redis: &mut Connection, ask: &Cmd) -> Result<T, String> {
-    let asked: Result<T, RedisError> = match timeout(PATIENCE, ask.query_async(redis)).await {
-        Ok(answer) => answer,
-        Err(_) => return Err("it does not answer".into()),
-    };
-    asked.map_err(|error| error.to_string())
+async fn answer<T: FromRedisValue>(redis: &mut Connection, ask: &Cmd) -> Result<T, RequestError> {
+    within(PATIENCE, "it does not answer", ask.query_async(redis)).await
 }
 
 fn now_ms() -> i64 {

@@ -27,6 +27,7 @@ use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{ReadError, TaskKey, Wanted};
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Settings;
@@ -34,6 +35,7 @@ use super::ended::Ended;
 use super::index::{Index, Parts};
 use super::read::Frames;
 use super::row::Row;
+use crate::request::{RequestError, within};
 
 /// Version of the form; one of another is unsound.
 const VERSION: u32 = 2;
@@ -78,6 +80,29 @@ pub(super) enum Unread {
     Unsound(String),
 }
 
+impl From<RequestError> for Unread {
+    fn from(error: RequestError) -> Self {
+        Self::Unanswered(error.to_string())
+    }
+}
+
+/// Why a checkpoint was not written. Nothing is lost: who takes the partition reads more of its stream.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// JetStream does not answer, or refuses.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The last message that it covers could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It could not be encoded.
+    #[error(transparent)]
+    Encode(#[from] serde_json::Error),
+    /// The thread that encodes it ended early.
+    #[error(transparent)]
+    Thread(#[from] JoinError),
+}
+
 /// A checkpoint that was written.
 struct Written {
     /// The last message that it covers.
@@ -103,10 +128,9 @@ impl Store {
         format!("{}.{}.{place}.{what}", self.settings.index_subject(), self.partition)
     }
 
-    pub(super) async fn stream(&self) -> Result<stream::Stream<()>, String> {
+    pub(super) async fn stream(&self) -> Result<stream::Stream<()>, RequestError> {
         let stream = self.context.get_stream_no_info(self.settings.index_stream());
-        let stream = timeout(self.settings.timeout, stream).await;
-        stream.map_err(|_| "no answer")?.map_err(|error| error.to_string())
+        within(self.settings.timeout, "no answer", stream).await
     }
 
     /// The newest sound checkpoint as an index, and the slot it is in.
@@ -124,7 +148,7 @@ impl Store {
                 Ok(index) => return Some((index, slot)),
                 Err(why) => {
                     let partition = self.partition;
-                    tracing::warn!(partition, covered, why, "a checkpoint is not used");
+                    tracing::warn!(partition, covered, %why, "a checkpoint is not used");
                 }
             }
         }
@@ -137,28 +161,31 @@ impl Store {
         wal: Frames<'_>,
         slot: u32,
         manifest: &Manifest,
-    ) -> Result<Index, String> {
+    ) -> Result<Index, Unread> {
         // Where the stream ends before it, the taking says what that means.
         match wal.message(manifest.covered).await {
             Ok(message) if crc32fast::hash(&message) != manifest.checksum => {
-                return Err("it is of another stream".into());
+                return Err(Unread::Unsound("it is of another stream".into()));
             }
             Ok(_) | Err(ReadError::Damaged { .. } | ReadError::NotFound) => {}
-            Err(error) => return Err(format!("nobody says whether it is of this stream: {error}")),
+            Err(error) => {
+                let why = format!("nobody says whether it is of this stream: {error}");
+                return Err(Unread::Unanswered(why));
+            }
         }
         let checksums: Vec<u32> = manifest.rows.iter().chain(&manifest.ended).copied().collect();
         let parts = checksums.into_iter().enumerate().map(|(number, checksum)| {
             self.message(stream, self.subject(slot, number), Some(checksum))
         });
         let parts = futures_stream::iter(parts).buffered(PARTS_AT_ONCE);
-        let parts: Result<Vec<Bytes>, Unread> = parts.try_collect().await;
-        let parts = parts.map_err(|error| error.to_string())?;
+        let parts: Vec<Bytes> = parts.try_collect().await?;
         let (rows, ended) = parts.split_at(manifest.rows.len());
         let lines = rows.concat();
         let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let (mut rows, mut ends) = (Vec::new(), Vec::new());
         for line in lines {
-            match serde_json::from_slice(line).map_err(|error| error.to_string())? {
+            let line = serde_json::from_slice(line);
+            match line.map_err(|error| Unread::Unsound(error.to_string()))? {
                 Line::Task { session_id, task_id, row } => {
                     rows.push((TaskKey { session_id, task_id }, row));
                 }
@@ -221,14 +248,12 @@ impl Store {
         index: &RwLock<Index>,
         wal: Frames<'_>,
         slot: u32,
-    ) -> Result<Written, String> {
+    ) -> Result<Written, CheckpointError> {
         self.ensure().await?;
         let Parts { covered, rows, ends, pairs, level, left } = index.read().parts();
-        let message = wal.message(covered).await.map_err(|error| error.to_string())?;
+        let message = wal.message(covered).await?;
         let checksum = crc32fast::hash(&message);
-        let (rows, ended) = tokio::task::spawn_blocking(move || encoded(rows, ends, pairs))
-            .await
-            .map_err(|error| error.to_string())??;
+        let (rows, ended) = spawn_blocking(move || encoded(rows, ends, pairs)).await??;
         let (rows, ended) = (self.cut(&rows), self.cut(&ended));
         let checksums = |parts: &[Bytes]| parts.iter().map(|part| crc32fast::hash(part)).collect();
         let manifest = Manifest {
@@ -242,7 +267,7 @@ impl Store {
         for (number, part) in rows.into_iter().chain(ended).enumerate() {
             self.publish(self.subject(slot, number), part).await?;
         }
-        let manifest = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
+        let manifest = serde_json::to_vec(&manifest)?;
         self.publish(self.subject(slot, "manifest"), manifest.into()).await?;
         Ok(Written { covered, left })
     }
@@ -254,17 +279,17 @@ impl Store {
         starts.map(|at| bytes.slice(at..bytes.len().min(at + part_bytes))).collect()
     }
 
-    pub(super) async fn publish(&self, subject: String, payload: Bytes) -> Result<(), String> {
-        let acknowledged = async {
-            let sent = self.context.publish(subject, payload).await;
-            sent.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string())
-        };
-        let stored = timeout(self.settings.timeout, acknowledged).await;
-        stored.map_err(|_| "no answer in time")?.map(|_| ())
+    pub(super) async fn publish(
+        &self,
+        subject: String,
+        payload: Bytes,
+    ) -> Result<(), RequestError> {
+        let acknowledged = async { self.context.publish(subject, payload).await?.await };
+        within(self.settings.timeout, "no answer in time", acknowledged).await.map(|_| ())
     }
 
     /// Makes the stream, if it is not there.
-    pub(super) async fn ensure(&self) -> Result<(), String> {
+    pub(super) async fn ensure(&self) -> Result<(), RequestError> {
         let config = stream::Config {
             name: self.settings.index_stream(),
             subjects: vec![format!("{}.>", self.settings.index_subject())],
@@ -274,8 +299,8 @@ impl Store {
             allow_direct: true,
             ..stream::Config::default()
         };
-        let made = timeout(self.settings.timeout, self.context.get_or_create_stream(config)).await;
-        made.map_err(|_| "no answer")?.map(|_| ()).map_err(|error| error.to_string())
+        let made = self.context.get_or_create_stream(config);
+        within(self.settings.timeout, "no answer", made).await.map(|_| ())
     }
 }
 
@@ -288,7 +313,7 @@ fn encoded(
     rows: Vec<(TaskKey, Row)>,
     ends: Vec<(SessionId, Ends)>,
     mut pairs: Vec<(u64, u64)>,
-) -> Result<(Bytes, Bytes), String> {
+) -> serde_json::Result<(Bytes, Bytes)> {
     let (mut lines, mut ended) = (Vec::new(), Vec::with_capacity(pairs.len() * PAIR));
     let of_tasks = rows.into_iter().map(|(TaskKey { session_id, task_id }, row)| Line::Task {
         session_id,
@@ -297,7 +322,7 @@ fn encoded(
     });
     let of_sessions = ends.into_iter().map(|(session_id, ends)| Line::Session { session_id, ends });
     for line in of_tasks.chain(of_sessions) {
-        serde_json::to_writer(&mut lines, &line).map_err(|error| error.to_string())?;
+        serde_json::to_writer(&mut lines, &line)?;
         lines.push(b'\n');
     }
     pairs.sort_unstable();
@@ -337,7 +362,7 @@ impl Checkpoints {
     }
 
     /// Writes one, if there is anything new.
-    pub(super) async fn write(&self) -> Result<(), String> {
+    pub(super) async fn write(&self) -> Result<(), CheckpointError> {
         let mut slot = self.slot.lock().await;
         let commits = self.commits.load(Ordering::Acquire);
         if commits == 0 {
@@ -353,7 +378,7 @@ impl Checkpoints {
         *slot = 1 - *slot;
         tracing::debug!(stream = name, covered, "checkpoint written");
         if let Err(error) = self.store.empty(&self.index, &left).await {
-            tracing::debug!(stream = name, error, "states that have gone are emptied another time");
+            tracing::debug!(stream = name, %error, "states that have gone are emptied another time");
         }
         Ok(())
     }
@@ -378,7 +403,7 @@ impl Checkpoints {
             }
             if let Err(error) = self.write().await {
                 let partition = self.store.partition;
-                tracing::warn!(partition, error, "a checkpoint was not written");
+                tracing::warn!(partition, %error, "a checkpoint was not written");
                 sleep(AFTER_FAILURE.min(every)).await;
             }
         }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use tenure_wire::stored::frame::{Header, decode};
-use tokio::time::timeout;
 
 use super::JetStreamJournal;
 use super::read::Frames;
+use super::tail::StreamError;
 
 impl JetStreamJournal {
     /// Whether the log of a partition answers this node, whoever owns it.
@@ -23,28 +23,27 @@ impl JetStreamJournal {
     ///
     /// # Errors
     /// The stream does not answer, or what it says does not tell.
-    pub async fn confirm(&self, partition: u32) -> Result<bool, String> {
+    pub async fn confirm(&self, partition: u32) -> Result<bool, StreamError> {
         let found = self.partitions.lock().get(partition as usize).cloned().flatten();
         let Some(found) = found.filter(|p| self.owned.epoch(partition) == Some(p.epoch)) else {
             return Ok(false);
         };
         let name = self.settings.stream(partition);
         let known = found.last_seq.load(Ordering::Acquire);
-        let info = timeout(self.settings.timeout, found.stream.get_info()).await;
-        let info = info.map_err(|_| format!("{name} does not answer"))?;
-        let last = info.map_err(|error| error.to_string())?.state.last_sequence;
+        let frames = self.frames(&found.stream, &name, None);
+        let last = frames.last_seq().await?;
         if last < known {
-            return Err(format!("{name} ends at {last}, and {known} was acknowledged"));
+            return Err(StreamError::Short { stream: name, last, acknowledged: known });
         }
         if last == known {
             return Ok(true);
         }
         // An append of this node may be stored and not acknowledged yet; else it is another's. There
         // is one writer per epoch, so that the newest message tells.
-        let frames = self.frames(&found.stream, &name, None);
         let frames = Frames { asks_leader: true, ..frames };
-        let frame = frames.ending_at(last).await.map_err(|error| error.to_string())?;
-        let frame = decode(&frame).map_err(|error| format!("{name}: message {last}: {error}"))?;
+        let frame = frames.ending_at(last).await?;
+        let frame = decode(&frame);
+        let frame = frame.map_err(|error| StreamError::Frame { stream: name, at: last, error })?;
         let epoch = match frame.header {
             Header::Commits { epoch, .. } => epoch,
             Header::Owner { .. } => last,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
-use tenure_ports::journal::{Entry, Overview, TaskKey};
+use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::cells::Cells;
@@ -167,14 +167,17 @@ impl Index {
         &mut self,
         key: &TaskKey,
         known: &Known,
-    ) -> Result<Option<Newest>, &'static str> {
+    ) -> Result<Option<Newest>, AppendError> {
         if let Some(row) = &known.row {
             self.adopt(key, row);
         }
         match self.rows.get(key) {
             Some(row) => Ok(Some(row.newest)),
             None if self.ended.of(key.hash64()) == known.others => Ok(None),
-            None => Err("what is known of the task has changed; ask again"),
+            None => {
+                let why = "what is known of the task has changed; ask again";
+                Err(AppendError::Failed(why.into()))
+            }
         }
     }
 

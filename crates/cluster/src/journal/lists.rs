@@ -74,7 +74,8 @@ impl JetStreamJournal {
         let name = self.settings.stream(at);
         let mut index = Index::new(usize::MAX);
         let mut tail = Tail::of(self.frames(&partition.stream, &name, None), &self.pulls);
-        tail.read(&mut index, 0, covered).await.map_err(ReadError::Failed)?;
+        let read = tail.read(&mut index, 0, covered).await;
+        read.map_err(|error| ReadError::Failed(error.to_string()))?;
         // What the owner knows is newer, and may be damaged in a way that heads do not show.
         let entries = index.rows(session).into_iter().chain(partition.index.read().rows(session));
         let entries: HashMap<TaskKey, Entry> = entries.map(|e| (e.key.clone(), e)).collect();

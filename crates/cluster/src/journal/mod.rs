@@ -46,6 +46,7 @@ use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+pub use self::checkpoint::CheckpointError;
 use self::checkpoint::{Checkpoints, Wants};
 use self::index::{Index, Known};
 pub use self::leave::Leaving;
@@ -55,6 +56,7 @@ pub use self::record::OtherCluster;
 use self::room::{Asks, Room};
 pub use self::settings::Settings;
 use self::shelf::Shelf;
+pub use self::tail::StreamError;
 use self::writer::{Reply, Request};
 use crate::owned::Owned;
 
@@ -246,7 +248,7 @@ impl JetStreamJournal {
     ///
     /// # Errors
     /// It could not be written: nothing is lost, who takes the partition reads more.
-    pub async fn checkpoint(&self, partition: u32) -> Result<(), String> {
+    pub async fn checkpoint(&self, partition: u32) -> Result<(), CheckpointError> {
         let found = self.partitions.lock().get(partition as usize).cloned().flatten();
         match found {
             Some(found) => found.checkpoints.write().await,
@@ -473,7 +475,7 @@ impl Journal for JetStreamJournal {
     async fn keep(&self, key: &TaskKey, folded: Folded) {
         let Some(partition) = self.of(key) else { return };
         if let Err(error) = partition.checkpoints.keep(key, folded).await {
-            tracing::warn!(task = %key, error, "its state was not kept");
+            tracing::warn!(task = %key, %error, "its state was not kept");
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::checkpoint::Store;
 use super::{JetStreamJournal, Partition};
+use crate::request::RequestError;
 
 /// Messages that are taken for not being out where no mark says how many are.
 const BACK: u64 = 1_000;
@@ -61,7 +62,7 @@ impl JetStreamJournal {
     /// The partition is not owned here, or nobody answers.
     pub async fn out(&self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
         let store = self.marks(partition, epoch)?;
-        let mark = store.mark().await.map_err(ReadError::Failed)?;
+        let mark = store.mark().await.map_err(|error| ReadError::Failed(error.to_string()))?;
         Ok(mark.unwrap_or_else(|| epoch.saturating_sub(BACK)))
     }
 
@@ -71,7 +72,7 @@ impl JetStreamJournal {
     /// It is not, or the mark could not be set: more than need be is told again.
     pub async fn note_out(&self, partition: u32, epoch: u64, last: u64) -> Result<(), ReadError> {
         let store = self.marks(partition, epoch)?;
-        store.set_mark(last).await.map_err(ReadError::Failed)
+        store.set_mark(last).await.map_err(|error| ReadError::Failed(error.to_string()))
     }
 
     /// The commits of the frame that ends with a message of a partition that is owned here in this
@@ -118,7 +119,7 @@ impl Store {
         format!("{}.{}.out", self.settings.index_subject(), self.partition)
     }
 
-    async fn mark(&self) -> Result<Option<u64>, String> {
+    async fn mark(&self) -> Result<Option<u64>, RequestError> {
         let (stream, subject) = (self.stream().await?, self.mark_subject());
         let found = stream.get_last_raw_message_by_subject(&subject);
         match timeout(self.settings.timeout, found).await {
@@ -131,13 +132,13 @@ impl Store {
                 {
                     Ok(None)
                 }
-                _ => Err(error.to_string()),
+                _ => Err(RequestError::failed(error)),
             },
-            Err(_) => Err("no answer".into()),
+            Err(_) => Err(RequestError::Silent("no answer".into())),
         }
     }
 
-    async fn set_mark(&self, last: u64) -> Result<(), String> {
+    async fn set_mark(&self, last: u64) -> Result<(), RequestError> {
         let payload = || last.to_string().into();
         if self.publish(self.mark_subject(), payload()).await.is_ok() {
             return Ok(());

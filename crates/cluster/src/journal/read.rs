@@ -18,6 +18,7 @@ use super::JetStreamJournal;
 use super::ahead::Ahead;
 use super::index::Newest;
 use super::shelf::{Opened, Shelf};
+use crate::request::{RequestError, within};
 
 /// Where frames are read.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +48,18 @@ pub(super) struct Chain<'a> {
     pub(super) until: u64,
 }
 
+/// What is said of a stream that does not answer.
+pub(super) fn silence(stream: &str) -> String {
+    format!("{stream} does not answer")
+}
+
 impl Frames<'_> {
+    /// Where the stream ends.
+    pub(super) async fn last_seq(self) -> Result<u64, RequestError> {
+        let info = within(self.timeout, silence(self.name), self.stream.get_info()).await?;
+        Ok(info.state.last_sequence)
+    }
+
     /// The frame that ends with a message, opened: fetched once for all who ask at a time.
     pub(super) async fn opened(self, at: u64) -> Result<Arc<Opened>, ReadError> {
         let Some(shelf) = self.shelf else { return self.open(at).await };

@@ -20,6 +20,7 @@ use tenure_ports::journal::{Folded, TaskKey, Wanted};
 use super::JetStreamJournal;
 use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store, Unread};
 use super::index::Index;
+use crate::request::RequestError;
 
 /// Where the state of a Task is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +47,7 @@ impl Store {
         index: &RwLock<Index>,
         key: &TaskKey,
         folded: Folded,
-    ) -> Result<(), String> {
+    ) -> Result<(), RequestError> {
         self.ensure().await?;
         let parts = self.cut(&folded.bytes.into());
         let cells = index.write().cells.take(parts.len());
@@ -63,7 +64,7 @@ impl Store {
     }
 
     async fn state(&self, stored: &Stored) -> Result<Vec<u8>, Unread> {
-        let stream = self.stream().await.map_err(Unread::Unanswered)?;
+        let stream = self.stream().await?;
         let parts = stored.parts.clone().into_iter();
         let parts = parts.map(|(cell, checksum)| self.part(&stream, cell, checksum));
         let parts: Vec<Bytes> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
@@ -77,7 +78,11 @@ impl Store {
     }
 
     /// Empties cells that no checkpoint points to any more.
-    pub(super) async fn empty(&self, index: &RwLock<Index>, left: &[u32]) -> Result<(), String> {
+    pub(super) async fn empty(
+        &self,
+        index: &RwLock<Index>,
+        left: &[u32],
+    ) -> Result<(), RequestError> {
         for &cell in left {
             self.publish(self.cell(cell), Bytes::new()).await?;
         }
@@ -102,7 +107,7 @@ impl Checkpoints {
     }
 
     /// Keeps a state, which the next checkpoint points to.
-    pub(super) async fn keep(&self, key: &TaskKey, folded: Folded) -> Result<(), String> {
+    pub(super) async fn keep(&self, key: &TaskKey, folded: Folded) -> Result<(), RequestError> {
         if !self.index.read().is_live(key) {
             return Ok(());
         }

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use super::ahead::Parts;
 use super::index::{Found, Index};
-use super::read::Frames;
+use super::read::{Frames, silence};
+use crate::request::{RequestError, within};
 
 /// Messages and bytes that are asked for at once. An ordered consumer asks for messages without regard
 /// to their bytes.
@@ -26,6 +27,37 @@ const IDLE_MAX: u32 = 3;
 const LAG: Duration = Duration::from_millis(200);
 /// How long a consumer that nobody asks stays.
 const INACTIVE_MIN: Duration = Duration::from_secs(30);
+
+/// Why the stream of a partition does not say what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// JetStream does not answer, or refuses.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A frame of it could not be had.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A message is no frame that this program reads.
+    #[error("{stream}: message {at}: {error}")]
+    Frame {
+        /// The stream.
+        stream: String,
+        /// The place of the message.
+        at: u64,
+        /// What is wrong with it.
+        error: FrameError,
+    },
+    /// The stream ends before a message that was acknowledged.
+    #[error("{stream} ends at {last}, and {acknowledged} was acknowledged")]
+    Short {
+        /// The stream.
+        stream: String,
+        /// Where it ends.
+        last: u64,
+        /// The last message that is known to have been acknowledged.
+        acknowledged: u64,
+    },
+}
 
 /// How the reading with a consumer ended.
 enum End {
@@ -59,31 +91,22 @@ impl<'a> Tail<'a> {
         Self { frames, turns, parts: Parts::default() }
     }
 
-    /// Where the stream ends.
-    pub(super) async fn last_seq(&self) -> Result<u64, String> {
-        let Frames { stream, name, .. } = self.frames;
-        let info = timeout(self.frames.timeout, stream.get_info()).await;
-        let info = info.map_err(|_| format!("{name} does not answer"))?;
-        Ok(info.map_err(|error| error.to_string())?.state.last_sequence)
-    }
-
     /// Takes in the messages behind `from`, up to `to`.
     pub(super) async fn read(
         &mut self,
         index: &mut Index,
         from: u64,
         to: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), StreamError> {
         let (mut reached, mut idle) = (from, 0);
         while reached < to {
             let before = reached;
             let read = self.read_on(index, &mut reached, to).await;
             idle = if reached > before { 0 } else { idle + 1 };
-            match read {
-                Ok(End::Reached) => return Ok(()),
-                Ok(End::Broken) if idle < IDLE_MAX => {}
-                Ok(End::Broken) => return Err(format!("{} does not answer", self.frames.name)),
-                Err(why) => return Err(why),
+            match read? {
+                End::Reached => return Ok(()),
+                End::Broken if idle < IDLE_MAX => {}
+                End::Broken => return Err(RequestError::Silent(silence(self.frames.name)).into()),
             }
         }
         Ok(())
@@ -95,7 +118,7 @@ impl<'a> Tail<'a> {
         index: &mut Index,
         reached: &mut u64,
         to: u64,
-    ) -> Result<End, String> {
+    ) -> Result<End, StreamError> {
         let Frames { stream, name, timeout: wait, .. } = self.frames;
         let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: *reached + 1 },
@@ -105,9 +128,7 @@ impl<'a> Tail<'a> {
             inactive_threshold: wait.max(INACTIVE_MIN),
             ..pull::Config::default()
         };
-        let consumer = timeout(wait, stream.create_consumer(config)).await;
-        let consumer = consumer.map_err(|_| format!("{name} does not answer"))?;
-        let consumer = consumer.map_err(|error| error.to_string())?;
+        let consumer = within(wait, silence(name), stream.create_consumer(config)).await?;
         let start = *reached;
         loop {
             let before = *reached;
@@ -120,7 +141,7 @@ impl<'a> Tail<'a> {
                 return Ok(End::Reached);
             }
             if pulled.is_all {
-                return self.judge_end(to).await;
+                return Ok(self.judge_end(to).await);
             }
             if pulled.has_gap || *reached == before {
                 return Ok(End::Broken);
@@ -136,7 +157,7 @@ impl<'a> Tail<'a> {
         start: u64,
         reached: u64,
         to: u64,
-    ) -> Result<Pulled, String> {
+    ) -> Result<Pulled, RequestError> {
         let (mut found, mut last) = (Pulled::default(), reached);
         let wait = self.frames.timeout;
         let _turn = self.turns.acquire().await;
@@ -146,7 +167,7 @@ impl<'a> Tail<'a> {
         };
         // It ends with an error where the next message would be too many bytes.
         while let Ok(Some(Ok(message))) = timeout(wait, pulled.next()).await {
-            let info = message.info().map_err(|error| error.to_string())?;
+            let info = message.info().map_err(RequestError::failed)?;
             let is_first = last == start && info.consumer_sequence == 1;
             // What is missing before the consumer's first is not there; what is missing before any
             // other was lost on its way.
@@ -165,13 +186,13 @@ impl<'a> Tail<'a> {
 
     /// The server that was read has no more, though the stream went on to `to`: either that is not there
     /// any more, or this server lags behind its leader, which is asked.
-    async fn judge_end(&self, to: u64) -> Result<End, String> {
+    async fn judge_end(&self, to: u64) -> End {
         let leader = Frames { asks_leader: true, ..self.frames };
         match leader.message(to).await {
-            Err(ReadError::Damaged { .. } | ReadError::NotFound) => Ok(End::Reached),
+            Err(ReadError::Damaged { .. } | ReadError::NotFound) => End::Reached,
             Ok(_) | Err(_) => {
                 tokio::time::sleep(LAG).await;
-                Ok(End::Broken)
+                End::Broken
             }
         }
     }
@@ -183,7 +204,7 @@ impl<'a> Tail<'a> {
         index: &mut Index,
         at: u64,
         payload: &Bytes,
-    ) -> Result<(), String> {
+    ) -> Result<(), StreamError> {
         let Some(frame) = self.parts.take(payload) else { return Ok(()) };
         let name = self.frames.name;
         match decode(&frame) {
@@ -202,7 +223,7 @@ impl<'a> Tail<'a> {
                 index.cover(at);
             }
             Err(error @ (FrameError::Version(_) | FrameError::Header(_))) => {
-                return Err(format!("{name}: message {at}: {error}"));
+                return Err(StreamError::Frame { stream: name.to_owned(), at, error });
             }
             Err(error) => tracing::error!(stream = name, at, %error, "a frame is damaged"),
         }
@@ -210,9 +231,9 @@ impl<'a> Tail<'a> {
     }
 
     /// A Task that had ended goes on: it gets its row again.
-    async fn adopt(&self, index: &mut Index, key: &TaskKey) -> Result<(), String> {
+    async fn adopt(&self, index: &mut Index, key: &TaskKey) -> Result<(), ReadError> {
         let Found::Among(among) = index.find(key) else { return Ok(()) };
-        if let Some(row) = self.frames.row(key, &among).await.map_err(|e| e.to_string())? {
+        if let Some(row) = self.frames.row(key, &among).await? {
             index.adopt(key, &row);
         }
         Ok(())

@@ -16,18 +16,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_ports::supervise::spawn;
-use tenure_wire::stored::frame::{FRAME_VERSION, Header, encode_header};
+use tenure_wire::stored::frame::{FRAME_VERSION, FrameError, Header, encode_header};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
 use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
+use super::read::silence;
 use super::room::Room;
 use super::shelf::Shelf;
 use super::tail::Tail;
 use super::writer::Writing;
 use super::{JetStreamJournal, Partition, REQUESTS_MAX, Settings, TakeError};
 use crate::append::{Appender, Fate};
+use crate::request::within;
 
 /// Timeouts for which the fate of an owner record is waited for.
 const RECORD: u32 = 4;
@@ -56,17 +58,12 @@ impl JetStreamJournal {
         let _alone = place.taking.lock().await;
         let is_wanted = || place.left.load(Ordering::Acquire) == left;
         let name = self.settings.stream(partition);
-        let stream = timeout(self.settings.timeout, self.context.get_stream_no_info(&name)).await;
-        let stream = stream.map_err(|_| failed(format!("{name} does not answer")))?;
+        let wait = self.settings.timeout;
+        let stream = within(wait, silence(&name), self.context.get_stream_no_info(&name)).await;
         let stream = stream.map_err(|error| failed(error.to_string()))?;
         let subject = self.settings.subject(partition);
-        let appender = crate::append::Appender::new(
-            self.client.clone(),
-            stream.clone(),
-            subject,
-            self.settings.timeout,
-        );
-        let appender = appender.await.map_err(failed)?;
+        let appender = Appender::new(self.client.clone(), stream.clone(), subject, wait).await;
+        let appender = appender.map_err(|error| failed(error.to_string()))?;
         let frames = self.frames(&stream, &name, None);
         let store = Store {
             context: self.context.clone(),
@@ -179,9 +176,9 @@ enum Failure {
     Lost(String),
 }
 
-impl From<String> for Failure {
-    fn from(why: String) -> Self {
-        Self::Passing(why)
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Passing(error.to_string())
     }
 }
 
@@ -209,7 +206,7 @@ impl Taking<'_> {
         // What a checkpoint covers was acknowledged, to this node or another.
         let known = self.acknowledged.max(read_to);
         loop {
-            let last = self.tail.last_seq().await?;
+            let last = self.tail.frames.last_seq().await?;
             if last < known {
                 let name = self.tail.frames.name;
                 return Err(Failure::Lost(format!(
@@ -227,8 +224,9 @@ impl Taking<'_> {
             // wait for its fate for ever.
             let record = std::slice::from_ref(&record);
             let fate = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
-            let fate = fate.await;
-            let fate = fate.map_err(|_| "the fate of the owner record is not known".to_owned())?;
+            let Ok(fate) = fate.await else {
+                return Err(Failure::Passing("the fate of the owner record is not known".into()));
+            };
             match fate {
                 Fate::Stored(epoch) => {
                     self.index.note_level(write_level);
@@ -236,7 +234,7 @@ impl Taking<'_> {
                     return Ok((self.index, appender, epoch));
                 }
                 Fate::Never => {} // Another has written meanwhile: read on.
-                Fate::Refused(why) | Fate::Unknown(why) => return Err(why.into()),
+                Fate::Refused(why) | Fate::Unknown(why) => return Err(Failure::Passing(why)),
                 Fate::Lost { last } => {
                     let why = format!("the stream ends at {last}, after {read_to} was read");
                     return Err(Failure::Lost(why));
@@ -246,23 +244,23 @@ impl Taking<'_> {
     }
 
     /// The version to write in.
-    fn write_level(&self) -> Result<u32, String> {
+    fn write_level(&self) -> Result<u32, Failure> {
         let (written, reads) = (self.index.level(), self.settings.reads);
         match written > reads {
-            true => Err(format!(
+            true => Err(Failure::Passing(format!(
                 "it is written in version {written} of what is stored, and this node reads up to {reads}"
-            )),
+            ))),
             false => Ok(self.lowest.min(reads).max(written)),
         }
     }
 
-    fn record(&self, write_level: u32) -> Result<Bytes, String> {
+    fn record(&self, write_level: u32) -> Result<Bytes, FrameError> {
         let record = Header::Owner {
             version: FRAME_VERSION,
             node: self.settings.node.clone(),
             taking: self.taking.clone(),
             write_level,
         };
-        Ok(encode_header(&record, 0).map_err(|error| error.to_string())?.into())
+        Ok(encode_header(&record, 0)?.into())
     }
 }

@@ -232,7 +232,6 @@ impl Writing {
                 continue;
             }
             let newest = index.newest(&request.key, &request.known);
-            let newest = newest.map_err(|why| AppendError::Failed(why.to_owned()));
             match newest.and_then(|newest| check(&request, newest).map(|()| newest)) {
                 Ok(newest) => gathered.add(request, newest.map_or(0, |n| n.stream_seq)),
                 Err(no) => request.reply.send(Err(no)),

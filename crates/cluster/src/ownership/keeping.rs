@@ -20,6 +20,7 @@ use super::{Options, Shared};
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::{Client, Connection};
+use crate::request::{RequestError, within};
 
 /// Polls in which a lease must be seen to have ended before the first in order takes it.
 const ENDED_POLLS: usize = 2;
@@ -44,13 +45,16 @@ const REHEARSAL: Duration = Duration::from_secs(2);
 /// Polls of a node that ends which may fail before it ends without having handed over.
 const LAST_POLLS_FAILED: usize = 3;
 
+/// What is said of a Redis that does not answer.
+const LATE: &str = "no answer in time";
+
 fn script() -> Script {
     Script::new(include_str!("own.lua"))
 }
 
 /// Whether the script may run, and write: a node of nobody lives, takes a partition and lets it go, and
 /// leaves, all beside what is owned.
-pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), String> {
+pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), RequestError> {
     let script = script();
     for what in ["lives", "leaves"] {
         let mut call = script.prepare_invoke();
@@ -60,8 +64,7 @@ pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), S
         call.arg("doctor").arg(1).arg(1).arg(what).arg(1);
         call.arg(0); // How far its one partition was acknowledged.
         call.arg("t").arg(0).arg("-").arg(0);
-        let ran = timeout(REHEARSAL, call.invoke_async::<Polled>(redis)).await;
-        ran.map_err(|_| "no answer in time")?.map_err(|error| error.to_string())?;
+        within(REHEARSAL, LATE, call.invoke_async::<Polled>(redis)).await?;
     }
     Ok(())
 }
@@ -212,11 +215,11 @@ impl Keeping {
         }
     }
 
-    async fn poll(&mut self, client: &Client, changes: &[Change]) -> Result<Polled, String> {
+    async fn poll(&mut self, client: &Client, changes: &[Change]) -> Result<Polled, RequestError> {
         let wait = self.options.every;
         let connection = match &mut self.redis {
             Some(connection) => connection,
-            none => none.insert(client.connect().await.map_err(|error| error.to_string())?),
+            none => none.insert(client.connect().await.map_err(RequestError::failed)?),
         };
         let key = |what: &str| format!("{}:{{own}}:{what}", self.options.name);
         let mut call = self.script.prepare_invoke();
@@ -249,10 +252,7 @@ impl Keeping {
                 Change::Give(partition, to) => call.arg("g").arg(partition).arg(to),
             };
         }
-        match timeout(wait, call.invoke_async(connection)).await {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err("no answer in time".into()),
-        }
+        within(wait, LATE, call.invoke_async(connection)).await
     }
 
     /// Does what the answer means, and says what to ask for in the next poll.
@@ -329,11 +329,11 @@ impl Keeping {
     }
 
     /// Notes whether Redis answers in time, and says so when that has changed for a lease.
-    fn note_redis(&mut self, begun: Instant, error: Option<&String>) {
+    fn note_redis(&mut self, begun: Instant, error: Option<&RequestError>) {
         if let Some(error) = error {
             self.sure_since = None;
             if !std::mem::replace(&mut self.is_unsure, true) {
-                tracing::warn!(error, "redis does not say who owns what; this node takes nothing");
+                tracing::warn!(%error, "redis does not say who owns what; this node takes nothing");
             }
             return;
         }

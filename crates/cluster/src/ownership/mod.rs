@@ -53,6 +53,7 @@ use self::log::Log;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;
+use crate::request::within;
 
 /// What is called with the name of a node that was given partitions.
 pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
@@ -123,6 +124,17 @@ impl std::fmt::Debug for Options {
     }
 }
 
+/// Why a node cannot keep partitions.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The address of Redis cannot be read.
+    #[error(transparent)]
+    Address(#[from] redis::RedisError),
+    /// There is no thread or runtime to be had.
+    #[error(transparent)]
+    Thread(#[from] std::io::Error),
+}
+
 /// How often an owner asks the streams of idle partitions whether it still is one (OWN-03).
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
 
@@ -191,20 +203,18 @@ impl Keeper {
     /// Starts to keep partitions for this node. The journal is told what to take and to leave.
     ///
     /// # Errors
-    /// The address of Redis is none, or there is no thread or runtime to be had.
-    pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, String> {
-        let client = options.redis.client(options.every).map_err(|error| error.to_string())?;
+    /// See [`KeepError`].
+    pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, KeepError> {
+        let client = options.redis.client(options.every)?;
         let shared = Arc::new(Shared::new());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let confirms = confirm(Arc::clone(&journal), Arc::clone(&shared), options.lease);
         spawn("whether partitions are owned", confirms);
         let node = options.node.clone();
         let keeping = Keeping::new(options, journal, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name(format!("own-{node}"));
         let keep = move || runtime.block_on(guard("the ownership", keeping.run(client)));
-        let thread = thread.spawn(keep);
-        let thread = thread.map_err(|error| error.to_string())?;
+        let thread = thread.spawn(keep)?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -258,8 +268,7 @@ async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>, patience: 
         let idle = reached.iter().filter(|it| !is_certain || before.contains(*it));
         let confirmed = idle.map(async |it| {
             let partition = it.partition;
-            let answer = timeout(patience, journal.confirm(partition)).await;
-            match answer.unwrap_or_else(|_| Err("no answer in time".into())) {
+            match within(patience, "no answer in time", journal.confirm(partition)).await {
                 Ok(owns) => {
                     shared.note_log(asked);
                     if !owns && is_certain {
@@ -271,7 +280,7 @@ async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>, patience: 
                     }
                 }
                 Err(why) => {
-                    tracing::debug!(partition, why, "whether the partition is owned is not known");
+                    tracing::debug!(partition, %why, "whether the partition is owned is not known");
                 }
             }
         });

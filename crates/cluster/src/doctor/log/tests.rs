@@ -177,6 +177,10 @@ fn told(findings: &[Finding]) -> Vec<(&str, Verdict, &str)> {
     findings.iter().map(|found| (found.check, found.verdict, &*found.found)).collect()
 }
 
+fn silent<T>() -> Result<T, RequestError> {
+    Err(RequestError::Silent("no answer".into()))
+}
+
 /// What is told of a log of which these partitions were not read, and the others are sound.
 fn unread(which: &str, why: &'static str) -> Vec<(&'static str, Verdict, &'static str)> {
     let not = &*format!("{which}: not looked into").leak();
@@ -187,7 +191,6 @@ fn unread(which: &str, why: &'static str) -> Vec<(&'static str, Verdict, &'stati
 
 #[test]
 fn streams_that_could_not_be_read_are_not_called_good() {
-    let silent = || Err("no answer".to_owned());
     let none = judge_streams(&settings(), false, &[silent(), silent()]);
     let why = "2 partitions: 0, 1: not known: no answer";
     assert_eq!(told(&none), unread("2 partitions: 0, 1", why));
@@ -207,7 +210,7 @@ fn what_cannot_be_stored_is_not_called_slow() {
     let slow = judge_append(&settings, Ok(vec![Duration::from_secs(1)]));
     assert_eq!(slow.verdict, Verdict::Bad);
     assert!(slow.advice.unwrap().contains("power-loss protection"));
-    let refused = judge_append(&settings, Err("no answer".into()));
+    let refused = judge_append(&settings, silent());
     assert_eq!(
         (refused.verdict, &*refused.found),
         (Verdict::Bad, "nothing can be stored: no answer")
@@ -222,7 +225,7 @@ fn what_is_not_measured_is_said() {
         |index: Seen| unmeasured(&settings(), &index).map(|found| (found.verdict, found.found));
     let first = "no checkpoint yet, beside which something could be stored".to_owned();
     assert_eq!(of(Ok(None)), Some((Verdict::Unknown, first)));
-    let silent = "stream TENURE_INDEX: no answer".to_owned();
-    assert_eq!(of(Err("no answer".into())), Some((Verdict::Unknown, silent)));
+    let unanswered = "stream TENURE_INDEX: no answer".to_owned();
+    assert_eq!(of(silent()), Some((Verdict::Unknown, unanswered)));
     assert_eq!(of(Ok(Some(stream(json!({}))))), None);
 }
