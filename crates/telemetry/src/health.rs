@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use opentelemetry_sdk::error::OTelSdkError;
 use parking_lot::Mutex;
+use tokio::time::error::Elapsed;
 
 /// What is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,17 @@ impl Signal {
     }
 }
 
+/// Why the collector did not take something.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExportError {
+    /// It did not in time.
+    #[error(transparent)]
+    Late(#[from] Elapsed),
+    /// It refused, or could not be reached.
+    #[error(transparent)]
+    Failed(#[from] OTelSdkError),
+}
+
 /// What gets through, and what has not.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<State>);
@@ -42,10 +55,10 @@ struct State {
 
 impl Health {
     /// Notes what became of an export.
-    pub(crate) fn note(&self, signal: Signal, result: &Result<(), String>) {
+    pub(crate) fn note(&self, signal: Signal, result: &Result<(), ExportError>) {
         let mut state = self.0.lock();
         match result {
-            Err(error) => state.fail(&[signal], error),
+            Err(error) => state.fail(&[signal], &error.to_string()),
             // What else failed may have nothing to send for long: the collector itself is there again.
             Ok(()) if state.failing & signal.bit() != 0 => {
                 state.failing = 0;
@@ -89,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_collector_is_back_when_something_gets_through_again_that_did_not() {
-        let (health, failed) = (Health::default(), Err(String::new()));
+        let (health, failed) = (Health::default(), Err(OTelSdkError::AlreadyShutdown.into()));
         for signal in Signal::ALL {
             health.note(signal, &failed);
         }
@@ -106,9 +119,13 @@ mod tests {
         let health = Health::default();
         health.note(Signal::Traces, &Ok(()));
         assert_eq!(health.lost(), None);
-        health.note(Signal::Traces, &Err("refused".into()));
+        health.note(Signal::Traces, &Err(OTelSdkError::AlreadyShutdown.into()));
         health.note(Signal::Traces, &Ok(()));
         health.note_unanswered(Duration::from_secs(3));
-        assert_eq!(health.lost().as_deref(), Some("refused"), "the first is the cause");
+        assert_eq!(
+            health.lost().as_deref(),
+            Some("Shutdown already invoked"),
+            "the first is the cause"
+        );
     }
 }

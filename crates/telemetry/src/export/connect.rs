@@ -1,5 +1,7 @@
 //! Exporters and the resource, out of settings.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnectorBuilder};
@@ -7,16 +9,40 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{
-    LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig,
+    WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::LogExporter as _;
 use opentelemetry_sdk::trace::SpanExporter as _;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::settings::{Protocol, Settings, Target};
+
+/// Why there are no exporters.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExporterError {
+    /// The file of certificates cannot be read.
+    #[error("{}: {error}", file.display())]
+    Unreadable { file: PathBuf, error: io::Error },
+    /// The file has no certificate.
+    #[error("{}: there is no certificate in it", .0.display())]
+    NoCertificate(PathBuf),
+    /// A certificate of the file is damaged.
+    #[error(transparent)]
+    Pem(#[from] pem::Error),
+    /// TLS cannot be set up so, or a certificate is none of an authority.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// The machine has no thread or runtime left, or does not say whom it trusts.
+    #[error(transparent)]
+    Machine(#[from] io::Error),
+    /// The exporter does not take its settings.
+    #[error(transparent)]
+    Settings(#[from] ExporterBuildError),
+}
 
 /// What talks to the collector, by signal.
 #[derive(Debug)]
@@ -29,18 +55,18 @@ pub(super) struct Exporters {
 impl Exporters {
     /// Makes them, within the runtime that they will use. Nothing is sent yet. Headers they read from
     /// the environment themselves.
-    pub(super) fn connect(settings: &Settings, resource: &Resource) -> Result<Self, String> {
+    pub(super) fn connect(settings: &Settings, resource: &Resource) -> Result<Self, ExporterError> {
         let mut traces = one(settings.traces.as_ref(), |it| match it.protocol {
-            Protocol::Grpc => Ok(by_grpc(SpanExporter::builder().with_tonic(), it)?.build()),
-            Protocol::Http => Ok(by_http(SpanExporter::builder().with_http(), it)?.build()),
+            Protocol::Grpc => Ok(by_grpc(SpanExporter::builder().with_tonic(), it)?.build()?),
+            Protocol::Http => Ok(by_http(SpanExporter::builder().with_http(), it)?.build()?),
         })?;
         let metrics = one(settings.metrics.as_ref(), |it| match it.protocol {
-            Protocol::Grpc => Ok(by_grpc(MetricExporter::builder().with_tonic(), it)?.build()),
-            Protocol::Http => Ok(by_http(MetricExporter::builder().with_http(), it)?.build()),
+            Protocol::Grpc => Ok(by_grpc(MetricExporter::builder().with_tonic(), it)?.build()?),
+            Protocol::Http => Ok(by_http(MetricExporter::builder().with_http(), it)?.build()?),
         })?;
         let mut logs = one(settings.logs.as_ref(), |it| match it.protocol {
-            Protocol::Grpc => Ok(by_grpc(LogExporter::builder().with_tonic(), it)?.build()),
-            Protocol::Http => Ok(by_http(LogExporter::builder().with_http(), it)?.build()),
+            Protocol::Grpc => Ok(by_grpc(LogExporter::builder().with_tonic(), it)?.build()?),
+            Protocol::Http => Ok(by_http(LogExporter::builder().with_http(), it)?.build()?),
         })?;
         traces.iter_mut().for_each(|exporter| exporter.set_resource(resource));
         logs.iter_mut().for_each(|exporter| exporter.set_resource(resource));
@@ -48,19 +74,18 @@ impl Exporters {
     }
 }
 
-fn one<T, E: ToString>(
+fn one<T>(
     target: Option<&Target>,
-    build: impl Fn(&Target) -> Result<Result<T, E>, String>,
-) -> Result<Option<T>, String> {
-    let built = target.map(|target| build(target)?.map_err(|error| error.to_string()));
-    built.transpose()
+    build: impl Fn(&Target) -> Result<T, ExporterError>,
+) -> Result<Option<T>, ExporterError> {
+    target.map(build).transpose()
 }
 
 /// An exporter without TLS settings of its own would trust nobody.
 fn by_grpc<B: WithExportConfig + WithTonicConfig>(
     builder: B,
     target: &Target,
-) -> Result<B, String> {
+) -> Result<B, ExporterError> {
     let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
     if !target.is_tls() {
         return Ok(builder);
@@ -73,7 +98,10 @@ fn by_grpc<B: WithExportConfig + WithTonicConfig>(
 }
 
 /// The client that an exporter has of its own speaks no TLS.
-fn by_http<B: WithExportConfig + WithHttpConfig>(builder: B, target: &Target) -> Result<B, String> {
+fn by_http<B: WithExportConfig + WithHttpConfig>(
+    builder: B,
+    target: &Target,
+) -> Result<B, ExporterError> {
     let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
     if !target.is_tls() {
         return Ok(builder);
@@ -83,32 +111,31 @@ fn by_http<B: WithExportConfig + WithHttpConfig>(builder: B, target: &Target) ->
     Ok(builder.with_http_client(HyperClient::new(connector, target.timeout, None)))
 }
 
-fn tls(target: &Target) -> Result<ClientConfig, String> {
-    let text = |error: &dyn std::error::Error| error.to_string();
+fn tls(target: &Target) -> Result<ClientConfig, ExporterError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| text(&error))?;
+    let builder = builder.with_safe_default_protocol_versions()?;
     let builder = match trusted(target)? {
         Some(pem) => {
             let mut roots = RootCertStore::empty();
             for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|error| text(&error))?;
-                roots.add(certificate).map_err(|error| text(&error))?;
+                roots.add(certificate?)?;
             }
             builder.with_root_certificates(roots)
         }
-        None => builder.with_native_roots().map_err(|error| text(&error))?,
+        None => builder.with_native_roots()?,
     };
     Ok(builder.with_no_client_auth())
 }
 
 /// The authorities that settings name, of which there is at least one.
-fn trusted(target: &Target) -> Result<Option<Vec<u8>>, String> {
+fn trusted(target: &Target) -> Result<Option<Vec<u8>>, ExporterError> {
     let Some(file) = &target.certificate else { return Ok(None) };
-    let pem = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let pem = std::fs::read(file)
+        .map_err(|error| ExporterError::Unreadable { file: file.clone(), error })?;
     match CertificateDer::pem_slice_iter(&pem).next() {
         Some(Ok(_)) => Ok(Some(pem)),
-        _ => Err(format!("{}: there is no certificate in it", file.display())),
+        _ => Err(ExporterError::NoCertificate(file.clone())),
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::{Instant as Moment, sleep_until, timeout};
 
 use super::{Queued, SCOPE};
 use crate::counts::{Counts, Gauges};
-use crate::health::{Health, Signal};
+use crate::health::{ExportError, Health, Signal};
 use crate::logs::{Dropped, Record};
 use crate::trace;
 
@@ -48,8 +48,8 @@ impl Line {
         export: impl Future<Output = OTelSdkResult>,
     ) -> bool {
         let result = match timeout(EXPORT_MAX, export).await {
-            Ok(exported) => exported.map_err(|error| error.to_string()),
-            Err(elapsed) => Err(elapsed.to_string()),
+            Ok(exported) => exported.map_err(ExportError::from),
+            Err(elapsed) => Err(elapsed.into()),
         };
         if let (Err(_), Some(counts)) = (&result, &self.counts) {
             counts.note_dropped(signal, items as u64);

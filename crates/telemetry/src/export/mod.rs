@@ -8,6 +8,7 @@ mod connect;
 mod loops;
 mod queue;
 
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use tenure_ports::Observer;
 use tenure_ports::observer::{Sample, WorkerObserver};
 use tokio::sync::watch;
 
-use self::connect::{Exporters, resource};
+use self::connect::{ExporterError, Exporters, resource};
 use self::loops::{Line, LogLoop, MetricLoop, TraceLoop};
 pub(crate) use self::queue::{Queue, Queued};
 use crate::counts::{Counts, Gauges};
@@ -35,7 +36,7 @@ pub(crate) const SCOPE: &str = "tenure";
 /// Why nothing is exported although it was asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("telemetry did not start: {0}")]
-pub struct StartError(String);
+pub struct StartError(ExporterError);
 
 /// Running telemetry. Dropped, it sends what it has, but waits for a moment only.
 #[derive(Debug)]
@@ -99,7 +100,8 @@ impl Telemetry {
         });
         let traces = TraceLoop { tasks, lost, delay: settings.delay };
         let records = LogLoop { records, dropped, delay: settings.delay };
-        let ended = Work { settings, resource, traces, metrics, records, line }.start()?;
+        let ended = Work { settings, resource, traces, metrics, records, line }.start();
+        let ended = ended.map_err(StartError)?;
         let (watch, ended) = (Arc::new(watch), Mutex::new(ended));
         Ok(Some(Self { watch, gauges, logs, health, stop, ended }))
     }
@@ -167,26 +169,26 @@ struct Work {
 
 impl Work {
     /// Starts the thread, and waits until it can export. What is answered says when it has ended.
-    fn start(self) -> Result<mpsc::Receiver<()>, StartError> {
+    fn start(self) -> Result<mpsc::Receiver<()>, ExporterError> {
         let (tell, started) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(self.export(&tell)),
-                Err(error) => tell.send(Err(error.to_string())).unwrap_or_default(),
+                Err(error) => tell.send(Err(error.into())).unwrap_or_default(),
             }
             let _ = end.send(()); // Nobody may wait any more.
         };
-        let thread = std::thread::Builder::new().name("telemetry".into()).spawn(work);
-        thread.map_err(|error| StartError(error.to_string()))?;
-        let started = started.recv().map_err(|error| StartError(error.to_string()))?;
-        started.map_err(StartError)?;
+        let thread = std::thread::Builder::new().name("telemetry".into());
+        thread.spawn(work)?;
+        // Without a word it has gone before it could start.
+        started.recv().map_err(io::Error::other)??;
         Ok(ended)
     }
 
     /// Exports until telemetry ends.
-    async fn export(self, tell: &mpsc::Sender<Result<(), String>>) {
+    async fn export(self, tell: &mpsc::Sender<Result<(), ExporterError>>) {
         let exporters = match Exporters::connect(&self.settings, &self.resource) {
             Ok(exporters) => exporters,
             Err(error) => return tell.send(Err(error)).unwrap_or_default(),
