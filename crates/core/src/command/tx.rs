@@ -1,6 +1,7 @@
 //! A commit in the making: events are applied as they are emitted, so that every later check and
 //! follow-up sees the state they lead to.
 
+use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
 use super::{Command, Cx, GiveBack, Outcome, Reply, Wait};
@@ -143,7 +144,7 @@ impl<'t, 'c> Tx<'t, 'c> {
         let at = At { seq: self.next_seq(), time: self.now(), shift, written };
         let applied = self.task.apply_at(&event, pos, at);
         debug_assert!(applied.is_ok(), "a decided event fits: {applied:?} {event:?}");
-        applied.map_err(|message| Rejection::new(Code::InvalidTransition, message))?;
+        applied.map_err(|why| Rejection::new(Code::InvalidTransition, why.to_string()))?;
         self.commit.events.push(event);
         Ok(())
     }

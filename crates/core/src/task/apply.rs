@@ -24,18 +24,36 @@ pub struct Illegal {
     /// `wal_seq` of the event.
     pub wal_seq: u64,
     /// What does not fit.
-    pub message: String,
+    pub why: Contradiction,
 }
 
 impl fmt::Display for Illegal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {} does not fit the state: {}", self.wal_seq, self.message)
+        write!(f, "event {} does not fit the state: {}", self.wal_seq, self.why)
     }
 }
 
 impl core::error::Error for Illegal {}
 
-pub(super) type Applied = Result<(), String>;
+/// What contradicts the state of a Task, in words: an event, or another record of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contradiction(String);
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for Contradiction {}
+
+impl<T: Into<String>> From<T> for Contradiction {
+    fn from(words: T) -> Self {
+        Self(words.into())
+    }
+}
+
+pub(super) type Applied = Result<(), Contradiction>;
 
 /// Where an event stands in the log.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +83,7 @@ impl Task {
 
     /// The Task that the first commit of a log is applied to.
     pub(crate) fn before_first(first: &Commit) -> Result<Self, Illegal> {
-        let illegal = |message: &str| Illegal { wal_seq: first.first_seq, message: message.into() };
+        let illegal = |why: &str| Illegal { wal_seq: first.first_seq, why: why.into() };
         let Some(event @ Event { body: Body::TaskCreated(created), .. }) = first.events.first()
         else {
             return Err(illegal("a log starts with task_created"));
@@ -90,7 +108,7 @@ impl Task {
         let written = commit.written();
         for (seq, event) in (commit.first_seq..).zip(&commit.events) {
             let at = At { seq, time: commit.created_at, shift: 0, written };
-            self.apply(event, at).map_err(|message| Illegal { wal_seq: seq, message })?;
+            self.apply(event, at).map_err(|why| Illegal { wal_seq: seq, why })?;
             see(self, event);
         }
         self.remember(commit);
@@ -172,15 +190,15 @@ impl Task {
     /// As [`apply`](Self::apply), where the Step is known already.
     pub(crate) fn apply_at(&mut self, event: &Event, step: Option<Pos>, at: At) -> Applied {
         if at.seq != self.mark.version + 1 {
-            return Err(format!("wal_seq {} follows {}", at.seq, self.mark.version));
+            return Err(format!("wal_seq {} follows {}", at.seq, self.mark.version).into());
         }
         if at.time < self.mark.updated_at {
-            return Err(format!("created_at {} is before {}", at.time, self.mark.updated_at));
+            return Err(format!("created_at {} is before {}", at.time, self.mark.updated_at).into());
         }
         if self.is_terminal()
             && !matches!(event.body, Body::TaskArchived(_) | Body::TaskDeliveryUpdated(_))
         {
-            return Err(format!("{} after the end", event.body.event_type()));
+            return Err(format!("{} after the end", event.body.event_type()).into());
         }
         self.mark = Mark { version: at.seq, updated_at: at.time };
         match step {
@@ -233,13 +251,13 @@ impl Task {
             }
             Body::RunDispatched(p) => self.dispatch_run(p, at),
             Body::RunEnded(p) => self.end_unused_run(p, at),
-            other => Err(format!("{} needs a step_id", other.event_type())),
+            other => Err(format!("{} needs a step_id", other.event_type()).into()),
         }
     }
 
     fn request_closing(&mut self, p: &CancelRequested, event: &Event, at: At) -> Applied {
         if self.is_closing() || self.head.status == TaskStatus::Draft {
-            return Err(format!("closing of a task that is {} or closing", self.head.status));
+            return Err(format!("closing of a task that is {} or closing", self.head.status).into());
         }
         let head = self.head_mut();
         head.closing_shift = at.shift;
@@ -278,7 +296,7 @@ impl Task {
 
     fn dispatch_run(&mut self, p: &RunDispatched, at: At) -> Applied {
         if self.runs.find(&p.run_id).is_some() {
-            return Err(format!("run {} exists", p.run_id));
+            return Err(format!("run {} exists", p.run_id).into());
         }
         self.add_run(Run {
             run_id: p.run_id,
@@ -305,7 +323,7 @@ impl Task {
         let found = self.runs.find(&p.run_id);
         let pos = found.ok_or_else(|| format!("unknown run {}", p.run_id))?;
         if self.runs[pos].state != RunState::Dispatched {
-            return Err(format!("run {} is {}", p.run_id, self.runs[pos].state));
+            return Err(format!("run {} is {}", p.run_id, self.runs[pos].state).into());
         }
         self.change_run(pos, |run| {
             run.state = RunState::Ended;
@@ -323,7 +341,7 @@ impl Task {
             return Err("task_created on a task whose creation is not unfinished".into());
         }
         if created.task.task_id != self.head.spec.task_id {
-            return Err(format!("task_created of {}", created.task.task_id));
+            return Err(format!("task_created of {}", created.task.task_id).into());
         }
         let mut anew = Self::empty(event, created, at.written.commit_id, self.head.created_at);
         anew.head.created_seq = at.seq;
@@ -343,7 +361,7 @@ impl Task {
         self.steps.reserve(created.task.steps.len());
         for spec in created.task.steps.iter() {
             if self.steps.find(&spec.step_id).is_some() {
-                return Err(format!("step {} twice", spec.step_id));
+                return Err(format!("step {} twice", spec.step_id).into());
             }
             self.steps.push(Step {
                 spec: Arc::clone(spec),
@@ -361,7 +379,9 @@ impl Task {
 
     fn check_dependencies(&self, spec: &StepSpec) -> Applied {
         match spec.depends_on_step_ids.iter().find(|id| self.find_step(id).is_none()) {
-            Some(missing) => Err(format!("step {} depends on unknown {missing}", spec.step_id)),
+            Some(missing) => {
+                Err(format!("step {} depends on unknown {missing}", spec.step_id).into())
+            }
             None => Ok(()),
         }
     }
@@ -372,15 +392,16 @@ impl Task {
     }
 
     /// The Task's status after an event (3.1).
-    fn status_after(&self, event: &Event) -> Result<TaskStatus, String> {
+    fn status_after(&self, event: &Event) -> Result<TaskStatus, Contradiction> {
         let (from, body) = (self.head.status, &event.body);
-        from.after(body).ok_or_else(|| format!("{} on a task that is {from}", body.event_type()))
+        let to = from.after(body);
+        Ok(to.ok_or_else(|| format!("{} on a task that is {from}", body.event_type()))?)
     }
 
     fn move_task(&mut self, event: &Event, from: TaskStatus, reason: Option<&Reason>) -> Applied {
         let to = self.status_after(event)?;
         if from != self.head.status {
-            return Err(format!("moved from {from} but it is {}", self.head.status));
+            return Err(format!("moved from {from} but it is {}", self.head.status).into());
         }
         let head = self.head_mut();
         head.status = to;
@@ -391,7 +412,7 @@ impl Task {
     fn end_task(&mut self, event: &Event, p: &crate::event::Ended, at: At) -> Applied {
         let to = self.status_after(event)?;
         if !self.derived.held.is_empty() {
-            return Err(format!("task becomes {to} while steps are held"));
+            return Err(format!("task becomes {to} while steps are held").into());
         }
         p.artifacts.iter().try_for_each(|a| self.add_artifact(a, None, None, at.time))?;
         let live: alloc::vec::Vec<Pos> = self.derived.live_runs.iter().copied().collect();

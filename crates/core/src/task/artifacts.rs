@@ -1,11 +1,10 @@
 //! Artifacts as events name them (ART-01).
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Task;
-use super::apply::{Applied, At};
+use super::apply::{Applied, At, Contradiction};
 use super::undo::Note;
 use crate::event::Facts;
 use crate::id::{ArtifactId, AttemptId, Millis, StepId};
@@ -20,7 +19,7 @@ impl Task {
         report: &Facts,
         attempt: Option<Pos>,
         at: At,
-    ) -> Result<Vec<ArtifactId>, String> {
+    ) -> Result<Vec<ArtifactId>, Contradiction> {
         let step_id = self.steps[pos].spec.step_id.clone();
         let attempt_id = attempt.map(|a| self.attempts[a].attempt_id);
         for artifact in &report.artifacts {

@@ -3,8 +3,8 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
 
+use super::apply::Contradiction;
 use super::{Task, Waits};
 use crate::eligibility::{Asker, Obstacle, obstacles};
 use crate::status::{AttemptStatus, RunState, StepStatus};
@@ -14,7 +14,7 @@ const SMALL: usize = 128;
 
 impl Task {
     /// The same where the Task is small: in a large one each decision would cost what the Task holds.
-    pub(crate) fn check_if_small(&self) -> Result<(), String> {
+    pub(crate) fn check_if_small(&self) -> Result<(), Contradiction> {
         let records = self.steps.len() + self.attempts.len() + self.runs.len();
         if records <= SMALL { self.check_invariants() } else { Ok(()) }
     }
@@ -23,13 +23,15 @@ impl Task {
     ///
     /// # Errors
     /// The first disagreement, in words.
-    pub fn check_invariants(&self) -> Result<(), String> {
+    pub fn check_invariants(&self) -> Result<(), Contradiction> {
         if self.derived != self.derive_again() {
-            return Err(format!("indexes differ: {:?} is {:?}", self.derived, self.derive_again()));
+            return Err(
+                format!("indexes differ: {:?} is {:?}", self.derived, self.derive_again()).into()
+            );
         }
         self.check_waits()?;
         if !self.volatile.agrees_with(&self.runs) {
-            return Err(format!("unused runs differ: {:?}", self.volatile));
+            return Err(format!("unused runs differ: {:?}", self.volatile).into());
         }
         for (pos, step) in (0..).zip(self.steps.iter()) {
             self.check_step(pos, step).map_err(|e| format!("step {}: {e}", step.spec.step_id))?;
@@ -39,12 +41,15 @@ impl Task {
                 return Err(format!(
                     "attempt {}: ended without outcome, or the reverse",
                     attempt.attempt_id
-                ));
+                )
+                .into());
             }
             let open =
                 self.steps[attempt.step].state.current.map(|at| self.attempts[at].attempt_id);
             if attempt.outcome.is_none() && open != Some(attempt.attempt_id) {
-                return Err(format!("attempt {} is open but not current", attempt.attempt_id));
+                return Err(
+                    format!("attempt {} is open but not current", attempt.attempt_id).into()
+                );
             }
         }
         for run in self.runs.iter() {
@@ -53,10 +58,11 @@ impl Task {
                 return Err(format!(
                     "run {} is {} but its attempt says otherwise",
                     run.run_id, run.state
-                ));
+                )
+                .into());
             }
             if (run.state == RunState::Ended) != run.end_reason.is_some() {
-                return Err(format!("run {} ended without a reason", run.run_id));
+                return Err(format!("run {} ended without a reason", run.run_id).into());
             }
         }
         if self.is_terminal() && !self.derived.live_runs.is_empty() {
@@ -66,7 +72,7 @@ impl Task {
     }
 
     /// What is said to be waited for is what `explain` says of each Step.
-    fn check_waits(&self) -> Result<(), String> {
+    fn check_waits(&self) -> Result<(), Contradiction> {
         let waits = |step: &&super::Step| {
             let state = &step.state;
             !state.removed
@@ -82,11 +88,14 @@ impl Task {
         let said: BTreeMap<_, _> = self.waits().iter().filter(|(_, count)| *count > 0).collect();
         match said == found && said.keys().all(|why| Waits::REASONS.contains(why)) {
             true => Ok(()),
-            false => Err(format!("it says that they wait for {said:?}, and they do for {found:?}")),
+            false => {
+                Err(format!("it says that they wait for {said:?}, and they do for {found:?}")
+                    .into())
+            }
         }
     }
 
-    fn check_step(&self, pos: u32, step: &super::Step) -> Result<(), String> {
+    fn check_step(&self, pos: u32, step: &super::Step) -> Result<(), Contradiction> {
         let state = &step.state;
         if self.steps.find(&step.spec.step_id) != Some(pos) {
             return Err("its id does not lead to it".into());
@@ -96,13 +105,13 @@ impl Task {
             return Ok(());
         }
         if state.status.is_held() != state.current.is_some() {
-            return Err(format!("{} with current attempt {:?}", state.status, state.current));
+            return Err(format!("{} with current attempt {:?}", state.status, state.current).into());
         }
         if (state.status == StepStatus::Ready) != state.ready_at.is_some() {
-            return Err(format!("{} with ready_at {:?}", state.status, state.ready_at));
+            return Err(format!("{} with ready_at {:?}", state.status, state.ready_at).into());
         }
         if (state.status == StepStatus::Blocked) != state.wait_kind.is_some() {
-            return Err(format!("{} with wait_kind {:?}", state.status, state.wait_kind));
+            return Err(format!("{} with wait_kind {:?}", state.status, state.wait_kind).into());
         }
         if state.status != StepStatus::Pending && state.not_before.is_some() {
             return Err("not_before outside pending".into());
@@ -115,7 +124,7 @@ impl Task {
             let dep = self.find_step(id).ok_or_else(|| format!("dependency {id} is gone"))?;
             let on = &self.steps[dep];
             if on.dependents.binary_search(&pos).is_err() {
-                return Err(format!("dependency {id} does not know it"));
+                return Err(format!("dependency {id} does not know it").into());
             }
             unmet += u32::from(on.state.status != StepStatus::Completed);
             dead += u32::from(on.state.is_dead());
@@ -126,24 +135,27 @@ impl Task {
                 "counts are {:?}, should be {:?}",
                 (state.unmet, state.dead, state.fatal),
                 (unmet, dead, fatal)
-            ));
+            )
+            .into());
         }
         Ok(())
     }
 
     /// The list of dependents is exact: ascending, and everyone in it waits for this Step.
-    fn check_dependents(&self, pos: u32, step: &super::Step) -> Result<(), String> {
+    fn check_dependents(&self, pos: u32, step: &super::Step) -> Result<(), Contradiction> {
         if !step.dependents.is_sorted_by(|a, b| a < b) {
-            return Err(format!("dependents {:?} are not in order", step.dependents));
+            return Err(format!("dependents {:?} are not in order", step.dependents).into());
         }
         for &dependent in &step.dependents {
             let on = &self.steps[dependent];
             if on.state.removed || !on.spec.depends_on_step_ids.contains(&step.spec.step_id) {
-                return Err(format!("{} at {dependent} does not wait for it", on.spec.step_id));
+                return Err(
+                    format!("{} at {dependent} does not wait for it", on.spec.step_id).into()
+                );
             }
         }
         match step.state.removed && !step.dependents.is_empty() {
-            true => Err(format!("deleted at {pos}, but others wait for it")),
+            true => Err(format!("deleted at {pos}, but others wait for it").into()),
             false => Ok(()),
         }
     }

@@ -316,7 +316,7 @@ impl Task {
             let ids = &step.spec.depends_on_step_ids;
             if let Some(missing) = ids.iter().find(|id| patched.find(self, id).is_none()) {
                 let id = &step.spec.step_id;
-                return Err(format!("step {id} depends on unknown {missing}"));
+                return Err(format!("step {id} depends on unknown {missing}").into());
             }
         }
         let removed = patched.steps().filter(|(_, step)| step.removed);
@@ -324,7 +324,7 @@ impl Task {
             let dependents = self.steps.get(pos).map_or(&[][..], |s| &s.dependents);
             // Touched ones are judged above.
             if dependents.iter().any(|&d| patched.step(d).is_none()) {
-                return Err(format!("step {} is depended on", step.spec.step_id));
+                return Err(format!("step {} is depended on", step.spec.step_id).into());
             }
         }
         Ok(())
@@ -432,7 +432,7 @@ impl Task {
         let pos = self.find_step(id).ok_or_else(|| format!("unknown step {id}"))?;
         let state = &self.steps[pos].state;
         if state.status != StepStatus::Ready || state.unmet == 0 {
-            return Err(format!("step {id} is {} and cannot be demoted", state.status));
+            return Err(format!("step {id} is {} and cannot be demoted", state.status).into());
         }
         self.change(pos, |s| {
             s.status = StepStatus::Pending;
@@ -451,7 +451,8 @@ impl Task {
             Some(&pos) => Err(format!(
                 "step {} stays ready with open dependencies",
                 self.steps[pos].spec.step_id
-            )),
+            )
+            .into()),
             None => Ok(()),
         }
     }

@@ -2,13 +2,12 @@
 
 use alloc::borrow::ToOwned;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde_json::Value as Json;
 
-use super::apply::{Applied, At};
+use super::apply::{Applied, At, Contradiction};
 use super::undo::Note;
 use super::{Attempt, RELEASE_REASON, Run, StepState, Task, text};
 use crate::event::{Body, Event, Facts, LeaseEnd, StepClaimed, StepLeaseExpired, StepReopened};
@@ -31,7 +30,8 @@ impl Task {
             Body::StepReady(_) if self.steps[pos].state.unmet > 0 => Err(format!(
                 "step {} is ready before its dependencies",
                 self.steps[pos].spec.step_id
-            )),
+            )
+            .into()),
             Body::StepReady(_) => {
                 self.change(pos, |s| {
                     s.status = to;
@@ -125,17 +125,19 @@ impl Task {
                 }
                 Ok(())
             }
-            other => Err(format!("{} takes no step_id", other.event_type())),
+            other => Err(format!("{} takes no step_id", other.event_type()).into()),
         }
     }
 
     fn claim(&mut self, pos: Pos, p: &StepClaimed, event: &Event, at: At) -> Applied {
         let step = &self.steps[pos];
         if p.fencing_token != at.seq || p.ordinal != step.state.ordinal + 1 {
-            return Err(format!("claim of {} with wrong token or ordinal", step.spec.step_id));
+            return Err(
+                format!("claim of {} with wrong token or ordinal", step.spec.step_id).into()
+            );
         }
         if self.attempts.find(&p.attempt_id).is_some() {
-            return Err(format!("attempt {} exists", p.attempt_id));
+            return Err(format!("attempt {} exists", p.attempt_id).into());
         }
         let attempt_pos = crate::table::next_pos(self.attempts.len());
         let run = self.run_of_claim(p, attempt_pos, at)?;
@@ -195,10 +197,15 @@ impl Task {
         Ok(())
     }
 
-    fn run_of_claim(&mut self, p: &StepClaimed, attempt: Pos, at: At) -> Result<Pos, String> {
+    fn run_of_claim(
+        &mut self,
+        p: &StepClaimed,
+        attempt: Pos,
+        at: At,
+    ) -> Result<Pos, Contradiction> {
         if let Some(pos) = self.runs.find(&p.run_id) {
             if self.runs[pos].state != RunState::Dispatched || self.runs[pos].attempt.is_some() {
-                return Err(format!("run {} cannot claim", p.run_id));
+                return Err(format!("run {} cannot claim", p.run_id).into());
             }
             self.change_run(pos, |run| {
                 run.state = RunState::Active;
@@ -227,11 +234,12 @@ impl Task {
         }))
     }
 
-    fn open_attempt(&self, pos: Pos, id: AttemptId) -> Result<Pos, String> {
+    fn open_attempt(&self, pos: Pos, id: AttemptId) -> Result<Pos, Contradiction> {
         let current = self.steps[pos].state.current;
-        current.filter(|&at| self.attempts[at].attempt_id == id).ok_or_else(|| {
+        let found = current.filter(|&at| self.attempts[at].attempt_id == id);
+        Ok(found.ok_or_else(|| {
             format!("attempt {id} is not the current one of step {}", self.steps[pos].spec.step_id)
-        })
+        })?)
     }
 
     /// Moves a Step to blocked, completed, failed or cancelled, with what else the event says of it,
@@ -247,7 +255,7 @@ impl Task {
     ) -> Applied {
         let attempt = ending.attempt_id.map(|id| self.open_attempt(pos, id)).transpose()?;
         if attempt.is_none() && self.steps[pos].state.status.is_held() {
-            return Err(format!("step {} has an open attempt", self.steps[pos].spec.step_id));
+            return Err(format!("step {} has an open attempt", self.steps[pos].spec.step_id).into());
         }
         self.add_facts(pos, report, attempt, at)?;
         if let Some(attempt) = attempt {
@@ -314,7 +322,7 @@ impl Task {
 
     fn reopen(&mut self, pos: Pos, from: StepStatus, p: &StepReopened, at: At) -> Applied {
         if p.from != from {
-            return Err(format!("reopened from {} but it is {from}", p.from));
+            return Err(format!("reopened from {} but it is {from}", p.from).into());
         }
         let answers = self.steps[pos].state.wait_kind;
         if matches!(answers, Some(WaitKind::Input | WaitKind::Permission)) && self.head.picked_up {
