@@ -7,7 +7,7 @@ use tenure_core::Task;
 use tenure_core::view::View;
 use tenure_ports::journal::{Folded, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::stored::encode_state;
+use tenure_wire::stored::{StateError, encode_state};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -22,10 +22,12 @@ pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Opti
         while let Some(wanted) = wanted.recv().await {
             let Some(node) = node.upgrade() else { return };
             let Some(task) = copy(&node, &wanted.key).await else { continue };
-            let folded = spawn_blocking(move || fold(task)).await;
-            match folded.unwrap_or_else(|error| Err(error.to_string())) {
-                Ok(folded) => node.journal.keep(&wanted.key, folded).await,
-                Err(error) => tracing::error!(task = %wanted.key, error, "its state is not kept"),
+            match spawn_blocking(move || fold(task)).await {
+                Ok(Ok(folded)) => node.journal.keep(&wanted.key, folded).await,
+                Ok(Err(error)) => {
+                    tracing::error!(task = %wanted.key, %error, "its state is not kept")
+                }
+                Err(error) => tracing::error!(task = %wanted.key, %error, "its state is not kept"),
             }
         }
     }))
@@ -43,8 +45,8 @@ async fn copy<J: Journal, L: Leases>(node: &Node<J, L>, key: &TaskKey) -> Option
     copied.await.ok().flatten()
 }
 
-fn fold(task: Task) -> Result<Folded, String> {
+fn fold(task: Task) -> Result<Folded, StateError> {
     let records = task.into_records();
-    let bytes = encode_state(&records).map_err(|error| error.to_string())?;
+    let bytes = encode_state(&records)?;
     Ok(Folded { version: records.version(), bytes })
 }

@@ -118,53 +118,39 @@ impl<'f, 'a> Fields<'f, 'a> {
 
     /// A whole number in `range`.
     pub(super) fn whole(&self, name: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
-        let (_, node) = self.node(&[name])?;
-        let value = self.number(name, node, |number| number.as_u64().filter(|n| range.contains(n)));
-        self.expect(value, name, node, || {
-            format!("expected a whole number from {} to {}", range.start(), range.end())
-        })
+        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+        self.number(name, expected, |number| number.as_u64().filter(|n| range.contains(n)))
     }
 
     /// A number in `range`.
     pub(super) fn decimal(&self, name: &'static str, range: RangeInclusive<f64>) -> Option<f64> {
-        let (_, node) = self.node(&[name])?;
-        let value = self.number(name, node, |number| number.as_f64().filter(|n| range.contains(n)));
-        self.expect(value, name, node, || {
-            format!("expected a number from {} to {}", range.start(), range.end())
-        })
+        let expected = || format!("a number from {} to {}", range.start(), range.end());
+        self.number(name, expected, |number| number.as_f64().filter(|n| range.contains(n)))
     }
 
-    /// `Err` is a value that is none of these numbers; `Ok(None)` was reported.
+    /// What `pick` takes of a number.
     pub(super) fn number<T>(
         &self,
-        name: &str,
-        node: &Node<'a>,
-        pick: impl FnOnce(serde_json::Number) -> Option<T>,
-    ) -> Result<Option<T>, String> {
-        let Some(value) = self.cx.value(node, &self.path.key(name)) else { return Ok(None) };
-        match &value.kind {
-            Kind::Number(literal) => {
-                number(literal).and_then(pick).map(Some).ok_or_else(|| quoted(literal))
-            }
-            Kind::Text(text) => Err(format!("the text {}", quoted(text))),
-            _ => Err(value.describe().into()),
-        }
-    }
-
-    fn expect<T>(
-        &self,
-        value: Result<Option<T>, String>,
-        name: &str,
-        node: &Node<'_>,
+        name: &'static str,
         expected: impl FnOnce() -> String,
+        pick: impl FnOnce(serde_json::Number) -> Option<T>,
     ) -> Option<T> {
-        value.unwrap_or_else(|found| {
-            self.cx.report.add(|| {
-                let message = format!("{}, found {found}", expected());
-                Finding::at(node.at(), message).field(self.path.key(name))
-            });
-            None
-        })
+        let (_, node) = self.node(&[name])?;
+        let path = self.path.key(name);
+        let value = self.cx.value(node, &path)?;
+        let found = match &value.kind {
+            Kind::Number(literal) => match number(literal).and_then(pick) {
+                Some(picked) => return Some(picked),
+                None => quoted(literal),
+            },
+            Kind::Text(text) => format!("the text {}", quoted(text)),
+            _ => value.describe().into(),
+        };
+        self.cx.report.add(|| {
+            let message = format!("expected {}, found {found}", expected());
+            Finding::at(node.at(), message).field(path)
+        });
+        None
     }
 
     /// A duration of at least `min_ms`, in milliseconds.
@@ -182,8 +168,8 @@ impl<'f, 'a> Fields<'f, 'a> {
                 });
                 None
             }
-            Err(message) => {
-                self.cx.report.add(|| bad_duration(node.at(), message).field(path));
+            Err(no) => {
+                self.cx.report.add(|| no.at(node.at()).field(path));
                 None
             }
         }
@@ -245,9 +231,19 @@ fn unknown_field(entry: &Entry<'_>, path: &Path<'_>, known: &Known) -> Finding {
         .hint(hint)
 }
 
+/// A value that is no duration, and what is said of it.
+pub(super) struct NoDuration(String);
+
+impl NoDuration {
+    pub(super) fn at(self, at: usize) -> Finding {
+        Finding::at(at, self.0)
+            .hint("write `500ms`, `30s`, `5m`, `1h 30m`, or milliseconds as a number")
+    }
+}
+
 /// `30s`, `1h 30m`, or a number of milliseconds.
-pub(super) fn milliseconds(node: &Node<'_>) -> Result<u64, String> {
-    match &node.kind {
+pub(super) fn milliseconds(node: &Node<'_>) -> Result<u64, NoDuration> {
+    let read = match &node.kind {
         Kind::Number(literal) => number(literal)
             .and_then(|number| number.as_u64())
             .ok_or_else(|| format!("{} is no whole number of milliseconds", quoted(literal))),
@@ -255,10 +251,6 @@ pub(super) fn milliseconds(node: &Node<'_>) -> Result<u64, String> {
             .map(|duration| u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
             .map_err(|_| format!("{} is no duration", quoted(text))),
         _ => Err(format!("expected a duration, found {}", node.describe())),
-    }
-}
-
-pub(super) fn bad_duration(at: usize, message: String) -> Finding {
-    Finding::at(at, message)
-        .hint("write `500ms`, `30s`, `5m`, `1h 30m`, or milliseconds as a number")
+    };
+    read.map_err(NoDuration)
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::action::json_bytes;
 use super::context::{Context, Expansion};
 use super::draft::{Draft, too_many_steps};
-use super::fields::{Fields, Known, bad_duration, milliseconds};
+use super::fields::{Fields, Known, milliseconds};
 use super::graph;
 use super::limits::{INPUT_BYTES_MAX, STEPS_MAX};
 use super::node::{Entry, Node};
@@ -104,15 +104,8 @@ fn mode(task: &Fields<'_, '_>, name: &'static str) -> Mode {
 }
 
 fn priority(task: &Fields<'_, '_>) -> Option<i32> {
-    let (name, node) = task.node(&["priority"])?;
-    let whole = |number: serde_json::Number| number.as_i64().and_then(|n| i32::try_from(n).ok());
-    task.number(name, node, whole).unwrap_or_else(|found| {
-        task.cx.report.add(|| {
-            let message = format!("expected a whole number, higher is sooner, found {found}");
-            Finding::at(node.at(), message).field(name)
-        });
-        None
-    })
+    let expected = || "a whole number, higher is sooner".to_owned();
+    task.number("priority", expected, |number| i32::try_from(number.as_i64()?).ok())
 }
 
 /// A duration from the Task's creation, or a time with its offset.
@@ -125,9 +118,9 @@ fn deadline(task: &Fields<'_, '_>) -> Option<Deadline> {
     }
     match milliseconds(&value) {
         Ok(_) => task.duration(name, 1).map(Deadline::AfterMs),
-        Err(message) => {
+        Err(no) => {
             task.cx.report.add(|| {
-                bad_duration(node.at(), message).field(path).hint(
+                no.at(node.at()).field(path).hint(
                     "write a duration from creation, as in `2h`, or a time with its offset, as \
                      in `2026-05-01T12:00:00Z`",
                 )

@@ -8,10 +8,25 @@ use std::path::Path;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::WalName;
 use tenure_ports::journal::{ReadError, TaskKey};
-use tenure_wire::stored::{Assembler, Line, decode_line};
+use tenure_wire::stored::{Assembler, Line, LineError, decode_line};
 
 use super::lines::{Forward, LineFault};
 use super::seek::{START, near};
+
+/// Why a line is not the next one of a log.
+#[derive(Debug, thiserror::Error)]
+enum BadLine {
+    #[error("the line is too long")]
+    TooLong,
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error("a log starts with {0}")]
+    Start(&'static str),
+    #[error("of task {0}")]
+    OtherTask(TaskKey),
+    #[error("of the log {0}")]
+    OtherLog(WalName),
+}
 
 /// A log to read.
 pub(crate) struct Source<'a> {
@@ -39,14 +54,14 @@ impl Source<'_> {
             let is_behind = lines.number >= after;
             let line = match lines.next() {
                 Ok(Some(_)) if !is_behind => continue,
-                Ok(Some(text)) => decode_line(text).map_err(|error| error.to_string()),
+                Ok(Some(text)) => decode_line(text).map_err(BadLine::from),
                 Ok(None) => return self.end(&lines, &commits),
-                Err(LineFault::TooLong) => Err("the line is too long".into()),
+                Err(LineFault::TooLong) => Err(BadLine::TooLong),
                 Err(LineFault::Io(error)) => return Err(self.unreadable(&error)),
             };
             let commit = line.and_then(|line| {
                 self.check_first(&line)?;
-                commits.push(line).map_err(|error| error.to_string())
+                Ok(commits.push(line)?)
             });
             match commit {
                 Ok(Some(commit)) => {
@@ -55,7 +70,7 @@ impl Source<'_> {
                     }
                 }
                 Ok(None) => {}
-                Err(message) => return Err(self.damaged(&lines, message)),
+                Err(bad) => return Err(self.damaged(&lines, bad.to_string())),
             }
         }
     }
@@ -94,19 +109,20 @@ impl Source<'_> {
     }
 
     /// The log begins with the creation of its Task, under its own name (STORE-11).
-    fn check_first(&self, line: &Line) -> Result<(), String> {
+    fn check_first(&self, line: &Line) -> Result<(), BadLine> {
         if line.wal_seq != 1 {
             return Ok(());
         }
         let Body::TaskCreated(created) = &line.event.body else {
-            return Err(format!("a log starts with {}", line.event.body.event_type()));
+            return Err(BadLine::Start(line.event.body.event_type()));
         };
         let task = &created.task;
         if task.task_id != self.key.task_id || task.session_id != self.key.session_id {
-            return Err(format!("of task {}/{}", task.session_id, task.task_id));
+            let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
+            return Err(BadLine::OtherTask(TaskKey { session_id, task_id }));
         }
         if task.wal_name != *self.wal_name {
-            return Err(format!("of the log {}", task.wal_name));
+            return Err(BadLine::OtherLog(task.wal_name.clone()));
         }
         Ok(())
     }

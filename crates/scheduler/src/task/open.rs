@@ -153,18 +153,17 @@ pub async fn load_until<J: Journal>(
 /// and whole.
 pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> Option<Task> {
     let Folded { version, bytes } = journal.kept(key, until).await?;
-    let make =
-        move || decode_state(&bytes).map(Task::of_records).map_err(|error| error.to_string());
-    let made = spawn_blocking(make).await.unwrap_or_else(|error| Err(error.to_string()));
+    let made = spawn_blocking(move || decode_state(&bytes).map(Task::of_records)).await;
     let is_it = |task: &Task| {
         let spec = &task.head().spec;
         let of = (&spec.session_id, &spec.task_id, task.version());
         of == (&key.session_id, &key.task_id, version)
     };
     match made {
-        Ok(task) if is_it(&task) => return Some(task),
-        Ok(_) => tracing::warn!(task = %key, "its state is that of another, and not used"),
-        Err(error) => tracing::warn!(task = %key, error, "its state is not used"),
+        Ok(Ok(task)) if is_it(&task) => return Some(task),
+        Ok(Ok(_)) => tracing::warn!(task = %key, "its state is that of another, and not used"),
+        Ok(Err(error)) => tracing::warn!(task = %key, %error, "its state is not used"),
+        Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
     }
     journal.forget_kept(key);
     None

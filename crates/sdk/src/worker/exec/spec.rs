@@ -240,13 +240,13 @@ mod tests {
 
     use super::*;
 
-    fn parse(value: Value) -> Result<ExecSpec, String> {
-        serde_json::from_value(value).map_err(|error| error.to_string())
+    fn parse(value: Value) -> serde_json::Result<ExecSpec> {
+        serde_json::from_value(value)
     }
 
     #[track_caller]
     fn refused(value: Value, because: &str) {
-        let error = parse(value).expect_err("it should be refused");
+        let error = parse(value).expect_err("it should be refused").to_string();
         assert!(error.contains(because), "{error:?} does not say {because:?}");
     }
 
