@@ -8,7 +8,7 @@ use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
 use tenure_core::id::PoolId;
 use tenure_wire::bus::subject::{Token, WorkerName};
-use tenure_wire::bus::worker::{Deliveries, Hello, Room};
+use tenure_wire::bus::worker::{Capacity, Deliveries, Hello};
 use tenure_wire::bus::{V, decode, encode};
 
 /// A worker that has nothing to say states its room so often (docs/protocol.md).
@@ -70,7 +70,7 @@ impl Crowd {
             for group in self.workers.chunks(TOGETHER) {
                 for worker in group {
                     let (node, link) = &self.links[&worker.inbox()];
-                    let room = Room {
+                    let room = Capacity {
                         v: V,
                         link: link.as_str().into(),
                         number: self.number,

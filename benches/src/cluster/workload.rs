@@ -17,7 +17,7 @@ use tenure_core::view::GetInput;
 use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -182,7 +182,7 @@ impl Load {
         let (principal, boot) = (Token::new("bench")?, Token::new("b1")?);
         let (role, session) = (Role::Orchestrator, SESSION.parse()?);
         let inbox = inbox(role, &principal, &boot);
-        let connection = Connection::open(&Settings::new(url), inbox).await?;
+        let connection = Connection::open(&NatsSettings::new(url), inbox).await?;
         let name = ClientName { role, session, principal };
         let client = Client::new(NatsClient::join(connection, &name).await?);
         let (ends, news): (Rc<RefCell<Ends>>, Rc<Notify>) = Default::default();
@@ -464,7 +464,7 @@ async fn timed_worker(url: &str) -> Result<(WorkerPool<NatsWorker>, UnboundedRec
     })?;
     let (principal, boot) = (Token::new("timed")?, Token::new("b1")?);
     let name = WorkerName { pool: PoolId::new(TIMED)?, principal, boot };
-    let connection = Connection::open(&Settings::new(url), name.inbox()).await?;
+    let connection = Connection::open(&NatsSettings::new(url), name.inbox()).await?;
     let names = handlers.names().cloned().collect();
     let (port, deliveries) = NatsWorker::join(connection, &name, Some(names)).await?;
     let options = Options::new(NonZeroUsize::MIN);

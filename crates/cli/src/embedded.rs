@@ -25,7 +25,7 @@ use tenure_core::command::create::CreateTask;
 use tenure_core::id::{AgentId, BadId, CommandId, PoolId, SessionId, TaskId};
 use tenure_core::status::{Policy, Role};
 use tenure_core::{Caller, Rejection};
-use tenure_local::{JsonlJournal, MemoryLeases, OpenError, OpenReport, Options};
+use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases, OpenError, OpenReport};
 use tenure_ports::journal::TaskKey;
 use tenure_scheduler::{Config, Envelope, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
@@ -103,7 +103,7 @@ impl Embedded {
         let path = data.as_ref();
         std::fs::create_dir_all(path)
             .map_err(|source| Error::Make { path: path.to_owned(), source })?;
-        let (journal, report) = JsonlJournal::open(path, Options::default())?;
+        let (journal, report) = JsonlJournal::open(path, JournalOptions::default())?;
         let leases = Arc::new(MemoryLeases::default());
         let scheduler = Scheduler::start(Arc::new(journal), leases, config).await?;
         Ok(Self { scheduler, report })

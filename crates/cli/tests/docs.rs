@@ -14,7 +14,7 @@ use tenure_core::status::{ArtifactKind, ArtifactState, DeliveryState, Role};
 use tenure_core::task::Waits;
 use tenure_core::view::public::EventName;
 use tenure_core::view::{RuntimeName, ViewName};
-use tenure_wire::bus::catalog::{Catalog, Operation, catalog};
+use tenure_wire::bus::catalog::{Catalog, OperationEntry, catalog};
 
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -101,7 +101,7 @@ fn protocol_md_says_who_may_ask_what() {
 }
 
 /// Fields that a row names are fields of the input, with a question mark where they may be left out.
-fn assert_fields(catalog: &Catalog, operation: &Operation, row: &str) {
+fn assert_fields(catalog: &Catalog, operation: &OperationEntry, row: &str) {
     let mut schemas = vec![operation.input.clone().to_value()];
     let (mut known, mut needed) = (BTreeSet::new(), BTreeSet::new());
     while let Some(schema) = schemas.pop() {

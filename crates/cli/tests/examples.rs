@@ -9,7 +9,7 @@ mod plan;
 
 use tenure::embedded::Embedded;
 use tenure_sdk::client::{Step, Task};
-use tenure_sdk::view::write::Header;
+use tenure_sdk::view::write::TaskHeader;
 
 /// CTRL-01: what steers a cluster steers an embedded scheduler.
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +32,7 @@ async fn a_create_says_where_the_log_is() {
     let input = task.build(&"main".parse().unwrap()).unwrap();
     let client = tenure.client("main").unwrap();
     let made = client.create_as("c".parse().unwrap(), input).await.unwrap();
-    let Header::Summary(task) = made.task else { panic!("{made:?}") };
+    let TaskHeader::Summary(task) = made.task else { panic!("{made:?}") };
     let path = dir.path().join("tasks/main/named.wal.jsonl");
     assert_eq!(task.wal_path.as_deref(), path.to_str());
     assert!(path.exists());

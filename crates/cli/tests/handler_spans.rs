@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use parking_lot::Mutex;
 use tenure::embedded::Embedded;
 use tenure_sdk::worker::{Handlers, StepContext};
-use tenure_telemetry::{Settings, Telemetry};
+use tenure_telemetry::{ExportSettings, Telemetry};
 use tenure_tests::otlp::{Protocol, Receiver};
 
 /// Longest that the trace may take to come, on a machine that is busy with other things.
@@ -35,7 +35,7 @@ impl SpanExporter for Kept {
 async fn a_span_that_a_handler_makes_is_below_its_attempt() {
     let receiver = Receiver::start(Protocol::Grpc).unwrap();
     let told: HashMap<_, _> = receiver.environment().into_iter().collect();
-    let (settings, bad) = Settings::read("test", "1", |name| told.get(name).cloned());
+    let (settings, bad) = ExportSettings::read("test", "1", |name| told.get(name).cloned());
     assert!(bad.is_empty(), "{bad:?}");
     let telemetry = Telemetry::start(settings).unwrap().unwrap();
     let mut config = Embedded::config().unwrap();

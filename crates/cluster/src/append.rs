@@ -86,7 +86,7 @@ impl std::fmt::Debug for Appender {
 
 /// What the server says to an append.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct AppendReply {
     #[serde(default)]
     seq: u64,
     error: Option<Refusal>,
@@ -102,7 +102,7 @@ struct Refusal {
 
 /// What stands at a place of a stream.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum Occupant {
     Same,
     Other,
     Empty,
@@ -267,9 +267,9 @@ trait Stored {
 /// will be stored is said only where another's is seen.
 async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option<Fate> {
     match is_at(stream, expected + 1, messages.first()?).await? {
-        Place::Same => {}
-        Place::Other => return Some(Fate::Never),
-        Place::Empty => return Some(Fate::Unknown("the message at its place is gone".into())),
+        Occupant::Same => {}
+        Occupant::Other => return Some(Fate::Never),
+        Occupant::Empty => return Some(Fate::Unknown("the message at its place is gone".into())),
     }
     let end = expected + messages.len() as u64;
     if messages.len() == 1 {
@@ -277,8 +277,8 @@ async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option
     }
     // A server that died may have kept a part of a batch. One that does not say may be dying.
     match is_at(stream, end, messages.last()?).await? {
-        Place::Same => Some(Fate::Stored(end)),
-        Place::Other | Place::Empty => {
+        Occupant::Same => Some(Fate::Stored(end)),
+        Occupant::Other | Occupant::Empty => {
             Some(Fate::Unknown("only a part of a batch is stored".into()))
         }
     }
@@ -287,7 +287,7 @@ async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option
 /// Whether a message stands at a place; none where nobody says, or the place may yet be filled. A place
 /// is empty only if it still is when the stream is known to go beyond it: what was on its way may have
 /// come between the two questions.
-async fn is_at(stream: &impl Stored, at: u64, message: &Bytes) -> Option<Place> {
+async fn is_at(stream: &impl Stored, at: u64, message: &Bytes) -> Option<Occupant> {
     let mut found = stream.message(at).await?;
     if found.is_none() {
         if stream.last_seq().await? < at {
@@ -296,9 +296,9 @@ async fn is_at(stream: &impl Stored, at: u64, message: &Bytes) -> Option<Place> 
         found = stream.message(at).await?;
     }
     Some(match found {
-        Some(found) if found == *message => Place::Same,
-        Some(_) => Place::Other,
-        None => Place::Empty,
+        Some(found) if found == *message => Occupant::Same,
+        Some(_) => Occupant::Other,
+        None => Occupant::Empty,
     })
 }
 
@@ -330,9 +330,9 @@ fn read(answer: &Message) -> Tried {
     if answer.status == Some(StatusCode::NO_RESPONDERS) {
         return Tried::Unknown("no server answers for the stream".into());
     }
-    match serde_json::from_slice::<Answer>(&answer.payload) {
-        Ok(Answer { error: None, seq }) if seq > 0 => Tried::Stored(seq),
-        Ok(Answer { error: Some(refusal), .. }) => match refusal.err_code {
+    match serde_json::from_slice::<AppendReply>(&answer.payload) {
+        Ok(AppendReply { error: None, seq }) if seq > 0 => Tried::Stored(seq),
+        Ok(AppendReply { error: Some(refusal), .. }) => match refusal.err_code {
             WRONG_LAST_SEQUENCE => Tried::WrongPlace(place_named(&refusal.description)),
             WRONG_LAST_SEQUENCE_IN_FLIGHT => Tried::WrongPlace(None),
             code => Tried::Refused(format!("{} ({code})", refusal.description)),

@@ -16,18 +16,18 @@ use redis::{RedisError, Script};
 use tenure_core::id::{AttemptId, SessionId, TaskId};
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::{Ended, Lease, LeaseError, Scan};
+use tenure_ports::leases::{ExpiredLease, Lease, LeaseError, Scan};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::clock::TwoClocks;
 use crate::owned::Owned;
-use crate::redis_at::{Connection, RedisAt};
+use crate::redis_at::{RedisAt, RedisConnection};
 
 mod usable;
 
-pub use self::usable::OpenError;
+pub use self::usable::RedisOpenError;
 use self::usable::refuse_eviction;
 
 static CHANGE: LazyLock<Script> =
@@ -57,19 +57,19 @@ const REQUESTS_MAX: usize = 4_096;
 /// A store of leases in Redis.
 #[derive(Debug)]
 pub struct RedisLeases {
-    redis: Connection,
+    redis: RedisConnection,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
     /// The leases that were set here: releases and questions name the Attempt alone.
-    places: Mutex<BTreeMap<AttemptId, Place>>,
+    places: Mutex<BTreeMap<AttemptId, LeaseRecord>>,
     /// By partition: they may lie on different servers.
     clocks: Mutex<HashMap<u32, TwoClocks>>,
-    writers: Vec<mpsc::Sender<Request>>,
+    writers: Vec<mpsc::Sender<LeaseRequest>>,
 }
 
 /// A lease that was set here, or was found.
 #[derive(Debug, Clone)]
-struct Place {
+struct LeaseRecord {
     partition: u32,
     /// In which the partition was owned then.
     epoch: Option<u64>,
@@ -101,7 +101,7 @@ impl Keys {
 
 /// A lease to be changed.
 #[derive(Debug)]
-struct Change {
+struct LeaseChange {
     member: Arc<str>,
     to: To,
 }
@@ -151,8 +151,8 @@ impl To {
 }
 
 #[derive(Debug)]
-struct Request {
-    changes: Vec<Change>,
+struct LeaseRequest {
+    changes: Vec<LeaseChange>,
     reply: oneshot::Sender<Result<(), LeaseError>>,
 }
 
@@ -160,10 +160,11 @@ impl RedisLeases {
     /// Connects, and makes sure that no key is ever evicted. `name` begins all keys.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn open(at: &RedisAt, name: &str, owned: Arc<Owned>) -> Result<Self, OpenError> {
-        let client = at.client(TIMEOUT).map_err(|error| OpenError::Refused(error.to_string()))?;
-        let mut redis = client.connect().await.map_err(|error| OpenError::of(&error))?;
+    /// See [`RedisOpenError`].
+    pub async fn open(at: &RedisAt, name: &str, owned: Arc<Owned>) -> Result<Self, RedisOpenError> {
+        let client =
+            at.client(TIMEOUT).map_err(|error| RedisOpenError::Refused(error.to_string()))?;
+        let mut redis = client.connect().await.map_err(|error| RedisOpenError::of(&error))?;
         refuse_eviction(&mut redis).await?;
         let keys: Arc<[Keys]> = (0..owned.partitions()).map(|at| Keys::of(name, at)).collect();
         let writer = |partition: u32| {
@@ -182,13 +183,13 @@ impl RedisLeases {
     }
 
     async fn set(&self, leases: Vec<Lease>, to: fn(u64) -> To) -> Result<(), LeaseError> {
-        let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<u32, Vec<LeaseChange>> = BTreeMap::new();
         {
             let (mut places, now) = (self.places.lock(), Instant::now());
             for Lease { task, attempt_id, duration_ms } in leases {
                 let partition = task.partition(self.owned.partitions());
                 let epoch = self.owned.epoch(partition);
-                let place = places.entry(attempt_id).or_insert_with(|| Place {
+                let place = places.entry(attempt_id).or_insert_with(|| LeaseRecord {
                     partition,
                     epoch,
                     member: member(&task, attempt_id),
@@ -196,27 +197,29 @@ impl RedisLeases {
                 });
                 let to = to(duration_ms);
                 (place.epoch, place.ends) = (epoch, to.ends(now, place.ends));
-                let change = Change { member: Arc::clone(&place.member), to };
+                let change = LeaseChange { member: Arc::clone(&place.member), to };
                 by_partition.entry(partition).or_default().push(change);
             }
         }
         self.change(by_partition).await
     }
 
-    async fn change(&self, changes: BTreeMap<u32, Vec<Change>>) -> Result<(), LeaseError> {
+    async fn change(&self, changes: BTreeMap<u32, Vec<LeaseChange>>) -> Result<(), LeaseError> {
         let asked = changes.into_iter().map(async |(partition, changes)| {
             let writer = self.writers.get(partition as usize);
             let writer = writer.ok_or_else(|| LeaseError("no such partition".into()))?;
             let (reply, answer) = oneshot::channel();
             let gone = || LeaseError("the writer of leases has gone".into());
-            writer.send(Request { changes, reply }).await.map_err(|_| gone())?;
+            writer.send(LeaseRequest { changes, reply }).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         });
         join_all(asked).await.into_iter().collect()
     }
 
-    async fn scan(&self, partition: u32, epoch: u64) -> Result<Found, LeaseError> {
-        let Some(keys) = self.keys.get(partition as usize) else { return Ok(Found::default()) };
+    async fn scan(&self, partition: u32, epoch: u64) -> Result<ScanResult, LeaseError> {
+        let Some(keys) = self.keys.get(partition as usize) else {
+            return Ok(ScanResult::default());
+        };
         let mut call = SCAN.prepare_invoke();
         call.key(&keys.ends).key(&keys.epoch).key(&keys.scanned).arg(epoch).arg(SCAN_MAX);
         let mut redis = self.redis.clone();
@@ -229,13 +232,13 @@ impl RedisLeases {
         };
         let found: Option<(u8, f64, Vec<String>)> = answered(call).await?;
         // Its leases are another's to judge, which says nothing of the other partitions.
-        let Some((forgot, now, rows)) = found else { return Ok(Found::default()) };
+        let Some((forgot, now, rows)) = found else { return Ok(ScanResult::default()) };
         let has_jumped = self.clocks.lock().entry(partition).or_default().note(asked, now);
         let mut places = self.places.lock();
         let row = |row: &[String]| {
             let (task, attempt_id) = of_member(&row[0])?;
             // Whoever set it, it is released here.
-            places.entry(attempt_id).or_insert_with(|| Place {
+            places.entry(attempt_id).or_insert_with(|| LeaseRecord {
                 partition,
                 epoch: Some(epoch),
                 member: row[0].as_str().into(),
@@ -243,10 +246,10 @@ impl RedisLeases {
             });
             let end: f64 = row[1].parse().ok()?;
             let late = Duration::try_from_secs_f64((now - end) / 1_000.0).unwrap_or_default();
-            Some((end, Ended { task, attempt_id, late }))
+            Some((end, ExpiredLease { task, attempt_id, late }))
         };
         let ended = rows.chunks_exact(2).filter_map(row).collect();
-        Ok(Found { doubtful: forgot != 0 || has_jumped, ended })
+        Ok(ScanResult { doubtful: forgot != 0 || has_jumped, ended })
     }
 
     /// Of the leases of a session in a partition that were set here those whose Attempts were claimed
@@ -310,7 +313,7 @@ impl RedisLeases {
 
 /// Whether the scripts of leases may run, and write: sets a lease of nobody beside those of partitions,
 /// and drops it in the same call.
-pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), LeaseError> {
+pub(crate) async fn rehearse(redis: &mut RedisConnection, name: &str) -> Result<(), LeaseError> {
     let keys = Keys::under(name, "doctor");
     let mut call = CHANGE.prepare_invoke();
     call.key(&keys.ends).key(&keys.epoch).arg(0);
@@ -327,11 +330,11 @@ pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), L
 
 /// What a scan of a partition found.
 #[derive(Debug, Default)]
-struct Found {
+struct ScanResult {
     /// Redis knew nothing of the partition, or its clock was set.
     doubtful: bool,
     /// Leases that have ended, each with its end by Redis' clock.
-    ended: Vec<(f64, Ended)>,
+    ended: Vec<(f64, ExpiredLease)>,
 }
 
 /// What stands for a lease in Redis: `session/task/attempt`.
@@ -366,12 +369,12 @@ impl Leases for RedisLeases {
     }
 
     async fn release(&self, attempts: Vec<AttemptId>) -> Result<(), LeaseError> {
-        let mut by_partition: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        let mut by_partition: BTreeMap<u32, Vec<LeaseChange>> = BTreeMap::new();
         {
             let mut places = self.places.lock();
             // What is not known here was set by nobody, or a scan finds it: so it does if this fails.
             for place in attempts.iter().filter_map(|attempt| places.remove(attempt)) {
-                let change = Change { member: place.member, to: To::Nothing };
+                let change = LeaseChange { member: place.member, to: To::Nothing };
                 by_partition.entry(place.partition).or_default().push(change);
             }
         }
@@ -390,11 +393,12 @@ impl Leases for RedisLeases {
             place.epoch.is_some() && self.owned.epoch(place.partition) == place.epoch
         });
         let scans = self.owned.all().into_iter().map(|(at, epoch)| self.scan(at, epoch));
-        let scanned: Result<Vec<Found>, LeaseError> = join_all(scans).await.into_iter().collect();
+        let scanned: Result<Vec<ScanResult>, LeaseError> =
+            join_all(scans).await.into_iter().collect();
         let scanned = scanned?;
         let doubtful = scanned.iter().any(|found| found.doubtful);
         let ended = scanned.into_iter().flat_map(|found| found.ended);
-        let mut ended: Vec<(f64, Ended)> = ended.collect();
+        let mut ended: Vec<(f64, ExpiredLease)> = ended.collect();
         ended.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         Ok(Scan { ended: ended.into_iter().map(|(_, ended)| ended).collect(), doubtful })
     }
@@ -415,14 +419,14 @@ async fn answered<T>(call: impl Future<Output = Result<T, RedisError>>) -> Resul
 
 /// Changes the leases of a partition, one call at a time.
 struct Writing {
-    redis: Connection,
+    redis: RedisConnection,
     keys: Arc<[Keys]>,
     owned: Arc<Owned>,
     partition: u32,
 }
 
 impl Writing {
-    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    async fn run(mut self, mut requests: mpsc::Receiver<LeaseRequest>) {
         while let Some(first) = requests.recv().await {
             let mut count = first.changes.len();
             let mut batch = vec![first];
@@ -439,10 +443,11 @@ impl Writing {
         }
     }
 
-    async fn call(&mut self, batch: &[Request]) -> Result<(), LeaseError> {
+    async fn call(&mut self, batch: &[LeaseRequest]) -> Result<(), LeaseError> {
         let epoch = self.owned.epoch(self.partition);
         let epoch = epoch.ok_or_else(|| LeaseError("the partition is not owned here".into()))?;
-        let changes: Vec<&Change> = batch.iter().flat_map(|request| &request.changes).collect();
+        let changes: Vec<&LeaseChange> =
+            batch.iter().flat_map(|request| &request.changes).collect();
         for changes in changes.chunks(CHANGES_MAX) {
             let keys = &self.keys[self.partition as usize];
             let mut call = CHANGE.prepare_invoke();

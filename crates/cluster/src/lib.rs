@@ -24,7 +24,9 @@ pub mod ownership;
 pub mod redis_at;
 pub mod request;
 
-pub use journal::{JetStreamJournal, Leaving, OpenError, OtherCluster, Settings, TakeError};
+pub use journal::{
+    JetStreamJournal, Leaving, LogSettings, OtherCluster, StreamOpenError, TakeError,
+};
 
 pub use leases::RedisLeases;
 pub use owned::Owned;

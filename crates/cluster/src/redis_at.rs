@@ -37,7 +37,7 @@ impl std::fmt::Debug for RedisAt {
 
 impl RedisAt {
     /// Reads the address. An answer, or a connection, may take `patience`.
-    pub(crate) fn client(&self, patience: Duration) -> Result<Client, RedisError> {
+    pub(crate) fn client(&self, patience: Duration) -> Result<RedisClient, RedisError> {
         let certificates = || TlsCertificates { client_tls: None, root_cert: self.ca.clone() };
         let which = match (self.servers(), &self.ca) {
             (Some(servers), ca) => {
@@ -48,17 +48,17 @@ impl RedisAt {
                     .retries(2)
                     .min_retry_wait(10)
                     .max_retry_wait(100);
-                Which::Cluster(match ca {
+                RedisKind::Cluster(match ca {
                     Some(_) => builder.certs(certificates()).build()?,
                     None => builder.build()?,
                 })
             }
             (None, Some(_)) => {
-                Which::One(redis::Client::build_with_tls(self.url.as_str(), certificates())?)
+                RedisKind::One(redis::Client::build_with_tls(self.url.as_str(), certificates())?)
             }
-            (None, None) => Which::One(redis::Client::open(self.url.as_str())?),
+            (None, None) => RedisKind::One(redis::Client::open(self.url.as_str())?),
         };
-        Ok(Client { which, patience })
+        Ok(RedisClient { which, patience })
     }
 
     /// The servers of a Redis Cluster that are named, each as an address of its own.
@@ -75,34 +75,34 @@ impl RedisAt {
 
 /// Opens connections.
 #[derive(Debug)]
-pub(crate) struct Client {
-    which: Which,
+pub(crate) struct RedisClient {
+    which: RedisKind,
     patience: Duration,
 }
 
 #[derive(Debug)]
-enum Which {
+enum RedisKind {
     One(redis::Client),
     Cluster(ClusterClient),
 }
 
-impl Client {
+impl RedisClient {
     /// A connection, which mends itself when it breaks. Few tries, soon after one another: who waits
     /// for a lease asks again, and the library's own patience would outlast a heartbeat.
-    pub(crate) async fn connect(&self) -> Result<Connection, RedisError> {
+    pub(crate) async fn connect(&self) -> Result<RedisConnection, RedisError> {
         let connecting = async {
             match &self.which {
-                Which::One(client) => {
+                RedisKind::One(client) => {
                     let config = ConnectionManagerConfig::new()
                         .set_number_of_retries(1)
                         .set_max_delay(self.patience / 5)
                         .set_connection_timeout(Some(self.patience))
                         .set_response_timeout(Some(self.patience));
                     let connection = ConnectionManager::new_with_config(client.clone(), config);
-                    connection.await.map(Connection::One)
+                    connection.await.map(RedisConnection::One)
                 }
-                Which::Cluster(client) => {
-                    client.get_async_connection().await.map(Connection::Cluster)
+                RedisKind::Cluster(client) => {
+                    client.get_async_connection().await.map(RedisConnection::Cluster)
                 }
             }
         };
@@ -123,12 +123,12 @@ pub(crate) fn stays(error: &RedisError) -> bool {
 
 /// A connection. Clones share it.
 #[derive(Clone)]
-pub(crate) enum Connection {
+pub(crate) enum RedisConnection {
     One(ConnectionManager),
     Cluster(ClusterConnection),
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for RedisConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::One(_) => "One",
@@ -137,7 +137,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-impl ConnectionLike for Connection {
+impl ConnectionLike for RedisConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::One(one) => one.req_packed_command(cmd),

@@ -10,33 +10,33 @@ use crate::table::{Pos, next_pos};
 /// `depends_on` lists the nodes that each node waits for. Cost: nodes plus edges.
 pub fn find_cycle(depends_on: &[Vec<Pos>]) -> Option<Vec<Pos>> {
     #[derive(Clone, Copy, PartialEq)]
-    enum Mark {
+    enum VisitState {
         New,
         OnPath,
         Done,
     }
-    let mut marks = vec![Mark::New; depends_on.len()];
+    let mut marks = vec![VisitState::New; depends_on.len()];
     for start in 0..depends_on.len() {
-        if marks[start] != Mark::New {
+        if marks[start] != VisitState::New {
             continue;
         }
         let mut path = vec![(start, 0)];
-        marks[start] = Mark::OnPath;
+        marks[start] = VisitState::OnPath;
         while let Some((node, tried)) = path.last_mut() {
             let Some(&next) = depends_on[*node].get(*tried) else {
-                marks[*node] = Mark::Done;
+                marks[*node] = VisitState::Done;
                 path.pop();
                 continue;
             };
             *tried += 1;
             let next = next as usize;
             match marks[next] {
-                Mark::Done => {}
-                Mark::New => {
-                    marks[next] = Mark::OnPath;
+                VisitState::Done => {}
+                VisitState::New => {
+                    marks[next] = VisitState::OnPath;
                     path.push((next, 0));
                 }
-                Mark::OnPath => {
+                VisitState::OnPath => {
                     let from = path.iter().position(|&(n, _)| n == next).unwrap_or(0);
                     return Some(path[from..].iter().map(|&(n, _)| next_pos(n)).collect());
                 }

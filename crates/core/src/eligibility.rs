@@ -130,7 +130,7 @@ pub fn has_handler(handlers: Option<&[HandlerName]>, wanted: &HandlerName) -> bo
 
 /// What is known of the workers of a pool that may take a Step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PoolFacts {
+pub struct WorkerCounts {
     /// Workers that are there.
     pub workers: u32,
     /// Those of them that have its handler.
@@ -139,7 +139,7 @@ pub struct PoolFacts {
     pub free: u32,
 }
 
-impl PoolFacts {
+impl WorkerCounts {
     /// What keeps a ready Step waiting, if it is the pool.
     pub const fn obstacle(self) -> Option<Obstacle> {
         match (self.workers, self.able, self.free) {

@@ -96,7 +96,7 @@ macro_rules! bodies {
 
         /// Places of event types.
         #[derive(Clone, Copy)]
-        enum Place {
+        enum TypeIndex {
             $($variant,)+
         }
 
@@ -106,7 +106,7 @@ macro_rules! bodies {
 
             /// Where its type stands in [`TYPES`](Self::TYPES).
             pub const fn place(&self) -> usize {
-                match self { $(Self::$variant(_) => Place::$variant as usize,)+ }
+                match self { $(Self::$variant(_) => TypeIndex::$variant as usize,)+ }
             }
 
             /// The event type.
@@ -399,7 +399,7 @@ pub struct StepClaimed {
 /// Optional fields of every report (R in 2.8): absent = unchanged, lists are added to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Facts {
+pub struct ReportFacts {
     /// Delta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -423,7 +423,7 @@ pub struct Facts {
     pub remote: Option<RemoteRef>,
 }
 
-impl Facts {
+impl ReportFacts {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -435,25 +435,25 @@ impl Facts {
     }
 }
 
-/// Writes optional [`Facts`] among the fields of the payload that holds them.
+/// Writes optional [`ReportFacts`] among the fields of the payload that holds them.
 mod flat {
-    use super::{Box, Deserialize, Deserializer, Facts, Serialize, Serializer};
+    use super::{Box, Deserialize, Deserializer, ReportFacts, Serialize, Serializer};
 
     #[allow(clippy::ref_option)] // The shape serde asks for.
     pub(super) fn serialize<S: Serializer>(
-        facts: &Option<Box<Facts>>,
+        facts: &Option<Box<ReportFacts>>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
         match facts {
             Some(facts) => facts.serialize(s),
-            None => Facts::default().serialize(s),
+            None => ReportFacts::default().serialize(s),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         d: D,
-    ) -> Result<Option<Box<Facts>>, D::Error> {
-        Facts::deserialize(d).map(Facts::boxed)
+    ) -> Result<Option<Box<ReportFacts>>, D::Error> {
+        ReportFacts::deserialize(d).map(ReportFacts::boxed)
     }
 }
 
@@ -466,7 +466,7 @@ macro_rules! report {
             $($(#[$fdoc])* pub $field: $ty,)*
             /// What else was reported; in the stored form its fields stand beside the others.
             #[serde(flatten, with = "flat")]
-            pub report: Option<Box<Facts>>,
+            pub report: Option<Box<ReportFacts>>,
         }
     };
 }

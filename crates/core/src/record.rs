@@ -36,12 +36,12 @@ pub struct Value {
     /// Media type of the data.
     pub content_type: SmolStr,
     /// The data itself, or where it is.
-    pub body: Body,
+    pub body: ValueBody,
 }
 
 /// Where the bytes of a [`Value`] are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Body {
+pub enum ValueBody {
     /// Here.
     Data(Arc<[u8]>),
     /// There.
@@ -54,19 +54,19 @@ impl Value {
 
     /// Inline bytes of a media type.
     pub fn inline(content_type: &str, data: impl Into<Arc<[u8]>>) -> Self {
-        Self { content_type: SmolStr::new(content_type), body: Body::Data(data.into()) }
+        Self { content_type: SmolStr::new(content_type), body: ValueBody::Data(data.into()) }
     }
 
     /// Inline JSON text.
     pub fn json(data: impl Into<Arc<[u8]>>) -> Self {
-        Self { content_type: SmolStr::new_static(Self::JSON), body: Body::Data(data.into()) }
+        Self { content_type: SmolStr::new_static(Self::JSON), body: ValueBody::Data(data.into()) }
     }
 
     /// The inline bytes, if the value is here.
     pub fn data(&self) -> Option<&[u8]> {
         match &self.body {
-            Body::Data(data) => Some(data),
-            Body::Ref(_) => None,
+            ValueBody::Data(data) => Some(data),
+            ValueBody::Ref(_) => None,
         }
     }
 }
@@ -107,9 +107,9 @@ impl Serialize for Value {
             reference: None,
         };
         match &self.body {
-            Body::Ref(reference) => out.reference = Some(reference),
-            Body::Data(data) if !s.is_human_readable() => out.data = Some(BytesOut::Bin(data)),
-            Body::Data(data) => match core::str::from_utf8(data) {
+            ValueBody::Ref(reference) => out.reference = Some(reference),
+            ValueBody::Data(data) if !s.is_human_readable() => out.data = Some(BytesOut::Bin(data)),
+            ValueBody::Data(data) => match core::str::from_utf8(data) {
                 Ok(text) => out.data = Some(BytesOut::Text(text)),
                 Err(_) => {
                     out.encoding = Some("base64");
@@ -190,11 +190,11 @@ impl<'de> Deserialize<'de> for Value {
         let given = ValueIn::deserialize(d)?;
         let content_type = given.content_type.unwrap_or(SmolStr::new_static(Self::JSON));
         let body = match (given.data, given.reference, given.encoding.as_deref()) {
-            (Some(data), None, None) => Body::Data(data.0.into()),
+            (Some(data), None, None) => ValueBody::Data(data.0.into()),
             (Some(data), None, Some("base64")) => {
-                Body::Data(BASE64.decode(data.0).map_err(D::Error::custom)?.into())
+                ValueBody::Data(BASE64.decode(data.0).map_err(D::Error::custom)?.into())
             }
-            (None, Some(reference), None) => Body::Ref(reference),
+            (None, Some(reference), None) => ValueBody::Ref(reference),
             (_, _, Some(_)) => {
                 return Err(D::Error::custom("encoding goes with data, as `base64`"));
             }

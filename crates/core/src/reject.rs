@@ -220,13 +220,13 @@ impl<'de> serde::Deserialize<'de> for Rejection {
     /// `retryable` follows from the code.
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(serde::Deserialize)]
-        struct Given {
+        struct GivenRejection {
             code: Code,
             message: String,
             #[serde(default)]
             details: Map<String, Json>,
         }
-        let Given { code, message, details } = Given::deserialize(d)?;
+        let GivenRejection { code, message, details } = GivenRejection::deserialize(d)?;
         Ok(Self { code, message, details })
     }
 }

@@ -57,7 +57,7 @@ pub struct Suspension {
 
 /// What is to be done about a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum WorkerVerdict {
     /// It is given nothing until then.
     Suspend(Suspension),
     /// It is given Steps as the others are.
@@ -102,7 +102,7 @@ impl Records {
         went: Went,
         now: Millis,
         is_there: impl Fn(&AgentId) -> bool,
-    ) -> Option<Verdict> {
+    ) -> Option<WorkerVerdict> {
         self.noted += 1;
         match went {
             Went::Well => self.note_completed(worker, handler),
@@ -110,14 +110,14 @@ impl Records {
         }
     }
 
-    fn note_completed(&mut self, worker: &AgentId, handler: &HandlerName) -> Option<Verdict> {
+    fn note_completed(&mut self, worker: &AgentId, handler: &HandlerName) -> Option<WorkerVerdict> {
         let was_suspended = self.trust(worker);
         if let Some(case) = self.cases.get_mut(handler) {
             let last = case.completed.entry(worker.clone()).or_default();
             last.rotate_left(1);
             last[COMPLETED_MIN - 1] = self.noted;
         }
-        was_suspended.then_some(Verdict::Trust)
+        was_suspended.then_some(WorkerVerdict::Trust)
     }
 
     fn note_failed(
@@ -126,7 +126,7 @@ impl Records {
         handler: &HandlerName,
         now: Millis,
         is_there: impl Fn(&AgentId) -> bool,
-    ) -> Option<Verdict> {
+    ) -> Option<WorkerVerdict> {
         let last = self.suspended.get(worker).cloned();
         if last.as_ref().is_some_and(|last| now < last.until) {
             return None; // It had it in hand when it was suspended.
@@ -141,7 +141,7 @@ impl Records {
         let until = now.saturating_add_unsigned(pause_ms);
         let suspension = Suspension { handler: handler.clone(), until, pause_ms };
         self.suspended.insert(worker.clone(), suspension.clone());
-        Some(Verdict::Suspend(suspension))
+        Some(WorkerVerdict::Suspend(suspension))
     }
 
     /// Notes another failure. Answers whether that makes enough of them while another worker completed some.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use tenure_local::{JsonlJournal, Options};
+use tenure_local::{JournalOptions, JsonlJournal};
 use tenure_ports::Journal;
 use tenure_testkit::conformance::History;
 
@@ -25,7 +25,7 @@ fn main() {
     let dir = args.first().map_or_else(|| std::env::temp_dir().join("tenure-load"), PathBuf::from);
     let number = |at: usize, default| args.get(at).map_or(default, |text| text.parse().unwrap());
     let (tasks, in_flight) = (number(1, 20_000), number(2, 256));
-    let options = Options { sync_threads: number(3, 16), ..Options::default() };
+    let options = JournalOptions { sync_threads: number(3, 16), ..JournalOptions::default() };
     let dir = dir.join(std::process::id().to_string());
     std::fs::create_dir_all(&dir).unwrap();
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::{Ended, Lease, LeaseError, Scan};
+use tenure_ports::leases::{ExpiredLease, Lease, LeaseError, Scan};
 use tokio::time::Instant;
 
 /// The [`Leases`] of a single process: they live exactly as long as it does, and never fail.
@@ -15,18 +15,18 @@ use tokio::time::Instant;
 /// Time is tokio's, so tests with a paused clock decide when a lease ends.
 #[derive(Debug, Default)]
 pub struct MemoryLeases {
-    held: Mutex<Held>,
+    held: Mutex<LeaseTable>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    leases: HashMap<AttemptId, Kept>,
+struct LeaseTable {
+    leases: HashMap<AttemptId, LeaseEntry>,
     /// The same by their end, so that a scan costs what has ended and not what there is.
     by_end: BTreeSet<(Instant, AttemptId)>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct LeaseEntry {
     task: TaskKey,
     end: Instant,
 }
@@ -34,12 +34,12 @@ struct Kept {
 /// The longest lease: what is asked for beyond it ends then. Keeps sums within the clock's range.
 const LEASE_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
 
-impl Held {
+impl LeaseTable {
     fn put(&mut self, lease: Lease, now: Instant) {
         self.forget(lease.attempt_id);
         let end = now + Duration::from_millis(lease.duration_ms.min(LEASE_MS_MAX));
         self.by_end.insert((end, lease.attempt_id));
-        let kept = Kept { task: lease.task, end };
+        let kept = LeaseEntry { task: lease.task, end };
         self.leases.insert(lease.attempt_id, kept);
     }
 
@@ -49,11 +49,11 @@ impl Held {
         }
     }
 
-    fn ended(&self, now: Instant) -> Vec<Ended> {
+    fn ended(&self, now: Instant) -> Vec<ExpiredLease> {
         let ended = self.by_end.iter().take_while(|(end, _)| *end <= now);
         let of = |(end, attempt_id): &(Instant, AttemptId)| {
             let task = self.leases.get(attempt_id)?.task.clone();
-            Some(Ended { task, attempt_id: *attempt_id, late: now - *end })
+            Some(ExpiredLease { task, attempt_id: *attempt_id, late: now - *end })
         };
         ended.filter_map(of).collect()
     }

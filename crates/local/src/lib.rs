@@ -8,7 +8,7 @@ mod jsonl;
 mod leases;
 
 pub use jsonl::{
-    Damage, Disk, Files, JsonlJournal, JsonlReader, OpenError, OpenReport, Options, Published,
-    Repair,
+    Damage, Disk, Files, JournalOptions, JsonlJournal, JsonlReader, OpenError, OpenReport,
+    PublishedMark, Repair,
 };
 pub use leases::MemoryLeases;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tenure_cluster::request::{RequestError, within};
 use tenure_wire::bus::subject::Token;
-use tenure_wire::bus::turns::Turns;
+use tenure_wire::bus::turns::ServerTurns;
 use tenure_wire::bus::{address, encode};
 use tokio::time::timeout;
 
@@ -83,10 +83,10 @@ pub(crate) async fn options(
     Ok(match login {
         // The client library makes no use of a login in an address.
         Login::Address => match address::login(&nats.url) {
-            Some(address::Login { user, password: Some(password) }) => {
+            Some(address::UserLogin { user, password: Some(password) }) => {
                 options.user_and_password(user, password)
             }
-            Some(address::Login { user: token, password: None }) => options.token(token),
+            Some(address::UserLogin { user: token, password: None }) => options.token(token),
             None => options,
         },
         Login::Password { user, password } => {
@@ -104,7 +104,7 @@ pub(crate) async fn options(
 
 /// Has another server tried at once when one is lost.
 fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
-    let turns = Mutex::new(Turns::default());
+    let turns = Mutex::new(ServerTurns::default());
     move |servers, _| {
         let servers: Vec<_> = servers.into_iter().map(|it| (it.addr, it.did_connect)).collect();
         let next = turns.lock().next(&servers);

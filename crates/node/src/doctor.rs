@@ -30,7 +30,7 @@ const NO_REQUEST: &str = "doctor";
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Examined {
+pub struct Examination {
     /// What to say of it, in the order in which it should be read.
     pub findings: Vec<Finding>,
     /// Sessions that have leases.
@@ -49,8 +49,8 @@ struct Connected {
 
 /// Looks at the servers that a node with these settings would use. `monitors`: where NATS servers
 /// answer those who look, in place of the usual port beside the first.
-pub async fn examine(settings: &Settings, monitors: &[String]) -> Examined {
-    let mut examined = Examined::default();
+pub async fn examine(settings: &Settings, monitors: &[String]) -> Examination {
+    let mut examined = Examination::default();
     nats(&mut examined, settings, monitors).await;
     let name = settings.name.to_lowercase();
     let of_redis = redis::examine(&settings.redis, &name, settings.partitions).await;
@@ -61,7 +61,7 @@ pub async fn examine(settings: &Settings, monitors: &[String]) -> Examined {
     examined
 }
 
-async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String]) {
+async fn nats(examined: &mut Examination, settings: &Settings, monitors: &[String]) {
     let at = without_secrets(&settings.nats.url);
     let logins = &settings.nats;
     let mut parts = Vec::new();
@@ -98,11 +98,11 @@ async fn nats(examined: &mut Examined, settings: &Settings, monitors: &[String])
         let lacks = tried.map(|tried| Some(tried?.lacks));
         examined.findings.push(server::needs(&lacks));
     }
-    let cluster = tenure_cluster::Settings {
+    let cluster = tenure_cluster::LogSettings {
         name: settings.name.clone(),
         partitions: settings.partitions,
         replicas: settings.replicas,
-        ..tenure_cluster::Settings::default()
+        ..tenure_cluster::LogSettings::default()
     };
     let log = log::examine(&journal.client, &cluster, info.cluster.is_some()).await;
     examined.findings.extend(log.findings);
@@ -146,7 +146,7 @@ struct Rights {
 }
 
 /// What came of it.
-struct Tried {
+struct RightsTrial {
     /// Something was let through that must not be.
     is_let: bool,
     /// What was refused that must not be.
@@ -207,13 +207,16 @@ async fn try_rights(
     connected: &mut Connected,
     settings: &Settings,
     rights: Rights,
-) -> Option<Tried> {
+) -> Option<RightsTrial> {
     let last = format!("_INBOX.system.{}.doctor", settings.node);
     let refused = timeout(REFUSAL, refusals(connected, &rights, &last)).await.ok()??;
     let Rights { forbidden, says, hears } = rights;
     let is_let = forbidden.iter().any(|subject| !refused.contains(subject));
     let needed = says.into_iter().chain(hears);
-    Some(Tried { is_let, lacks: needed.filter(|subject| refused.contains(subject)).collect() })
+    Some(RightsTrial {
+        is_let,
+        lacks: needed.filter(|subject| refused.contains(subject)).collect(),
+    })
 }
 
 /// What is refused of what is tried, and maybe the `last`, to which nobody else listens.

@@ -68,11 +68,11 @@ struct Watched {
     is_news: bool,
     /// What came while its log was read, and is to be told before all else.
     untold: Vec<Published>,
-    what: What,
+    what: FollowState,
 }
 
 #[derive(Debug)]
-enum What {
+enum FollowState {
     /// Its log is being read: what comes meanwhile.
     Waiting(Vec<Arc<Commit>>),
     /// It can be told of.
@@ -89,11 +89,11 @@ impl Followed {
             Entry::Occupied(mut here) => {
                 let watched = here.get_mut();
                 (watched.until, watched.is_news) = (until, true);
-                matches!(watched.what, What::Known(_))
+                matches!(watched.what, FollowState::Known(_))
             }
             Entry::Vacant(here) if has_room => {
                 self.asked.notify_one(); // It is there before whoever hears this may look.
-                let what = What::Waiting(Vec::new());
+                let what = FollowState::Waiting(Vec::new());
                 here.insert(Watched { until, is_news: true, untold: Vec::new(), what });
                 false
             }
@@ -105,9 +105,9 @@ impl Followed {
     pub(crate) fn know(&self, key: &TaskKey, mut follower: Follower) {
         let mut followed = self.tasks.lock();
         let Some(Watched { what, untold, .. }) = followed.get_mut(key) else { return };
-        let What::Waiting(commits) = what else { return };
+        let FollowState::Waiting(commits) = what else { return };
         untold.extend(commits.iter().filter_map(|commit| follower.publish(commit)));
-        *what = What::Known(Box::new(follower));
+        *what = FollowState::Known(Box::new(follower));
     }
 
     /// What is to be told when a commit comes.
@@ -116,13 +116,13 @@ impl Followed {
         let Some(watched) = followed.get_mut(key) else { return Vec::new() };
         let mut told = std::mem::take(&mut watched.untold);
         let next = match &mut watched.what {
-            What::Waiting(commits) if commits.len() < WAITING_MAX => {
+            FollowState::Waiting(commits) if commits.len() < WAITING_MAX => {
                 commits.push(Arc::clone(commit));
                 return told;
             }
-            What::Waiting(_) => None,
-            What::Known(follower) if commit.last_seq() <= follower.version() => return told,
-            What::Known(follower) => follower.publish(commit),
+            FollowState::Waiting(_) => None,
+            FollowState::Known(follower) if commit.last_seq() <= follower.version() => return told,
+            FollowState::Known(follower) => follower.publish(commit),
         };
         if next.as_ref().is_none_or(|next| next.page.status.is_terminal()) {
             followed.remove(key); // Out of step, or over: whoever asks next has it read again.
@@ -137,7 +137,7 @@ impl Followed {
         let (now, mut told) = (Instant::now(), Vec::new());
         self.tasks.lock().retain(|key, watched| {
             told.extend(watched.untold.drain(..).map(|published| (key.clone(), published)));
-            if let (true, What::Known(follower)) = (watched.is_news, &watched.what) {
+            if let (true, FollowState::Known(follower)) = (watched.is_news, &watched.what) {
                 watched.is_news = false;
                 told.push((key.clone(), follower.stands()));
             }
@@ -169,7 +169,7 @@ pub(crate) async fn publish(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     });
-    let mut news = News::of(&gate);
+    let mut news = Publication::of(&gate);
     loop {
         let was_quiet = news.recent.0.is_empty();
         let appended = tokio::select! {
@@ -199,7 +199,7 @@ pub(crate) async fn publish(
 }
 
 /// What is to be published.
-struct News<'a> {
+struct Publication<'a> {
     gate: &'a Gate,
     changed: HashMap<TaskKey, u64>,
     /// Public events that are to be told now.
@@ -209,7 +209,7 @@ struct News<'a> {
     missed: u64,
 }
 
-impl<'a> News<'a> {
+impl<'a> Publication<'a> {
     fn of(gate: &'a Gate) -> Self {
         let (changed, told, recent) = Default::default();
         Self { gate, changed, told, recent, missed: 0 }

@@ -23,7 +23,7 @@ use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::Parting;
 use tenure_ports::placement::PLACEMENT;
-use tenure_wire::bus::subject::{ClientVerb, Heard, Token, WorkerVerb, is_inbox_of};
+use tenure_wire::bus::subject::{ClientVerb, ParsedSubject, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -36,14 +36,14 @@ use crate::events::Followed;
 use crate::fence::Fence;
 use crate::links::Links;
 use crate::out::Out;
-use crate::refused::Refused;
+use crate::refused::RefusedWorkers;
 
 /// What serves everybody who speaks to a node.
 pub(crate) struct Gate {
     pub(crate) scheduler: ClusterScheduler,
     pub(crate) links: Arc<Links>,
     /// Workers that have none, as what they say cannot be taken.
-    pub(crate) refused: Refused,
+    pub(crate) refused: RefusedWorkers,
     pub(crate) fence: Fence,
     pub(crate) control: Client,
     pub(crate) intake: Client,
@@ -78,7 +78,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Takes a message. What nobody could have meant is passed over.
     pub(crate) async fn hear(self: &Arc<Self>, message: Message) {
-        let Some(heard) = Heard::read(&message.subject) else {
+        let Some(heard) = ParsedSubject::read(&message.subject) else {
             return self.answer_misnamed(&message.subject).await;
         };
         if !self.answers_its_sender(&message, &heard) {
@@ -87,7 +87,7 @@ impl Gate {
         let reply = message.reply.as_ref().map(|reply| reply.to_string());
         let bytes = &message.payload;
         match heard {
-            Heard::Worker(name, verb) => match verb {
+            ParsedSubject::Worker(name, verb) => match verb {
                 WorkerVerb::Hello => self.hello(&name, bytes).await,
                 WorkerVerb::Bye => self.links.close(&name, Parting::Left),
                 WorkerVerb::Room => self.room(&name, bytes).await,
@@ -97,7 +97,7 @@ impl Gate {
                 WorkerVerb::Claim(partition) => self.claim(&name, partition, bytes, reply),
                 WorkerVerb::Look(partition) => self.look(&name, partition, bytes, reply),
             },
-            Heard::Client(name, verb) => match (verb, reply) {
+            ParsedSubject::Client(name, verb) => match (verb, reply) {
                 (_, None) => {} // Nobody could be answered.
                 (ClientVerb::Hello, Some(reply)) => self.welcome(bytes, &reply).await,
                 (ClientVerb::Nodes, Some(reply)) => self.nodes(&name, bytes, &reply).await,
@@ -114,11 +114,11 @@ impl Gate {
 
     /// Whether an answer, if one is wanted, would go to whoever asked (mechanisms 15): with any
     /// other subject the sender would have the scheduler write for it.
-    fn answers_its_sender(&self, message: &Message, heard: &Heard) -> bool {
+    fn answers_its_sender(&self, message: &Message, heard: &ParsedSubject) -> bool {
         let Some(reply) = &message.reply else { return true };
         let (role, principal) = match heard {
-            Heard::Worker(name, _) => (Role::Worker, &name.principal),
-            Heard::Client(name, _) => (name.role, &name.principal),
+            ParsedSubject::Worker(name, _) => (Role::Worker, &name.principal),
+            ParsedSubject::Client(name, _) => (name.role, &name.principal),
         };
         if is_inbox_of(reply, role, principal) {
             return true;
@@ -164,7 +164,7 @@ impl Gate {
     /// it still owns the partition: an append is fenced by itself, a word is not.
     async fn answer<T: Serialize>(
         &self,
-        asked: &Asked<'_>,
+        asked: &PartitionCall<'_>,
         is_written: bool,
         result: Result<T, Rejection>,
     ) {
@@ -174,7 +174,7 @@ impl Gate {
     /// The same, of which as much is given up as is too long for a message (CTRL-06).
     async fn answer_in_short<T: Serialize>(
         &self,
-        asked: &Asked<'_>,
+        asked: &PartitionCall<'_>,
         is_written: bool,
         result: Result<T, Rejection>,
         mut shorten: impl FnMut(&mut T) -> bool,
@@ -218,7 +218,7 @@ async fn read_in_time<T>(look: impl Future<Output = Result<T, Rejection>>) -> Re
 }
 
 /// A request to the owner of a partition.
-struct Asked<'a> {
+struct PartitionCall<'a> {
     /// Over what it is answered, and where.
     client: &'a Client,
     reply: &'a str,

@@ -46,5 +46,5 @@ pub type ClusterScheduler =
     tenure_scheduler::Scheduler<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
 /// A worker as its node knows it.
-type WorkerLink =
+type NodeWorkerLink =
     tenure_scheduler::WorkerLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;

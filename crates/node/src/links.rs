@@ -27,14 +27,14 @@ use tenure_ports::observer::Parting;
 use tenure_ports::supervise;
 use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
 use tenure_wire::bus::subject::{Token, WorkerName};
-use tenure_wire::bus::worker::{Delivery, Room};
+use tenure_wire::bus::worker::{Capacity, Delivery};
 use tenure_wire::bus::{V, encode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::bus::send_or_hear;
 use crate::window::{Silence, Window};
-use crate::{ClusterScheduler, WorkerLink};
+use crate::{ClusterScheduler, NodeWorkerLink};
 
 /// How late a look at the links may be before this node must have stood still.
 const LATE: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub(crate) struct Links {
 
 #[derive(Default)]
 struct All {
-    links: HashMap<WorkerName, Arc<Link>>,
+    links: HashMap<WorkerName, Arc<NodeLink>>,
     /// Workers that were told to leave and whose link ended since, and when: they may not have heard it.
     leaving: HashMap<WorkerName, Instant>,
     /// Links there ever were.
@@ -79,22 +79,22 @@ struct All {
 }
 
 /// The way to a worker.
-pub(crate) struct Link {
+pub(crate) struct NodeLink {
     /// The worker as the scheduler knows it.
-    pub(crate) port: WorkerLink,
+    pub(crate) port: NodeWorkerLink,
     id: SmolStr,
     inbox: String,
     /// What the worker has said that it can run; nothing while it has not said hello: then it is sent
     /// no Steps.
     said: Option<Option<Vec<HandlerName>>>,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     /// One message after another.
     sending: tokio::sync::Mutex<()>,
     /// It has ended.
     over: Notify,
 }
 
-struct State {
+struct LinkState {
     window: Window,
     heard: Instant,
     /// It was told to leave.
@@ -121,7 +121,7 @@ impl Links {
     }
 
     /// The link of a worker, opened if need be; one that has not said hello then gets no Steps.
-    pub(crate) fn of(self: &Arc<Self>, name: &WorkerName) -> Result<Arc<Link>, Rejection> {
+    pub(crate) fn of(self: &Arc<Self>, name: &WorkerName) -> Result<Arc<NodeLink>, Rejection> {
         self.get_or_open(name, |_| true, None)
     }
 
@@ -130,7 +130,7 @@ impl Links {
         self: &Arc<Self>,
         name: &WorkerName,
         handlers: Option<Vec<HandlerName>>,
-    ) -> Result<Arc<Link>, Rejection> {
+    ) -> Result<Arc<NodeLink>, Rejection> {
         let said = Some(handlers);
         self.get_or_open(name, |link| link.said == said, said.clone())
     }
@@ -138,9 +138,9 @@ impl Links {
     fn get_or_open(
         self: &Arc<Self>,
         name: &WorkerName,
-        fits: impl Fn(&Link) -> bool,
+        fits: impl Fn(&NodeLink) -> bool,
         said: Option<Option<Vec<HandlerName>>>,
-    ) -> Result<Arc<Link>, Rejection> {
+    ) -> Result<Arc<NodeLink>, Rejection> {
         let mut all = self.all.lock();
         let All { links, leaving, opened, .. } = &mut *all;
         let count = links.len();
@@ -164,11 +164,12 @@ impl Links {
             self.scheduler.join(name.agent()?, name.pool.clone(), said.clone().flatten())?;
         *opened += 1;
         leaving.remove(name);
-        let mut state = State { window: Window::new(), heard: Instant::now(), is_draining: false };
+        let mut state =
+            LinkState { window: Window::new(), heard: Instant::now(), is_draining: false };
         if is_draining {
             state.drain();
         }
-        let link = Arc::new(Link {
+        let link = Arc::new(NodeLink {
             port,
             id: format_smolstr!("{}-{opened}", self.node),
             inbox: format!("{}.d.{}", name.inbox(), self.node),
@@ -198,7 +199,7 @@ impl Links {
     }
 
     /// A link that was taken from the others is over.
-    fn part(&self, link: &Link, why: Parting) {
+    fn part(&self, link: &NodeLink, why: Parting) {
         Self::end(link);
         if let Some(observer) = self.scheduler.observer() {
             observer.parted(why);
@@ -230,14 +231,14 @@ impl Links {
     }
 
     /// Ends a link: what its worker has not got goes back at once (S26).
-    fn end(link: &Link) {
+    fn end(link: &NodeLink) {
         link.port.part();
         link.over.notify_one(); // What has not been heard of is given back where it is sent.
     }
 
     /// What is known of each worker, in the order of their names; of its credits if `is_audit`.
     pub(crate) fn facts(&self, is_audit: bool) -> Vec<WorkerFacts> {
-        let mut all: Vec<(WorkerName, Arc<Link>)> =
+        let mut all: Vec<(WorkerName, Arc<NodeLink>)> =
             self.all.lock().links.iter().map(|(n, l)| (n.clone(), Arc::clone(l))).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.into_iter().map(|(name, link)| link.facts(name, is_audit)).collect()
@@ -252,7 +253,7 @@ impl Links {
 
     /// Tells workers to take no more and to leave. Answers whom.
     pub(crate) async fn drain(&self, wanted: impl Fn(&WorkerName) -> bool) -> Vec<WorkerName> {
-        let told: Vec<(WorkerName, Arc<Link>)> = {
+        let told: Vec<(WorkerName, Arc<NodeLink>)> = {
             let all = self.all.lock();
             let wanted = all.links.iter().filter(|(name, _)| wanted(name));
             // All at once: a link may be replaced while others are told, and hands this on.
@@ -268,7 +269,7 @@ impl Links {
     /// Looks at every link, each time after so long: sends again what was not heard of, and ends those
     /// that are silent. While this node has no connection it hears nobody, and judges nobody.
     pub(crate) async fn sweep(self: &Arc<Self>, every: Duration, is_connected: bool) {
-        let Judged { again, over } = self.judge(Instant::now(), every, is_connected);
+        let LinkReview { again, over } = self.judge(Instant::now(), every, is_connected);
         for (name, link, why) in over {
             tracing::warn!(worker = ?name, why = why.as_str(), "a worker gets nothing more");
             self.part(&link, why);
@@ -279,8 +280,8 @@ impl Links {
         self.all.lock().looked = Some(Instant::now()); // What it took itself is no standstill.
     }
 
-    fn judge(&self, now: Instant, every: Duration, is_connected: bool) -> Judged {
-        let mut judged = Judged::default();
+    fn judge(&self, now: Instant, every: Duration, is_connected: bool) -> LinkReview {
+        let mut judged = LinkReview::default();
         let All { links, leaving, looked, .. } = &mut *self.all.lock();
         let has_stood_still = looked.replace(now).is_some_and(|last| now - last > every + LATE);
         if has_stood_still || !is_connected {
@@ -315,12 +316,12 @@ impl Links {
 
 /// What becomes of links that were looked at.
 #[derive(Default)]
-struct Judged {
-    again: Vec<Arc<Link>>,
-    over: Vec<(WorkerName, Arc<Link>, Parting)>,
+struct LinkReview {
+    again: Vec<Arc<NodeLink>>,
+    over: Vec<(WorkerName, Arc<NodeLink>, Parting)>,
 }
 
-impl State {
+impl LinkState {
     /// Nobody could be heard until now: silence counts from here.
     fn excuse(&mut self, now: Instant) {
         self.heard = now;
@@ -334,7 +335,7 @@ impl State {
     }
 }
 
-impl Link {
+impl NodeLink {
     fn facts(&self, name: WorkerName, is_audit: bool) -> WorkerFacts {
         let free = self.port.free();
         let (sent, seen) = is_audit.then(|| self.port.sent_and_seen()).unzip();
@@ -364,7 +365,7 @@ impl Link {
 
     /// Notes what a worker says of its room, if it speaks of this link. Answers with it as the
     /// scheduler takes it.
-    pub(crate) fn room(&self, room: &Room) -> Option<Credit> {
+    pub(crate) fn room(&self, room: &Capacity) -> Option<Credit> {
         if room.link != self.id {
             return None;
         }
@@ -376,7 +377,7 @@ impl Link {
     }
 
     /// The same, with nothing else said. Answers whether it spoke of this link.
-    pub(crate) fn note_room(&self, room: &Room) -> bool {
+    pub(crate) fn note_room(&self, room: &Capacity) -> bool {
         if let Some(credit) = self.room(room) {
             self.port.credit(credit);
         }
@@ -468,7 +469,7 @@ impl Link {
 }
 
 /// Sends what the scheduler has for a worker, as much as there is at a time.
-async fn deliver(links: Arc<Links>, link: Arc<Link>, mut inbox: UnboundedReceiver<Sent>) {
+async fn deliver(links: Arc<Links>, link: Arc<NodeLink>, mut inbox: UnboundedReceiver<Sent>) {
     let mut batch = Vec::new();
     Box::pin(link.flush(&links)).await; // It may have to leave.
     loop {

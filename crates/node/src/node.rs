@@ -8,7 +8,7 @@ use async_nats::connection::State;
 use async_nats::{Client, StatusCode, Subscriber};
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
-use tenure_cluster::ownership::{Keeper, Options};
+use tenure_cluster::ownership::{Keeper, OwnershipOptions};
 use tenure_ports::observer::Sample;
 use tenure_ports::placement::PLACEMENT;
 use tenure_ports::supervise;
@@ -29,7 +29,7 @@ use crate::links::Links;
 use crate::out::{self, Out};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
-use crate::refused::Refused;
+use crate::refused::RefusedWorkers;
 use crate::settings::Settings;
 use crate::start::{Servers, StartError, journal, leases, servers, unreachable_at};
 use crate::{ClusterScheduler, events, rival};
@@ -78,7 +78,7 @@ impl Node {
         let config = settings.config();
         let scheduler: ClusterScheduler =
             Scheduler::start(Arc::clone(&journal), Arc::new(leases), config).await?;
-        let mut keeping = Options::new(settings.redis, settings.node.as_str());
+        let mut keeping = OwnershipOptions::new(settings.redis, settings.node.as_str());
         (keeping.name, keeping.lease) = (name, settings.ownership);
         let (tell, given) = unbounded_channel();
         keeping.given = Some(Arc::new(move |node: &str| {
@@ -106,7 +106,7 @@ impl Node {
         let gate = Arc::new(Gate {
             scheduler,
             links,
-            refused: Refused::default(),
+            refused: RefusedWorkers::default(),
             fence: Fence { journal, keeper: Arc::clone(&keeper) },
             control,
             intake,

@@ -43,7 +43,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Asks who publishes how many commits were missed since the start, when all others that were sent
 /// there are published. None: they are not.
-pub(crate) type Ask = mpsc::Sender<oneshot::Sender<Option<u64>>>;
+pub(crate) type MissedQuery = mpsc::Sender<oneshot::Sender<Option<u64>>>;
 
 /// Partitions of which all is out that other owners wrote, each with the epoch of this one.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl LastOut {
 }
 
 /// Sets the marks, until the node ends.
-pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
+pub(crate) async fn mark(gate: Arc<Gate>, ask: MissedQuery) {
     let mut marks: HashMap<u32, u64> = HashMap::new();
     let mut last_out = LastOut::new(Instant::now());
     loop {
@@ -117,7 +117,7 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: Ask) {
     }
 }
 
-async fn missed_of(ask: &Ask) -> Option<u64> {
+async fn missed_of(ask: &MissedQuery) -> Option<u64> {
     let (reply, told) = oneshot::channel();
     ask.send(reply).await.ok()?;
     told.await.ok()?
@@ -134,7 +134,8 @@ async fn lost_of(gate: &Gate) -> Option<u64> {
 /// Tells what may not be out of a partition that was taken, until it is left. What fails is tried again, and
 /// no more than that.
 pub(crate) async fn tell_past(gate: Arc<Gate>, partition: u32, epoch: u64) {
-    let mut past = Past { gate: &gate, next: None, parts: Parts::default(), hangs: false };
+    let mut past =
+        PastPublisher { gate: &gate, next: None, parts: DueParts::default(), hangs: false };
     for _ in 0..TRIES {
         match past.tell(partition, epoch).await {
             Ok(0) => break,
@@ -171,14 +172,14 @@ impl Part {
 
 /// Parts that are to be told now, and those that could not be told, for another time.
 #[derive(Debug, Default)]
-struct Parts {
+struct DueParts {
     now: HashMap<TaskKey, Part>,
     failed: HashMap<TaskKey, Part>,
     /// How many failed that are not kept for another time.
     given_up: u64,
 }
 
-impl Parts {
+impl DueParts {
     /// Commits of a Task that come together are told of together.
     fn note(&mut self, commit: Stored) {
         let Stored { key, after, last, ended } = commit;
@@ -221,16 +222,16 @@ impl Parts {
 }
 
 /// What may not be out.
-struct Past<'a> {
+struct PastPublisher<'a> {
     gate: &'a Gate,
     /// The message that is read next; none before the first.
     next: Option<u64>,
-    parts: Parts,
+    parts: DueParts,
     /// Whether whoever keeps traces has not answered: nobody waits for him again.
     hangs: bool,
 }
 
-impl Past<'_> {
+impl PastPublisher<'_> {
     /// Goes on where it stopped. Answers how much could not be told, or was not taken.
     async fn tell(&mut self, partition: u32, epoch: u64) -> Result<u64, ReadError> {
         let gate = self.gate;
@@ -347,7 +348,7 @@ mod tests {
     /// What is told of a Task begins where it was out, ends with its last commit, and has its end.
     #[test]
     fn commits_of_a_task_are_told_of_together() {
-        let (mut parts, key) = (Parts::default(), History::of("s", "t").key);
+        let (mut parts, key) = (DueParts::default(), History::of("s", "t").key);
         let ends = [None, Some(TaskStatus::Failed), None];
         for (at, ended) in (4..).zip(ends) {
             parts.note(Stored { key: key.clone(), after: at, last: at + 1, ended });
@@ -360,7 +361,7 @@ mod tests {
     /// RECOVER-08: only what failed is told once more, and where watchers were told, its end alone is traced.
     #[test]
     fn what_failed_alone_is_told_once_more() {
-        let mut parts = Parts::default();
+        let mut parts = DueParts::default();
         let key = |n: usize| History::of("s", &format!("t{n}")).key;
         let ended = Some(TaskStatus::Completed);
         for n in 0..3 {

@@ -10,8 +10,8 @@ use tenure_core::command::create::Parent;
 use tenure_core::id::TaskId;
 use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::{Kin, Peers};
-use tenure_wire::bus::node::Kin as Told;
+use tenure_scheduler::{FamilyNotice, Peers};
+use tenure_wire::bus::node::FamilyMessage as Told;
 use tenure_wire::bus::request::{Ask, LogPage, ReadLog, ReadParent, Request};
 use tenure_wire::bus::subject::{ROOT, Token};
 use tenure_wire::bus::{Answer, V, decode};
@@ -69,10 +69,10 @@ impl Peers for NatsPeers {
         Box::pin(async move { peers.ask(&key, ask).await })
     }
 
-    fn tell(&self, key: &TaskKey, word: Kin) {
+    fn tell(&self, key: &TaskKey, word: FamilyNotice) {
         let child = match word {
-            Kin::ParentCloses => None,
-            Kin::Adopt(child) => Some(child),
+            FamilyNotice::ParentCloses => None,
+            FamilyNotice::Adopt(child) => Some(child),
         };
         let (session_id, task_id) = (key.session_id.clone(), key.task_id.clone());
         let told = Told { v: V, session_id, task_id, child };
@@ -160,7 +160,8 @@ pub(crate) async fn hear(scheduler: ClusterScheduler, mut told: Subscriber) {
     while let Some(message) = told.next().await {
         let Ok(kin) = decode::<Told>(&message.payload) else { continue };
         let Told { session_id, task_id, child, .. } = kin;
-        let word = child.map_or(Kin::ParentCloses, |child: TaskId| Kin::Adopt(child));
+        let word =
+            child.map_or(FamilyNotice::ParentCloses, |child: TaskId| FamilyNotice::Adopt(child));
         scheduler.hear_of_family(&TaskKey { session_id, task_id }, word);
     }
 }

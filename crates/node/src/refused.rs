@@ -44,7 +44,7 @@ impl Speaker<'_> {
 
 /// Workers that were refused lately, of each login in a pool the last one.
 #[derive(Debug, Default)]
-pub(crate) struct Refused(Mutex<BTreeMap<(SmolStr, SmolStr), Last>>);
+pub(crate) struct RefusedWorkers(Mutex<BTreeMap<(SmolStr, SmolStr), Last>>);
 
 #[derive(Debug)]
 struct Last {
@@ -55,7 +55,7 @@ struct Last {
     is_mended: bool,
 }
 
-impl Refused {
+impl RefusedWorkers {
     /// Notes that a worker was refused. Answers whether that is news: of one that is refused again and again it
     /// is told once.
     pub(crate) fn note(&self, who: Speaker<'_>, error: Rejection) -> bool {
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_login_is_told_of_once_while_it_is_remembered() {
         let (refused, alice, one, two) =
-            (Refused::default(), token("alice"), token("b1"), token("b2"));
+            (RefusedWorkers::default(), token("alice"), token("b1"), token("b2"));
         let (first, second) = (
             Speaker { pool: "p", principal: &alice, boot: &one },
             Speaker { pool: "p", principal: &alice, boot: &two },
@@ -143,7 +143,7 @@ mod tests {
     /// Names cost nothing, and must fill neither the memory nor the log.
     #[test]
     fn so_many_logins_are_remembered() {
-        let (refused, boot) = (Refused::default(), token("b1"));
+        let (refused, boot) = (RefusedWorkers::default(), token("b1"));
         let names: Vec<Token> = (0..=NAMES_MAX).map(|n| token(&format!("w{n}"))).collect();
         let of = |principal| Speaker { pool: "p", principal, boot: &boot };
         let news = names.iter().filter(|name| refused.note(of(*name), refusal())).count();

@@ -40,10 +40,10 @@ pub enum StartError {
     },
     /// The log cannot be used.
     #[error(transparent)]
-    Log(#[from] tenure_cluster::OpenError),
+    Log(#[from] tenure_cluster::StreamOpenError),
     /// Redis cannot be used.
     #[error(transparent)]
-    Leases(#[from] tenure_cluster::leases::OpenError),
+    Leases(#[from] tenure_cluster::leases::RedisOpenError),
     /// Partitions cannot be kept.
     #[error("ownership of partitions: {0}")]
     Ownership(#[from] KeepError),
@@ -66,7 +66,7 @@ impl StartError {
     /// The record of the cluster, where the node was told another.
     pub fn other_cluster(&self) -> Option<&OtherCluster> {
         match self {
-            Self::Log(tenure_cluster::OpenError::Other(other)) => Some(other),
+            Self::Log(tenure_cluster::StreamOpenError::Other(other)) => Some(other),
             _ => None,
         }
     }
@@ -144,14 +144,14 @@ pub(crate) async fn journal(
     settings: &Settings,
     log: &Client,
 ) -> Result<Arc<JetStreamJournal>, StartError> {
-    let told = tenure_cluster::Settings {
+    let told = tenure_cluster::LogSettings {
         name: settings.name.clone(),
         partitions: settings.partitions,
         replicas: settings.replicas,
         max_bytes: settings.max_bytes,
         node: settings.node.as_str().into(),
         observer: settings.scheduler.observer.clone(),
-        ..tenure_cluster::Settings::default()
+        ..tenure_cluster::LogSettings::default()
     };
     patiently("the log", || async {
         Ok(Arc::new(JetStreamJournal::open(log.clone(), told.clone()).await?))

@@ -116,7 +116,7 @@ pub trait Journal: Send + Sync + 'static {
     /// How the log of a Task ends that has ended and can be read; none where that cannot be told for less
     /// than a reading of its commits: an adapter may look at the heads of its frames. Who has folded such a
     /// log need not read it again as long as this stays the same.
-    fn ended(&self, _: &TaskKey) -> impl Future<Output = Option<Ended>> + Send {
+    fn ended(&self, _: &TaskKey) -> impl Future<Output = Option<EndedLog>> + Send {
         async { None }
     }
 
@@ -138,7 +138,7 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Tasks whose state this journal would keep, so that they need not be read from their first
     /// commit: told one after another, to whoever asked last. None where nothing is kept.
-    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
         None
     }
 
@@ -243,7 +243,7 @@ impl<J: Journal> Journal for Arc<J> {
         J::entry(self, key)
     }
 
-    fn ended(&self, key: &TaskKey) -> impl Future<Output = Option<Ended>> + Send {
+    fn ended(&self, key: &TaskKey) -> impl Future<Output = Option<EndedLog>> + Send {
         J::ended(self, key)
     }
 
@@ -258,7 +258,7 @@ impl<J: Journal> Journal for Arc<J> {
         J::live(self)
     }
 
-    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
         J::wanted(self)
     }
 
@@ -294,13 +294,13 @@ pub struct Folded {
 
 /// A Task whose state is wanted. Who wants it waits until this is dropped.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct SnapshotWanted {
     /// Which Task.
     pub key: TaskKey,
     _waits: oneshot::Sender<()>,
 }
 
-impl Wanted {
+impl SnapshotWanted {
     /// With what ends when it is dropped.
     pub fn new(key: TaskKey) -> (Self, impl Future<Output = ()> + Send) {
         let (waits, dropped) = oneshot::channel();
@@ -352,7 +352,7 @@ impl Entry {
 
 /// How the log of a Task ends that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedLog {
     /// The last event.
     pub version: u64,
     /// How the Task ended.

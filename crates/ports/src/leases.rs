@@ -20,7 +20,7 @@ pub struct Lease {
 
 /// A lease that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ExpiredLease {
     /// The Task of the Attempt.
     pub task: TaskKey,
     /// The Attempt.
@@ -33,7 +33,7 @@ pub struct Ended {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Leases that have ended, oldest end first.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<ExpiredLease>,
     /// What the store says of ends is not to be believed: it has lost what it was told, or its clock
     /// and this node's moved apart. Leases of open Attempts are to be raised.
     pub doubtful: bool,

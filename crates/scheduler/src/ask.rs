@@ -49,7 +49,7 @@ impl Envelope {
 
 /// The answer to a write, given once it is durable.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct WriteAnswer {
     /// Its events, the version after them, the Steps it changed.
     pub reply: Reply,
     /// Whether they were written just now, which the log itself has fenced: a repeat, or what changes
@@ -72,11 +72,11 @@ pub struct Answer {
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) reply: Reply,
-    /// As [`Answer::is_written`].
+    /// As [`WriteAnswer::is_written`].
     pub(crate) is_written: bool,
 }
 
-impl Answer {
+impl WriteAnswer {
     pub(crate) fn of(
         view: &View<'_>,
         caller: &Caller,
@@ -113,22 +113,22 @@ impl Answer {
 pub struct Done {
     /// As the caller may see it.
     pub summary: WriteSummary,
-    /// As [`Answer::is_written`].
+    /// As [`WriteAnswer::is_written`].
     pub is_written: bool,
 }
 
 /// Where an answer goes.
-pub(crate) type ReplyTo = oneshot::Sender<Result<Answer, Rejection>>;
+pub(crate) type ReplyTo = oneshot::Sender<Result<WriteAnswer, Rejection>>;
 
 /// What is asked.
-pub(crate) enum What {
+pub(crate) enum TaskOrder {
     Create(Box<(CreateTask, Defaults, Option<Parent>)>),
     Command(Command),
 }
 
 /// A request in the queue of a Task. The permit bounds how many there are.
-pub(crate) struct Ask {
-    pub(crate) what: What,
+pub(crate) struct TaskRequest {
+    pub(crate) what: TaskOrder,
     pub(crate) envelope: Envelope,
     pub(crate) digest: Option<Digest>,
     pub(crate) reply_to: ReplyTo,
@@ -137,7 +137,7 @@ pub(crate) struct Ask {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for TaskRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ask").field("envelope", &self.envelope).finish_non_exhaustive()
     }
@@ -145,7 +145,7 @@ impl fmt::Debug for Ask {
 
 /// An answer that waits for the append, or for the end of something.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldAnswer {
     pub(crate) result: Result<Decided, Rejection>,
     pub(crate) waits: Option<Wait>,
     pub(crate) reply_to: ReplyTo,

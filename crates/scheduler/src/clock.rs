@@ -106,13 +106,13 @@ pub(crate) struct Clock {
     /// What the clock is ahead of the steady line.
     ahead: AtomicI64,
     /// The system's clock, as it is followed.
-    followed: Mutex<Followed>,
+    followed: Mutex<ClockFollow>,
     /// The clock was set since that was last asked.
     was_set: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct ClockFollow {
     /// What it is ahead of what has passed.
     ahead: Millis,
     /// What it differs from that, and since when: it was set.
@@ -123,7 +123,7 @@ impl Clock {
     /// Starts with the system's time.
     pub(crate) fn new(machine: Arc<dyn Machine>) -> Self {
         let wall = machine.wall();
-        let followed = Followed { ahead: wall - millis(machine.passed()), doubt: None };
+        let followed = ClockFollow { ahead: wall - millis(machine.passed()), doubt: None };
         Self {
             started: Instant::now(),
             suspended_before: machine.suspended(),
@@ -236,9 +236,9 @@ impl Clock {
         }
     }
 
-    fn follow(&self, followed: &mut Followed, apart: Millis) {
+    fn follow(&self, followed: &mut ClockFollow, apart: Millis) {
         tracing::warn!(apart_ms = apart, "the system's clock was set, and is followed");
-        *followed = Followed { ahead: followed.ahead + apart, doubt: None };
+        *followed = ClockFollow { ahead: followed.ahead + apart, doubt: None };
         self.ahead.fetch_add(apart, Ordering::Relaxed);
         self.was_set.store(true, Ordering::Release);
     }

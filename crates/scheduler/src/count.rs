@@ -13,11 +13,11 @@ use tenure_core::id::{AgentId, PoolId};
 use tenure_core::task::Waits;
 use tenure_ports::observer::PoolSample;
 
-use crate::pool::Kept;
+use crate::pool::Reservation;
 
 /// What has become durable since the node began.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct NodeCounters {
     claims: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Totals {
     tasks_ended: AtomicU64,
 }
 
-impl Totals {
+impl NodeCounters {
     pub(crate) fn add(&self, counts: Counts) {
         let Counts { claims, completed, failed, lost, tasks_created, tasks_ended } = counts;
         for (count, more) in [
@@ -243,12 +243,12 @@ pub(crate) struct InHand {
     hand: Arc<Hand>,
     was_lost: bool,
     #[allow(dead_code, reason = "kept until it ends")]
-    apart: Option<Kept>,
+    apart: Option<Reservation>,
 }
 
 impl InHand {
     /// One whose Step may have been lost before, and then may have its worker's place for such.
-    pub(crate) fn new(hand: Arc<Hand>, was_lost: bool, apart: Option<Kept>) -> Self {
+    pub(crate) fn new(hand: Arc<Hand>, was_lost: bool, apart: Option<Reservation>) -> Self {
         hand.holds.fetch_add(1, Ordering::Relaxed);
         hand.lost.fetch_add(u64::from(was_lost), Ordering::Relaxed);
         hand.pool.running.fetch_add(1, Ordering::Relaxed);
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn totals_are_the_sum_of_what_was_added() {
-        let totals = Totals::default();
+        let totals = NodeCounters::default();
         let some = Counts { claims: 2, lost: 1, ..Counts::default() };
         totals.add(some);
         totals.add(Counts { tasks_ended: 3, ..some });

@@ -19,11 +19,11 @@ const EVENT_BYTES: u64 = 64;
 
 /// Folds by what they are asked for by.
 #[derive(Debug)]
-pub(crate) struct Folds<K, V>(Mutex<Shelf<K, V>>);
+pub(crate) struct Folds<K, V>(Mutex<AgedCache<K, V>>);
 
 #[derive(Debug)]
-struct Shelf<K, V> {
-    kept: HashMap<K, Kept<V>>,
+struct AgedCache<K, V> {
+    kept: HashMap<K, CacheEntry<V>>,
     /// The same, the oldest first.
     by_age: BTreeMap<u64, K>,
     /// How many were ever kept.
@@ -32,7 +32,7 @@ struct Shelf<K, V> {
 }
 
 #[derive(Debug)]
-struct Kept<V> {
+struct CacheEntry<V> {
     fold: V,
     bytes: u64,
     since: Instant,
@@ -42,7 +42,7 @@ struct Kept<V> {
 
 impl<K, V> Default for Folds<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(Shelf {
+        Self(Mutex::new(AgedCache {
             kept: HashMap::new(),
             by_age: BTreeMap::new(),
             count: 0,
@@ -66,7 +66,7 @@ impl<K: Eq + Hash + Clone, V> Folds<K, V> {
         shelf.count += 1;
         shelf.bytes += bytes;
         shelf.by_age.insert(age, key.clone());
-        shelf.kept.insert(key, Kept { fold, bytes, since: Instant::now(), age });
+        shelf.kept.insert(key, CacheEntry { fold, bytes, since: Instant::now(), age });
         while shelf.bytes > BYTES_MAX && shelf.kept.len() > 1 {
             gone.extend(shelf.take_oldest());
         }
@@ -84,19 +84,19 @@ impl<K: Eq + Hash + Clone, V> Folds<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V> Shelf<K, V> {
-    fn take(&mut self, key: &K) -> Option<Kept<V>> {
+impl<K: Eq + Hash, V> AgedCache<K, V> {
+    fn take(&mut self, key: &K) -> Option<CacheEntry<V>> {
         let kept = self.kept.remove(key)?;
         self.by_age.remove(&kept.age);
         self.bytes -= kept.bytes;
         Some(kept)
     }
 
-    fn oldest(&self) -> Option<&Kept<V>> {
+    fn oldest(&self) -> Option<&CacheEntry<V>> {
         self.kept.get(self.by_age.first_key_value()?.1)
     }
 
-    fn take_oldest(&mut self) -> Option<Kept<V>> {
+    fn take_oldest(&mut self) -> Option<CacheEntry<V>> {
         let (_, key) = self.by_age.pop_first()?;
         self.take(&key)
     }

@@ -22,7 +22,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::handle::Scheduler;
-use crate::node::{Appended, Node};
+use crate::node::{Appended, NodeShared};
 use crate::task::open::{kept, load_until, unreadable};
 
 /// Events of a page, about, and their bytes: half of what an answer has of what comes in parts.
@@ -87,14 +87,14 @@ impl Follower {
 
 /// A Task as far as a reader of its public events was told of them, page by page.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct FollowedTask {
     follower: Follower,
     /// Those that it knows and the reader was not told yet: a commit may have more than a page.
     rest: VecDeque<TaskEvent>,
 }
 
 /// A page of public events.
-pub(crate) struct Page {
+pub(crate) struct FollowedPage {
     pub(crate) events: Vec<TaskEvent>,
     /// The event of the log up to which they are all.
     pub(crate) through: u64,
@@ -107,17 +107,17 @@ pub(crate) struct Page {
 /// Task, as its readers know it (EVENT-01). Who reads on goes on from where the last page ended; else a
 /// long Task is read from a state on that was kept of it, if there is one from before.
 pub(crate) async fn read<J: Journal, L: Leases>(
-    node: &Node<J, L>,
+    node: &NodeShared<J, L>,
     key: &TaskKey,
     after: u64,
     version: u64,
-) -> Result<Page, Rejection> {
+) -> Result<FollowedPage, Rejection> {
     let journal = &*node.journal;
     let from = match node.told.take(&(key.clone(), after)) {
         Some(told) => Some(told),
         None => kept(journal, key, after.min(version)).await.map(|task| {
             let follower = Follower(Some(task));
-            Told { follower, ..Told::default() }
+            FollowedTask { follower, ..FollowedTask::default() }
         }),
     };
     let mut read = Err(unreadable(&ReadError::NotFound));
@@ -125,7 +125,7 @@ pub(crate) async fn read<J: Journal, L: Leases>(
         read = read_on(journal, key, told, after..version).await;
     }
     if read.is_err() {
-        read = read_on(journal, key, Told::default(), after..version).await;
+        read = read_on(journal, key, FollowedTask::default(), after..version).await;
     }
     let (events, told) = read?;
     let status = told.follower.status();
@@ -142,18 +142,18 @@ pub(crate) async fn read<J: Journal, L: Leases>(
             None
         }
     };
-    Ok(Page { events, through, status, follower })
+    Ok(FollowedPage { events, through, status, follower })
 }
 
 /// As [`read`], from what is known of the Task on: events behind the first of these, up to the other.
 async fn read_on<J: Journal>(
     journal: &J,
     key: &TaskKey,
-    told: Told,
+    told: FollowedTask,
     Range { start: after, end: version }: Range<u64>,
-) -> Result<(Vec<TaskEvent>, Told), Rejection> {
+) -> Result<(Vec<TaskEvent>, FollowedTask), Rejection> {
     let from = told.follower.version();
-    let mut begun = Gathered { told, ..Gathered::default() };
+    let mut begun = PageBuilder { told, ..PageBuilder::default() };
     begun.fill(after);
     if begun.is_full() {
         return Ok((begun.page, begun.told));
@@ -176,7 +176,7 @@ async fn read_on<J: Journal>(
         }
     };
     journal.read(key, from, each).await.map_err(|error| unreadable(&error))?;
-    let Gathered { told, page, illegal, .. } = std::mem::take(&mut *read.lock());
+    let PageBuilder { told, page, illegal, .. } = std::mem::take(&mut *read.lock());
     match illegal {
         Some(illegal) => Err(unreadable(&ReadError::Failed(illegal.to_string()))),
         None => Ok((page, told)),
@@ -185,14 +185,14 @@ async fn read_on<J: Journal>(
 
 /// What a page is gathered from.
 #[derive(Default)]
-struct Gathered {
-    told: Told,
+struct PageBuilder {
+    told: FollowedTask,
     page: Vec<TaskEvent>,
     bytes: usize,
     illegal: Option<Illegal>,
 }
 
-impl Gathered {
+impl PageBuilder {
     /// Puts what is to be told on the page, as long as there is room. Events that share their place in
     /// the log are not parted.
     fn fill(&mut self, after: u64) {
@@ -227,7 +227,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         after: u64,
         last: u64,
     ) -> Result<Published, Rejection> {
-        let Page { events, through, status, .. } = read(&self.node, key, after, last).await?;
+        let FollowedPage { events, through, status, .. } =
+            read(&self.node, key, after, last).await?;
         let page = EventPage { events, through, version: last, status };
         Ok(Published { v: V, after, page })
     }

@@ -15,19 +15,19 @@ use tenure_ports::journal::{ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
-use crate::ask::{Answer, Ask, Envelope, What};
+use crate::ask::{Envelope, TaskOrder, TaskRequest, WriteAnswer};
 use crate::config::{COMMANDS_IN_FLIGHT, Config, KEPT_FROM_CREATES, REPORTS_IN_FLIGHT};
-use crate::node::{Appended, Node, stopped};
-use crate::partition::{NodeActor, Nothing, PartitionActor};
+use crate::node::{Appended, NodeShared, stopped};
+use crate::partition::{NoMessage, NodeActor, PartitionActor};
 use crate::pool::Worker;
 use crate::task::address::Address;
 use crate::task::open::unreadable;
-use crate::task::{Begin, Msg, Reader, State};
+use crate::task::{ActorTask, Begin, Msg, ReadFn};
 
 /// A running node.
 pub struct Scheduler<J: Journal, L: Leases> {
-    pub(crate) node: Arc<Node<J, L>>,
-    root: ActorRef<Nothing>,
+    pub(crate) node: Arc<NodeShared<J, L>>,
+    root: ActorRef<NoMessage>,
     pub(crate) commands: Arc<Semaphore>,
     pub(crate) reports: Arc<Semaphore>,
 }
@@ -94,7 +94,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub async fn start(journal: Arc<J>, leases: Arc<L>, config: Config) -> Result<Self, Rejection> {
         let failed = |error: ractor::SpawnErr| stopped(&error.to_string());
         let partitions = config.partitions.max(1);
-        let node = Arc::new(Node::new(journal, leases, config));
+        let node = Arc::new(NodeShared::new(journal, leases, config));
         let (root, _) = Actor::spawn(None, NodeActor, ()).await.map_err(failed)?;
         let mut cells = Vec::new();
         for _ in 0..partitions {
@@ -128,7 +128,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         envelope: Envelope,
         input: CreateTask,
         policy: Policy,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, Operator::TaskCreate)?;
         self.create_in(self.permit(Lane::Creates)?, envelope, input, policy).await
     }
@@ -139,7 +139,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         envelope: Envelope,
         input: CreateTask,
         policy: Policy,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<WriteAnswer, Rejection> {
         let key = TaskKey {
             session_id: envelope.caller.session_id.clone(),
             task_id: input.task_id()?.clone(),
@@ -152,7 +152,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         let defaults = Defaults { policy, worker_pool_id };
         let asked = (&envelope, digest);
         let parent = self.parent_of(&key, asked, (&input, &defaults), !exists).await?;
-        let what = What::Create(Box::new((input, defaults, parent)));
+        let what = TaskOrder::Create(Box::new((input, defaults, parent)));
         let answer = self.enqueue(&key, begin, what, envelope, digest, permit)?;
         answer.await.map_err(|_| ambiguous())?
     }
@@ -166,7 +166,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         key: &TaskKey,
         envelope: Envelope,
         command: Command,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, command.operation())?;
         check_session(&envelope.caller, &key.session_id)?;
         let permit = self.permit(Lane::of(&command))?;
@@ -182,9 +182,9 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         key: &TaskKey,
         envelope: Envelope,
         command: Command,
-    ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
+    ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
         let digest = crate::edge::digest(&envelope, &command)?;
-        self.enqueue(key, Begin::Open, What::Command(command), envelope, digest, permit)
+        self.enqueue(key, Begin::Open, TaskOrder::Command(command), envelope, digest, permit)
     }
 
     /// Takes room for a request.
@@ -206,13 +206,13 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         &self,
         key: &TaskKey,
         begin: Begin,
-        what: What,
+        what: TaskOrder,
         envelope: Envelope,
         digest: Option<tenure_core::id::Digest>,
         Permit { lane, permit }: Permit,
-    ) -> Result<oneshot::Receiver<Result<Answer, Rejection>>, Rejection> {
+    ) -> Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Rejection> {
         let (reply_to, answer) = oneshot::channel();
-        let ask = Ask { what, envelope, digest, reply_to, lane, permit: Some(permit) };
+        let ask = TaskRequest { what, envelope, digest, reply_to, lane, permit: Some(permit) };
         self.cast(key, begin, Msg::Ask(Box::new(ask)))?;
         Ok(answer)
     }
@@ -242,7 +242,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         look: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (reply_to, answer) = oneshot::channel();
-        let reader: Reader = Box::new(move |task| {
+        let reader: ReadFn = Box::new(move |task| {
             if !reply_to.is_closed() {
                 let _ = reply_to.send(task.map(look).map_err(Clone::clone)); // The reader may have gone.
             }
@@ -324,7 +324,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
             if count % LEFT_AT_ONCE == LEFT_AT_ONCE - 1 {
                 tokio::task::yield_now().await; // Other partitions go on.
             }
-            let leave = |state: &mut State<J, L>| {
+            let leave = |state: &mut ActorTask<J, L>| {
                 state.leave_epoch(&task, of);
                 !state.is_left()
             };
@@ -366,11 +366,11 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub fn pool_facts(
         &self,
         pool: &tenure_core::id::PoolId,
-    ) -> tenure_core::eligibility::PoolFacts {
+    ) -> tenure_core::eligibility::WorkerCounts {
         let facts = self.node.pool_if_open(pool).map(|pool| pool.workers_and_free());
         let (workers, free) = facts.unwrap_or_default();
         let [workers, free] = [workers, free].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        tenure_core::eligibility::PoolFacts { workers, able: workers, free }
+        tenure_core::eligibility::WorkerCounts { workers, able: workers, free }
     }
 
     /// The store of leases.

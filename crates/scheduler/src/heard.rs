@@ -15,14 +15,14 @@ use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::time::timeout;
 
-use crate::node::Node;
+use crate::node::NodeShared;
 
 /// How late a tick may be, and how long an append may take, before there is a gap.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// What a node has heard.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct NodeHealth {
     /// The store of leases answered when it was last asked.
     keeps_leases: AtomicBool,
     /// Leases of open Attempts could not be made sure of: it is tried again.
@@ -37,7 +37,7 @@ pub(crate) struct Heard {
     ticked: AtomicI64,
 }
 
-impl Default for Heard {
+impl Default for NodeHealth {
     fn default() -> Self {
         Self {
             keeps_leases: AtomicBool::new(true),
@@ -50,7 +50,7 @@ impl Default for Heard {
     }
 }
 
-impl<J: Journal, L: Leases> Node<J, L> {
+impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// The store of leases has answered, or has not.
     pub(crate) fn note_leases(&self, answered: bool) {
         if !answered || !self.keeps_leases() {

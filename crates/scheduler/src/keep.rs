@@ -11,11 +11,13 @@ use tenure_wire::stored::{StateError, encode_state};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::node::Node;
-use crate::task::{Msg, Reader};
+use crate::node::NodeShared;
+use crate::task::{Msg, ReadFn};
 
 /// Gives the journal the states that it wants, one after another: one is in memory twice at a time.
-pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Option<JoinHandle<()>> {
+pub(crate) fn keep_states<J: Journal, L: Leases>(
+    node: &Arc<NodeShared<J, L>>,
+) -> Option<JoinHandle<()>> {
     let mut wanted = node.journal.wanted()?;
     let node = Arc::downgrade(node);
     Some(tokio::spawn(async move {
@@ -34,10 +36,10 @@ pub(crate) fn keep_states<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Opti
 }
 
 /// A live Task as it is now, if it is here. This is all that its actor does for it.
-async fn copy<J: Journal, L: Leases>(node: &Node<J, L>, key: &TaskKey) -> Option<Task> {
+async fn copy<J: Journal, L: Leases>(node: &NodeShared<J, L>, key: &TaskKey) -> Option<Task> {
     let address = node.directory.get(key)?;
     let (sender, copied) = oneshot::channel();
-    let reader: Reader = Box::new(move |task| {
+    let reader: ReadFn = Box::new(move |task| {
         let live = task.ok().filter(|task| !task.status().is_terminal());
         let _ = sender.send(live.map(View::to_task)); // Nobody may be there any more.
     });

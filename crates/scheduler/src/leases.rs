@@ -9,9 +9,9 @@ use tenure_ports::leases::{Lease, LeaseError};
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 
-use crate::node::Node;
+use crate::node::NodeShared;
 
-impl<J: Journal, L: Leases> Node<J, L> {
+impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// What is known of an Attempt's lease.
     pub(crate) fn lease(&self, attempt: AttemptId, now: Millis) -> Option<LeaseFact> {
         let left = self.leases.left_ms(attempt)?;

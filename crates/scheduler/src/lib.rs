@@ -32,14 +32,14 @@ mod task;
 mod watched;
 mod worker;
 
-pub use ask::{Answer, Done, Envelope};
+pub use ask::{Done, Envelope, WriteAnswer};
 pub use client::ClientLink;
 pub use clock::{Machine, ThisMachine};
 pub use config::Config;
 pub use follow::Follower;
 pub use handle::{Scheduler, overloaded};
 pub use node::Appended;
-pub use peers::{Kin, Peers};
+pub use peers::{FamilyNotice, Peers};
 pub use pool::{WaitingStep, Worker};
 pub use task::open::{load, load_until, unreadable};
 pub use worker::{Answering, WorkerLink};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::channel::mpsc::TrySendError;
 use parking_lot::{Mutex, RwLock};
 use ractor::{ActorCell, ActorRef, ActorRuntime};
-use tenure_core::eligibility::{PoolFacts, Wanted};
+use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::id::{AgentId, Millis, PoolId, SessionId};
 use tenure_core::view::{RuntimeEvent, View};
 use tenure_core::{Code, Commit, Counts, Rejection, Task};
@@ -20,14 +20,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
-use crate::client::reads::Written;
+use crate::client::reads::EncodedCommit;
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
-use crate::count::{Gauge, Hand, Hands, Totals, WaitTotals};
+use crate::count::{Gauge, Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
 use crate::folds::Folds;
-use crate::follow::Told;
-use crate::heard::Heard;
+use crate::follow::FollowedTask;
+use crate::heard::NodeHealth;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
 use crate::rounds::Rounds;
@@ -65,15 +65,15 @@ impl Workers {
 
 /// The partitions of a node.
 #[derive(Debug, Default)]
-struct Partitions {
-    all: Vec<Partition>,
+struct PartitionTable {
+    all: Vec<PartitionActors>,
     /// Actors of all of them that are busy with no Task.
     free: usize,
 }
 
 /// A partition's actors.
 #[derive(Debug)]
-struct Partition {
+struct PartitionActors {
     supervisor: ActorCell,
     /// Actors of Tasks that are busy with none.
     free: Vec<ActorRef<Letter>>,
@@ -90,29 +90,29 @@ const SLOW_FOR_MS: Millis = 1_000;
 
 /// The shared parts of a node.
 #[derive(Debug)]
-pub(crate) struct Node<J, L> {
+pub(crate) struct NodeShared<J, L> {
     pub(crate) journal: Arc<J>,
     pub(crate) leases: Arc<L>,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) directory: Directory,
-    pub(crate) totals: Totals,
+    pub(crate) totals: NodeCounters,
     pub(crate) waits: Arc<WaitTotals>,
     /// Callers that wait for the end of a Task or of a Run.
     pub(crate) waiters: Gauge,
     pub(crate) rounds: Rounds,
-    pub(crate) heard: Heard,
+    pub(crate) heard: NodeHealth,
     /// Ended Tasks that somebody has asked for.
     pub(crate) ended: Folds<TaskKey, Box<Task>>,
     /// How far public events were told to whoever reads them page by page, by the event behind which
     /// the next page begins.
-    pub(crate) told: Folds<(TaskKey, u64), Told>,
+    pub(crate) told: Folds<(TaskKey, u64), FollowedTask>,
     /// Commits that are read out in parts, by the event behind which they begin.
-    pub(crate) long: Folds<(TaskKey, u64), Written>,
+    pub(crate) long: Folds<(TaskKey, u64), EncodedCommit>,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<Workers>,
-    partitions: Mutex<Partitions>,
+    partitions: Mutex<PartitionTable>,
     supervisor: Mutex<Option<ActorCell>>,
     events: broadcast::Sender<Appended>,
     runtime_events: broadcast::Sender<RuntimeEvent>,
@@ -125,7 +125,7 @@ pub(crate) struct Node<J, L> {
     leases_slow_until: AtomicI64,
 }
 
-impl<J: Journal, L: Leases> Node<J, L> {
+impl<J: Journal, L: Leases> NodeShared<J, L> {
     pub(crate) fn new(journal: Arc<J>, leases: Arc<L>, config: Config) -> Self {
         Self {
             journal,
@@ -133,11 +133,11 @@ impl<J: Journal, L: Leases> Node<J, L> {
             clock: Clock::new(Arc::clone(&config.machine)),
             config,
             directory: Directory::new(),
-            totals: Totals::default(),
+            totals: NodeCounters::default(),
             waits: Arc::default(),
             waiters: Gauge::default(),
             rounds: Rounds::default(),
-            heard: Heard::default(),
+            heard: NodeHealth::default(),
             ended: Folds::default(),
             told: Folds::default(),
             long: Folds::default(),
@@ -158,7 +158,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
     /// Names the actors under which Tasks and pools are started.
     pub(crate) fn supervise(&self, supervisor: ActorCell, partitions: Vec<ActorCell>) {
         *self.supervisor.lock() = Some(supervisor);
-        let partition = |supervisor| Partition { supervisor, free: Vec::new() };
+        let partition = |supervisor| PartitionActors { supervisor, free: Vec::new() };
         self.partitions.lock().all = partitions.into_iter().map(partition).collect();
     }
 
@@ -253,8 +253,8 @@ impl<J: Journal, L: Leases> Node<J, L> {
     }
 
     /// The workers that may take a Step.
-    pub(crate) fn workers_for(&self, wanted: Wanted<'_>) -> PoolFacts {
-        self.pool_if_open(wanted.pool).map_or_else(PoolFacts::default, |pool| pool.facts(wanted))
+    pub(crate) fn workers_for(&self, wanted: Wanted<'_>) -> WorkerCounts {
+        self.pool_if_open(wanted.pool).map_or_else(WorkerCounts::default, |pool| pool.facts(wanted))
     }
 
     /// What has waited longest in each pool, of the Steps of a session.
@@ -421,7 +421,7 @@ impl<J: Journal, L: Leases> Node<J, L> {
 }
 
 /// Where a Task's partition is in the list.
-fn place(key: &TaskKey, partitions: &[Partition]) -> usize {
+fn place(key: &TaskKey, partitions: &[PartitionActors]) -> usize {
     key.partition(u32::try_from(partitions.len()).unwrap_or(u32::MAX)) as usize
 }
 

@@ -8,44 +8,44 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tenure_ports::{Journal, Leases};
 
-use crate::node::Node;
-use crate::task::host::Failed;
-use crate::task::{Begin, Msg as TaskMsg, Reader};
+use crate::node::NodeShared;
+use crate::task::host::ActorFailure;
+use crate::task::{Begin, Msg as TaskMsg, ReadFn};
 
 /// What a supervisor is told: nothing but what happens to its children.
 #[derive(Debug)]
-pub(crate) enum Nothing {}
+pub(crate) enum NoMessage {}
 
 /// Supervises Tasks of one partition, and reads those again whose actor failed.
 pub(crate) struct PartitionActor<J, L>(pub(crate) std::marker::PhantomData<fn() -> (J, L)>);
 
 /// What is left of a node's Tasks goes with its partitions, however those end: Tasks that rest hold on
 /// to the node.
-pub(crate) struct Partition<J: Journal, L: Leases>(Arc<Node<J, L>>);
+pub(crate) struct PartitionSupervisor<J: Journal, L: Leases>(Arc<NodeShared<J, L>>);
 
-impl<J: Journal, L: Leases> Drop for Partition<J, L> {
+impl<J: Journal, L: Leases> Drop for PartitionSupervisor<J, L> {
     fn drop(&mut self) {
         self.0.directory.clear();
     }
 }
 
 impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
-    type Msg = Nothing;
-    type State = Partition<J, L>;
-    type Arguments = Arc<Node<J, L>>;
+    type Msg = NoMessage;
+    type State = PartitionSupervisor<J, L>;
+    type Arguments = Arc<NodeShared<J, L>>;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Nothing>,
-        node: Arc<Node<J, L>>,
-    ) -> Result<Partition<J, L>, ActorProcessingErr> {
-        Ok(Partition(node))
+        _: ActorRef<NoMessage>,
+        node: Arc<NodeShared<J, L>>,
+    ) -> Result<PartitionSupervisor<J, L>, ActorProcessingErr> {
+        Ok(PartitionSupervisor(node))
     }
 
     async fn post_stop(
         &self,
-        myself: ActorRef<Nothing>,
-        _: &mut Partition<J, L>,
+        myself: ActorRef<NoMessage>,
+        _: &mut PartitionSupervisor<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         // Without this a stopping supervisor kills its children in the middle of an append.
         myself.drain_children_and_wait(None).await;
@@ -54,13 +54,13 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
 
     async fn handle_supervisor_evt(
         &self,
-        _: ActorRef<Nothing>,
+        _: ActorRef<NoMessage>,
         event: SupervisionEvent,
-        Partition(node): &mut Partition<J, L>,
+        PartitionSupervisor(node): &mut PartitionSupervisor<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         let SupervisionEvent::ActorFailed(who, error) = event else { return Ok(()) };
         // One that failed by a defect could not say with what.
-        let failed = error.downcast_ref::<Failed>().map(|failed| failed.task.clone());
+        let failed = error.downcast_ref::<ActorFailure>().map(|failed| failed.task.clone());
         let key = failed.or_else(|| node.directory.of_actor(who.get_id()));
         if let Some(key) = key
             && node.directory.remove_failed(&key, who.get_id())
@@ -69,7 +69,7 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
             node.journal.release(&key);
             // Where another node has it now, that one reads it.
             if let Ok(actor) = node.task(&key, Begin::Open) {
-                let nudge: Reader = Box::new(|_| {});
+                let nudge: ReadFn = Box::new(|_| {});
                 let _ = actor.cast(TaskMsg::Read(nudge)); // A terminal Task retires after this.
             }
         }
@@ -82,17 +82,17 @@ impl<J: Journal, L: Leases> Actor for PartitionActor<J, L> {
 pub(crate) struct NodeActor;
 
 impl Actor for NodeActor {
-    type Msg = Nothing;
+    type Msg = NoMessage;
     type State = ();
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Nothing>, (): ()) -> Result<(), ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<NoMessage>, (): ()) -> Result<(), ActorProcessingErr> {
         Ok(())
     }
 
     async fn post_stop(
         &self,
-        myself: ActorRef<Nothing>,
+        myself: ActorRef<NoMessage>,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
         myself.drain_children_and_wait(None).await;
@@ -101,7 +101,7 @@ impl Actor for NodeActor {
 
     async fn handle_supervisor_evt(
         &self,
-        _: ActorRef<Nothing>,
+        _: ActorRef<NoMessage>,
         event: SupervisionEvent,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {

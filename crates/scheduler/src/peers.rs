@@ -35,12 +35,12 @@ pub trait Peers: Send + Sync + std::fmt::Debug + 'static {
 
     /// Tells the owner of a Task something of its family. It may get lost: children ask from time to
     /// time.
-    fn tell(&self, key: &TaskKey, word: Kin);
+    fn tell(&self, key: &TaskKey, word: FamilyNotice);
 }
 
 /// What a Task is told of its family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kin {
+pub enum FamilyNotice {
     /// Its parent is being closed, or was: it asks how.
     ParentCloses,
     /// A Task was made whose parent it is.
@@ -54,12 +54,12 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 
     /// Takes what another node tells of a Task's family, if the Task lives here.
-    pub fn hear_of_family(&self, key: &TaskKey, word: Kin) {
+    pub fn hear_of_family(&self, key: &TaskKey, word: FamilyNotice) {
         if let Some(actor) = self.node.directory.get(key) {
             // One that has just gone has ended, or asks when it is read again.
             let _ = actor.cast(match word {
-                Kin::ParentCloses => Msg::AskParent,
-                Kin::Adopt(child) => Msg::Adopt(child),
+                FamilyNotice::ParentCloses => Msg::AskParent,
+                FamilyNotice::Adopt(child) => Msg::Adopt(child),
             });
         }
     }

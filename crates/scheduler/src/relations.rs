@@ -15,7 +15,7 @@ use tenure_core::{Code, Command, Rejection, RejectionKind, Task};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
-use crate::ask::{Answer, Envelope};
+use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Scheduler};
 
 /// Tasks looked at for a circle of blocking Tasks.
@@ -34,7 +34,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         new: TaskId,
         wal_name: Option<WalName>,
         reason: ReasonInput,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<WriteAnswer, Rejection> {
         check_tool(&envelope.caller, Operator::RetryTask)?;
         check_session(&envelope.caller, &old.session_id)?;
         let permit = self.permit(Lane::Creates)?;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tenure_core::id::AttemptId;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::leases::Ended;
+use tenure_ports::leases::ExpiredLease;
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::node::Node;
-use crate::task::{Msg, State};
+use crate::node::NodeShared;
+use crate::task::{ActorTask, Msg};
 
 /// Looks for ended leases on every tick and tells their Tasks.
 ///
@@ -22,7 +22,7 @@ use crate::task::{Msg, State};
 /// Nothing is judged before every worker had the time to be heard since the last gap: this process
 /// stood still, the store of leases or the log did not answer, the store has lost what it was told, or
 /// its clock was set (mechanisms 6). What it lost in silence is made good once in the time of a lease.
-pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> JoinHandle<()> {
+pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -> JoinHandle<()> {
     let (node, tick) = (Arc::downgrade(node), node.config.tick);
     tokio::spawn(async move {
         let mut ticks = interval(tick);
@@ -72,9 +72,9 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) -> Join
 }
 
 /// Has every Task wait for the instant at which its next thing is due now.
-fn set_timers<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+fn set_timers<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
     for task in node.directory.all() {
-        let set = |state: &mut State<J, L>| {
+        let set = |state: &mut ActorTask<J, L>| {
             state.set_timer(&task);
             true
         };
@@ -85,9 +85,9 @@ fn set_timers<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
 }
 
 /// Has every Task make sure of its leases.
-fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+fn raise_all<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
     for task in node.directory.all() {
-        let raise = |state: &mut State<J, L>| {
+        let raise = |state: &mut ActorTask<J, L>| {
             state.raise_leases();
             true
         };
@@ -98,10 +98,10 @@ fn raise_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
 }
 
 /// Has the store get what it has lost of the leases of open Attempts (LEASE-15).
-fn ensure_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
+fn ensure_all<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) {
     let mut leases = Vec::new();
     for task in node.directory.all() {
-        let look = |state: &mut State<J, L>| {
+        let look = |state: &mut ActorTask<J, L>| {
             leases.append(&mut state.open_leases());
             true
         };
@@ -112,10 +112,10 @@ fn ensure_all<J: Journal, L: Leases>(node: &Arc<Node<J, L>>) {
     node.ensure_leases(leases);
 }
 
-fn tell_tasks<J: Journal, L: Leases>(node: &Arc<Node<J, L>>, ended: Vec<Ended>) {
+fn tell_tasks<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>, ended: Vec<ExpiredLease>) {
     let now = std::time::Instant::now();
     let mut by_task: BTreeMap<TaskKey, BTreeMap<AttemptId, std::time::Instant>> = BTreeMap::new();
-    for Ended { task, attempt_id, late } in ended {
+    for ExpiredLease { task, attempt_id, late } in ended {
         let since = now.checked_sub(late).unwrap_or(now);
         by_task.entry(task).or_default().insert(attempt_id, since);
     }

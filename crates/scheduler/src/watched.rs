@@ -14,12 +14,12 @@ use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::leases::LeaseError;
 use tenure_ports::observer::{Called, LeaseCall, Sample};
 use tenure_ports::{Journal, Leases, Observer};
-use tenure_wire::bus::operate::Kept;
+use tenure_wire::bus::operate::RetainedWork;
 use tokio::sync::Semaphore;
 
 use crate::config::{COMMANDS_IN_FLIGHT, REPORTS_IN_FLIGHT};
 use crate::handle::Scheduler;
-use crate::node::Node;
+use crate::node::NodeShared;
 use crate::pool::WaitingStep;
 
 impl<J: Journal, L: Leases> Scheduler<J, L> {
@@ -34,14 +34,14 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 
     /// What is kept here for work that is under way, as far as the scheduler itself knows.
-    pub fn kept(&self) -> Kept {
+    pub fn kept(&self) -> RetainedWork {
         let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
-        Kept {
+        RetainedWork {
             waiters: self.node.waiters.now(),
             commands: in_use(COMMANDS_IN_FLIGHT, &self.commands),
             reports: in_use(REPORTS_IN_FLIGHT, &self.reports),
             signals: self.node.signals(),
-            ..Kept::default()
+            ..RetainedWork::default()
         }
     }
 
@@ -57,7 +57,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     }
 }
 
-impl<J: Journal, L: Leases> Node<J, L> {
+impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// A call to the store of leases.
     pub(crate) async fn watch_leases<T>(
         &self,

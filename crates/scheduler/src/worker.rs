@@ -28,7 +28,7 @@ use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
 use tokio::sync::oneshot;
 
-use crate::ask::{Answer, Envelope};
+use crate::ask::{Envelope, WriteAnswer};
 use crate::handle::{Lane, Permit, Scheduler, ambiguous};
 use crate::pool::Worker;
 
@@ -168,7 +168,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         task: TaskKey,
         envelope: Envelope,
         command: Command,
-    ) -> oneshot::Receiver<Result<Answer, Rejection>> {
+    ) -> oneshot::Receiver<Result<WriteAnswer, Rejection>> {
         let (reply_to, answer) = oneshot::channel();
         let scheduler = self.scheduler.clone();
         tokio::spawn(async move {
@@ -186,7 +186,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
 
 /// Waits for the answer of a Task's actor.
 #[derive(Debug)]
-pub struct Answering(Result<oneshot::Receiver<Result<Answer, Rejection>>, Option<Rejection>>);
+pub struct Answering(Result<oneshot::Receiver<Result<WriteAnswer, Rejection>>, Option<Rejection>>);
 
 impl Future for Answering {
     type Output = Result<Recorded, Rejection>;
@@ -208,7 +208,7 @@ impl Answering {
     ///
     /// # Errors
     /// As the report itself.
-    pub async fn in_full(self) -> Result<Answer, Rejection> {
+    pub async fn in_full(self) -> Result<WriteAnswer, Rejection> {
         match self.0 {
             Ok(answer) => answer.await.unwrap_or_else(|_| Err(ambiguous())),
             Err(refused) => Err(refused.unwrap_or_else(ambiguous)),

@@ -14,7 +14,7 @@ use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::json;
-use tenure_sdk::worker::exec::{Ended, ExecError, guard};
+use tenure_sdk::worker::exec::{CommandEnd, ExecError, guard};
 
 type Scenario = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -64,7 +64,7 @@ const DAEMON: &str = "(setsid sh -c 'trap \"\" TERM HUP; touch $DIR/daemon; slee
 
 async fn a_daemon_that_escaped_ends_with_its_command() {
     let bench = Bench::new();
-    assert_eq!(bench.shell(&format!("{DAEMON} exit 3")).await.ended, Ended::Exited(3));
+    assert_eq!(bench.shell(&format!("{DAEMON} exit 3")).await.ended, CommandEnd::Exited(3));
     bench.assert_none_left();
 }
 
@@ -73,7 +73,7 @@ async fn all_is_gone_when_the_outcome_is_told() {
     let line = "trap '' TERM; for i in 1 2 3 4 5; do sleep 600 & done; touch $DIR/ready; wait";
     let spec = json!({ "run": line, "grace_ms": 50 });
     let outcome = bench.run_and(spec, || bench.has("ready"), || bench.cancel.cancel()).await;
-    assert_eq!(outcome.unwrap().ended, Ended::Cancelled);
+    assert_eq!(outcome.unwrap().ended, CommandEnd::Cancelled);
     bench.assert_none_left();
 }
 
@@ -84,7 +84,7 @@ async fn a_command_that_forks_without_end_is_killed() {
                 sh $DIR/runaway; sleep 0.3; touch $DIR/ready; sleep 600";
     let spec = json!({ "run": line, "grace_ms": 50 });
     let outcome = bench.run_and(spec, || bench.has("ready"), || bench.cancel.cancel()).await;
-    assert_eq!(outcome.unwrap().ended, Ended::Cancelled);
+    assert_eq!(outcome.unwrap().ended, CommandEnd::Cancelled);
     bench.assert_none_left();
 }
 
@@ -95,7 +95,7 @@ async fn the_group_keeps_its_grace_when_the_leader_has_ended() {
                  while :; do sleep 0.05; done";
     let spec = json!({ "run": format!("({child}) & wait"), "grace_ms": 60_000 });
     let outcome = bench.run_and(spec, || bench.has("ready"), || bench.cancel.cancel()).await;
-    assert_eq!(outcome.unwrap().ended, Ended::Cancelled);
+    assert_eq!(outcome.unwrap().ended, CommandEnd::Cancelled);
     assert!(bench.has("saved"));
     bench.assert_none_left();
 }
@@ -148,7 +148,7 @@ async fn a_guard_is_deaf_to_signals() {
         std::fs::write(bench.path("go"), "").unwrap();
     };
     let outcome = bench.run_and(json!({ "run": line }), || bench.has("ready"), annoy_guard).await;
-    assert_eq!(outcome.unwrap().ended, Ended::Exited(5));
+    assert_eq!(outcome.unwrap().ended, CommandEnd::Exited(5));
 }
 
 /// The guard of a command that has printed the id of its parent.
@@ -158,7 +158,7 @@ fn guard_of(bench: &Bench) -> Pid {
 
 async fn a_command_has_no_terminal() {
     let outcome = Bench::new().shell(": < /dev/tty").await;
-    assert_ne!(outcome.ended, Ended::Exited(0));
+    assert_ne!(outcome.ended, CommandEnd::Exited(0));
 }
 
 async fn no_guard_is_left_behind() {

@@ -6,8 +6,8 @@ use super::fields::Fields;
 use super::limits::INPUT_BYTES_MAX;
 use super::path::Path;
 use super::plan::{HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP};
-use super::report::Finding;
-use super::step::Defaults;
+use super::report::FileFinding;
+use super::step::StepDefaults;
 
 /// The fields that say what a Step does; a Step has one of them.
 const ACTIONS: [&str; 5] = ["run", "command", "handler", "sleep", "noop"];
@@ -30,7 +30,7 @@ pub(super) struct ExecDefaults {
 /// Reads the action of a Step whose own `timeout` is `timeout_ms`.
 pub(super) fn read(
     step: &Fields<'_, '_>,
-    defaults: &Defaults,
+    defaults: &StepDefaults,
     timeout_ms: Option<u64>,
 ) -> Option<Action> {
     let action = chosen(step, defaults)?;
@@ -48,7 +48,7 @@ pub(super) fn read(
 }
 
 /// The one field that says what to do.
-fn chosen(step: &Fields<'_, '_>, defaults: &Defaults) -> Option<&'static str> {
+fn chosen(step: &Fields<'_, '_>, defaults: &StepDefaults) -> Option<&'static str> {
     let mut written = ACTIONS.into_iter().filter(|name| step.has(name));
     let Some(first) = written.next() else {
         if defaults.handler.is_none() && !step.has_unknown {
@@ -63,8 +63,8 @@ fn chosen(step: &Fields<'_, '_>, defaults: &Defaults) -> Option<&'static str> {
     Some(first)
 }
 
-fn nothing_to_do(at: usize, path: &Path<'_>) -> Finding {
-    Finding::at(at, "the step has nothing to do").field(path).hint(
+fn nothing_to_do(at: usize, path: &Path<'_>) -> FileFinding {
+    FileFinding::at(at, "the step has nothing to do").field(path).hint(
         "add `run: SHELL LINE`, `command: [PROGRAM, ARGUMENT]`, `handler: NAME`, `sleep: 2s` or \
          `noop: true`",
     )
@@ -122,7 +122,7 @@ fn program(step: &Fields<'_, '_>, action: &'static str) -> Option<Value> {
     let first = program.as_str().or_else(|| program.get(0)?.as_str()).unwrap_or_default();
     if first.trim().is_empty() {
         step.cx.report.add(|| {
-            Finding::at(node.at(), format!("`{action}` is empty")).field(step.path.key(action))
+            FileFinding::at(node.at(), format!("`{action}` is empty")).field(step.path.key(action))
         });
         return None;
     }
@@ -137,7 +137,7 @@ fn noop(step: &Fields<'_, '_>) -> Option<Action> {
     None
 }
 
-fn handler(step: &Fields<'_, '_>, defaults: &Defaults) -> Option<Action> {
+fn handler(step: &Fields<'_, '_>, defaults: &StepDefaults) -> Option<Action> {
     let own = step.id(&["handler"]).map(|(id, _)| id);
     let handler = own.or_else(|| defaults.handler.clone())?;
     let input = match step.node(&["input"]) {
@@ -152,7 +152,7 @@ fn within_limit(step: &Fields<'_, '_>, action: &Action) -> bool {
     if bytes > INPUT_BYTES_MAX {
         step.cx.report.add(|| {
             let message = format!("the input of the step takes {bytes} bytes of JSON");
-            Finding::at(step.at, message).field(step.path).hint(format!(
+            FileFinding::at(step.at, message).field(step.path).hint(format!(
                 "at most {INPUT_BYTES_MAX}; put large data into a file and give its name"
             ))
         });
@@ -164,15 +164,15 @@ fn within_limit(step: &Fields<'_, '_>, action: &Action) -> bool {
 
 /// How long the value is as JSON text.
 pub(super) fn json_bytes(value: &Value) -> usize {
-    let mut counter = Counter(0);
+    let mut counter = ByteCounter(0);
     // Writing JSON to a counter cannot fail.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0
 }
 
-struct Counter(usize);
+struct ByteCounter(usize);
 
-impl std::io::Write for Counter {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

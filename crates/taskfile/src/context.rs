@@ -4,15 +4,15 @@ use std::cell::Cell;
 use serde_json::{Map, Value};
 
 use super::limits::{DEPTH_MAX, EXPANDED_BYTES_MAX};
-use super::node::{Kind, Node, number};
+use super::node::{NodeKind, SyntaxNode, number};
 use super::path::Path;
-use super::report::{Finding, Report, quoted};
+use super::report::{FileFinding, FindingReport, quoted};
 use super::vars::{Expanded, Repetition, Vars, has_reference};
 
 /// What every part of the reader needs: where to put problems, and what references mean.
 #[derive(Debug)]
-pub(super) struct Context<'c, 'a> {
-    pub(super) report: &'c Report<'a>,
+pub(super) struct ReadContext<'c, 'a> {
+    pub(super) report: &'c FindingReport<'a>,
     pub(super) vars: &'c Vars<'a>,
     /// Set while a repeated Step is read.
     pub(super) repetition: Option<Repetition<'c>>,
@@ -33,13 +33,13 @@ impl Expansion {
     }
 }
 
-impl<'a> Context<'_, 'a> {
+impl<'a> ReadContext<'_, 'a> {
     /// The value that `node` stands for: itself, or what its references say. `None` was reported.
     pub(super) fn value<'n>(
         &self,
-        node: &'n Node<'a>,
+        node: &'n SyntaxNode<'a>,
         path: &Path<'_>,
-    ) -> Option<Cow<'n, Node<'a>>> {
+    ) -> Option<Cow<'n, SyntaxNode<'a>>> {
         let Some(text) = node.as_text().filter(|text| has_reference(text)) else {
             return Some(Cow::Borrowed(node));
         };
@@ -48,16 +48,16 @@ impl<'a> Context<'_, 'a> {
                 value.kind.clone()
             }
             Ok(Expanded::Text(text)) if self.charge(text.len(), node.at(), path) => {
-                Kind::Text(text.into())
+                NodeKind::Text(text.into())
             }
             Ok(_) => return None,
             Err((message, hint)) => {
-                let finding = || Finding::at(node.at(), message).field(path).maybe_hint(hint);
+                let finding = || FileFinding::at(node.at(), message).field(path).maybe_hint(hint);
                 self.report.add(finding);
                 return None;
             }
         };
-        Some(Cow::Owned(Node { at: node.at, kind }))
+        Some(Cow::Owned(SyntaxNode { at: node.at, kind }))
     }
 
     /// Counts `bytes` of expanded text, or reports that there are too many.
@@ -70,17 +70,22 @@ impl<'a> Context<'_, 'a> {
     }
 
     /// A text; numbers and booleans are taken as written, so that `PORT: 8080` needs no quotes.
-    pub(super) fn text<'n>(&self, node: &'n Node<'a>, path: &Path<'_>) -> Option<Cow<'n, str>> {
+    pub(super) fn text<'n>(
+        &self,
+        node: &'n SyntaxNode<'a>,
+        path: &Path<'_>,
+    ) -> Option<Cow<'n, str>> {
         let value = self.value(node, path)?;
         match value {
-            Cow::Borrowed(Node { kind: Kind::Text(text) | Kind::Number(text), .. }) => {
-                Some(Cow::Borrowed(text))
-            }
-            Cow::Owned(Node { kind: Kind::Text(text) | Kind::Number(text), .. }) => {
-                Some(Cow::Owned(text.into_owned()))
-            }
+            Cow::Borrowed(SyntaxNode {
+                kind: NodeKind::Text(text) | NodeKind::Number(text),
+                ..
+            }) => Some(Cow::Borrowed(text)),
+            Cow::Owned(SyntaxNode {
+                kind: NodeKind::Text(text) | NodeKind::Number(text), ..
+            }) => Some(Cow::Owned(text.into_owned())),
             value => match value.kind {
-                Kind::Bool(value) => Some(if value { "true" } else { "false" }.into()),
+                NodeKind::Bool(value) => Some(if value { "true" } else { "false" }.into()),
                 _ => self.wrong_type(&value, path, "a text"),
             },
         }
@@ -89,41 +94,41 @@ impl<'a> Context<'_, 'a> {
     /// Reports a value of the wrong type.
     pub(super) fn wrong_type<T>(
         &self,
-        node: &Node<'_>,
+        node: &SyntaxNode<'_>,
         path: &Path<'_>,
         expected: &str,
     ) -> Option<T> {
         self.report.add(|| {
             let message = format!("expected {expected}, found {}", node.describe());
-            Finding::at(node.at(), message).field(path)
+            FileFinding::at(node.at(), message).field(path)
         });
         None
     }
 
     /// The value as JSON, with references replaced at every depth.
-    pub(super) fn json(&self, node: &Node<'a>, path: &Path<'_>) -> Option<Value> {
+    pub(super) fn json(&self, node: &SyntaxNode<'a>, path: &Path<'_>) -> Option<Value> {
         self.json_at(node, path, 0)
     }
 
-    fn json_at(&self, node: &Node<'a>, path: &Path<'_>, depth: usize) -> Option<Value> {
+    fn json_at(&self, node: &SyntaxNode<'a>, path: &Path<'_>, depth: usize) -> Option<Value> {
         let node = self.value(node, path)?;
         if depth > DEPTH_MAX {
             self.report.add(|| {
                 let message = format!("with variables, the value is more than {DEPTH_MAX} deep");
-                Finding::at(node.at(), message).field(path)
+                FileFinding::at(node.at(), message).field(path)
             });
             return None;
         }
         match &node.kind {
-            Kind::Null => Some(Value::Null),
-            Kind::Bool(value) => Some(Value::Bool(*value)),
-            Kind::Text(text) => Some(Value::String(text.to_string())),
-            Kind::Number(literal) => self.json_number(literal, &node, path),
-            Kind::List(items) => {
+            NodeKind::Null => Some(Value::Null),
+            NodeKind::Bool(value) => Some(Value::Bool(*value)),
+            NodeKind::Text(text) => Some(Value::String(text.to_string())),
+            NodeKind::Number(literal) => self.json_number(literal, &node, path),
+            NodeKind::List(items) => {
                 let item = |(n, item)| self.json_at(item, &path.item(n), depth + 1);
                 items.iter().enumerate().map(item).collect()
             }
-            Kind::Map(entries) => entries
+            NodeKind::Map(entries) => entries
                 .iter()
                 .map(|entry| {
                     let value = self.json_at(&entry.value, &path.key(&entry.key), depth + 1)?;
@@ -134,12 +139,12 @@ impl<'a> Context<'_, 'a> {
         }
     }
 
-    fn json_number(&self, literal: &str, node: &Node<'_>, path: &Path<'_>) -> Option<Value> {
+    fn json_number(&self, literal: &str, node: &SyntaxNode<'_>, path: &Path<'_>) -> Option<Value> {
         let value = number(literal).map(Value::Number);
         if value.is_none() {
             self.report.add(|| {
                 let message = format!("{} does not fit a JSON number", quoted(literal));
-                Finding::at(node.at(), message).field(path)
+                FileFinding::at(node.at(), message).field(path)
             });
         }
         value
@@ -147,7 +152,7 @@ impl<'a> Context<'_, 'a> {
 }
 
 /// The plan would not fit in memory.
-pub(super) fn too_large(at: usize) -> Finding {
-    Finding::at(at, format!("with `vars` and `repeat`, more than {EXPANDED_BYTES_MAX} bytes"))
+pub(super) fn too_large(at: usize) -> FileFinding {
+    FileFinding::at(at, format!("with `vars` and `repeat`, more than {EXPANDED_BYTES_MAX} bytes"))
         .hint("give large data to steps by reference, not in the file")
 }

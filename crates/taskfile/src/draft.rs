@@ -2,14 +2,14 @@ use std::ops::Range;
 
 use super::limits::STEPS_MAX;
 use super::plan::PlanStep;
-use super::report::{Finding, Report};
+use super::report::{FileFinding, FindingReport};
 
 /// The steps of a file before their dependencies are looked up.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) steps: Vec<DraftStep>,
     /// Base ids of repeated Steps with the Steps they stand for.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<DraftGroup>,
 }
 
 /// A Step and what the lookup needs to point at a place in the file.
@@ -29,7 +29,7 @@ pub(super) struct Need {
 }
 
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct DraftGroup {
     pub(super) id: String,
     pub(super) at: usize,
     pub(super) steps: Range<usize>,
@@ -37,7 +37,7 @@ pub(super) struct Group {
 
 impl Draft {
     /// Whether `more` steps still fit; else it is reported.
-    pub(super) fn has_room(&self, more: usize, at: usize, report: &Report<'_>) -> bool {
+    pub(super) fn has_room(&self, more: usize, at: usize, report: &FindingReport<'_>) -> bool {
         let fits = self.steps.len() + more <= STEPS_MAX;
         if !fits {
             report.add(|| too_many_steps(at));
@@ -47,8 +47,8 @@ impl Draft {
 }
 
 /// The file asks for more Steps than a Task may have.
-pub(super) fn too_many_steps(at: usize) -> Finding {
-    Finding::at(at, format!("a task has at most {STEPS_MAX} steps"))
+pub(super) fn too_many_steps(at: usize) -> FileFinding {
+    FileFinding::at(at, format!("a task has at most {STEPS_MAX} steps"))
         .field("steps")
         .hint("split the work into several tasks, or let one step do several pieces of it")
 }

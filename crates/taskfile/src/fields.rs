@@ -2,23 +2,23 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::context::Context;
+use super::context::ReadContext;
 use super::ids;
 use super::limits::DURATION_MS_MAX;
-use super::node::{Entry, Kind, Node, number};
+use super::node::{MapEntry, NodeKind, SyntaxNode, number};
 use super::path::Path;
-use super::report::{Finding, did_you_mean, quoted};
+use super::report::{FileFinding, did_you_mean, quoted};
 
 /// The names of one map's fields, with what people write instead and what that is called here.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownFields {
     pub(super) names: &'static [&'static str],
     pub(super) meant: &'static [(&'static str, &'static str)],
     /// Whether keys that begin with `x-` are left alone.
     pub(super) extensible: bool,
 }
 
-impl Known {
+impl KnownFields {
     fn allows(&self, key: &str) -> bool {
         self.names.contains(&key) || self.extensible && key.starts_with("x-")
     }
@@ -27,10 +27,10 @@ impl Known {
 /// A map being read field by field. What is wrong goes to the report and reads as absent: the
 /// plan is thrown away in the end, and the other mistakes are still found.
 pub(super) struct Fields<'f, 'a> {
-    pub(super) cx: &'f Context<'f, 'a>,
+    pub(super) cx: &'f ReadContext<'f, 'a>,
     pub(super) path: Path<'f>,
     pub(super) at: usize,
-    entries: &'f [Entry<'a>],
+    entries: &'f [MapEntry<'a>],
     /// Whether there are unknown fields, one of which may be a missing one misspelt.
     pub(super) has_unknown: bool,
 }
@@ -41,10 +41,10 @@ pub(super) type Located<T> = (T, usize);
 impl<'f, 'a> Fields<'f, 'a> {
     /// `node` as a map with `known` fields; `None` was reported.
     pub(super) fn of(
-        cx: &'f Context<'f, 'a>,
-        node: &'f Node<'a>,
+        cx: &'f ReadContext<'f, 'a>,
+        node: &'f SyntaxNode<'a>,
         path: Path<'f>,
-        known: &Known,
+        known: &KnownFields,
     ) -> Option<Self> {
         let Some(entries) = node.as_map() else {
             return cx.wrong_type(node, &path, "a map");
@@ -58,7 +58,7 @@ impl<'f, 'a> Fields<'f, 'a> {
     }
 
     /// The same map for another reading, its unknown fields being reported already.
-    pub(super) fn again<'g>(&self, cx: &'g Context<'g, 'a>) -> Fields<'g, 'a>
+    pub(super) fn again<'g>(&self, cx: &'g ReadContext<'g, 'a>) -> Fields<'g, 'a>
     where
         'f: 'g,
     {
@@ -66,24 +66,30 @@ impl<'f, 'a> Fields<'f, 'a> {
     }
 
     /// The field that has one of `names`; written as null it is absent.
-    pub(super) fn node(&self, names: &[&'static str]) -> Option<(&'static str, &'f Node<'a>)> {
+    pub(super) fn node(
+        &self,
+        names: &[&'static str],
+    ) -> Option<(&'static str, &'f SyntaxNode<'a>)> {
         self.written(names).filter(|(_, node)| !node.is_null())
     }
 
     /// The same, null included.
-    pub(super) fn written(&self, names: &[&'static str]) -> Option<(&'static str, &'f Node<'a>)> {
+    pub(super) fn written(
+        &self,
+        names: &[&'static str],
+    ) -> Option<(&'static str, &'f SyntaxNode<'a>)> {
         let mut found = names.iter().filter_map(|name| Some((*name, self.entry(name)?)));
         let (name, entry) = found.next()?;
         if let Some((other, entry)) = found.next() {
             self.cx.report.add(|| {
                 let message = format!("`{name}` and `{other}` are two names of one field");
-                Finding::at(entry.at(), message).field(self.path).hint("keep one")
+                FileFinding::at(entry.at(), message).field(self.path).hint("keep one")
             });
         }
         Some((name, &entry.value))
     }
 
-    pub(super) fn entry(&self, name: &str) -> Option<&'f Entry<'a>> {
+    pub(super) fn entry(&self, name: &str) -> Option<&'f MapEntry<'a>> {
         self.entries.iter().find(|entry| entry.key == name)
     }
 
@@ -111,7 +117,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         let path = self.path.key(name);
         let value = self.cx.value(node, &path)?;
         match value.kind {
-            Kind::Bool(value) => Some(value),
+            NodeKind::Bool(value) => Some(value),
             _ => self.cx.wrong_type(&value, &path, "`true` or `false`"),
         }
     }
@@ -139,16 +145,16 @@ impl<'f, 'a> Fields<'f, 'a> {
         let path = self.path.key(name);
         let value = self.cx.value(node, &path)?;
         let found = match &value.kind {
-            Kind::Number(literal) => match number(literal).and_then(pick) {
+            NodeKind::Number(literal) => match number(literal).and_then(pick) {
                 Some(picked) => return Some(picked),
                 None => quoted(literal),
             },
-            Kind::Text(text) => format!("the text {}", quoted(text)),
+            NodeKind::Text(text) => format!("the text {}", quoted(text)),
             _ => value.describe().into(),
         };
         self.cx.report.add(|| {
             let message = format!("expected {}, found {found}", expected());
-            Finding::at(node.at(), message).field(path)
+            FileFinding::at(node.at(), message).field(path)
         });
         None
     }
@@ -164,7 +170,7 @@ impl<'f, 'a> Fields<'f, 'a> {
                 self.cx.report.add(|| {
                     let least = humantime::format_duration(Duration::from_millis(min_ms));
                     let message = format!("expected a duration from {least} to 10 years");
-                    Finding::at(node.at(), message).field(path)
+                    FileFinding::at(node.at(), message).field(path)
                 });
                 None
             }
@@ -181,13 +187,13 @@ impl<'f, 'a> Fields<'f, 'a> {
         let path = self.path.key(name);
         let value = self.cx.value(node, &path)?;
         match &value.kind {
-            Kind::List(items) => Some(self.items(items, &path)),
+            NodeKind::List(items) => Some(self.items(items, &path)),
             _ => Some(vec![(self.cx.text(&value, &path)?.into_owned(), node.at())]),
         }
     }
 
-    fn items(&self, items: &[Node<'a>], path: &Path<'_>) -> Vec<Located<String>> {
-        let text = |(n, item): (usize, &Node<'a>)| {
+    fn items(&self, items: &[SyntaxNode<'a>], path: &Path<'_>) -> Vec<Located<String>> {
+        let text = |(n, item): (usize, &SyntaxNode<'a>)| {
             Some((self.cx.text(item, &path.item(n))?.into_owned(), item.at()))
         };
         items.iter().enumerate().filter_map(text).collect()
@@ -201,7 +207,7 @@ impl<'f, 'a> Fields<'f, 'a> {
         let Some(entries) = value.as_map() else {
             return self.cx.wrong_type(&value, &path, "a map of texts");
         };
-        let pair = |entry: &Entry<'a>| {
+        let pair = |entry: &MapEntry<'a>| {
             let text = self.cx.text(&entry.value, &path.key(&entry.key))?;
             Some((entry.key.to_string(), text.into_owned()))
         };
@@ -210,23 +216,23 @@ impl<'f, 'a> Fields<'f, 'a> {
 
     /// Reports that two fields do not go together.
     pub(super) fn conflict(&self, one: &str, other: &str, hint: &str) {
-        let at = self.entry(other).map_or(self.at, Entry::at);
+        let at = self.entry(other).map_or(self.at, MapEntry::at);
         self.cx.report.add(|| {
-            Finding::at(at, format!("`{one}` and `{other}` do not go together"))
+            FileFinding::at(at, format!("`{one}` and `{other}` do not go together"))
                 .field(self.path)
                 .hint(hint)
         });
     }
 }
 
-fn unknown_field(entry: &Entry<'_>, path: &Path<'_>, known: &Known) -> Finding {
+fn unknown_field(entry: &MapEntry<'_>, path: &Path<'_>, known: &KnownFields) -> FileFinding {
     let meant = known.meant.iter().find(|(written, _)| entry.key == *written);
     let hint = match meant {
         Some((_, advice)) => (*advice).to_owned(),
         None => did_you_mean(&entry.key, known.names.iter().copied())
             .unwrap_or_else(|| format!("known fields: {}", known.names.join(", "))),
     };
-    Finding::at(entry.at(), format!("unknown field {}", quoted(&entry.key)))
+    FileFinding::at(entry.at(), format!("unknown field {}", quoted(&entry.key)))
         .field(path.key(&entry.key))
         .hint(hint)
 }
@@ -235,19 +241,19 @@ fn unknown_field(entry: &Entry<'_>, path: &Path<'_>, known: &Known) -> Finding {
 pub(super) struct NoDuration(String);
 
 impl NoDuration {
-    pub(super) fn at(self, at: usize) -> Finding {
-        Finding::at(at, self.0)
+    pub(super) fn at(self, at: usize) -> FileFinding {
+        FileFinding::at(at, self.0)
             .hint("write `500ms`, `30s`, `5m`, `1h 30m`, or milliseconds as a number")
     }
 }
 
 /// `30s`, `1h 30m`, or a number of milliseconds.
-pub(super) fn milliseconds(node: &Node<'_>) -> Result<u64, NoDuration> {
+pub(super) fn milliseconds(node: &SyntaxNode<'_>) -> Result<u64, NoDuration> {
     let read = match &node.kind {
-        Kind::Number(literal) => number(literal)
+        NodeKind::Number(literal) => number(literal)
             .and_then(|number| number.as_u64())
             .ok_or_else(|| format!("{} is no whole number of milliseconds", quoted(literal))),
-        Kind::Text(text) => humantime::parse_duration(text)
+        NodeKind::Text(text) => humantime::parse_duration(text)
             .map(|duration| u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
             .map_err(|_| format!("{} is no duration", quoted(text))),
         _ => Err(format!("expected a duration, found {}", node.describe())),

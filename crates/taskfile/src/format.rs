@@ -3,7 +3,7 @@ use serde::Serialize;
 /// The notation of a task file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum FileFormat {
     /// YAML 1.2.
     Yaml,
     /// TOML 1.1.
@@ -14,18 +14,18 @@ pub enum Format {
     WfFormat,
 }
 
-impl Format {
+impl FileFormat {
     /// By the extension of the file's name; else by how the text begins.
     pub(super) fn detect(name: &str, text: &str) -> Self {
-        Format::of_name(name).unwrap_or_else(|| Format::of_text(text))
+        FileFormat::of_name(name).unwrap_or_else(|| FileFormat::of_text(text))
     }
 
     fn of_name(name: &str) -> Option<Self> {
         let (_, extension) = name.rsplit_once('.')?;
         match extension.to_ascii_lowercase().as_str() {
-            "yaml" | "yml" => Some(Format::Yaml),
-            "toml" => Some(Format::Toml),
-            "json" => Some(Format::Json),
+            "yaml" | "yml" => Some(FileFormat::Yaml),
+            "toml" => Some(FileFormat::Toml),
+            "json" => Some(FileFormat::Json),
             _ => None,
         }
     }
@@ -35,9 +35,9 @@ impl Format {
     fn of_text(text: &str) -> Self {
         let mut lines = text.lines().map(str::trim);
         match lines.find(|line| !line.is_empty() && !line.starts_with('#')) {
-            Some(line) if line.starts_with('{') => Format::Json,
-            Some(line) if line.starts_with('[') || is_assignment(line) => Format::Toml,
-            _ => Format::Yaml,
+            Some(line) if line.starts_with('{') => FileFormat::Json,
+            Some(line) if line.starts_with('[') || is_assignment(line) => FileFormat::Toml,
+            _ => FileFormat::Yaml,
         }
     }
 }
@@ -55,24 +55,24 @@ mod tests {
 
     #[test]
     fn the_extension_decides_before_the_content() {
-        assert_eq!(Format::detect("a.YML", "{}"), Format::Yaml);
-        assert_eq!(Format::detect("dir.toml/a.json", "x: 1"), Format::Json);
-        assert_eq!(Format::detect("a.b.toml", ""), Format::Toml);
+        assert_eq!(FileFormat::detect("a.YML", "{}"), FileFormat::Yaml);
+        assert_eq!(FileFormat::detect("dir.toml/a.json", "x: 1"), FileFormat::Json);
+        assert_eq!(FileFormat::detect("a.b.toml", ""), FileFormat::Toml);
     }
 
     #[test]
     fn content_decides_where_the_name_says_nothing() {
         let cases = [
-            ("  {\"steps\": []}", Format::Json),
-            ("# comment\n\ntask_id = \"x\"", Format::Toml),
-            ("[defaults]\n", Format::Toml),
-            ("\"quoted key\" = 1", Format::Toml),
-            ("---\ntask_id: a", Format::Yaml),
-            ("run: a=b", Format::Yaml),
-            ("", Format::Yaml),
+            ("  {\"steps\": []}", FileFormat::Json),
+            ("# comment\n\ntask_id = \"x\"", FileFormat::Toml),
+            ("[defaults]\n", FileFormat::Toml),
+            ("\"quoted key\" = 1", FileFormat::Toml),
+            ("---\ntask_id: a", FileFormat::Yaml),
+            ("run: a=b", FileFormat::Yaml),
+            ("", FileFormat::Yaml),
         ];
         for (text, expected) in cases {
-            assert_eq!(Format::detect("-", text), expected, "{text}");
+            assert_eq!(FileFormat::detect("-", text), expected, "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use super::draft::{Draft, DraftStep, Need};
 use super::limits::EDGES_MAX;
 use super::plan::PlanStep;
-use super::report::{Finding, Report, did_you_mean, quoted};
+use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 
 /// Steps of a long cycle that a message names, from its begin and from its end.
 const CYCLE_SHOWN: usize = 6;
@@ -14,7 +14,7 @@ const NAMES_COMPARED_MAX: usize = 300_000;
 
 /// The steps with their dependencies looked up. Duplicate ids, unknown dependencies and a cycle
 /// are reported.
-pub(super) fn resolve(draft: Draft, report: &Report<'_>) -> Vec<PlanStep> {
+pub(super) fn resolve(draft: Draft, report: &FindingReport<'_>) -> Vec<PlanStep> {
     let names = index(&draft, report);
     let Some(edges) = Edges::of(&draft, &names, report) else { return Vec::new() };
     if let Some(cycle) = edges.cycle() {
@@ -29,18 +29,18 @@ pub(super) fn resolve(draft: Draft, report: &Report<'_>) -> Vec<PlanStep> {
 
 /// What the name in a `depends_on` means.
 #[derive(Debug, Clone, Copy)]
-enum Target {
+enum DependencyTarget {
     Step(usize),
     /// All that a repeated Step made.
     Group(usize),
 }
 
-fn index<'d>(draft: &'d Draft, report: &Report<'_>) -> HashMap<&'d str, Target> {
+fn index<'d>(draft: &'d Draft, report: &FindingReport<'_>) -> HashMap<&'d str, DependencyTarget> {
     let mut names = HashMap::with_capacity(draft.steps.len() + draft.groups.len());
     let steps = draft.steps.iter().map(|step| (step.step.id.as_str(), step.at));
-    let steps = steps.enumerate().map(|(n, (id, at))| (id, at, Target::Step(n)));
+    let steps = steps.enumerate().map(|(n, (id, at))| (id, at, DependencyTarget::Step(n)));
     let groups = draft.groups.iter().enumerate();
-    let groups = groups.map(|(n, group)| (group.id.as_str(), group.at, Target::Group(n)));
+    let groups = groups.map(|(n, group)| (group.id.as_str(), group.at, DependencyTarget::Group(n)));
     for (id, at, target) in steps.chain(groups) {
         if let Some(first) = names.insert(id, target) {
             report.add(|| duplicate(id, at, place(draft, first), report));
@@ -49,17 +49,20 @@ fn index<'d>(draft: &'d Draft, report: &Report<'_>) -> HashMap<&'d str, Target> 
     names
 }
 
-fn place(draft: &Draft, target: Target) -> usize {
+fn place(draft: &Draft, target: DependencyTarget) -> usize {
     match target {
-        Target::Step(n) => draft.steps[n].at,
-        Target::Group(n) => draft.groups[n].at,
+        DependencyTarget::Step(n) => draft.steps[n].at,
+        DependencyTarget::Group(n) => draft.groups[n].at,
     }
 }
 
-fn duplicate(id: &str, one: usize, other: usize, report: &Report<'_>) -> Finding {
-    Finding::at(one.max(other), format!("the step id {} is taken", quoted(id))).field("steps").hint(
-        format!("line {} has it already; every step needs its own", report.line(one.min(other))),
-    )
+fn duplicate(id: &str, one: usize, other: usize, report: &FindingReport<'_>) -> FileFinding {
+    FileFinding::at(one.max(other), format!("the step id {} is taken", quoted(id)))
+        .field("steps")
+        .hint(format!(
+            "line {} has it already; every step needs its own",
+            report.line(one.min(other))
+        ))
 }
 
 /// The dependencies of all Steps in one array: those of step `n` are
@@ -73,7 +76,11 @@ struct Edges {
 impl Edges {
     /// `None` where there are more than [`EDGES_MAX`], which was reported. Repetitions of one
     /// dependency count there, and are stored once.
-    fn of(draft: &Draft, names: &HashMap<&str, Target>, report: &Report<'_>) -> Option<Self> {
+    fn of(
+        draft: &Draft,
+        names: &HashMap<&str, DependencyTarget>,
+        report: &FindingReport<'_>,
+    ) -> Option<Self> {
         let mut lookup = Lookup { draft, names, report, unknown: HashSet::new() };
         let mut edges = Edges::default();
         let mut taken_by = vec![usize::MAX; draft.steps.len()];
@@ -103,27 +110,27 @@ impl Edges {
     /// The steps of a cycle in the order of their dependencies, found by walking depth first
     /// with a stack of our own: a chain of 100,000 Steps needs no deep call stack.
     fn cycle(&self) -> Option<Vec<usize>> {
-        let mut seen = vec![Seen::Never; self.starts.len() - 1];
+        let mut seen = vec![VisitMark::Never; self.starts.len() - 1];
         let mut trail: Vec<(usize, usize)> = Vec::new();
         for root in 0..seen.len() {
-            if seen[root] == Seen::Never {
-                seen[root] = Seen::OnTrail;
+            if seen[root] == VisitMark::Never {
+                seen[root] = VisitMark::OnTrail;
                 trail.push((root, 0));
             }
             while let Some((step, next)) = trail.last_mut() {
                 let Some(&dependency) = self.dependencies(*step).get(*next) else {
-                    seen[*step] = Seen::Done;
+                    seen[*step] = VisitMark::Done;
                     trail.pop();
                     continue;
                 };
                 *next += 1;
                 match seen[dependency] {
-                    Seen::Done => {}
-                    Seen::Never => {
-                        seen[dependency] = Seen::OnTrail;
+                    VisitMark::Done => {}
+                    VisitMark::Never => {
+                        seen[dependency] = VisitMark::OnTrail;
                         trail.push((dependency, 0));
                     }
-                    Seen::OnTrail => {
+                    VisitMark::OnTrail => {
                         let steps = trail.iter().map(|(step, _)| *step);
                         return Some(steps.skip_while(|step| *step != dependency).collect());
                     }
@@ -146,8 +153,8 @@ impl Edges {
 
 struct Lookup<'l> {
     draft: &'l Draft,
-    names: &'l HashMap<&'l str, Target>,
-    report: &'l Report<'l>,
+    names: &'l HashMap<&'l str, DependencyTarget>,
+    report: &'l FindingReport<'l>,
     /// Places of unknown names. A repeated Step says the same at the same place many times.
     unknown: HashSet<usize>,
 }
@@ -156,8 +163,8 @@ impl Lookup<'_> {
     /// The Steps that a dependency means; none where it was reported.
     fn targets(&mut self, step: &DraftStep, need: &Need) -> Range<usize> {
         match self.names.get(need.name.as_str()) {
-            Some(Target::Step(target)) => *target..*target + 1,
-            Some(Target::Group(group)) => self.draft.groups[*group].steps.clone(),
+            Some(DependencyTarget::Step(target)) => *target..*target + 1,
+            Some(DependencyTarget::Group(group)) => self.draft.groups[*group].steps.clone(),
             None => {
                 if self.unknown.insert(need.at) {
                     self.report.add(|| self.unknown_dependency(step, need));
@@ -167,32 +174,32 @@ impl Lookup<'_> {
         }
     }
 
-    fn unknown_dependency(&self, step: &DraftStep, need: &Need) -> Finding {
+    fn unknown_dependency(&self, step: &DraftStep, need: &Need) -> FileFinding {
         let (id, name) = (quoted(&step.step.id), quoted(&need.name));
         let search = self.unknown.len() * self.names.len() <= NAMES_COMPARED_MAX;
         let names = self.names.keys().copied().filter(|_| search);
         let hint = did_you_mean(&need.name, names)
             .unwrap_or_else(|| "add the step, or remove the dependency".into());
-        Finding::at(need.at, format!("{id} depends on {name}, which is no step"))
+        FileFinding::at(need.at, format!("{id} depends on {name}, which is no step"))
             .field(format!("{}.depends_on", step.step.id))
             .hint(hint)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Seen {
+enum VisitMark {
     Never,
     OnTrail,
     Done,
 }
 
-fn too_many_edges(at: usize) -> Finding {
-    Finding::at(at, format!("a task has at most {EDGES_MAX} dependencies"))
+fn too_many_edges(at: usize) -> FileFinding {
+    FileFinding::at(at, format!("a task has at most {EDGES_MAX} dependencies"))
         .field("steps")
         .hint("where many steps wait for many others, put a step with `noop: true` between the two")
 }
 
-fn describe(cycle: &[usize], steps: &[DraftStep]) -> Finding {
+fn describe(cycle: &[usize], steps: &[DraftStep]) -> FileFinding {
     let id = |step: &usize| steps[*step].step.id.as_str();
     let mut path: Vec<&str> = cycle.iter().chain(cycle.first()).map(id).collect();
     let skipped = path.len().saturating_sub(2 * CYCLE_SHOWN);
@@ -202,7 +209,7 @@ fn describe(cycle: &[usize], steps: &[DraftStep]) -> Finding {
     let at = cycle.first().map_or(0, |step| steps[*step].at);
     let count = if skipped > 0 { format!(" ({} steps)", cycle.len()) } else { String::new() };
     let path = path.join(" -> ");
-    Finding::at(at, format!("the steps wait for each other in a circle: {path}{count}"))
+    FileFinding::at(at, format!("the steps wait for each other in a circle: {path}{count}"))
         .field("steps")
         .hint("each step depends on the next one; remove one of these dependencies")
         .cycle()

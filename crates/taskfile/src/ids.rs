@@ -1,10 +1,10 @@
-use super::context::Context;
+use super::context::ReadContext;
 use super::limits::ID_CHARS_MAX;
 use super::path::Path;
-use super::report::{Finding, quoted};
+use super::report::{FileFinding, quoted};
 
 /// Whether `id` has the form of an id; else it is reported.
-pub(super) fn check(cx: &Context<'_, '_>, id: &str, at: usize, path: &Path<'_>) -> bool {
+pub(super) fn check(cx: &ReadContext<'_, '_>, id: &str, at: usize, path: &Path<'_>) -> bool {
     let legal = is_legal(id);
     if !legal {
         cx.report.add(|| bad_id(id, at).field(path));
@@ -20,7 +20,7 @@ pub(super) fn is_id_byte(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_')
 }
 
-fn bad_id(id: &str, at: usize) -> Finding {
+fn bad_id(id: &str, at: usize) -> FileFinding {
     let message = match id.chars().count() {
         0 => "an id must not be empty".to_owned(),
         length if length > ID_CHARS_MAX => {
@@ -33,7 +33,7 @@ fn bad_id(id: &str, at: usize) -> Finding {
         Some(slug) if slug != id => format!("{form}; for example {}", quoted(&slug)),
         _ => form,
     };
-    Finding::at(at, message).hint(hint)
+    FileFinding::at(at, message).hint(hint)
 }
 
 /// The legal id that looks most like `text`: lower case, other characters as single dashes, cut

@@ -43,7 +43,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 pub use self::error::{Problem, TaskFileError};
-pub use self::format::Format;
+pub use self::format::FileFormat;
 pub use self::plan::{
     BackoffPlan, Deadline, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep,
     RetryPlan,
@@ -52,16 +52,16 @@ pub use self::schema::schema;
 pub use self::value::value;
 
 use self::limits::FILE_BYTES_MAX;
-use self::report::{Finding, Report};
+use self::report::{FileFinding, FindingReport};
 use self::source::Source;
 
 const EMPTY_HINT: &str = "a task file has at least `steps`";
 
 /// What the caller may say about a file.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Options {
+pub struct ReadOptions {
     /// The notation, if it is not to be told from name and content.
-    pub format: Option<Format>,
+    pub format: Option<FileFormat>,
     /// Values of variables that the file declares under `vars`.
     pub vars: BTreeMap<String, String>,
     /// For WfFormat: tasks sleep for their recorded time times this. Absent: they do nothing.
@@ -69,7 +69,7 @@ pub struct Options {
 }
 
 /// Reads the task file at `path`.
-pub fn read(path: &Path, options: &Options) -> Result<Plan, TaskFileError> {
+pub fn read(path: &Path, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     let name = path.display().to_string();
     let bytes = contents(path, &name)?;
     parse(&bytes, &name, options)
@@ -77,7 +77,7 @@ pub fn read(path: &Path, options: &Options) -> Result<Plan, TaskFileError> {
 
 /// Reads a task file from memory; `name` stands in messages, and its extension tells the
 /// notation.
-pub fn parse(bytes: &[u8], name: &str, options: &Options) -> Result<Plan, TaskFileError> {
+pub fn parse(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(too_large(name));
     }
@@ -89,15 +89,15 @@ pub fn parse(bytes: &[u8], name: &str, options: &Options) -> Result<Plan, TaskFi
             Some(EMPTY_HINT.into()),
         ));
     }
-    let format = options.format.unwrap_or_else(|| Format::detect(name, source.text));
+    let format = options.format.unwrap_or_else(|| FileFormat::detect(name, source.text));
     let root = syntax::parse(source.text, format).map_err(|found| found.into_error(source))?;
-    let report = Report::new(source);
+    let report = FindingReport::new(source);
     let stem = stem(name);
-    let plan = if format == Format::WfFormat || wfformat::is_instance(&root) {
+    let plan = if format == FileFormat::WfFormat || wfformat::is_instance(&root) {
         check_time_scale(options, &report);
         wfformat::read(&root, options, &report, stem)
     } else if root.is_null() {
-        report.add(|| Finding::of_file("the file is empty but for comments").hint(EMPTY_HINT));
+        report.add(|| FileFinding::of_file("the file is empty but for comments").hint(EMPTY_HINT));
         None
     } else {
         native::read(&root, &options.vars, &report, stem)
@@ -131,9 +131,9 @@ fn too_large(name: &str) -> TaskFileError {
     TaskFileError::of_file(name, message, Some(hint))
 }
 
-fn check_time_scale(options: &Options, report: &Report<'_>) {
+fn check_time_scale(options: &ReadOptions, report: &FindingReport<'_>) {
     if options.time_scale.is_some_and(|scale| !scale.is_finite() || scale < 0.0) {
-        report.add(|| Finding::of_file("the time scale must be a number from 0"));
+        report.add(|| FileFinding::of_file("the time scale must be a number from 0"));
     }
 }
 

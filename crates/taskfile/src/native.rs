@@ -3,20 +3,20 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::action::json_bytes;
-use super::context::{Context, Expansion};
+use super::context::{Expansion, ReadContext};
 use super::draft::{Draft, too_many_steps};
-use super::fields::{Fields, Known, milliseconds};
+use super::fields::{Fields, KnownFields, milliseconds};
 use super::graph;
 use super::limits::{INPUT_BYTES_MAX, STEPS_MAX};
-use super::node::{Entry, Node};
+use super::node::{MapEntry, SyntaxNode};
 use super::path::Path;
 use super::plan::{Deadline, Mode, Plan};
-use super::report::{Finding, Report, quoted};
-use super::step::{self, Defaults};
+use super::report::{FileFinding, FindingReport, quoted};
+use super::step::{self, StepDefaults};
 use super::vars::Vars;
 
 /// Fields of the file itself. Keys that begin with `x-` are for anchors and other tools.
-pub(super) const TASK: Known = Known {
+pub(super) const TASK: KnownFields = KnownFields {
     names: &[
         "$schema",
         "task_id",
@@ -49,17 +49,17 @@ pub(super) const TASK: Known = Known {
 
 /// Reads a task file in the format of this program.
 pub(super) fn read<'a>(
-    root: &Node<'a>,
+    root: &SyntaxNode<'a>,
     given: &'a BTreeMap<String, String>,
-    report: &Report<'a>,
+    report: &FindingReport<'a>,
     file_stem: &str,
 ) -> Option<Plan> {
     let vars = Vars::read(declared(root, report), given, report);
     let expanded = Expansion::default();
-    let cx = Context { report, vars: &vars, repetition: None, expanded: &expanded };
+    let cx = ReadContext { report, vars: &vars, repetition: None, expanded: &expanded };
     let task = Fields::of(&cx, root, Path::Root, &TASK)?;
     let completion = mode(&task, "completion");
-    let defaults = Defaults::read(&task, completion);
+    let defaults = StepDefaults::read(&task, completion);
     let draft = steps(&task, &defaults);
     let task_id = task.id(&["task_id", "id"]).map(|(id, _)| id);
     let title = task.text(&["title", "name"]).map(|(title, _)| title);
@@ -79,12 +79,12 @@ pub(super) fn read<'a>(
     })
 }
 
-fn declared<'n, 'a>(root: &'n Node<'a>, report: &Report<'_>) -> &'n [Entry<'a>] {
+fn declared<'n, 'a>(root: &'n SyntaxNode<'a>, report: &FindingReport<'_>) -> &'n [MapEntry<'a>] {
     let Some(vars) = root.get("vars").filter(|vars| !vars.is_null()) else { return &[] };
     vars.as_map().unwrap_or_else(|| {
         report.add(|| {
             let message = format!("expected a map of names to defaults, found {}", vars.describe());
-            Finding::at(vars.at(), message).field("vars")
+            FileFinding::at(vars.at(), message).field("vars")
         });
         &[]
     })
@@ -97,7 +97,7 @@ fn mode(task: &Fields<'_, '_>, name: &'static str) -> Mode {
         "manual" => Mode::Manual,
         _ => {
             let message = format!("expected `auto` or `manual`, found {}", quoted(&text));
-            task.cx.report.add(|| Finding::at(at, message).field(task.path.key(name)));
+            task.cx.report.add(|| FileFinding::at(at, message).field(task.path.key(name)));
             Mode::Auto
         }
     }
@@ -149,7 +149,7 @@ fn within_limit(
     let bytes = json_bytes(&value);
     if bytes > INPUT_BYTES_MAX {
         task.cx.report.add(|| {
-            Finding::at(at, format!("the metadata takes {bytes} bytes of JSON"))
+            FileFinding::at(at, format!("the metadata takes {bytes} bytes of JSON"))
                 .field("metadata")
                 .hint(format!("at most {INPUT_BYTES_MAX}"))
         });
@@ -161,10 +161,10 @@ fn within_limit(
 }
 
 /// The steps, from a list with ids or a map of ids.
-fn steps(task: &Fields<'_, '_>, defaults: &Defaults) -> Draft {
+fn steps(task: &Fields<'_, '_>, defaults: &StepDefaults) -> Draft {
     let mut draft = Draft::default();
     let Some((name, node)) = task.node(&["steps"]) else {
-        let at = task.entry("steps").map_or(task.at, Entry::at);
+        let at = task.entry("steps").map_or(task.at, MapEntry::at);
         if !task.has_unknown {
             task.cx.report.add(|| no_steps(at));
         }
@@ -198,8 +198,8 @@ fn steps(task: &Fields<'_, '_>, defaults: &Defaults) -> Draft {
     draft
 }
 
-fn no_steps(at: usize) -> Finding {
-    Finding::at(at, "the task has no steps")
+fn no_steps(at: usize) -> FileFinding {
+    FileFinding::at(at, "the task has no steps")
         .field("steps")
         .hint("a task needs at least one, as in `steps: [{id: hello, run: echo hello}]`")
 }

@@ -5,39 +5,39 @@ use serde_json::Number;
 /// A value of a YAML, TOML or JSON text and where it stands. The three readers make this one
 /// tree, so that everything after them is written once and knows every line.
 #[derive(Debug, Clone)]
-pub(super) struct Node<'a> {
+pub(super) struct SyntaxNode<'a> {
     /// Byte offset of its first character.
     pub(super) at: u32,
-    pub(super) kind: Kind<'a>,
+    pub(super) kind: NodeKind<'a>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Kind<'a> {
+pub(super) enum NodeKind<'a> {
     Null,
     Bool(bool),
     /// The literal as written: where a text is wanted, `1.10` must stay `1.10`.
     Number(Cow<'a, str>),
     Text(Cow<'a, str>),
-    List(Vec<Node<'a>>),
-    Map(Vec<Entry<'a>>),
+    List(Vec<SyntaxNode<'a>>),
+    Map(Vec<MapEntry<'a>>),
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry<'a> {
+pub(super) struct MapEntry<'a> {
     pub(super) key: Cow<'a, str>,
     pub(super) key_at: u32,
-    pub(super) value: Node<'a>,
+    pub(super) value: SyntaxNode<'a>,
 }
 
-impl Entry<'_> {
+impl MapEntry<'_> {
     pub(super) fn at(&self) -> usize {
         self.key_at as usize
     }
 }
 
-impl<'a> Node<'a> {
-    pub(super) fn new(at: usize, kind: Kind<'a>) -> Self {
-        Node { at: offset(at), kind }
+impl<'a> SyntaxNode<'a> {
+    pub(super) fn new(at: usize, kind: NodeKind<'a>) -> Self {
+        SyntaxNode { at: offset(at), kind }
     }
 
     pub(super) fn at(&self) -> usize {
@@ -45,32 +45,32 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(self.kind, Kind::Null)
+        matches!(self.kind, NodeKind::Null)
     }
 
-    pub(super) fn as_map(&self) -> Option<&[Entry<'a>]> {
+    pub(super) fn as_map(&self) -> Option<&[MapEntry<'a>]> {
         match &self.kind {
-            Kind::Map(entries) => Some(entries),
+            NodeKind::Map(entries) => Some(entries),
             _ => None,
         }
     }
 
-    pub(super) fn as_list(&self) -> Option<&[Node<'a>]> {
+    pub(super) fn as_list(&self) -> Option<&[SyntaxNode<'a>]> {
         match &self.kind {
-            Kind::List(items) => Some(items),
+            NodeKind::List(items) => Some(items),
             _ => None,
         }
     }
 
     pub(super) fn as_text(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Text(text) => Some(text),
+            NodeKind::Text(text) => Some(text),
             _ => None,
         }
     }
 
     /// The value of `key` in a map.
-    pub(super) fn get(&self, key: &str) -> Option<&Node<'a>> {
+    pub(super) fn get(&self, key: &str) -> Option<&SyntaxNode<'a>> {
         let entries = self.as_map()?;
         entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
@@ -78,32 +78,34 @@ impl<'a> Node<'a> {
     /// What it is, for "expected a text, found a list".
     pub(super) fn describe(&self) -> &'static str {
         match self.kind {
-            Kind::Null => "nothing",
-            Kind::Bool(_) => "a boolean",
-            Kind::Number(_) => "a number",
-            Kind::Text(_) => "a text",
-            Kind::List(_) => "a list",
-            Kind::Map(_) => "a map",
+            NodeKind::Null => "nothing",
+            NodeKind::Bool(_) => "a boolean",
+            NodeKind::Number(_) => "a number",
+            NodeKind::Text(_) => "a text",
+            NodeKind::List(_) => "a list",
+            NodeKind::Map(_) => "a map",
         }
     }
 
     /// Levels of lists and maps in it.
     pub(super) fn depth(&self) -> usize {
         match &self.kind {
-            Kind::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
-            Kind::Map(entries) => 1 + entries.iter().map(|e| e.value.depth()).max().unwrap_or(0),
+            NodeKind::List(items) => 1 + items.iter().map(SyntaxNode::depth).max().unwrap_or(0),
+            NodeKind::Map(entries) => {
+                1 + entries.iter().map(|e| e.value.depth()).max().unwrap_or(0)
+            }
             _ => 0,
         }
     }
 
     /// Bytes that a copy of it takes. Recursion is bounded by the depth of the tree.
     pub(super) fn weight(&self) -> usize {
-        let own = size_of::<Node<'_>>();
+        let own = size_of::<SyntaxNode<'_>>();
         own + match &self.kind {
-            Kind::Null | Kind::Bool(_) => 0,
-            Kind::Number(text) | Kind::Text(text) => text_weight(text),
-            Kind::List(items) => items.iter().map(Node::weight).sum(),
-            Kind::Map(entries) => {
+            NodeKind::Null | NodeKind::Bool(_) => 0,
+            NodeKind::Number(text) | NodeKind::Text(text) => text_weight(text),
+            NodeKind::List(items) => items.iter().map(SyntaxNode::weight).sum(),
+            NodeKind::Map(entries) => {
                 entries.iter().map(|e| own + text_weight(&e.key) + e.value.weight()).sum()
             }
         }

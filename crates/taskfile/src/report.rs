@@ -9,15 +9,15 @@ const NAME_CHARS: usize = 80;
 
 /// Collects what is wrong, so that one pass over the file finds more than one mistake.
 #[derive(Debug)]
-pub(super) struct Report<'a> {
+pub(super) struct FindingReport<'a> {
     source: Source<'a>,
-    found: RefCell<Vec<Finding>>,
+    found: RefCell<Vec<FileFinding>>,
     count: Cell<usize>,
 }
 
 /// A problem before its place is worked out.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct FileFinding {
     at: Option<usize>,
     code: &'static str,
     field: String,
@@ -25,13 +25,13 @@ pub(super) struct Finding {
     hint: Option<String>,
 }
 
-impl Finding {
+impl FileFinding {
     pub(super) fn at(at: usize, message: impl Into<String>) -> Self {
-        Finding { at: Some(at), ..Finding::of_file(message) }
+        FileFinding { at: Some(at), ..FileFinding::of_file(message) }
     }
 
     pub(super) fn of_file(message: impl Into<String>) -> Self {
-        Finding {
+        FileFinding {
             at: None,
             code: VALIDATION_ERROR,
             field: String::new(),
@@ -61,14 +61,14 @@ impl Finding {
     }
 }
 
-impl<'a> Report<'a> {
+impl<'a> FindingReport<'a> {
     pub(super) fn new(source: Source<'a>) -> Self {
-        Report { source, found: RefCell::default(), count: Cell::new(0) }
+        FindingReport { source, found: RefCell::default(), count: Cell::new(0) }
     }
 
     /// Notes a problem. The closure runs only for those that will be shown: looking for the
     /// nearest of 100,000 names is not done 100,000 times.
-    pub(super) fn add(&self, finding: impl FnOnce() -> Finding) {
+    pub(super) fn add(&self, finding: impl FnOnce() -> FileFinding) {
         self.count.set(self.count.get() + 1);
         if self.found.borrow().len() < PROBLEMS_MAX {
             let finding = finding();
@@ -105,7 +105,7 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Finding {
+impl FileFinding {
     /// The error of a file that could not be read further.
     pub(super) fn into_error(self, source: Source<'_>) -> TaskFileError {
         TaskFileError {

@@ -1,11 +1,11 @@
-use super::fields::{Fields, Known};
+use super::fields::{Fields, KnownFields};
 use super::limits::{ATTEMPTS_MAX, DURATION_MS_MAX};
 use super::path::Path;
 use super::plan::{BackoffPlan, RetryPlan};
-use super::report::{Finding, quoted};
+use super::report::{FileFinding, quoted};
 
 /// Fields of `retry`.
-pub(super) const RETRY: Known = Known {
+pub(super) const RETRY: KnownFields = KnownFields {
     names: &[
         "max_attempts",
         "max_lost",
@@ -24,7 +24,7 @@ pub(super) const RETRY: Known = Known {
 };
 
 /// Fields of `retry.backoff`.
-pub(super) const BACKOFF: Known = Known {
+pub(super) const BACKOFF: KnownFields = KnownFields {
     names: &["initial", "factor", "max", "jitter"],
     meant: &[
         ("multiplier", "did you mean `factor`?"),
@@ -127,7 +127,7 @@ fn checked(retry: &Fields<'_, '_>, path: &Path<'_>, (code, at): (String, usize))
     let legal = !code.is_empty() && code.len() <= 128 && !code.contains(char::is_control);
     if !legal {
         retry.cx.report.add(|| {
-            Finding::at(at, format!("{} is no error code", quoted(&code)))
+            FileFinding::at(at, format!("{} is no error code", quoted(&code)))
                 .field(path)
                 .hint("1 to 128 characters, as the worker reports it")
         });

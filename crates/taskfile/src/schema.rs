@@ -269,14 +269,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::fields::Known;
+    use crate::fields::KnownFields;
     use crate::{native, retry, step};
 
     #[test]
     fn the_schema_has_the_fields_that_the_reader_knows() {
         let schema = schema();
         let definitions = &schema["$defs"];
-        let pairs: [(&Value, &Known); 5] = [
+        let pairs: [(&Value, &KnownFields); 5] = [
             (&schema, &native::TASK),
             (&definitions["Defaults"], &step::DEFAULTS),
             (&definitions["Step"], &step::STEP),

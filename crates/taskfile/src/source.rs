@@ -14,7 +14,7 @@ pub(super) struct Source<'a> {
 
 /// A byte offset as people count.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SourcePos {
     pub(super) line: usize,
     pub(super) column: usize,
     pub(super) excerpt: Excerpt,
@@ -30,13 +30,13 @@ impl<'a> Source<'a> {
     }
 
     /// Line, column and excerpt of a byte offset; one past the end is the end.
-    pub(super) fn locate(&self, at: usize) -> Place {
+    pub(super) fn locate(&self, at: usize) -> SourcePos {
         let at = self.text.floor_char_boundary(at);
         let (before, after) = self.text.split_at(at);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let end = after.find(['\n', '\r']).map_or(self.text.len(), |length| at + length);
         let column = before[start..].chars().count();
-        Place {
+        SourcePos {
             line: before.bytes().filter(|&byte| byte == b'\n').count() + 1,
             column: column + 1,
             excerpt: excerpt(&self.text[start..end], column),

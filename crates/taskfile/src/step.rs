@@ -1,18 +1,18 @@
 use super::action::{self, Action, ExecDefaults};
-use super::context::Context;
-use super::draft::{Draft, DraftStep, Group, Need};
-use super::fields::{Fields, Known};
+use super::context::ReadContext;
+use super::draft::{Draft, DraftGroup, DraftStep, Need};
+use super::fields::{Fields, KnownFields};
 use super::ids;
 use super::limits::{ID_CHARS_MAX, STEPS_MAX};
-use super::node::{Entry, Kind, Node};
+use super::node::{MapEntry, NodeKind, SyntaxNode};
 use super::path::Path;
 use super::plan::{Mode, PlanStep, RetryPlan};
-use super::report::{Finding, quoted};
+use super::report::{FileFinding, quoted};
 use super::retry;
 use super::vars::Repetition;
 
 /// Fields of one Step.
-pub(super) const STEP: Known = Known {
+pub(super) const STEP: KnownFields = KnownFields {
     names: &[
         "id",
         "step_id",
@@ -65,7 +65,7 @@ pub(super) const STEP: Known = Known {
 };
 
 /// Fields of `defaults`.
-pub(super) const DEFAULTS: Known = Known {
+pub(super) const DEFAULTS: KnownFields = KnownFields {
     names: &[
         "handler", "pool", "env", "cwd", "timeout", "retries", "retry", "required", "optional",
     ],
@@ -82,7 +82,7 @@ const SUFFIX_DIGITS_MIN: usize = 4;
 
 /// What Steps take over where they say nothing.
 #[derive(Debug)]
-pub(super) struct Defaults {
+pub(super) struct StepDefaults {
     pub(super) handler: Option<String>,
     pub(super) pool: Option<String>,
     pub(super) exec: ExecDefaults,
@@ -93,9 +93,9 @@ pub(super) struct Defaults {
     base_retry: RetryPlan,
 }
 
-impl Defaults {
+impl StepDefaults {
     pub(super) fn read(task: &Fields<'_, '_>, completion: Mode) -> Self {
-        let mut defaults = Defaults {
+        let mut defaults = StepDefaults {
             handler: None,
             pool: None,
             exec: ExecDefaults::default(),
@@ -129,18 +129,19 @@ impl Defaults {
 /// Reads one Step, or all that its `repeat` makes, into `draft`. In the map form its id is the
 /// key of `entry`. A Step with mistakes goes there too: those that depend on it are right.
 pub(super) fn read<'a>(
-    cx: &Context<'_, 'a>,
-    node: &Node<'a>,
+    cx: &ReadContext<'_, 'a>,
+    node: &SyntaxNode<'a>,
     path: Path<'_>,
-    entry: Option<&Entry<'a>>,
-    defaults: &Defaults,
+    entry: Option<&MapEntry<'a>>,
+    defaults: &StepDefaults,
     draft: &mut Draft,
 ) {
-    let empty = Node { at: entry.map_or(node.at, |entry| entry.key_at), kind: Kind::Map(vec![]) };
+    let empty =
+        SyntaxNode { at: entry.map_or(node.at, |entry| entry.key_at), kind: NodeKind::Map(vec![]) };
     let node = if node.is_null() { &empty } else { node };
     let Some(fields) = Fields::of(cx, node, path, &STEP) else { return };
     let Some((id, at)) = step_id(&fields, entry) else { return };
-    let reader = Reader { fields: &fields, defaults, at };
+    let reader = StepReader { fields: &fields, defaults, at };
     let count = repeat(&fields).filter(|count| suffix_fits(&fields, &id, at, *count));
     if !draft.has_room(count.unwrap_or(1), at, cx.report) {
         return;
@@ -151,13 +152,13 @@ pub(super) fn read<'a>(
     }
 }
 
-struct Reader<'r, 'a> {
+struct StepReader<'r, 'a> {
     fields: &'r Fields<'r, 'a>,
-    defaults: &'r Defaults,
+    defaults: &'r StepDefaults,
     at: usize,
 }
 
-impl Reader<'_, '_> {
+impl StepReader<'_, '_> {
     fn one(&self, fields: &Fields<'_, '_>, id: String) -> DraftStep {
         let (retry, timeout) = retry::read(fields, &self.defaults.base_retry);
         let Action { handler, input } =
@@ -182,7 +183,7 @@ impl Reader<'_, '_> {
         for index in 0..count {
             let suffix = format!("{index:0width$}", width = suffix_digits(count));
             let repetition = Some(Repetition { index, suffix: &suffix });
-            let cx = Context { repetition, ..*cx };
+            let cx = ReadContext { repetition, ..*cx };
             let step = self.one(&self.fields.again(&cx), format!("{id}-{suffix}"));
             let names: usize = step.needs.iter().map(|need| need.name.len()).sum();
             let texts = step.step.title.len() + step.step.summary.len();
@@ -192,12 +193,12 @@ impl Reader<'_, '_> {
                 break;
             }
         }
-        draft.groups.push(Group { id, at: self.at, steps: first..draft.steps.len() });
+        draft.groups.push(DraftGroup { id, at: self.at, steps: first..draft.steps.len() });
     }
 }
 
 /// The id as written, in good form or reported.
-fn step_id(fields: &Fields<'_, '_>, entry: Option<&Entry<'_>>) -> Option<(String, usize)> {
+fn step_id(fields: &Fields<'_, '_>, entry: Option<&MapEntry<'_>>) -> Option<(String, usize)> {
     let Some(entry) = entry else {
         let Some((name, node)) = fields.node(&["id", "step_id"]) else {
             fields.cx.report.add(|| no_id(fields));
@@ -211,8 +212,8 @@ fn step_id(fields: &Fields<'_, '_>, entry: Option<&Entry<'_>>) -> Option<(String
     let at = entry.at();
     for name in ["id", "step_id"].into_iter().filter(|name| fields.has(name)) {
         fields.cx.report.add(|| {
-            let at = fields.entry(name).map_or(at, Entry::at);
-            Finding::at(at, format!("in a map of steps the key is the id, not `{name}`"))
+            let at = fields.entry(name).map_or(at, MapEntry::at);
+            FileFinding::at(at, format!("in a map of steps the key is the id, not `{name}`"))
                 .field(fields.path.key(name))
                 .hint("leave it out, or write `steps` as a list")
         });
@@ -221,8 +222,8 @@ fn step_id(fields: &Fields<'_, '_>, entry: Option<&Entry<'_>>) -> Option<(String
     Some((entry.key.to_string(), at))
 }
 
-fn no_id(fields: &Fields<'_, '_>) -> Finding {
-    Finding::at(fields.at, "the step has no id")
+fn no_id(fields: &Fields<'_, '_>) -> FileFinding {
+    FileFinding::at(fields.at, "the step has no id")
         .field(fields.path.key("id"))
         .hint("add `id: NAME`; other steps name it in `depends_on`")
 }
@@ -249,7 +250,7 @@ fn suffix_fits(fields: &Fields<'_, '_>, id: &str, at: usize, count: usize) -> bo
     let fits = id.len() <= longest;
     if !fits {
         fields.cx.report.add(|| {
-            Finding::at(at, format!("the id {} is too long to be repeated", quoted(id)))
+            FileFinding::at(at, format!("the id {} is too long to be repeated", quoted(id)))
                 .field(fields.path.key("repeat"))
                 .hint(format!("the number is added to it; at most {longest} characters"))
         });

@@ -2,9 +2,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::limits::ID_CHARS_MAX;
-use super::node::{Entry, Kind, Node, number};
+use super::node::{MapEntry, NodeKind, SyntaxNode, number};
 use super::path::Path;
-use super::report::{Finding, Report, did_you_mean, quoted};
+use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 use super::syntax::parse_json;
 
 const OPEN: &str = "${{";
@@ -15,7 +15,7 @@ const ESCAPE: char = '$';
 /// The variables of a file with the values that count: from the command line, else the default.
 #[derive(Debug, Default)]
 pub(super) struct Vars<'a> {
-    values: BTreeMap<Cow<'a, str>, Node<'a>>,
+    values: BTreeMap<Cow<'a, str>, SyntaxNode<'a>>,
 }
 
 /// Which one of a repeated Step is being read.
@@ -31,7 +31,7 @@ pub(super) struct Repetition<'r> {
 #[derive(Debug)]
 pub(super) enum Expanded<'v, 'a> {
     /// The text was one reference and nothing else: the value keeps its type.
-    Value(&'v Node<'a>),
+    Value(&'v SyntaxNode<'a>),
     Text(String),
 }
 
@@ -43,9 +43,9 @@ pub(super) fn has_reference(text: &str) -> bool {
 impl<'a> Vars<'a> {
     /// Declared variables, with `given` values instead of defaults.
     pub(super) fn read(
-        declared: &[Entry<'a>],
+        declared: &[MapEntry<'a>],
         given: &'a BTreeMap<String, String>,
-        report: &Report<'_>,
+        report: &FindingReport<'_>,
     ) -> Self {
         let mut vars = Vars::default();
         for entry in declared {
@@ -55,14 +55,19 @@ impl<'a> Vars<'a> {
         vars
     }
 
-    fn declare(&mut self, entry: &Entry<'a>, given: Option<&'a String>, report: &Report<'_>) {
+    fn declare(
+        &mut self,
+        entry: &MapEntry<'a>,
+        given: Option<&'a String>,
+        report: &FindingReport<'_>,
+    ) {
         let at = entry.at();
         if !is_name(&entry.key) {
             report.add(|| bad_name(entry, at));
         }
         if entry.value.as_text().is_some_and(has_reference) {
             report.add(|| {
-                Finding::at(entry.value.at(), "a default cannot refer to other variables")
+                FileFinding::at(entry.value.at(), "a default cannot refer to other variables")
                     .field(Path::Root.key("vars").key(&entry.key))
             });
         }
@@ -74,11 +79,11 @@ impl<'a> Vars<'a> {
         self.values.insert(entry.key.clone(), value);
     }
 
-    fn refuse_undeclared(&self, given: &BTreeMap<String, String>, report: &Report<'_>) {
+    fn refuse_undeclared(&self, given: &BTreeMap<String, String>, report: &FindingReport<'_>) {
         for name in given.keys().filter(|name| !self.values.contains_key(name.as_str())) {
             report.add(|| {
                 let message = format!("the file has no variable {}", quoted(name));
-                Finding::of_file(message).field("vars").hint(self.known(name))
+                FileFinding::of_file(message).field("vars").hint(self.known(name))
             });
         }
     }
@@ -105,11 +110,11 @@ impl<'a> Vars<'a> {
             out.push_str(before);
             rest = &inside[close + CLOSE.len()..];
             match self.lookup(name, repetition)? {
-                Reference::Value(node) if out.is_empty() && rest.is_empty() => {
+                VarReference::Value(node) if out.is_empty() && rest.is_empty() => {
                     return Ok(Expanded::Value(node));
                 }
-                Reference::Value(node) => out.push_str(inline(name, node)?),
-                Reference::Text(text) => out.push_str(&text),
+                VarReference::Value(node) => out.push_str(inline(name, node)?),
+                VarReference::Text(text) => out.push_str(&text),
             }
         }
         out.push_str(rest);
@@ -120,18 +125,18 @@ impl<'a> Vars<'a> {
         &self,
         name: &str,
         repetition: Option<Repetition<'_>>,
-    ) -> Result<Reference<'_, 'a>, (String, Option<String>)> {
+    ) -> Result<VarReference<'_, 'a>, (String, Option<String>)> {
         match (name, repetition) {
-            ("index", Some(repetition)) => Ok(Reference::Text(repetition.index.to_string())),
-            ("suffix", Some(repetition)) => Ok(Reference::Text(repetition.suffix.to_owned())),
+            ("index", Some(repetition)) => Ok(VarReference::Text(repetition.index.to_string())),
+            ("suffix", Some(repetition)) => Ok(VarReference::Text(repetition.suffix.to_owned())),
             ("index" | "suffix", None) => {
                 Err((format!("{} has a value only in a step with `repeat`", quoted(name)), None))
             }
-            _ => self.variable(name).map(Reference::Value),
+            _ => self.variable(name).map(VarReference::Value),
         }
     }
 
-    fn variable(&self, name: &str) -> Result<&Node<'a>, (String, Option<String>)> {
+    fn variable(&self, name: &str) -> Result<&SyntaxNode<'a>, (String, Option<String>)> {
         let Some(key) = name.strip_prefix("vars.") else {
             let message = format!("{} cannot be substituted", quoted(name));
             let hint = "write `${{ vars.NAME }}`, or `${{ index }}` and `${{ suffix }}` in a \
@@ -161,18 +166,18 @@ impl<'a> Vars<'a> {
     }
 }
 
-enum Reference<'v, 'a> {
-    Value(&'v Node<'a>),
+enum VarReference<'v, 'a> {
+    Value(&'v SyntaxNode<'a>),
     Text(String),
 }
 
 /// A variable's value inside a longer text.
-fn inline<'v>(name: &str, node: &'v Node<'_>) -> Result<&'v str, (String, Option<String>)> {
+fn inline<'v>(name: &str, node: &'v SyntaxNode<'_>) -> Result<&'v str, (String, Option<String>)> {
     match &node.kind {
-        Kind::Text(text) | Kind::Number(text) => Ok(text),
-        Kind::Bool(true) => Ok("true"),
-        Kind::Bool(false) => Ok("false"),
-        Kind::Null | Kind::List(_) | Kind::Map(_) => Err((
+        NodeKind::Text(text) | NodeKind::Number(text) => Ok(text),
+        NodeKind::Bool(true) => Ok("true"),
+        NodeKind::Bool(false) => Ok("false"),
+        NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_) => Err((
             format!("{} is {} and cannot stand inside a text", quoted(name), node.describe()),
             Some("a list or a map can only be a whole value, as in `input: ${{ vars.x }}`".into()),
         )),
@@ -180,20 +185,20 @@ fn inline<'v>(name: &str, node: &'v Node<'_>) -> Result<&'v str, (String, Option
 }
 
 /// A value from the command line as the type of the default; the error says what it should be.
-fn typed<'a>(text: &'a str, default: &Node<'_>) -> Result<Node<'a>, &'static str> {
+fn typed<'a>(text: &'a str, default: &SyntaxNode<'_>) -> Result<SyntaxNode<'a>, &'static str> {
     let kind = match &default.kind {
-        Kind::Null | Kind::Text(_) => Kind::Text(text.into()),
-        Kind::Number(_) if number(text).is_some() => Kind::Number(text.into()),
-        Kind::Number(_) => return Err("a number"),
-        Kind::Bool(_) => Kind::Bool(text.parse().map_err(|_| "`true` or `false`")?),
-        Kind::List(_) => {
+        NodeKind::Null | NodeKind::Text(_) => NodeKind::Text(text.into()),
+        NodeKind::Number(_) if number(text).is_some() => NodeKind::Number(text.into()),
+        NodeKind::Number(_) => return Err("a number"),
+        NodeKind::Bool(_) => NodeKind::Bool(text.parse().map_err(|_| "`true` or `false`")?),
+        NodeKind::List(_) => {
             parse_json(text)
                 .ok()
                 .filter(|node| node.as_list().is_some())
                 .ok_or("a list in JSON")?
                 .kind
         }
-        Kind::Map(_) => {
+        NodeKind::Map(_) => {
             parse_json(text)
                 .ok()
                 .filter(|node| node.as_map().is_some())
@@ -201,7 +206,7 @@ fn typed<'a>(text: &'a str, default: &Node<'_>) -> Result<Node<'a>, &'static str
                 .kind
         }
     };
-    Ok(Node { at: default.at, kind })
+    Ok(SyntaxNode { at: default.at, kind })
 }
 
 fn is_name(name: &str) -> bool {
@@ -209,15 +214,15 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= ID_CHARS_MAX && name.chars().all(legal)
 }
 
-fn bad_name(entry: &Entry<'_>, at: usize) -> Finding {
-    Finding::at(at, format!("{} is no name for a variable", quoted(&entry.key)))
+fn bad_name(entry: &MapEntry<'_>, at: usize) -> FileFinding {
+    FileFinding::at(at, format!("{} is no name for a variable", quoted(&entry.key)))
         .field("vars")
         .hint(format!("letters, digits, `-` and `_`, at most {ID_CHARS_MAX}"))
 }
 
-fn wrong_value(entry: &Entry<'_>, expected: &str) -> Finding {
+fn wrong_value(entry: &MapEntry<'_>, expected: &str) -> FileFinding {
     let message = format!("the value given for {} is not {expected}", quoted(&entry.key));
-    Finding::at(entry.value.at(), message)
+    FileFinding::at(entry.value.at(), message)
         .field(Path::Root.key("vars").key(&entry.key))
         .hint("the default decides the type of a variable")
 }

@@ -2,24 +2,25 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, json};
 
-use super::Options;
-use super::context::{Context, Expansion};
+use super::ReadOptions;
+use super::context::{Expansion, ReadContext};
 use super::draft::{Draft, DraftStep, Need, too_many_steps};
 use super::graph;
 use super::ids::{is_legal, slug};
 use super::limits::{DURATION_MS_MAX, ID_CHARS_MAX, STEPS_MAX};
-use super::node::{Kind, Node, number};
+use super::node::{NodeKind, SyntaxNode, number};
 use super::path::Path;
 use super::plan::{HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, PlanStep};
-use super::report::{Finding, Report, did_you_mean, quoted};
+use super::report::{FileFinding, FindingReport, did_you_mean, quoted};
 use super::vars::Vars;
 
 /// Characters of the hash that tells two tasks apart whose ids become the same.
 const HASH_CHARS: usize = 8;
 
 /// Whether a tree is a workflow instance of WfFormat, of any version.
-pub(super) fn is_instance(root: &Node<'_>) -> bool {
-    let tasks = |node: &Node<'_>| node.get("tasks").is_some_and(|tasks| tasks.as_list().is_some());
+pub(super) fn is_instance(root: &SyntaxNode<'_>) -> bool {
+    let tasks =
+        |node: &SyntaxNode<'_>| node.get("tasks").is_some_and(|tasks| tasks.as_list().is_some());
     root.get("workflow")
         .is_some_and(|workflow| workflow.get("specification").is_some_and(tasks) || tasks(workflow))
 }
@@ -27,17 +28,17 @@ pub(super) fn is_instance(root: &Node<'_>) -> bool {
 /// Reads a WfFormat 1.5 instance: the graph and, with a time scale, the recorded run times.
 /// Files, machines and whatever else an instance records have no meaning here.
 pub(super) fn read<'a>(
-    root: &Node<'a>,
-    options: &'a Options,
-    report: &Report<'a>,
+    root: &SyntaxNode<'a>,
+    options: &'a ReadOptions,
+    report: &FindingReport<'a>,
     file_stem: &str,
 ) -> Option<Plan> {
     let vars = Vars::read(&[], &options.vars, report);
     let expanded = Expansion::default();
-    let cx = Context { report, vars: &vars, repetition: None, expanded: &expanded };
+    let cx = ReadContext { report, vars: &vars, repetition: None, expanded: &expanded };
     let tasks = tasks(root, &cx)?;
     let draft = Instance::read(&cx, tasks)?.draft(&cx, &runtimes(root), options.time_scale);
-    let text = |key| root.get(key).and_then(Node::as_text).filter(|text| !text.is_empty());
+    let text = |key| root.get(key).and_then(SyntaxNode::as_text).filter(|text| !text.is_empty());
     let title = text("name").unwrap_or(file_stem);
     Some(Plan {
         task_id: None,
@@ -54,17 +55,20 @@ pub(super) fn read<'a>(
     })
 }
 
-fn tasks<'n, 'a>(root: &'n Node<'a>, cx: &Context<'_, 'a>) -> Option<&'n [Node<'a>]> {
+fn tasks<'n, 'a>(
+    root: &'n SyntaxNode<'a>,
+    cx: &ReadContext<'_, 'a>,
+) -> Option<&'n [SyntaxNode<'a>]> {
     let version = root.get("schemaVersion");
-    let known = |version: &Node<'_>| match &version.kind {
-        Kind::Text(text) | Kind::Number(text) => text.starts_with("1."),
+    let known = |version: &SyntaxNode<'_>| match &version.kind {
+        NodeKind::Text(text) | NodeKind::Number(text) => text.starts_with("1."),
         _ => false,
     };
     let list = root.get("workflow").and_then(|workflow| workflow.get("specification"));
     let Some(list) = list.filter(|_| version.is_none_or(known)) else {
         let at = version.unwrap_or(root).at();
         cx.report.add(|| {
-            Finding::at(at, "this version of WfFormat is not read")
+            FileFinding::at(at, "this version of WfFormat is not read")
                 .field("schemaVersion")
                 .hint("WfFormat 1.5 is, with its tasks under `workflow.specification.tasks`")
         });
@@ -72,7 +76,7 @@ fn tasks<'n, 'a>(root: &'n Node<'a>, cx: &Context<'_, 'a>) -> Option<&'n [Node<'
     };
     let tasks = list.get("tasks")?.as_list()?;
     let problem = match tasks.len() {
-        0 => Finding::at(list.at(), "the workflow has no tasks"),
+        0 => FileFinding::at(list.at(), "the workflow has no tasks"),
         1..=STEPS_MAX => return Some(tasks),
         _ => too_many_steps(tasks[STEPS_MAX].at()),
     };
@@ -81,12 +85,13 @@ fn tasks<'n, 'a>(root: &'n Node<'a>, cx: &Context<'_, 'a>) -> Option<&'n [Node<'
 }
 
 /// Recorded seconds by task id. What cannot be read is as good as not recorded.
-fn runtimes<'n>(root: &'n Node<'_>) -> HashMap<&'n str, f64> {
+fn runtimes<'n>(root: &'n SyntaxNode<'_>) -> HashMap<&'n str, f64> {
     let execution = root.get("workflow").and_then(|workflow| workflow.get("execution"));
-    let tasks = execution.and_then(|execution| execution.get("tasks")).and_then(Node::as_list);
-    let runtime = |task: &'n Node<'_>| {
+    let tasks =
+        execution.and_then(|execution| execution.get("tasks")).and_then(SyntaxNode::as_list);
+    let runtime = |task: &'n SyntaxNode<'_>| {
         let seconds = match &task.get("runtimeInSeconds")?.kind {
-            Kind::Number(literal) => number(literal)?.as_f64()?,
+            NodeKind::Number(literal) => number(literal)?.as_f64()?,
             _ => return None,
         };
         Some((task.get("id")?.as_text()?, seconds.max(0.0)))
@@ -103,20 +108,20 @@ struct Instance<'n, 'a> {
 }
 
 struct Task<'n, 'a> {
-    node: &'n Node<'a>,
+    node: &'n SyntaxNode<'a>,
     id: &'n str,
     name: &'n str,
 }
 
 impl<'n, 'a> Instance<'n, 'a> {
-    fn read(cx: &Context<'_, 'a>, nodes: &'n [Node<'a>]) -> Option<Self> {
+    fn read(cx: &ReadContext<'_, 'a>, nodes: &'n [SyntaxNode<'a>]) -> Option<Self> {
         let mut instance =
             Instance { tasks: Vec::new(), by_id: HashMap::new(), by_name: HashMap::new() };
         for (n, node) in nodes.iter().enumerate() {
             match task(node) {
                 Some(task) => instance.add(cx, task, n),
                 None => cx.report.add(|| {
-                    Finding::at(node.at(), "the task has neither `id` nor `name`")
+                    FileFinding::at(node.at(), "the task has neither `id` nor `name`")
                         .field(format!("workflow.specification.tasks[{n}]"))
                 }),
             }
@@ -124,11 +129,11 @@ impl<'n, 'a> Instance<'n, 'a> {
         (cx.report.count() == 0).then_some(instance)
     }
 
-    fn add(&mut self, cx: &Context<'_, 'a>, task: Task<'n, 'a>, n: usize) {
+    fn add(&mut self, cx: &ReadContext<'_, 'a>, task: Task<'n, 'a>, n: usize) {
         if let Some(first) = self.by_id.insert(task.id, n) {
             cx.report.add(|| {
                 let line = cx.report.line(self.tasks[first].node.at());
-                Finding::at(task.node.at(), format!("the task id {} is taken", quoted(task.id)))
+                FileFinding::at(task.node.at(), format!("the task id {} is taken", quoted(task.id)))
                     .field("id")
                     .hint(format!("line {line} has it already"))
             });
@@ -139,7 +144,7 @@ impl<'n, 'a> Instance<'n, 'a> {
 
     fn draft(
         &self,
-        cx: &Context<'_, 'a>,
+        cx: &ReadContext<'_, 'a>,
         runtimes: &HashMap<&str, f64>,
         time_scale: Option<f64>,
     ) -> Draft {
@@ -163,7 +168,7 @@ impl<'n, 'a> Instance<'n, 'a> {
 
     /// Tasks that task `n` names as its parents or children. Files in use have both ids and
     /// names there.
-    fn relatives(&self, cx: &Context<'_, 'a>, n: usize, kind: &str) -> Vec<(usize, usize)> {
+    fn relatives(&self, cx: &ReadContext<'_, 'a>, n: usize, kind: &str) -> Vec<(usize, usize)> {
         let task = &self.tasks[n];
         let Some(list) = task.node.get(kind).filter(|list| !list.is_null()) else {
             return Vec::new();
@@ -171,10 +176,10 @@ impl<'n, 'a> Instance<'n, 'a> {
         let field = || Path::Root.key(task.id).key(kind).to_string();
         let Some(items) = list.as_list() else {
             let message = format!("expected a list of task ids, found {}", list.describe());
-            cx.report.add(|| Finding::at(list.at(), message).field(field()));
+            cx.report.add(|| FileFinding::at(list.at(), message).field(field()));
             return Vec::new();
         };
-        let known = |item: &Node<'_>| {
+        let known = |item: &SyntaxNode<'_>| {
             let found = item.as_text().map_or(Lookup::Unknown, |name| self.find(name));
             if let Lookup::Task(relative) = found {
                 return Some((relative, item.at()));
@@ -193,16 +198,16 @@ impl<'n, 'a> Instance<'n, 'a> {
         }
     }
 
-    fn unknown_relative(&self, item: &Node<'_>, kind: &str, found: Lookup) -> Finding {
+    fn unknown_relative(&self, item: &SyntaxNode<'_>, kind: &str, found: Lookup) -> FileFinding {
         let name = item.as_text().unwrap_or(item.describe());
         let relative = if kind == "parents" { "parent" } else { "child" };
         match found {
             Lookup::Several => {
                 let message =
                     format!("several tasks have the name of the {relative} {}", quoted(name));
-                Finding::at(item.at(), message).hint("write the id of the one that is meant")
+                FileFinding::at(item.at(), message).hint("write the id of the one that is meant")
             }
-            _ => Finding::at(item.at(), format!("the {relative} {} is no task", quoted(name)))
+            _ => FileFinding::at(item.at(), format!("the {relative} {} is no task", quoted(name)))
                 .maybe_hint(did_you_mean(name, self.tasks.iter().map(|task| task.id))),
         }
     }
@@ -215,8 +220,8 @@ enum Lookup {
     Unknown,
 }
 
-fn task<'n, 'a>(node: &'n Node<'a>) -> Option<Task<'n, 'a>> {
-    let text = |key| node.get(key).and_then(Node::as_text).filter(|text| !text.is_empty());
+fn task<'n, 'a>(node: &'n SyntaxNode<'a>) -> Option<Task<'n, 'a>> {
+    let text = |key| node.get(key).and_then(SyntaxNode::as_text).filter(|text| !text.is_empty());
     let (id, name) = (text("id"), text("name"));
     Some(Task { node, id: id.or(name)?, name: name.or(id)? })
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use tenure_taskfile::{Options, TaskFileError, parse};
+use tenure_taskfile::{ReadOptions, TaskFileError, parse};
 
 const GOLDEN: &str = include_str!("errors.golden");
 
@@ -27,7 +27,7 @@ fn case(block: &'static str) -> Case<'static> {
 }
 
 fn refuse(input: &str, file: &str) -> TaskFileError {
-    parse(input.as_bytes(), file, &Options::default()).expect_err(file)
+    parse(input.as_bytes(), file, &ReadOptions::default()).expect_err(file)
 }
 
 #[test]
@@ -110,26 +110,29 @@ fn a_mistake_in_a_repeated_step_is_said_once() {
 
 #[test]
 fn a_file_that_is_not_utf8_is_named_with_the_place_of_the_first_bad_byte() {
-    let error = parse(b"steps:\n  a: \xff", "t.yaml", &Options::default()).unwrap_err();
+    let error = parse(b"steps:\n  a: \xff", "t.yaml", &ReadOptions::default()).unwrap_err();
     assert_eq!((error.first.line, error.first.column), (Some(2), Some(6)));
     assert_eq!(error.first.message, "the file is not UTF-8 text");
     let utf16: Vec<u8> = "\u{feff}steps".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let error = parse(&utf16, "t.yaml", &Options::default()).unwrap_err();
+    let error = parse(&utf16, "t.yaml", &ReadOptions::default()).unwrap_err();
     assert_eq!(error.first.hint.as_deref(), Some("it looks like UTF-16; save it as UTF-8"));
 }
 
 #[test]
 fn a_byte_order_mark_is_no_part_of_the_file() {
-    let plan =
-        parse("\u{feff}{\"steps\":{\"a\":{\"run\":\"x\"}}}".as_bytes(), "-", &Options::default());
+    let plan = parse(
+        "\u{feff}{\"steps\":{\"a\":{\"run\":\"x\"}}}".as_bytes(),
+        "-",
+        &ReadOptions::default(),
+    );
     assert_eq!(plan.unwrap().steps.len(), 1);
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let absent = tenure_taskfile::read(&folder.path().join("no.yaml"), &Options::default());
+    let absent = tenure_taskfile::read(&folder.path().join("no.yaml"), &ReadOptions::default());
     assert!(absent.unwrap_err().first.message.starts_with("the file cannot be read: "));
-    let directory = tenure_taskfile::read(folder.path(), &Options::default()).unwrap_err();
+    let directory = tenure_taskfile::read(folder.path(), &ReadOptions::default()).unwrap_err();
     assert_eq!(directory.first.message, "this is a directory");
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tenure_taskfile::{Options, Plan, PlanStep, parse, read, schema};
+use tenure_taskfile::{Plan, PlanStep, ReadOptions, parse, read, schema};
 
 fn example(name: &str) -> Plan {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    read(&folder.join(name), &Options::default()).unwrap_or_else(|error| panic!("{error}"))
+    read(&folder.join(name), &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// One attempt of a step of a shell line, in the way of a worker; its output if it succeeds.
@@ -74,7 +74,7 @@ fn every_example_is_read() {
     let examples = examples();
     assert!(examples.len() >= 7);
     for path in examples {
-        let plan = read(&path, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        let plan = read(&path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert_eq!(plan.task_id.as_deref(), Some(name));
     }
@@ -83,10 +83,10 @@ fn every_example_is_read() {
 #[test]
 fn the_fan_out_example_is_as_wide_as_it_is_told() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fan-out.yaml");
-    let plan = read(&path, &Options::default()).unwrap();
+    let plan = read(&path, &ReadOptions::default()).unwrap();
     assert_eq!((plan.steps.len(), plan.steps[1001].depends_on.len()), (1_002, 1_000));
     let vars = [("width".to_owned(), "5".to_owned())].into();
-    let plan = read(&path, &Options { vars, ..Options::default() }).unwrap();
+    let plan = read(&path, &ReadOptions { vars, ..ReadOptions::default() }).unwrap();
     assert_eq!(plan.steps[6].depends_on.len(), 5);
 }
 
@@ -125,7 +125,7 @@ fn the_schema_refuses_what_the_reader_refuses() {
         r#"{"steps": [{"id": "a", "noop": "yes"}]}"#,
         r#"{"dispatch": "never", "steps": [{"id": "a", "noop": true}]}"#,
     ] {
-        assert!(parse(text.as_bytes(), "t.json", &Options::default()).is_err(), "{text}");
+        assert!(parse(text.as_bytes(), "t.json", &ReadOptions::default()).is_err(), "{text}");
         let value: Value = serde_json::from_str(text).unwrap();
         assert!(check(&value, &schema, &schema, "").is_err(), "{text}");
     }
@@ -142,7 +142,7 @@ fn value_of(path: &Path) -> Value {
             let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
             let escaped = indented.replace("${{", "$${{");
             let wrapped = format!("metadata:\n{escaped}steps: {{a: {{noop: true}}}}\n");
-            let plan = parse(wrapped.as_bytes(), "t.yaml", &Options::default()).unwrap();
+            let plan = parse(wrapped.as_bytes(), "t.yaml", &ReadOptions::default()).unwrap();
             Value::Object(plan.metadata)
         }
     }

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use tenure_taskfile::{Format, Options, Plan, parse};
+use tenure_taskfile::{FileFormat, Plan, ReadOptions, parse};
 
 fn plan(text: &str, name: &str) -> Plan {
-    parse(text.as_bytes(), name, &Options::default()).unwrap_or_else(|error| panic!("{error}"))
+    parse(text.as_bytes(), name, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 const YAML: &str = r#"
@@ -91,7 +91,7 @@ fn without_an_extension_the_content_tells_the_notation() {
 
 #[test]
 fn a_format_that_is_asked_for_wins_over_the_extension() {
-    let options = Options { format: Some(Format::Toml), ..Options::default() };
+    let options = ReadOptions { format: Some(FileFormat::Toml), ..ReadOptions::default() };
     let plan = parse(TOML.as_bytes(), "t.yaml", &options).unwrap();
     assert_eq!(plan.task_id.as_deref(), Some("same"));
 }

@@ -6,7 +6,7 @@
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tenure_taskfile::{Format, Options, parse};
+use tenure_taskfile::{FileFormat, ReadOptions, parse};
 
 const SEEDS: [(&str, &str); 4] = [
     ("t.yaml", include_str!("../../../examples/retry.yaml")),
@@ -120,8 +120,8 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 }
 
 /// `value` as it comes back through a task file.
-fn through_a_file(file: &str, format: Format) -> Result<Value, String> {
-    let options = Options { format: Some(format), ..Options::default() };
+fn through_a_file(file: &str, format: FileFormat) -> Result<Value, String> {
+    let options = ReadOptions { format: Some(format), ..ReadOptions::default() };
     let plan = parse(file.as_bytes(), "t", &options).map_err(|error| error.to_string())?;
     Ok(plan.metadata.get("v").cloned().unwrap_or_default())
 }
@@ -134,7 +134,7 @@ proptest! {
         let (name, text) = SEEDS[seed];
         let mut bytes = text.as_bytes().to_vec();
         changes.iter().for_each(|change| apply(&mut bytes, change));
-        if let Err(error) = parse(&bytes, name, &Options::default()) {
+        if let Err(error) = parse(&bytes, name, &ReadOptions::default()) {
             prop_assert!(!error.to_string().is_empty());
         }
     }
@@ -142,8 +142,8 @@ proptest! {
     #[test]
     fn any_text_gets_an_answer_in_any_notation(text in any::<String>(), tokens in vec(0..TOKENS.len(), 0..60)) {
         let tokens: String = tokens.into_iter().map(|n| TOKENS[n]).collect();
-        for format in [Format::Yaml, Format::Toml, Format::Json, Format::WfFormat] {
-            let options = Options { format: Some(format), ..Options::default() };
+        for format in [FileFormat::Yaml, FileFormat::Toml, FileFormat::Json, FileFormat::WfFormat] {
+            let options = ReadOptions { format: Some(format), ..ReadOptions::default() };
             for text in [&text, &tokens] {
                 prop_assert!(parse(text.as_bytes(), "t", &options).is_err());
             }
@@ -156,7 +156,7 @@ proptest! {
         prop_assume!(!value.to_string().contains("${{"));
         let file = json!({ "metadata": { "v": value }, "steps": { "a": { "noop": true } } });
         let text = if pretty { format!("{file:#}") } else { file.to_string() };
-        prop_assert_eq!(through_a_file(&text, Format::Json), Ok(value));
+        prop_assert_eq!(through_a_file(&text, FileFormat::Json), Ok(value));
     }
 
     #[test]
@@ -170,7 +170,7 @@ proptest! {
         let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(()) };
         prop_assume!(!text.contains("${{") && !text.starts_with('\u{feff}'));
         // The other way round does not hold: what is JSON may still be no task.
-        if let Ok(ours) = through_a_file(text, Format::Json) {
+        if let Ok(ours) = through_a_file(text, FileFormat::Json) {
             let theirs: Value = serde_json::from_str(text).map_err(|e| TestCaseError::fail(e.to_string()))?;
             prop_assert!(same(&ours, &theirs["metadata"]["v"]), "{ours} {theirs}");
         }
@@ -181,7 +181,7 @@ proptest! {
 fn every_cut_of_an_example_gets_an_answer() {
     for (name, text) in SEEDS {
         for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
-            let _ = parse(&text.as_bytes()[..end], name, &Options::default());
+            let _ = parse(&text.as_bytes()[..end], name, &ReadOptions::default());
         }
     }
 }

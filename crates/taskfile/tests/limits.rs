@@ -10,13 +10,13 @@ use nix::time::{ClockId, clock_gettime};
 use tenure_taskfile::limits::{
     DEPTH_MAX, EDGES_MAX, FILE_BYTES_MAX, INPUT_BYTES_MAX, STEPS_MAX, TOML_BYTES_MAX, VALUES_MAX,
 };
-use tenure_taskfile::{Options, Plan, TaskFileError, parse, read};
+use tenure_taskfile::{Plan, ReadOptions, TaskFileError, parse, read};
 
 /// A thread of a library may have no more.
 const SMALL_STACK: usize = 2 * 1024 * 1024;
 
 fn parsed(text: &str, name: &str) -> Result<Plan, TaskFileError> {
-    parse(text.as_bytes(), name, &Options::default())
+    parse(text.as_bytes(), name, &ReadOptions::default())
 }
 
 fn refusal(text: &str, name: &str) -> String {
@@ -112,7 +112,7 @@ fn a_file_over_256_mib_is_refused_before_it_is_read() {
     // A hole in a file takes no room; reading it would take a while.
     File::create(&path).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
     let begun = computed();
-    let error = read(&path, &Options::default()).unwrap_err();
+    let error = read(&path, &ReadOptions::default()).unwrap_err();
     assert_eq!(error.first.message, "the file is larger than 256 MiB");
     assert!(computed() - begun < Duration::from_millis(50));
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tenure_taskfile::{
-    BackoffPlan, Deadline, Mode, Options, Plan, PlanStep, RetryPlan, TaskFileError, parse,
+    BackoffPlan, Deadline, Mode, Plan, PlanStep, ReadOptions, RetryPlan, TaskFileError, parse,
 };
 
 fn plan(yaml: &str) -> Plan {
-    parse(yaml.as_bytes(), "t.yaml", &Options::default()).unwrap_or_else(|e| panic!("{e}"))
+    parse(yaml.as_bytes(), "t.yaml", &ReadOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn step(yaml: &str) -> PlanStep {
@@ -19,7 +19,7 @@ fn step(yaml: &str) -> PlanStep {
 
 fn with_vars(yaml: &str, vars: &[(&str, &str)]) -> Result<Plan, TaskFileError> {
     let vars: BTreeMap<_, _> = vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    parse(yaml.as_bytes(), "t.yaml", &Options { vars, ..Options::default() })
+    parse(yaml.as_bytes(), "t.yaml", &ReadOptions { vars, ..ReadOptions::default() })
 }
 
 fn ids(plan: &Plan) -> Vec<&str> {
@@ -46,7 +46,7 @@ fn a_step_with_nothing_but_an_action_has_defaults_for_all_else() {
 fn a_task_without_texts_is_called_by_its_id_and_else_by_its_file() {
     let named = plan("task_id: nightly\nsteps: {a: {noop: true}}");
     assert_eq!((&*named.title, &*named.summary), ("nightly", "nightly"));
-    let unnamed = parse(b"steps: {a: {noop: true}}", "/dir/build.yaml", &Options::default());
+    let unnamed = parse(b"steps: {a: {noop: true}}", "/dir/build.yaml", &ReadOptions::default());
     let unnamed = unnamed.unwrap();
     assert_eq!((unnamed.task_id, &*unnamed.title), (None, "build"));
 }
@@ -72,7 +72,7 @@ fn a_deadline_may_be_a_time_with_its_offset() {
     let text = "deadline: 2026-05-01T14:00:00+02:00\nsteps: {a: {noop: true}}";
     assert_eq!(plan(text).deadline, Some(Deadline::AtMs(1_777_636_800_000)));
     let toml = b"deadline = 2026-05-01T12:00:00Z\n[steps.a]\nnoop = true\n";
-    let toml = parse(toml, "t.toml", &Options::default()).unwrap();
+    let toml = parse(toml, "t.toml", &ReadOptions::default()).unwrap();
     assert_eq!(toml.deadline, Some(Deadline::AtMs(1_777_636_800_000)));
 }
 

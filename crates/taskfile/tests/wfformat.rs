@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
-use tenure_taskfile::{Options, Plan, TaskFileError, parse};
+use tenure_taskfile::{Plan, ReadOptions, TaskFileError, parse};
 
 fn instance(tasks: Value) -> Value {
     json!({
@@ -16,12 +16,12 @@ fn instance(tasks: Value) -> Value {
     })
 }
 
-fn import(instance: &Value, options: &Options) -> Result<Plan, TaskFileError> {
+fn import(instance: &Value, options: &ReadOptions) -> Result<Plan, TaskFileError> {
     parse(instance.to_string().as_bytes(), "recorded.json", options)
 }
 
 fn plan(tasks: Value) -> Plan {
-    import(&instance(tasks), &Options::default()).unwrap_or_else(|error| panic!("{error}"))
+    import(&instance(tasks), &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn edges(plan: &Plan) -> Vec<(&str, Vec<&str>)> {
@@ -67,7 +67,7 @@ fn relatives_may_be_named_by_name_where_it_is_clear() {
         { "id": "ID2", "name": "same" },
         { "id": "ID3", "name": "third", "parents": ["same"] },
     ]));
-    let error = import(&unclear, &Options::default()).unwrap_err();
+    let error = import(&unclear, &ReadOptions::default()).unwrap_err();
     assert_eq!(error.first.message, "several tasks have the name of the parent `same`");
 }
 
@@ -87,7 +87,7 @@ fn with_a_time_scale_tasks_sleep_for_their_recorded_time() {
         { "id": "C", "runtimeInSeconds": null },
         { "id": "unknown", "runtimeInSeconds": 1 },
     ]});
-    let options = Options { time_scale: Some(0.1), ..Options::default() };
+    let options = ReadOptions { time_scale: Some(0.1), ..ReadOptions::default() };
     let plan = import(&instance, &options).unwrap();
     let actions: Vec<_> = plan.steps.iter().map(|s| (&*s.handler, s.input.clone())).collect();
     let sleep = |ms: u64| ("sleep", Some(json!({ "ms": ms })));
@@ -97,7 +97,7 @@ fn with_a_time_scale_tasks_sleep_for_their_recorded_time() {
 #[test]
 fn a_time_scale_is_a_number_from_0() {
     for scale in [-1.0, f64::NAN, f64::INFINITY] {
-        let options = Options { time_scale: Some(scale), ..Options::default() };
+        let options = ReadOptions { time_scale: Some(scale), ..ReadOptions::default() };
         let error = import(&instance(json!([{ "id": "a" }])), &options).unwrap_err();
         assert_eq!(error.first.message, "the time scale must be a number from 0");
     }
@@ -106,17 +106,17 @@ fn a_time_scale_is_a_number_from_0() {
 #[test]
 fn what_has_no_meaning_here_may_be_missing_or_odd() {
     let bare = json!({ "workflow": { "specification": { "tasks": [{ "id": "a", "x": [[]] }] } } });
-    let plan = import(&bare, &Options::default()).unwrap();
+    let plan = import(&bare, &ReadOptions::default()).unwrap();
     assert_eq!((&*plan.title, plan.steps.len()), ("recorded", 1));
     let mut odd = instance(json!([{ "id": "a" }]));
     odd["workflow"]["execution"] = json!([1]);
     odd["schemaVersion"] = json!(1.5);
-    assert!(import(&odd, &Options::default()).is_ok());
+    assert!(import(&odd, &ReadOptions::default()).is_ok());
 }
 
 #[test]
 fn what_is_no_graph_is_refused() {
-    let refused = |tasks: Value| import(&instance(tasks), &Options::default()).unwrap_err();
+    let refused = |tasks: Value| import(&instance(tasks), &ReadOptions::default()).unwrap_err();
     assert_eq!(refused(json!([])).first.message, "the workflow has no tasks");
     assert_eq!(
         refused(json!([{ "id": "a", "parents": 1 }])).first.message,
@@ -144,7 +144,7 @@ fn the_same_instance_gives_the_same_ids() {
 #[test]
 fn variables_mean_nothing_to_an_instance() {
     let vars = [("a".to_owned(), "b".to_owned())].into();
-    let options = Options { vars, ..Options::default() };
+    let options = ReadOptions { vars, ..ReadOptions::default() };
     let error = import(&instance(json!([{ "id": "a" }])), &options).unwrap_err();
     assert_eq!(error.first.message, "the file has no variable `a`");
 }

@@ -11,7 +11,7 @@ use smol_str::{SmolStr, format_smolstr};
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::{ClaimResult, View};
 
-use crate::trace::{Parent, task_span, trace_of};
+use crate::trace::{ParentSpan, task_span, trace_of};
 
 /// Tasks that are remembered: some 100 bytes each.
 const REMEMBERED_MAX: usize = 16_384;
@@ -19,11 +19,11 @@ const REMEMBERED_MAX: usize = 16_384;
 /// Traces of Tasks that have a parent elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Belonging {
-    known: Mutex<Known>,
+    known: Mutex<TraceIds>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct TraceIds {
     traces: HashMap<SmolStr, TraceId>,
     oldest: VecDeque<SmolStr>,
 }
@@ -32,7 +32,7 @@ impl Belonging {
     /// Remembers a Task if that takes remembering.
     pub(crate) fn note(&self, task: &View<'_>) {
         let head = task.head();
-        let Some(parent) = head.trace.as_deref().and_then(Parent::parse) else { return };
+        let Some(parent) = head.trace.as_deref().and_then(ParentSpan::parse) else { return };
         self.remember(
             format_smolstr!("{}/{}", head.spec.session_id, head.spec.task_id),
             parent.trace,
@@ -41,7 +41,7 @@ impl Belonging {
 
     /// Remembers the Task of a claim, whose traceparent is in the trace of the Task.
     pub(crate) fn note_claim(&self, claim: &ClaimResult) {
-        let Some(above) = claim.trace.as_deref().and_then(Parent::parse) else { return };
+        let Some(above) = claim.trace.as_deref().and_then(ParentSpan::parse) else { return };
         if above.trace != trace_of(&claim.session_id, &claim.task_id, None) {
             self.remember(format_smolstr!("{}/{}", claim.session_id, claim.task_id), above.trace);
         }

@@ -11,8 +11,8 @@ use tenure_ports::observer::{Parting, PoolSample, Sample};
 
 use crate::health::Signal;
 use crate::names::{self, Metric};
-use crate::process::Process;
-use crate::tally::Tally;
+use crate::process::ProcessStats;
+use crate::tally::EventCounters;
 
 /// Bounds of durations, in seconds: from an append to a Step that takes days.
 const SECONDS: [f64; 24] = [
@@ -25,8 +25,8 @@ const SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 51
 
 /// Everything that is counted as it happens.
 #[derive(Debug)]
-pub(crate) struct Counts {
-    pub(crate) tally: Arc<Tally>,
+pub(crate) struct Instruments {
+    pub(crate) tally: Arc<EventCounters>,
     pub(crate) task_time: Histogram<f64>,
     pub(crate) queue_time: Histogram<f64>,
     pub(crate) run_time: Histogram<f64>,
@@ -46,10 +46,10 @@ pub(crate) struct Counts {
     dropped: Counter<u64>,
 }
 
-impl Counts {
+impl Instruments {
     pub(crate) fn new(meter: &Meter) -> Self {
         Self {
-            tally: Tally::new(meter),
+            tally: EventCounters::new(meter),
             task_time: seconds(meter, names::TASK_TIME),
             queue_time: seconds(meter, names::QUEUE_TIME),
             run_time: seconds(meter, names::RUN_TIME),
@@ -111,13 +111,13 @@ fn sizes(meter: &Meter, metric: Metric) -> Histogram<u64> {
 }
 
 /// Where a scheduler's sample comes from.
-type Source = Box<dyn Fn() -> Sample + Send + Sync>;
+type SampleSource = Box<dyn Fn() -> Sample + Send + Sync>;
 
 /// What is read when metrics are sent, once for all of them.
 #[derive(Default)]
 pub(crate) struct Gauges {
-    source: Mutex<Option<Source>>,
-    now: Mutex<(Option<Sample>, Process)>,
+    source: Mutex<Option<SampleSource>>,
+    now: Mutex<(Option<Sample>, ProcessStats)>,
 }
 
 impl std::fmt::Debug for Gauges {
@@ -128,7 +128,7 @@ impl std::fmt::Debug for Gauges {
 
 impl Gauges {
     /// Names the scheduler that is to be asked, or none.
-    pub(crate) fn set_source(&self, source: Option<Source>) {
+    pub(crate) fn set_source(&self, source: Option<SampleSource>) {
         *self.source.lock() = source;
     }
 
@@ -137,7 +137,7 @@ impl Gauges {
         let sample = self.source.lock().as_ref().map(|source| source());
         let mut now = self.now.lock();
         let sample = sample.or_else(|| now.0.take().map(gone));
-        *now = (sample, Process::now(begun));
+        *now = (sample, ProcessStats::now(begun));
     }
 
     pub(crate) fn register(self: &Arc<Self>, meter: &Meter) {
@@ -189,7 +189,7 @@ impl Gauges {
         self: &Arc<Self>,
         meter: &Meter,
         metric: Metric,
-        value: impl Fn(Option<&Sample>, &Process) -> Option<u64> + Send + Sync + 'static,
+        value: impl Fn(Option<&Sample>, &ProcessStats) -> Option<u64> + Send + Sync + 'static,
     ) {
         let this = Arc::clone(self);
         let builder = meter.u64_observable_gauge(metric.name).with_unit(metric.unit);

@@ -43,10 +43,10 @@ pub(crate) enum ExportError {
 
 /// What gets through, and what has not.
 #[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<State>);
+pub(crate) struct Health(Mutex<SignalHealth>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalHealth {
     /// Signals that do not get through.
     failing: u8,
     /// Why something did not, the first time.
@@ -80,7 +80,7 @@ impl Health {
     }
 }
 
-impl State {
+impl SignalHealth {
     fn fail(&mut self, signals: &[Signal], error: &str) {
         let before = self.failing;
         self.failing = signals.iter().fold(before, |failing, signal| failing | signal.bit());

@@ -25,6 +25,6 @@ mod tally;
 pub mod trace;
 mod watch;
 
-pub use export::{StartError, Telemetry};
+pub use export::{ExportError, Telemetry};
 pub use logs::JsonLines;
-pub use settings::{BadSetting, Protocol, Settings, Target};
+pub use settings::{BadSetting, ExportSettings, ExportTarget, Protocol};

@@ -21,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::belonging::Belonging;
-use crate::counts::Counts;
+use crate::counts::Instruments;
 use crate::health::Signal;
 
 /// What would feed itself: exporters log while they export.
@@ -29,7 +29,7 @@ const NOT_EXPORTED: &str = "hyper=off,hyper_util=off,h2=off,tonic=off,tower=off,
      opentelemetry_sdk=off,opentelemetry_otlp=off,opentelemetry_http=off,tenure_telemetry=off";
 
 /// A record, and where it comes from.
-pub(crate) type Record = (SdkLogRecord, InstrumentationScope);
+pub(crate) type ScopedRecord = (SdkLogRecord, InstrumentationScope);
 
 /// The field with which a record names its Task.
 const TASK: &str = "task";
@@ -71,8 +71,8 @@ where
 
 /// Takes records into the queue, as far as there is room and not too many come at a time.
 pub(crate) struct Processor {
-    sender: Sender<Record>,
-    counts: Option<Arc<Counts>>,
+    sender: Sender<ScopedRecord>,
+    counts: Option<Arc<Instruments>>,
     belonging: Arc<Belonging>,
     dropped: Arc<Dropped>,
     second: Mutex<(Instant, u32)>,
@@ -86,9 +86,9 @@ impl fmt::Debug for Processor {
 
 impl Processor {
     pub(crate) fn new(
-        counts: Option<Arc<Counts>>,
+        counts: Option<Arc<Instruments>>,
         belonging: Arc<Belonging>,
-    ) -> (Self, Receiver<Record>) {
+    ) -> (Self, Receiver<ScopedRecord>) {
         let (sender, receiver) = channel(WAITING_MAX);
         let (dropped, second) = (Arc::default(), Mutex::new((Instant::now(), 0)));
         (Self { sender, counts, belonging, dropped, second }, receiver)
@@ -176,15 +176,15 @@ where
 
 /// The Task that an event names.
 fn task_of(event: &Event<'_>) -> Option<String> {
-    struct Named(Option<String>);
-    impl Visit for Named {
+    struct NamedValue(Option<String>);
+    impl Visit for NamedValue {
         fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
             if field.name() == TASK {
                 self.0 = Some(format!("{value:?}"));
             }
         }
     }
-    let mut named = Named(None);
+    let mut named = NamedValue(None);
     event.record(&mut named);
     named.0
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Facts of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Process {
+pub(crate) struct ProcessStats {
     /// Resident memory, in bytes.
     pub(crate) memory: u64,
     /// Processor time used.
@@ -23,7 +23,7 @@ const TICKS: u64 = 100;
 /// Bytes in a kilobyte, as /proc counts.
 const KB: u64 = 1_024;
 
-impl Process {
+impl ProcessStats {
     /// As it is now; what cannot be read is 0.
     pub(crate) fn now(begun: Instant) -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_process_uses_memory_threads_and_files() {
-        let now = Process::now(Instant::now());
+        let now = ProcessStats::now(Instant::now());
         assert!(now.memory > KB * KB && now.threads >= 1 && now.files >= 3, "{now:?}");
     }
 

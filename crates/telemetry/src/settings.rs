@@ -16,7 +16,7 @@ pub enum Protocol {
 
 /// Where a signal goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct ExportTarget {
     /// How.
     pub protocol: Protocol,
     /// The URL: of the server for gRPC, whole for HTTP.
@@ -27,7 +27,7 @@ pub struct Target {
     pub timeout: Duration,
 }
 
-impl Target {
+impl ExportTarget {
     /// Whether the collector is spoken to by TLS: gRPC does so where no scheme is named.
     pub(crate) fn is_tls(&self) -> bool {
         let scheme = self.endpoint.split_once("://").map(|(scheme, _)| scheme);
@@ -37,17 +37,17 @@ impl Target {
 
 /// What is exported, and where to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct ExportSettings {
     /// What the process is called if the environment says nothing.
     pub service: String,
     /// Which one it is, if the environment says nothing.
     pub instance: String,
     /// Where traces go.
-    pub traces: Option<Target>,
+    pub traces: Option<ExportTarget>,
     /// Where metrics go.
-    pub metrics: Option<Target>,
+    pub metrics: Option<ExportTarget>,
     /// Where logs go.
-    pub logs: Option<Target>,
+    pub logs: Option<ExportTarget>,
     /// Which Tasks become traces.
     pub sampler: Sampler,
     /// How long spans and log records are gathered at most. A process that is killed takes with it
@@ -75,7 +75,7 @@ pub struct BadSetting {
     value: String,
 }
 
-impl Settings {
+impl ExportSettings {
     /// Nothing is exported.
     pub fn none(service: &str, instance: &str) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Settings {
     ) -> (Self, Vec<BadSetting>) {
         // Set to nothing is not set.
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let mut reader = Reader { variable: &variable, bad: Vec::new() };
+        let mut reader = SettingsReader { variable: &variable, bad: Vec::new() };
         let mut settings = Self::none(service, instance);
         if variable("OTEL_SDK_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true")) {
             return (settings, Vec::new());
@@ -123,12 +123,12 @@ impl Settings {
     }
 }
 
-struct Reader<'a> {
+struct SettingsReader<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     bad: Vec<BadSetting>,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn read<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let value = (self.variable)(name)?;
         let read = parse(value.trim());
@@ -149,7 +149,7 @@ impl Reader<'_> {
     }
 
     /// Where a signal goes: its own variables go before those of all signals.
-    fn target(&mut self, signal: &str) -> Option<Target> {
+    fn target(&mut self, signal: &str) -> Option<ExportTarget> {
         if (self.variable)(&format!("OTEL_{signal}_EXPORTER")).as_deref() == Some("none") {
             return None;
         }
@@ -168,7 +168,7 @@ impl Reader<'_> {
             }
             _ => endpoint,
         };
-        Some(Target { protocol, endpoint, certificate, timeout })
+        Some(ExportTarget { protocol, endpoint, certificate, timeout })
     }
 
     fn of_signal<T>(
@@ -198,14 +198,14 @@ fn protocol(name: &str) -> Option<Protocol> {
 mod tests {
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> (Settings, Vec<BadSetting>) {
+    fn read(variables: &[(&str, &str)]) -> (ExportSettings, Vec<BadSetting>) {
         let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
-        Settings::read("tenure", "i", |name| find(name).map(|(_, value)| (*value).to_owned()))
+        ExportSettings::read("tenure", "i", |name| find(name).map(|(_, value)| (*value).to_owned()))
     }
 
-    fn target(protocol: Protocol, endpoint: &str) -> Option<Target> {
+    fn target(protocol: Protocol, endpoint: &str) -> Option<ExportTarget> {
         let endpoint = endpoint.to_owned();
-        Some(Target { protocol, endpoint, certificate: None, timeout: TIMEOUT })
+        Some(ExportTarget { protocol, endpoint, certificate: None, timeout: TIMEOUT })
     }
 
     #[test]

@@ -27,7 +27,7 @@ const OTHER: &str = "other";
 
 /// How often what has happened.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct EventCounters {
     /// Whether a scheduler counts here: then nothing is 0, not absent.
     has_begun: AtomicBool,
     created: AtomicU64,
@@ -47,7 +47,7 @@ pub(crate) struct PoolTally {
     ended: Vec<([KeyValue; 2], AtomicU64)>,
 }
 
-impl Tally {
+impl EventCounters {
     /// One that a meter reads.
     pub(crate) fn new(meter: &Meter) -> Arc<Self> {
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();

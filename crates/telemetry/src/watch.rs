@@ -15,24 +15,24 @@ use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
 use tokio::sync::oneshot;
 
 use crate::belonging::Belonging;
-use crate::counts::Counts;
-use crate::export::Queue;
+use crate::counts::Instruments;
+use crate::export::ExportQueue;
 use crate::names;
-use crate::trace::{self, EndedTask, Parent, Sampler};
+use crate::trace::{self, EndedTask, ParentSpan, Sampler};
 
 /// What watches a scheduler.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct SchedulerWatch {
     /// None: no metrics are exported.
-    pub(crate) counts: Option<Arc<Counts>>,
+    pub(crate) counts: Option<Arc<Instruments>>,
     /// None: no traces are exported.
-    pub(crate) traces: Option<Queue>,
+    pub(crate) traces: Option<ExportQueue>,
     /// None: nothing that names traces is exported.
     pub(crate) belonging: Option<Arc<Belonging>>,
     pub(crate) sampler: Sampler,
 }
 
-impl Observer for Watch {
+impl Observer for SchedulerWatch {
     fn appended(&self, task: &Task, commits: &[Arc<Commit>]) {
         if let (Some(belonging), Some(1)) =
             (&self.belonging, commits.first().map(|it| it.first_seq))
@@ -61,7 +61,7 @@ impl Observer for Watch {
     }
 
     fn taken(&self) -> Option<oneshot::Receiver<u64>> {
-        self.traces.as_ref().map(Queue::taken)
+        self.traces.as_ref().map(ExportQueue::taken)
     }
 
     fn refused(&self, rejection: &Rejection) {
@@ -132,7 +132,7 @@ impl Observer for Watch {
     }
 }
 
-impl WorkerObserver for Watch {
+impl WorkerObserver for SchedulerWatch {
     fn granted(&self, claim: &ClaimResult) {
         if let Some(belonging) = &self.belonging {
             belonging.note_claim(claim);
@@ -146,12 +146,12 @@ impl WorkerObserver for Watch {
     }
 }
 
-impl Watch {
+impl SchedulerWatch {
     /// Has the trace of an ended Task made and sent.
     fn trace(&self, task: &Task) {
         let Some(queue) = &self.traces else { return };
         let spec = &task.head().spec;
-        let parent = task.head().trace.as_deref().and_then(Parent::parse);
+        let parent = task.head().trace.as_deref().and_then(ParentSpan::parse);
         let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
         if self.sampler.takes(trace, parent)
             && let Some(room) = queue.room_for(task.durable().attempts_len())
@@ -161,7 +161,7 @@ impl Watch {
         }
     }
 
-    fn count(&self, counts: &Counts, task: &Task, commit: &Commit) {
+    fn count(&self, counts: &Instruments, task: &Task, commit: &Commit) {
         let tally = &counts.tally;
         if commit.first_seq == 1 {
             tally.note_created();

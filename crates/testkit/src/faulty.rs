@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tenure_core::event::Commit;
 use tenure_core::id::{SessionId, WalName};
 use tenure_ports::journal::{
-    AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey, Wanted,
+    AppendError, EndedLog, Entry, Folded, Journal, ReadError, SnapshotWanted, TaskKey,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -302,7 +302,7 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.entry(key).await
     }
 
-    async fn ended(&self, key: &TaskKey) -> Option<Ended> {
+    async fn ended(&self, key: &TaskKey) -> Option<EndedLog> {
         self.inner.ended(key).await
     }
 
@@ -310,7 +310,7 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.entries(session).await
     }
 
-    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
         self.inner.wanted()
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::journal::{AppendError, Ended, Entry, Folded, Journal, ReadError, TaskKey};
+use tenure_ports::journal::{AppendError, EndedLog, Entry, Folded, Journal, ReadError, TaskKey};
 
 /// Bytes of an event, as somebody reckons who has never written one down.
 const EVENT_BYTES: u64 = 256;
@@ -146,11 +146,11 @@ impl Journal for MemoryJournal {
         Ok(self.logs.lock().logs.get(key).map(|log| log.entry.clone()))
     }
 
-    async fn ended(&self, key: &TaskKey) -> Option<Ended> {
+    async fn ended(&self, key: &TaskKey) -> Option<EndedLog> {
         let logs = self.logs.lock();
         let log = logs.logs.get(key).filter(|log| !log.entry.damaged)?;
         let (version, wal_name) = (log.last_seq(), log.entry.wal_name.clone());
-        Some(Ended { version, end: log.entry.ended?, wal_name, bytes: version * EVENT_BYTES })
+        Some(EndedLog { version, end: log.entry.ended?, wal_name, bytes: version * EVENT_BYTES })
     }
 
     async fn entries(&self, session: Option<&SessionId>) -> Result<Vec<Entry>, ReadError> {

@@ -116,13 +116,13 @@ impl Sorter<'_> {
             self.value();
             let key_end = self.out.len();
             self.value();
-            entries.push(Entry { from, key_end, to: self.out.len() });
+            entries.push(OutputEntry { from, key_end, to: self.out.len() });
         }
         self.sort(start, &mut entries);
     }
 
     /// Puts the entries written from `start` on into the order of their keys.
-    fn sort(&mut self, start: usize, entries: &mut [Entry]) {
+    fn sort(&mut self, start: usize, entries: &mut [OutputEntry]) {
         let out = &*self.out;
         if entries.is_sorted_by_key(|entry| entry.key(out)) {
             return;
@@ -136,13 +136,13 @@ impl Sorter<'_> {
 }
 
 /// One entry of a map in the output.
-struct Entry {
+struct OutputEntry {
     from: usize,
     key_end: usize,
     to: usize,
 }
 
-impl Entry {
+impl OutputEntry {
     /// The text of the key, without what MessagePack puts before it.
     fn key<'a>(&self, out: &'a [u8]) -> &'a [u8] {
         let key = &out[self.from..self.key_end];

@@ -29,11 +29,11 @@ use tenure_wire::bus::node::Hungry;
 use tenure_wire::bus::operate::ListLeases;
 use tenure_wire::bus::request::{Ask, Committed, List, ReadLog, Request, Views, Welcome};
 use tenure_wire::bus::subject::{
-    ClientName, ClientVerb, Heard, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
+    ClientName, ClientVerb, ParsedSubject, Token, WorkerName, WorkerVerb, is_inbox_of, runtime,
 };
 use tenure_wire::bus::worker::{
-    Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Looking, Pulse, Pulses, Query, Report,
-    ReportResult, Reported, Reports, Room, Word,
+    Capacity, Claim, Deliveries, Delivery, Heartbeat, Hello, Holding, Looking, Pulse, Pulses,
+    QuerySteps, Report, ReportResult, Reported, Reports, Word,
 };
 use tenure_wire::bus::{Answer, MESSAGE_MAX, V, decode, encode};
 use uuid::Uuid;
@@ -65,8 +65,8 @@ fn offer() -> RunOffer {
     .unwrap()
 }
 
-fn room() -> Room {
-    Room { v: V, link: "n1-1".into(), number: 3, free: 60, seen: 5, got: 7, lost: 0 }
+fn room() -> Capacity {
+    Capacity { v: V, link: "n1-1".into(), number: 3, free: 60, seen: 5, got: 7, lost: 0 }
 }
 
 /// Reads what was written long ago, and writes the same now.
@@ -92,7 +92,7 @@ fn golden_bytes(name: &str, bytes: &[u8]) {
 fn the_bytes_of_every_message_stay_as_they_are() {
     golden("hello", &Hello { v: V, handlers: Some(vec!["noop".parse().unwrap()]) });
     golden("room", &room());
-    golden("room-lost", &Room { lost: 2, ..room() });
+    golden("room-lost", &Capacity { lost: 2, ..room() });
     let grant = Delivery { grant: Some(claim().into()), ..Delivery::default() };
     let run_offer = Delivery { run: Some(offer().into()), ..Delivery::default() };
     let stop = Delivery { cancel_requested: Some(attempt()), ..Delivery::default() };
@@ -147,7 +147,7 @@ fn the_bytes_of_every_message_stay_as_they_are() {
     let over = Pulse { attempt_id, lease_ms: None, cancel_requested, error: Some(refused.clone()) };
     golden("pulses", &Answer::from(Ok(Pulses { pulses: vec![renewed, over] })));
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
-    golden("query", &Query { v: V, session_id, task_id, run_id: run(), offset: 5 });
+    golden("query", &QuerySteps { v: V, session_id, task_id, run_id: run(), offset: 5 });
     let (session_id, task_id) = ("s".parse().unwrap(), "t".parse().unwrap());
     let look = Look::TaskBoardSummary(BoardInput { token_budget: Some(300) });
     golden("look", &Looking { v: V, session_id, task_id, run_id: run(), look });
@@ -409,16 +409,16 @@ fn a_subject_says_who_speaks() {
         ("claim.7", WorkerVerb::Claim(7)),
     ];
     for (verb, read) in verbs {
-        let heard = Heard::read(&format!("{root}.{verb}"));
-        assert_eq!(heard, Some(Heard::Worker(worker(), read)), "{verb}");
+        let heard = ParsedSubject::read(&format!("{root}.{verb}"));
+        assert_eq!(heard, Some(ParsedSubject::Worker(worker(), read)), "{verb}");
     }
     let client = ClientName {
         role: Role::Orchestrator,
         session: "s1".parse().unwrap(),
         principal: Token::new("Bob").unwrap(),
     };
-    let heard = Heard::read("tenure.v1.orchestrator.s1.Bob.cmd.5");
-    assert_eq!(heard, Some(Heard::Client(client.clone(), ClientVerb::Command(5))));
+    let heard = ParsedSubject::read("tenure.v1.orchestrator.s1.Bob.cmd.5");
+    assert_eq!(heard, Some(ParsedSubject::Client(client.clone(), ClientVerb::Command(5))));
     let verbs = [
         ("hello", ClientVerb::Hello),
         ("nodes", ClientVerb::Nodes),
@@ -426,8 +426,8 @@ fn a_subject_says_who_speaks() {
         ("import.5", ClientVerb::Import(5)),
     ];
     for (verb, read) in verbs {
-        let heard = Heard::read(&format!("{}.{verb}", client.root()));
-        assert_eq!(heard, Some(Heard::Client(client.clone(), read)), "{verb}");
+        let heard = ParsedSubject::read(&format!("{}.{verb}", client.root()));
+        assert_eq!(heard, Some(ParsedSubject::Client(client.clone(), read)), "{verb}");
     }
     assert_eq!(client.root(), "tenure.v1.orchestrator.s1.Bob");
     let wrong = [
@@ -444,7 +444,7 @@ fn a_subject_says_who_speaks() {
         "",
     ];
     for subject in wrong {
-        assert_eq!(Heard::read(subject), None, "{subject}");
+        assert_eq!(ParsedSubject::read(subject), None, "{subject}");
     }
 }
 

@@ -15,9 +15,9 @@ use tenure_core::view::WriteSummary;
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
-use crate::cli::order::{Done, Key, OnTask, Told};
-use crate::cli::place::Desk;
-use crate::cli::runtime::Stop;
+use crate::cli::order::{CommandAnswer, CommandDone, Key, OnTask};
+use crate::cli::place::CallerSession;
+use crate::cli::runtime::StopSignals;
 
 /// Dispatch a run.
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ impl DispatchArgs {
 
     /// The pool that is named; else that of the Steps that it is for, if they agree; else the Task's.
     /// It is for the Steps that are named; else for all that have not settled.
-    async fn pool(&self, desk: &Desk) -> Result<PoolId, Failure> {
+    async fn pool(&self, desk: &CallerSession) -> Result<PoolId, Failure> {
         if let Some(pool) = &self.pool {
             return Ok(pool.clone());
         }
@@ -118,8 +118,8 @@ impl DispatchArgs {
     }
 
     /// Says which Run it is as soon as that is known, and how it ended when it has.
-    async fn wait_for_end(&self, desk: &Desk, command: Command) -> Result<Exit, Failure> {
-        let mut stop = Stop::listen()?;
+    async fn wait_for_end(&self, desk: &CallerSession, command: Command) -> Result<Exit, Failure> {
+        let mut stop = StopSignals::listen()?;
         let context = self.on.context()?;
         let after = match self.on.command_id {
             Some(_) => 0, // It may have been made before.
@@ -149,12 +149,12 @@ impl DispatchArgs {
     }
 
     fn tell(&self, key: &TaskKey, summary: &WriteSummary) -> Result<Exit, Failure> {
-        let done = Done::of(summary);
+        let done = CommandDone::of(summary);
         let run = done.run_id.map_or_else(String::new, |run| run.to_string());
         let end = done.run_end.map_or_else(String::new, |end| format!("  {}", end.end_reason));
         let result = done.run_end.and_then(|end| end.result.as_deref()).unwrap_or_default();
         let result = human::indented(result, "  ");
-        let told = Told { key: Key::of(key), done };
+        let told = CommandAnswer { key: Key::of(key), done };
         self.on.of.look.output.answer(&told, Shape::one("run_id"), || {
             output::print(format_args!("{key}  run {run}{end}\n{result}"))
         })?;

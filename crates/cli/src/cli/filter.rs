@@ -20,12 +20,12 @@ pub(crate) struct Cut {
 
 /// A status that is asked for by its name: that of the log, or that which tables show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked<S> {
+pub(crate) struct StatusFilter<S> {
     native: Option<S>,
     normal: Option<Normal>,
 }
 
-impl<S: Copy + PartialEq + Display> Asked<S> {
+impl<S: Copy + PartialEq + Display> StatusFilter<S> {
     /// The status of this name; the error names them all.
     fn named(text: &str, natives: &[S]) -> Result<Self, String> {
         let native = natives.iter().copied().find(|native| native.to_string() == text);
@@ -61,18 +61,18 @@ impl<S: Copy + PartialEq + Display> Asked<S> {
 }
 
 /// A status of a Task.
-pub(crate) fn task_status(text: &str) -> Result<Asked<TaskStatus>, String> {
-    Asked::named(text, TaskStatus::ALL)
+pub(crate) fn task_status(text: &str) -> Result<StatusFilter<TaskStatus>, String> {
+    StatusFilter::named(text, TaskStatus::ALL)
 }
 
 /// A status of a Step.
-pub(crate) fn step_status(text: &str) -> Result<Asked<StepStatus>, String> {
-    Asked::named(text, StepStatus::ALL)
+pub(crate) fn step_status(text: &str) -> Result<StatusFilter<StepStatus>, String> {
+    StatusFilter::named(text, StepStatus::ALL)
 }
 
 /// A status of an Attempt.
-pub(crate) fn attempt_status(text: &str) -> Result<Asked<AttemptStatus>, String> {
-    Asked::named(text, AttemptStatus::ALL)
+pub(crate) fn attempt_status(text: &str) -> Result<StatusFilter<AttemptStatus>, String> {
+    StatusFilter::named(text, AttemptStatus::ALL)
 }
 
 /// The value of this name; the error names them all.

@@ -11,7 +11,7 @@ use tenure_core::view::snapshot::BlockedTask;
 use tenure_core::view::{ViewName, ViewsInput};
 
 use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, output, text, toned};
-use crate::cli::place::{Data, Look, Place, warn_of_missing};
+use crate::cli::place::{PlaceArgs, TaskReader, ViewArgs, warn_of_missing};
 
 /// Show what waits for somebody.
 #[derive(Debug, Args)]
@@ -21,19 +21,19 @@ pub(crate) struct InboxArgs {
     whom: Option<AgentId>,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 #[derive(Serialize)]
-struct Inbox {
-    waiting: Vec<Waiting>,
+struct InboxList {
+    waiting: Vec<InboxItem>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_partitions: Vec<u32>,
 }
 
 /// Something that waits for somebody.
 #[derive(Debug, Serialize)]
-struct Waiting {
+struct InboxItem {
     task_id: TaskId,
     session_id: SessionId,
     /// None: the Task itself waits.
@@ -59,7 +59,7 @@ struct Waiting {
     answer: String,
 }
 
-impl Waiting {
+impl InboxItem {
     fn is_for(&self, whom: &AgentId) -> bool {
         [&self.owner, &self.requested_by, &self.assignee].into_iter().flatten().any(|it| it == whom)
     }
@@ -77,7 +77,7 @@ const OF_TASKS: [(&str, &str, &str); 5] = [
 
 pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let place = &args.look.at;
-    let data = Data::open(place)?;
+    let data = TaskReader::open(place)?;
     let (snapshot, missing_partitions) =
         data.snapshot(&place.session, ViewsInput::of(&[ViewName::BlockedTasks]))?;
     warn_of_missing(&missing_partitions);
@@ -85,13 +85,13 @@ pub(crate) fn run(args: &InboxArgs) -> Result<Exit, Failure> {
     let all = blocked.into_iter().flat_map(|task| waiting(task, place));
     let waiting =
         all.filter(|one| args.whom.as_ref().is_none_or(|whom| one.is_for(whom))).collect();
-    let inbox = Inbox { waiting, missing_partitions };
+    let inbox = InboxList { waiting, missing_partitions };
     args.look
         .output
         .answer(&inbox, Shape::many("waiting", "task_id step_id"), || print(args, &inbox))
 }
 
-fn print(args: &InboxArgs, inbox: &Inbox) -> io::Result<()> {
+fn print(args: &InboxArgs, inbox: &InboxList) -> io::Result<()> {
     if inbox.waiting.is_empty() {
         let whom = args.whom.as_ref().map_or("anybody", |whom| whom.as_str());
         output::say(format_args!("nothing in session {} waits for {whom}", args.look.at.session));
@@ -122,10 +122,10 @@ fn print(args: &InboxArgs, inbox: &Inbox) -> io::Result<()> {
 }
 
 /// The Task itself, if an operation on it would set it going, and each of its Steps that waits.
-fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
+fn waiting(task: BlockedTask, place: &PlaceArgs) -> Vec<InboxItem> {
     let BlockedTask { task_id, owner, requested_by, reason, .. } = task;
     let at = place.told();
-    let of_task = |action, answer: String| Waiting {
+    let of_task = |action, answer: String| InboxItem {
         task_id: task_id.clone(),
         session_id: place.session.clone(),
         step_id: None,
@@ -156,7 +156,7 @@ fn waiting(task: BlockedTask, place: &Place) -> Vec<Waiting> {
             // It can only be taken out of the way.
             _ => format!("tenure task patch {task_id} FILE{at}"),
         };
-        Waiting {
+        InboxItem {
             step_id: Some(blocker.step_id),
             wait_kind: blocker.wait_kind,
             assignee: blocker.assignee,

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use self::telemetry::Told;
+use self::telemetry::TelemetryArgs;
 
 /// Run DAGs of steps durably: every step that completed stays completed, whatever dies.
 #[derive(Debug, Parser)]
@@ -50,7 +50,7 @@ use self::telemetry::Told;
 #[command(after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 const AFTER_HELP: &str = "\
@@ -60,7 +60,7 @@ Exit codes: 0 done, 1 the task or run failed, 2 wrong usage or a bad file, 3 not
 Set TENURE_LOG to see what the scheduler does, for example TENURE_LOG=debug.";
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run a task file to its end, in this process, with no server
     Run(run::RunArgs),
     /// Hand a task file to a cluster
@@ -122,25 +122,25 @@ pub(crate) fn main() -> ExitCode {
     let telling = telemetry::start(cli.command.told());
     let telemetry = telling.telemetry.as_ref();
     let ended = match cli.command {
-        Command::Run(args) => run::run(args, telemetry),
-        Command::Submit(args) => submit::run(args),
-        Command::Serve(args) => serve::run(*args, telemetry),
-        Command::Worker(args) => worker::run(&args, telemetry),
-        Command::Dispatch(args) => dispatch::run(&args),
-        Command::Task(command) => task::run(command),
-        Command::Watch(args) => task::watch(&args),
-        Command::Step(command) => step::run(command),
-        Command::Attempt(command) => attempt::run(command),
-        Command::Runs(command) => runs::run(command),
-        Command::Inbox(args) => inbox::run(&args),
-        Command::Wal(command) => wal::run(command),
-        Command::Pool(command) => pool::run(command),
-        Command::Lease(command) => lease::run(command),
-        Command::Doctor(args) => doctor::run(*args),
-        Command::Top(args) => top::run(&args),
-        Command::Schema { of } => schema::run(of),
-        Command::Completions { shell } => completions::run(shell, Cli::command()),
-        Command::Man { dir } => man::run(&dir, Cli::command()),
+        CliCommand::Run(args) => run::run(args, telemetry),
+        CliCommand::Submit(args) => submit::run(args),
+        CliCommand::Serve(args) => serve::run(*args, telemetry),
+        CliCommand::Worker(args) => worker::run(&args, telemetry),
+        CliCommand::Dispatch(args) => dispatch::run(&args),
+        CliCommand::Task(command) => task::run(command),
+        CliCommand::Watch(args) => task::watch(&args),
+        CliCommand::Step(command) => step::run(command),
+        CliCommand::Attempt(command) => attempt::run(command),
+        CliCommand::Runs(command) => runs::run(command),
+        CliCommand::Inbox(args) => inbox::run(&args),
+        CliCommand::Wal(command) => wal::run(command),
+        CliCommand::Pool(command) => pool::run(command),
+        CliCommand::Lease(command) => lease::run(command),
+        CliCommand::Doctor(args) => doctor::run(*args),
+        CliCommand::Top(args) => top::run(&args),
+        CliCommand::Schema { of } => schema::run(of),
+        CliCommand::Completions { shell } => completions::run(shell, Cli::command()),
+        CliCommand::Man { dir } => man::run(&dir, Cli::command()),
     };
     let exit = match ended {
         Ok(exit) => exit.into(),
@@ -162,27 +162,29 @@ fn wants_json(given: &ArgMatches) -> bool {
     format.is_some_and(|format| format == "json" || format == "jsonl")
 }
 
-impl Command {
+impl CliCommand {
     /// How it tells what it does.
-    fn told(&self) -> Told {
+    fn told(&self) -> TelemetryArgs {
         match self {
-            Self::Serve(args) => Told {
+            Self::Serve(args) => TelemetryArgs {
                 log: Some("info"),
                 format: args.log.log_format,
                 service: Some("tenure-scheduler"),
                 instance: Some(args.node.boot_name()),
                 variables: args.node.telemetry(),
             },
-            Self::Worker(args) => Told {
+            Self::Worker(args) => TelemetryArgs {
                 log: Some("warn"),
                 format: args.log_format(),
                 service: args.runs().then_some("tenure-worker"),
                 instance: Some(args.id()),
-                ..Told::default()
+                ..TelemetryArgs::default()
             },
-            Self::Run(_) => Told { service: Some("tenure-run"), ..Told::default() },
+            Self::Run(_) => {
+                TelemetryArgs { service: Some("tenure-run"), ..TelemetryArgs::default() }
+            }
             // All others show what they find, or do one thing, and end.
-            _ => Told::default(),
+            _ => TelemetryArgs::default(),
         }
     }
 }

@@ -6,14 +6,14 @@ use serde::Serialize;
 use tenure_core::id::{CommandId, Millis, RunId, SessionId, TaskId};
 use tenure_core::patch::ReasonInput;
 use tenure_core::status::TaskStatus;
-use tenure_core::view::write::Header;
+use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{Normal, RunEnd, TaskSummary, WriteSummary};
 use tenure_core::{Command, Context, Rejection};
 use tenure_ports::journal::TaskKey;
 use uuid::Uuid;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::place::{Desk, OfTask};
+use crate::cli::place::{CallerSession, OfTask};
 use crate::cli::runtime::unless_stopped;
 
 /// A Task, and how to command it.
@@ -33,13 +33,13 @@ pub(crate) struct OnTask {
 
 /// Why something is commanded.
 #[derive(Debug, Args)]
-pub(crate) struct Reason {
+pub(crate) struct ReasonArgs {
     /// Why, for people and for the log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-impl Reason {
+impl ReasonArgs {
     pub(crate) fn input(&self) -> Option<ReasonInput> {
         let message = self.reason.clone()?;
         Some(ReasonInput { code: None, details: None, message, retryable: None })
@@ -62,12 +62,12 @@ impl OnTask {
     /// Goes to where the Task is, and does something there.
     pub(crate) fn at(
         &self,
-        work: impl AsyncFnOnce(&Desk) -> Result<Exit, Failure>,
+        work: impl AsyncFnOnce(&CallerSession) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
-            let mut desk = Desk::open(&self.of.look.at, self.of.key()?).await?;
+            let mut desk = CallerSession::open(&self.of.look.at, self.of.key()?).await?;
             if desk.find_last().await? && self.command_id.is_some() {
                 // Another one, perhaps, whenever somebody asks.
                 let message = "--command-id goes with a task that is named in full";
@@ -85,7 +85,7 @@ impl OnTask {
         self.at(async |desk| {
             let summary = desk.command(self.context()?, command).await?;
             if !wait {
-                return self.tell(desk.key(), Done::of(&summary));
+                return self.tell(desk.key(), CommandDone::of(&summary));
             }
             let said = || {
                 let key = desk.key();
@@ -96,7 +96,7 @@ impl OnTask {
             };
             let ended = async {
                 let end = desk.end().await?;
-                self.tell(desk.key(), Done::of(&summary).at_end(&end))
+                self.tell(desk.key(), CommandDone::of(&summary).at_end(&end))
             };
             unless_stopped(said, ended).await
         })
@@ -107,16 +107,16 @@ impl OnTask {
         self.at(async |desk| {
             let summary = desk.retry_ended(new, self.context()?, why).await?;
             let key = TaskKey { task_id: new.clone(), ..desk.key().clone() };
-            self.tell(&key, Done::of(&summary))
+            self.tell(&key, CommandDone::of(&summary))
         })
     }
 
     /// Says what became of a Task.
-    pub(crate) fn tell(&self, key: &TaskKey, done: Done<'_>) -> Result<Exit, Failure> {
+    pub(crate) fn tell(&self, key: &TaskKey, done: CommandDone<'_>) -> Result<Exit, Failure> {
         let status = done.status.map(|status| status.to_string());
         let status = status.unwrap_or_else(|| "changed".into()); // No room for more (CTRL-06).
         let version = done.version;
-        let told = Told { key: Key::of(key), done };
+        let told = CommandAnswer { key: Key::of(key), done };
         self.of.look.output.answer(&told, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {status}  version {version}\n"))
         })
@@ -138,16 +138,16 @@ impl<'a> Key<'a> {
 
 /// What is answered.
 #[derive(Serialize)]
-pub(crate) struct Told<'a> {
+pub(crate) struct CommandAnswer<'a> {
     #[serde(flatten)]
     pub(crate) key: Key<'a>,
     #[serde(flatten)]
-    pub(crate) done: Done<'a>,
+    pub(crate) done: CommandDone<'a>,
 }
 
 /// What a command has done.
 #[derive(Serialize)]
-pub(crate) struct Done<'a> {
+pub(crate) struct CommandDone<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Normal>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,11 +162,11 @@ pub(crate) struct Done<'a> {
     pub(crate) run_end: Option<&'a RunEnd>,
 }
 
-impl<'a> Done<'a> {
+impl<'a> CommandDone<'a> {
     pub(crate) fn of(summary: &'a WriteSummary) -> Self {
         let task = match &summary.task {
-            Header::Summary(task) => Some(task),
-            Header::Worker(_) | Header::Reference(_) => None,
+            TaskHeader::Summary(task) => Some(task),
+            TaskHeader::Worker(_) | TaskHeader::Reference(_) => None,
         };
         let WriteSummary { version, event_ids, run_id, expires_at, .. } = summary;
         Self {

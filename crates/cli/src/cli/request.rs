@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 use sha2::{Digest as _, Sha256};
 use tenure::taskfile::{
-    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Options, Plan, RetryPlan,
+    self, HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP, Mode, Plan, ReadOptions, RetryPlan,
 };
 use tenure_core::id::NAME_MAX;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ pub(crate) const HANDLERS: [&str; 3] = [HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEE
 
 /// A task file that can be run.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct RunnablePlan {
     /// What it says.
     pub(crate) plan: Plan,
     /// Which file, and what it says in short.
@@ -40,14 +40,15 @@ pub(crate) struct Origin {
     pub(crate) digest: String,
 }
 
-impl Request {
+impl RunnablePlan {
     /// Reads a task file, whoever will carry it out.
     pub(crate) fn open(
         file: &Path,
         vars: &[(String, String)],
         time_scale: Option<f64>,
     ) -> Result<Self, Failure> {
-        let options = Options { format: None, vars: vars.iter().cloned().collect(), time_scale };
+        let options =
+            ReadOptions { format: None, vars: vars.iter().cloned().collect(), time_scale };
         let plan = match file == Path::new("-") {
             true => taskfile::parse(&stdin()?, "-", &options)?,
             false => taskfile::read(file, &options)?,

@@ -17,7 +17,7 @@ pub(crate) async fn unless_stopped(
     said: impl FnOnce() -> String,
     work: impl Future<Output = Result<Exit, Failure>>,
 ) -> Result<Exit, Failure> {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     tokio::select! {
         ended = work => ended,
         () = stop.asked() => {
@@ -30,13 +30,13 @@ pub(crate) async fn unless_stopped(
 /// Listens for Ctrl-C and SIGTERM. Not for SIGHUP: who started us with `nohup` does not want it
 /// heard, and whoever else closes the terminal can resume.
 #[derive(Debug)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     signals: [Signal; 2],
     /// Catching SIGXFSZ turns a write beyond the file size limit from death into an error.
     _size: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     /// Starts listening: from here on none of them ends the process by itself.
     pub(crate) fn listen() -> io::Result<Self> {
         const SIGXFSZ: i32 = 25;

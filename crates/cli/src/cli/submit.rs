@@ -15,9 +15,9 @@ use tenure_core::{Code, Rejection};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::order::context;
 use crate::cli::place::ClusterArgs;
-use crate::cli::request::{Request, variable};
+use crate::cli::request::{RunnablePlan, variable};
 use crate::cli::runtime::{one_thread, unless_stopped};
-use crate::cli::show::{Format, show_to_end};
+use crate::cli::show::{OutputFormat, show_to_end};
 use crate::cli::telemetry::trace_of_caller;
 
 /// Hand a task file to a cluster.
@@ -61,7 +61,7 @@ pub(crate) struct SubmitArgs {
 
     /// What to print; of a task that nobody waits for `quiet` prints its id
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
-    output: Format,
+    output: OutputFormat,
 }
 
 /// What is printed of a Task that nobody waits for.
@@ -75,7 +75,7 @@ struct Submitted<'a> {
 /// Submits a task file.
 pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
     let begun = Instant::now();
-    let request = Request::open(&args.file, &args.vars, args.time_scale)?;
+    let request = RunnablePlan::open(&args.file, &args.vars, args.time_scale)?;
     let is_known_again = args.is_known_again(request.task_id())?;
     let mut plan = request.named(args.new);
     if let Some(key) = &args.idempotency_key {
@@ -95,7 +95,7 @@ pub(crate) fn run(args: SubmitArgs) -> Result<Exit, Failure> {
             let made = made.map_err(|refused| args.not_made(refused, &id, is_known_again))?;
             is_made.set(true);
             if args.wait {
-                if args.output == Format::Table {
+                if args.output == OutputFormat::Table {
                     output::say(format_args!("task {id}"));
                 }
                 let commits = client.watch(&id, 0).map_err(Failure::from);
@@ -181,15 +181,15 @@ impl SubmitArgs {
     /// Says that a Task was made.
     fn tell(&self, id: &TaskId, version: u64) -> Result<(), Failure> {
         match self.output {
-            Format::Table => {
+            OutputFormat::Table => {
                 let done = if self.draft { "is a draft" } else { "submitted" };
                 output::print(format_args!("task {id} {done}\n"))?;
             }
-            Format::Json | Format::Jsonl => {
+            OutputFormat::Json | OutputFormat::Jsonl => {
                 let session_id = &self.cluster.session;
                 output::print_json(&Submitted { task_id: id, session_id, version })?;
             }
-            Format::Quiet => output::print(format_args!("{id}\n"))?,
+            OutputFormat::Quiet => output::print(format_args!("{id}\n"))?,
         }
         Ok(())
     }

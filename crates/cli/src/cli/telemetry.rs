@@ -7,8 +7,8 @@ use std::fmt;
 use clap::{Args, ValueEnum};
 use smol_str::SmolStr;
 use tenure_sdk::client::WAITS;
-use tenure_telemetry::trace::Parent;
-use tenure_telemetry::{Settings, Telemetry};
+use tenure_telemetry::trace::ParentSpan;
+use tenure_telemetry::{ExportSettings, Telemetry};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
@@ -41,7 +41,7 @@ pub(crate) struct LogArgs {
 
 /// How a command tells what it does.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct TelemetryArgs {
     /// What is logged where `TENURE_LOG` says nothing; none: nothing. A command that somebody waits
     /// for says itself what must be known.
     pub(crate) log: Option<&'static str>,
@@ -79,7 +79,7 @@ impl Telling {
 }
 
 /// Starts what a command asks for.
-pub(crate) fn start(told: Told) -> Telling {
+pub(crate) fn start(told: TelemetryArgs) -> Telling {
     let asked = std::env::var("TENURE_LOG").ok().or(told.log.map(str::to_owned));
     let (is_logged, format) = (asked.is_some(), told.format);
     let telemetry = connect(told);
@@ -133,15 +133,15 @@ impl<F: Fn(&str)> Visit for Said<'_, F> {
 /// is a part of that trace.
 pub(crate) fn trace_of_caller() -> Option<SmolStr> {
     let said = std::env::var("TRACEPARENT").ok()?;
-    Parent::parse(&said).map(|_| said.into())
+    ParentSpan::parse(&said).map(|_| said.into())
 }
 
 /// Telemetry stops nobody: what is wrong with it is said, and the command goes on.
-fn connect(told: Told) -> Option<Telemetry> {
+fn connect(told: TelemetryArgs) -> Option<Telemetry> {
     let (service, variables) = (told.service?, told.variables);
     let instance = told.instance.unwrap_or_else(|| Uuid::new_v4().to_string());
     let find = |name: &str| std::env::var(name).ok().or_else(|| variables.get(name).cloned());
-    let (settings, bad) = Settings::read(service, &instance, find);
+    let (settings, bad) = ExportSettings::read(service, &instance, find);
     bad.iter().for_each(output::warn);
     Telemetry::start(settings).unwrap_or_else(|error| {
         output::warn(error);

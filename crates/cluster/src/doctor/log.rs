@@ -14,7 +14,7 @@ use futures::{StreamExt as _, stream};
 use tokio::time::timeout;
 
 use super::{Finding, Verdict, bytes, latency, partitions, percent};
-use crate::journal::{Settings, record};
+use crate::journal::{LogSettings, record};
 use crate::request::{RequestError, within};
 
 /// How often something is measured.
@@ -29,7 +29,7 @@ const ANSWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 const APPEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// The stream of a partition: what it is like, none, or why that is not known.
-type Seen = Result<Option<Info>, RequestError>;
+type StreamInfo = Result<Option<Info>, RequestError>;
 
 /// What was found of the log.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub struct Examined {
 }
 
 /// Looks at the log. `is_cluster`: its server is one of several.
-pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> Examined {
+pub async fn examine(client: &Client, settings: &LogSettings, is_cluster: bool) -> Examined {
     let context = jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
     let mut times = Vec::new();
     let mut account = None;
@@ -73,7 +73,7 @@ pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> 
     let context = &context;
     let looks = (0..settings.partitions)
         .map(|partition| async move { look(context, settings, &settings.stream(partition)).await });
-    let seen: Vec<Seen> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+    let seen: Vec<StreamInfo> = stream::iter(looks).buffered(AT_ONCE).collect().await;
     findings.extend(judge_streams(settings, is_cluster, &seen));
     let index = look(context, settings, &settings.index_stream()).await;
     findings.extend(judge_index(settings, is_cluster, &index));
@@ -85,7 +85,7 @@ pub async fn examine(client: &Client, settings: &Settings, is_cluster: bool) -> 
     Examined { findings, kept }
 }
 
-async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> Seen {
+async fn look(context: &jetstream::Context, settings: &LogSettings, name: &str) -> StreamInfo {
     match timeout(settings.timeout, context.get_stream(name)).await {
         Err(_) => Err(RequestError::Silent("no answer".into())),
         Ok(Ok(stream)) => Ok(Some(stream.cached_info().clone())),
@@ -102,7 +102,7 @@ async fn look(context: &jetstream::Context, settings: &Settings, name: &str) -> 
 /// checkpoints, where it takes the place of the one before.
 async fn append(
     context: &jetstream::Context,
-    settings: &Settings,
+    settings: &LogSettings,
 ) -> Result<Vec<Duration>, RequestError> {
     let subject = format!("{}.doctor", settings.index_subject());
     let mut times = Vec::new();
@@ -118,7 +118,7 @@ async fn append(
 /// Judges the stream of checkpoints; one that is not there, or is not seen, [`unmeasured`] tells of.
 /// From what is lost of it nodes recover, by reading the log whole, but not from what is stale: of each
 /// part they read the newest message.
-fn judge_index(settings: &Settings, is_cluster: bool, index: &Seen) -> Vec<Finding> {
+fn judge_index(settings: &LogSettings, is_cluster: bool, index: &StreamInfo) -> Vec<Finding> {
     const CHECK: &str = "log.index";
     let Ok(Some(info)) = index else { return Vec::new() };
     let name = settings.index_stream();
@@ -151,7 +151,7 @@ fn judge_index(settings: &Settings, is_cluster: bool, index: &Seen) -> Vec<Findi
 }
 
 /// Why it is not measured how long it takes to make a message durable, if the index is like this.
-fn unmeasured(settings: &Settings, index: &Seen) -> Option<Finding> {
+fn unmeasured(settings: &LogSettings, index: &StreamInfo) -> Option<Finding> {
     const CHECK: &str = "log.append";
     match index {
         Ok(Some(_)) => None,
@@ -167,7 +167,7 @@ fn unmeasured(settings: &Settings, index: &Seen) -> Option<Finding> {
     }
 }
 
-fn judge_append(settings: &Settings, times: Result<Vec<Duration>, RequestError>) -> Finding {
+fn judge_append(settings: &LogSettings, times: Result<Vec<Duration>, RequestError>) -> Finding {
     const CHECK: &str = "log.append";
     match times {
         Ok(mut times) => latency(
@@ -216,7 +216,7 @@ fn fullness(check: &'static str, found: String, used: u64, of: u64) -> Finding {
 type Wrong = (&'static str, Verdict, String, String);
 
 /// Judges the streams of all partitions together: what is wrong with several is said once.
-fn judge_streams(settings: &Settings, is_cluster: bool, seen: &[Seen]) -> Vec<Finding> {
+fn judge_streams(settings: &LogSettings, is_cluster: bool, seen: &[StreamInfo]) -> Vec<Finding> {
     if !seen.is_empty() && seen.iter().all(|one| matches!(one, Ok(None))) {
         return vec![Finding::unknown(
             "log.streams",
@@ -254,7 +254,7 @@ fn judge_streams(settings: &Settings, is_cluster: bool, seen: &[Seen]) -> Vec<Fi
     findings
 }
 
-fn all_well(check: &str, seen: &[Seen]) -> String {
+fn all_well(check: &str, seen: &[StreamInfo]) -> String {
     let infos = || seen.iter().flatten().flatten();
     match check {
         "log.streams" => format!("all {} streams are there", seen.len()),
@@ -285,7 +285,7 @@ fn unseen(why: &RequestError) -> Wrong {
     )
 }
 
-fn problems(settings: &Settings, is_cluster: bool, info: &Info) -> Vec<Wrong> {
+fn problems(settings: &LogSettings, is_cluster: bool, info: &Info) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     if let Err(other) = record::check(&info.config.metadata, settings.partitions) {
         wrong.push(("log.streams", Verdict::Bad, other.to_string(), other.advice()));
@@ -330,7 +330,7 @@ fn lossy(config: &Config) -> Vec<(&'static str, &'static str)> {
     .collect()
 }
 
-fn replication(settings: &Settings, is_cluster: bool, info: &Info) -> Option<Wrong> {
+fn replication(settings: &LogSettings, is_cluster: bool, info: &Info) -> Option<Wrong> {
     const CHECK: &str = "log.replicas";
     let kept = info.config.num_replicas;
     let cluster = info.cluster.as_ref();

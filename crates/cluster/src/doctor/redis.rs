@@ -7,8 +7,8 @@ use redis::{Cmd, FromRedisValue, cmd};
 use tenure_core::id::SessionId;
 
 use super::{Finding, bytes, clock, latency, partitions, percent, version};
-use crate::leases::{self, OpenError};
-use crate::redis_at::Connection;
+use crate::leases::{self, RedisOpenError};
+use crate::redis_at::RedisConnection;
 use crate::request::{RequestError, within};
 use crate::{Owned, RedisAt, RedisLeases, ownership};
 
@@ -85,7 +85,7 @@ async fn examine_into(
 }
 
 /// Runs each script of a node where it changes nothing.
-async fn scripts(redis: &mut Connection, name: &str) -> Result<(), RequestError> {
+async fn scripts(redis: &mut RedisConnection, name: &str) -> Result<(), RequestError> {
     leases::rehearse(redis, name).await.map_err(RequestError::failed)?;
     ownership::rehearse(redis, name).await
 }
@@ -110,7 +110,7 @@ async fn of_leases(
     count: u32,
 ) -> Result<BTreeSet<SessionId>, RequestError> {
     let leases = match RedisLeases::open(at, name, Owned::none(count).into()).await {
-        Err(OpenError::Evicts(_)) => return Ok(BTreeSet::new()), // `redis.policy` says so.
+        Err(RedisOpenError::Evicts(_)) => return Ok(BTreeSet::new()), // `redis.policy` says so.
         opened => opened.map_err(RequestError::failed)?,
     };
     let mut sessions = BTreeSet::new();
@@ -122,11 +122,11 @@ async fn of_leases(
 }
 
 /// `INFO` of each server, by its address; one that is alone has none.
-async fn infos(redis: &mut Connection) -> Result<BTreeMap<String, Info>, RequestError> {
+async fn infos(redis: &mut RedisConnection) -> Result<BTreeMap<String, Info>, RequestError> {
     let ask = cmd("INFO");
     let texts: BTreeMap<String, String> = match redis {
-        Connection::One(_) => BTreeMap::from([(String::new(), answer(redis, &ask).await?)]),
-        Connection::Cluster(_) => answer(redis, &ask).await?,
+        RedisConnection::One(_) => BTreeMap::from([(String::new(), answer(redis, &ask).await?)]),
+        RedisConnection::Cluster(_) => answer(redis, &ask).await?,
     };
     let pair =
         |line: &str| line.split_once(':').map(|(name, value)| (name.into(), value.trim().into()));
@@ -134,7 +134,10 @@ async fn infos(redis: &mut Connection) -> Result<BTreeMap<String, Info>, Request
     Ok(texts.into_iter().map(|(server, text)| (server, read(&text))).collect())
 }
 
-async fn answer<T: FromRedisValue>(redis: &mut Connection, ask: &Cmd) -> Result<T, RequestError> {
+async fn answer<T: FromRedisValue>(
+    redis: &mut RedisConnection,
+    ask: &Cmd,
+) -> Result<T, RequestError> {
     within(PATIENCE, "it does not answer", ask.query_async(redis)).await
 }
 

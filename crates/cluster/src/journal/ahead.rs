@@ -13,7 +13,7 @@ use tenure_wire::stored::frame::decode_chunk;
 use tokio::time::timeout;
 
 use super::read::{FOLLOWER, Frames};
-use super::shelf::Opened;
+use super::shelf::OpenedFrame;
 
 /// Messages of a stretch.
 const LENGTH_MAX: u64 = 256;
@@ -84,7 +84,7 @@ impl Frames<'_> {
         let Some(shelf) = self.shelf else { return 0 };
         let _turn = shelf.turn().await;
         let Some(mut messages) = self.ask_for(first, last).await else { return 0 };
-        let (mut parts, mut bytes) = (Parts::default(), 0);
+        let (mut parts, mut bytes) = (ChunkJoiner::default(), 0);
         // Any replica may answer, and one of them may hang: the rest waits on its turn meanwhile.
         let mut patience = self.timeout.min(FOLLOWER);
         while let Ok(Some(message)) = timeout(patience, messages.next()).await {
@@ -92,7 +92,7 @@ impl Frames<'_> {
             let Some(at) = place(&message).filter(|at| *at <= last) else { break };
             bytes += message.payload.len() as u64;
             let whole = parts.take(&message.payload);
-            if let Some(Ok(opened)) = whole.map(Opened::read) {
+            if let Some(Ok(opened)) = whole.map(OpenedFrame::read) {
                 shelf.put(at, Arc::new(opened));
             }
             if at == last {
@@ -126,14 +126,14 @@ fn place(message: &Message) -> Option<u64> {
 
 /// Puts frames together whose chunks come one after another.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct ChunkJoiner {
     /// Of a frame of which some chunks have come.
     bytes: Vec<u8>,
     /// The chunk that comes next.
     next: u32,
 }
 
-impl Parts {
+impl ChunkJoiner {
     /// The frame that ends with this message.
     pub(super) fn take(&mut self, payload: &Bytes) -> Option<Bytes> {
         let Some(chunk) = decode_chunk(payload) else { return Some(payload.clone()) };

@@ -25,16 +25,16 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
-use tenure_ports::journal::{ReadError, TaskKey, Wanted};
+use tenure_ports::journal::{ReadError, SnapshotWanted, TaskKey};
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Settings;
-use super::ended::Ended;
-use super::index::{Index, Parts};
+use super::LogSettings;
+use super::ended::EndedIndex;
+use super::index::{Index, IndexParts};
 use super::read::Frames;
-use super::row::Row;
+use super::row::TaskRow;
 use crate::request::{RequestError, within};
 
 /// Version of the form; one of another is unsound.
@@ -64,8 +64,8 @@ struct Manifest {
 /// A line of a part.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
-    Task { session_id: SessionId, task_id: TaskId, row: Row },
+enum CheckpointLine {
+    Task { session_id: SessionId, task_id: TaskId, row: TaskRow },
     Session { session_id: SessionId, ends: Ends },
 }
 
@@ -104,7 +104,7 @@ pub enum CheckpointError {
 }
 
 /// A checkpoint that was written.
-struct Written {
+struct WrittenCheckpoint {
     /// The last message that it covers.
     covered: u64,
     /// Cells that it points to no more.
@@ -115,7 +115,7 @@ struct Written {
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     pub(super) context: jetstream::Context,
-    pub(super) settings: Settings,
+    pub(super) settings: LogSettings,
     pub(super) partition: u32,
     pub(super) part_bytes: usize,
     /// Parts of states that may be on their way at a time, of all partitions.
@@ -186,10 +186,10 @@ impl Store {
         for line in lines {
             let line = serde_json::from_slice(line);
             match line.map_err(|error| Unread::Unsound(error.to_string()))? {
-                Line::Task { session_id, task_id, row } => {
+                CheckpointLine::Task { session_id, task_id, row } => {
                     rows.push((TaskKey { session_id, task_id }, row));
                 }
-                Line::Session { session_id, ends: of_session } => {
+                CheckpointLine::Session { session_id, ends: of_session } => {
                     ends.push((session_id, of_session));
                 }
             }
@@ -202,7 +202,7 @@ impl Store {
             };
             pairs.extend(part.as_chunks::<PAIR>().0.iter().filter_map(numbers));
         }
-        let ended = Ended::of_pairs(pairs);
+        let ended = EndedIndex::of_pairs(pairs);
         let mut index =
             Index::restored(self.settings.ended_rows, manifest.covered, rows, ends, ended);
         index.note_level(manifest.level);
@@ -248,9 +248,9 @@ impl Store {
         index: &RwLock<Index>,
         wal: Frames<'_>,
         slot: u32,
-    ) -> Result<Written, CheckpointError> {
+    ) -> Result<WrittenCheckpoint, CheckpointError> {
         self.ensure().await?;
-        let Parts { covered, rows, ends, pairs, level, left } = index.read().parts();
+        let IndexParts { covered, rows, ends, pairs, level, left } = index.read().parts();
         let message = wal.message(covered).await?;
         let checksum = crc32fast::hash(&message);
         let (rows, ended) = spawn_blocking(move || encoded(rows, ends, pairs)).await??;
@@ -269,7 +269,7 @@ impl Store {
         }
         let manifest = serde_json::to_vec(&manifest)?;
         self.publish(self.subject(slot, "manifest"), manifest.into()).await?;
-        Ok(Written { covered, left })
+        Ok(WrittenCheckpoint { covered, left })
     }
 
     /// Parts of a message each, none of which ends within a pair.
@@ -310,17 +310,16 @@ fn le(bytes: &[u8]) -> Option<u64> {
 
 /// The bytes of all lines, and of all ended Tasks.
 fn encoded(
-    rows: Vec<(TaskKey, Row)>,
+    rows: Vec<(TaskKey, TaskRow)>,
     ends: Vec<(SessionId, Ends)>,
     mut pairs: Vec<(u64, u64)>,
 ) -> serde_json::Result<(Bytes, Bytes)> {
     let (mut lines, mut ended) = (Vec::new(), Vec::with_capacity(pairs.len() * PAIR));
-    let of_tasks = rows.into_iter().map(|(TaskKey { session_id, task_id }, row)| Line::Task {
-        session_id,
-        task_id,
-        row,
+    let of_tasks = rows.into_iter().map(|(TaskKey { session_id, task_id }, row)| {
+        CheckpointLine::Task { session_id, task_id, row }
     });
-    let of_sessions = ends.into_iter().map(|(session_id, ends)| Line::Session { session_id, ends });
+    let of_sessions =
+        ends.into_iter().map(|(session_id, ends)| CheckpointLine::Session { session_id, ends });
     for line in of_tasks.chain(of_sessions) {
         serde_json::to_writer(&mut lines, &line)?;
         lines.push(b'\n');
@@ -349,7 +348,7 @@ pub(super) struct Checkpoints {
 }
 
 /// Where it is told which states are wanted.
-pub(super) type Wants = parking_lot::Mutex<Option<mpsc::Sender<Wanted>>>;
+pub(super) type Wants = parking_lot::Mutex<Option<mpsc::Sender<SnapshotWanted>>>;
 
 impl Checkpoints {
     /// Commits were stored.
@@ -373,7 +372,7 @@ impl Checkpoints {
         let client = self.store.context.client();
         let (client, stream, name) = (&client, &self.wal, name.as_str());
         let wal = Frames { client, stream, name, timeout, asks_leader: true, shelf: None };
-        let Written { covered, left } = self.store.write(&self.index, wal, *slot).await?;
+        let WrittenCheckpoint { covered, left } = self.store.write(&self.index, wal, *slot).await?;
         self.commits.fetch_sub(commits, Ordering::AcqRel);
         *slot = 1 - *slot;
         tracing::debug!(stream = name, covered, "checkpoint written");

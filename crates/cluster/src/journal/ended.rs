@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Pairs of a hash and a place in the stream. Keys of the same hash are told apart by what stands
 /// at their places.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EndedIndex {
     sorted: Vec<(u64, u64)>,
     /// Newer ones, which are sorted in when they are many.
     newer: BTreeSet<(u64, u64)>,
@@ -15,7 +15,7 @@ pub(super) struct Ended {
 const NEWER_MIN: usize = 4_096;
 const NEWER_PART: usize = 8;
 
-impl Ended {
+impl EndedIndex {
     /// Of pairs in any order.
     pub(super) fn of_pairs(mut sorted: Vec<(u64, u64)>) -> Self {
         sorted.sort_unstable();
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_was_put_in_is_found_until_it_is_taken_out() {
-        let mut ended = Ended::of_pairs(vec![(7, 3), (5, 1), (7, 2)]);
+        let mut ended = EndedIndex::of_pairs(vec![(7, 3), (5, 1), (7, 2)]);
         let many = NEWER_MIN as u64 + 2;
         (0..many).for_each(|n| ended.insert(n << 32, n));
         assert!(ended.newer.len() < NEWER_MIN, "they are sorted in");

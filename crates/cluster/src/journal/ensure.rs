@@ -4,14 +4,14 @@ use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind as
 use async_nats::jetstream::{self, ErrorCode, stream};
 use tokio::time::timeout;
 
-use super::{OpenError, Settings, record};
+use super::{LogSettings, StreamOpenError, record};
 
 /// Makes the stream of a partition, or finds that it is as it must be.
 pub(super) async fn stream(
     context: &jetstream::Context,
-    settings: &Settings,
+    settings: &LogSettings,
     partition: u32,
-) -> Result<(), OpenError> {
+) -> Result<(), StreamOpenError> {
     let name = settings.stream(partition);
     let config = stream::Config {
         name: name.clone(),
@@ -34,8 +34,8 @@ pub(super) async fn stream(
     let found = found.map_err(|error| {
         let (stream, message) = (name.clone(), said(&error));
         match stays(&error.kind(), context.client().server_info().jetstream) {
-            true => OpenError::Refused { stream, message },
-            false => OpenError::Unavailable { stream, message },
+            true => StreamOpenError::Refused { stream, message },
+            false => StreamOpenError::Unavailable { stream, message },
         }
     })?;
     Ok(record::check(&found.cached_info().config.metadata, settings.partitions)?)

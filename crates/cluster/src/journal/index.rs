@@ -18,8 +18,8 @@ use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::cells::Cells;
-use super::ended::Ended;
-use super::row::{Counted, Row, end_of, fallback};
+use super::ended::EndedIndex;
+use super::row::{Counted, TaskRow, end_of, fallback};
 use super::states::Stored;
 
 /// Commits of a Task behind its state from which on a newer one is kept.
@@ -41,13 +41,13 @@ pub(super) struct Newest {
 /// The Tasks of a partition.
 #[derive(Debug)]
 pub(super) struct Index {
-    rows: HashMap<TaskKey, Row>,
+    rows: HashMap<TaskKey, TaskRow>,
     /// Ended Tasks that have a row, in the order in which they ended.
     recent: VecDeque<TaskKey>,
     /// How many of them keep it.
     recent_max: usize,
     /// Ended Tasks without a row.
-    ended: Ended,
+    ended: EndedIndex,
     /// How those have ended that can be read, with a row and without.
     ends: HashMap<SessionId, Ends>,
     /// The last message that is taken in.
@@ -59,27 +59,27 @@ pub(super) struct Index {
 
 /// What an index says of a Task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
-    Row(Box<Row>),
+pub(super) enum IndexHit {
+    Row(Box<TaskRow>),
     /// It may be the one whose newest frame stands at one of these; there is none if they are none.
     Among(Vec<u64>),
 }
 
 /// What was found of a Task before its request waited for the writer.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) row: Option<Row>,
+pub(super) struct IndexLookup {
+    pub(super) row: Option<TaskRow>,
     /// Places of ended Tasks with its hash that are others.
     pub(super) others: Vec<u64>,
 }
 
 /// An index to be stored.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct IndexParts {
     /// The last message that is taken in.
     pub(super) covered: u64,
     /// The rows that must be kept, and those of the newest ended Tasks.
-    pub(super) rows: Vec<(TaskKey, Row)>,
+    pub(super) rows: Vec<(TaskKey, TaskRow)>,
     /// How Tasks have ended, for each session.
     pub(super) ends: Vec<(SessionId, Ends)>,
     /// All other ended Tasks.
@@ -93,7 +93,7 @@ pub(super) struct Parts {
 impl Index {
     /// Of an empty partition, in which so many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
-        let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), Ended::default());
+        let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), EndedIndex::default());
         let (ends, cells) = (HashMap::new(), Cells::default());
         Self { rows, recent, recent_max, ended, ends, covered: 0, level: 0, cells }
     }
@@ -102,9 +102,9 @@ impl Index {
     pub(super) fn restored(
         recent_max: usize,
         covered: u64,
-        rows: Vec<(TaskKey, Row)>,
+        rows: Vec<(TaskKey, TaskRow)>,
         ends: Vec<(SessionId, Ends)>,
-        ended: Ended,
+        ended: EndedIndex,
     ) -> Self {
         let mut recent: Vec<_> = rows.iter().filter(|(_, row)| row.is_small()).collect();
         recent.sort_by_key(|(_, row)| row.newest.stream_seq);
@@ -116,7 +116,7 @@ impl Index {
     }
 
     /// For a checkpoint.
-    pub(super) fn parts(&self) -> Parts {
+    pub(super) fn parts(&self) -> IndexParts {
         let mut pairs = self.ended.all();
         let mut rows = Vec::new();
         let newest: HashSet<&TaskKey> = self.recent.iter().rev().take(STORED_MAX).collect();
@@ -128,7 +128,7 @@ impl Index {
         }
         let ends = self.ends.iter().map(|(session, ends)| (session.clone(), *ends)).collect();
         let (covered, level, left) = (self.covered, self.level, self.cells.left().to_vec());
-        Parts { covered, rows, ends, pairs, level, left }
+        IndexParts { covered, rows, ends, pairs, level, left }
     }
 
     pub(super) fn covered(&self) -> u64 {
@@ -149,10 +149,10 @@ impl Index {
         self.ended.is_empty()
     }
 
-    pub(super) fn find(&self, key: &TaskKey) -> Found {
+    pub(super) fn find(&self, key: &TaskKey) -> IndexHit {
         match self.rows.get(key) {
-            Some(row) => Found::Row(Box::new(row.clone())),
-            None => Found::Among(self.ended.of(key.hash64())),
+            Some(row) => IndexHit::Row(Box::new(row.clone())),
+            None => IndexHit::Among(self.ended.of(key.hash64())),
         }
     }
 
@@ -166,7 +166,7 @@ impl Index {
     pub(super) fn newest(
         &mut self,
         key: &TaskKey,
-        known: &Known,
+        known: &IndexLookup,
     ) -> Result<Option<Newest>, AppendError> {
         if let Some(row) = &known.row {
             self.adopt(key, row);
@@ -183,7 +183,7 @@ impl Index {
 
     /// Gives an ended Task its row again, unless it has one or is at another place by now. Whether it
     /// has one then.
-    pub(super) fn adopt(&mut self, key: &TaskKey, row: &Row) -> bool {
+    pub(super) fn adopt(&mut self, key: &TaskKey, row: &TaskRow) -> bool {
         if self.rows.contains_key(key) {
             return true;
         }
@@ -222,7 +222,7 @@ impl Index {
             (None, named) => {
                 let title = named.as_ref().map_or_else(String::new, |named| named.title.clone());
                 let wal_name = named.as_ref().map(|named| named.wal_name.clone());
-                let mut row = Row {
+                let mut row = TaskRow {
                     newest,
                     title,
                     wal_name: wal_name.unwrap_or_else(|| fallback(key)),
@@ -268,7 +268,7 @@ impl Index {
     }
 
     /// Gives an ended Task its row again for those who ask next; another's goes for it.
-    pub(super) fn bring_back(&mut self, key: &TaskKey, row: &Row) {
+    pub(super) fn bring_back(&mut self, key: &TaskKey, row: &TaskRow) {
         if row.is_small() && self.adopt(key, row) {
             self.shed();
         }
@@ -278,7 +278,7 @@ impl Index {
     fn shed(&mut self) {
         while self.recent.len() > self.recent_max {
             let Some(key) = self.recent.pop_front() else { break };
-            if self.rows.get(&key).is_some_and(Row::is_small)
+            if self.rows.get(&key).is_some_and(TaskRow::is_small)
                 && let Some(row) = self.rows.remove(&key)
             {
                 self.ended.insert(key.hash64(), row.newest.stream_seq);
@@ -294,13 +294,13 @@ impl Index {
     }
 
     pub(super) fn is_live(&self, key: &TaskKey) -> bool {
-        self.rows.get(key).is_some_and(Row::is_live)
+        self.rows.get(key).is_some_and(TaskRow::is_live)
     }
 
     /// The live Tasks with many commits since their states: so many that what is written of a Task in
     /// all its life is some times its state and no more, however long it is.
     pub(super) fn long(&self) -> Vec<TaskKey> {
-        let is_long = |row: &Row| {
+        let is_long = |row: &TaskRow| {
             let events = row.newest.wal_seq; // There are not more commits.
             row.is_live() && row.unkept.min(events) > UNKEPT_MAX.max(events / UNKEPT_PART)
         };
@@ -355,15 +355,15 @@ impl Index {
         behind: Option<(Millis, TaskId)>,
         most: usize,
     ) -> (Vec<Entry>, bool) {
-        let is_behind = |key: &TaskKey, row: &Row| {
+        let is_behind = |key: &TaskKey, row: &TaskRow| {
             let place = (row.created_at, &key.task_id);
             behind.as_ref().is_none_or(|(at, id)| place > (*at, id))
         };
-        let is_live = |(key, row): &(&TaskKey, &Row)| {
+        let is_live = |(key, row): &(&TaskKey, &TaskRow)| {
             row.ended.is_none() && key.session_id == *session && is_behind(key, row)
         };
-        let mut live: Vec<(&TaskKey, &Row)> = self.rows.iter().filter(is_live).collect();
-        let age = |(key, row): &(&TaskKey, &Row)| (row.created_at, (*key).clone());
+        let mut live: Vec<(&TaskKey, &TaskRow)> = self.rows.iter().filter(is_live).collect();
+        let age = |(key, row): &(&TaskKey, &TaskRow)| (row.created_at, (*key).clone());
         let has_more = live.len() > most;
         if has_more {
             live.select_nth_unstable_by(most, |a, b| {

@@ -6,8 +6,8 @@ use tenure_core::id::{Millis, SessionId, TaskId};
 use tenure_ports::journal::{Entry, Overview, ReadError, TaskKey};
 
 use super::index::Index;
-use super::tail::Tail;
-use super::{JetStreamJournal, Partition};
+use super::tail::StreamTail;
+use super::{JetStreamJournal, OwnedPartition};
 
 impl JetStreamJournal {
     /// The Tasks of a session in one partition, as [`entries`](tenure_ports::Journal::entries) has them.
@@ -61,7 +61,7 @@ impl JetStreamJournal {
     pub(super) async fn entries_of(
         &self,
         at: u32,
-        partition: &Partition,
+        partition: &OwnedPartition,
         session: Option<&SessionId>,
     ) -> Result<Vec<Entry>, ReadError> {
         let covered = {
@@ -73,7 +73,7 @@ impl JetStreamJournal {
         };
         let name = self.settings.stream(at);
         let mut index = Index::new(usize::MAX);
-        let mut tail = Tail::of(self.frames(&partition.stream, &name, None), &self.pulls);
+        let mut tail = StreamTail::of(self.frames(&partition.stream, &name, None), &self.pulls);
         let read = tail.read(&mut index, 0, covered).await;
         read.map_err(|error| ReadError::Failed(error.to_string()))?;
         // What the owner knows is newer, and may be damaged in a way that heads do not show.

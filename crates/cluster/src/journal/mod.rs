@@ -40,7 +40,9 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::journal::{AppendError, Ended, Entry, Folded, ReadError, TaskKey, Wanted, up_to};
+use tenure_ports::journal::{
+    AppendError, EndedLog, Entry, Folded, ReadError, SnapshotWanted, TaskKey, up_to,
+};
 use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -48,21 +50,21 @@ use tokio::task::JoinHandle;
 
 pub use self::checkpoint::CheckpointError;
 use self::checkpoint::{Checkpoints, Wants};
-use self::index::{Index, Known};
+use self::index::{Index, IndexLookup};
 pub use self::leave::Leaving;
 pub use self::out::{Reached, Stored};
 use self::read::Frames;
 pub use self::record::OtherCluster;
-use self::room::{Asks, Room};
-pub use self::settings::Settings;
-use self::shelf::Shelf;
+use self::room::{Asks, ByteCapacity};
+pub use self::settings::LogSettings;
+use self::shelf::FrameCache;
 pub use self::tail::StreamError;
-use self::writer::{Reply, Request};
+use self::writer::{AppendRequest, AppendWaiter};
 use crate::owned::Owned;
 
 /// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StreamOpenError {
     /// JetStream does not answer, or cannot yet: its servers elect a leader, or are still to come.
     #[error("stream {stream}: {message}")]
     Unavailable {
@@ -84,7 +86,7 @@ pub enum OpenError {
     Other(#[from] OtherCluster),
 }
 
-impl OpenError {
+impl StreamOpenError {
     /// Whether the same may go well in a moment, with nobody's help.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
@@ -132,10 +134,10 @@ pub enum TakeError {
 
 /// A partition that this node owns.
 #[derive(Debug)]
-struct Partition {
+struct OwnedPartition {
     epoch: u64,
-    requests: mpsc::Sender<Request>,
-    room: Room,
+    requests: mpsc::Sender<AppendRequest>,
+    room: ByteCapacity,
     index: Arc<RwLock<Index>>,
     stream: stream::Stream<()>,
     /// The last message of the stream, as far as its writer knows.
@@ -145,7 +147,7 @@ struct Partition {
     /// Ends when what was accepted has its answer.
     writer: Mutex<Option<JoinHandle<()>>>,
     checkpoints: Arc<Checkpoints>,
-    shelf: Shelf,
+    shelf: FrameCache,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -159,10 +161,10 @@ const REQUESTS_MAX: usize = 4_096;
 pub struct JetStreamJournal {
     client: Client,
     context: jetstream::Context,
-    settings: Settings,
+    settings: LogSettings,
     owned: Arc<Owned>,
-    partitions: Mutex<Vec<Option<Arc<Partition>>>>,
-    places: Vec<Place>,
+    partitions: Mutex<Vec<Option<Arc<OwnedPartition>>>>,
+    places: Vec<PartitionSlot>,
     /// Appends that may be on their way at a time.
     turns: Arc<Semaphore>,
     /// Streams that may be read at a time.
@@ -177,7 +179,7 @@ pub struct JetStreamJournal {
 
 /// What outlives the owners of a partition on this node.
 #[derive(Debug, Default)]
-struct Place {
+struct PartitionSlot {
     /// One takes it at a time.
     taking: tokio::sync::Mutex<()>,
     /// Rises when the partition is left: what was begun before does not count.
@@ -195,8 +197,8 @@ impl JetStreamJournal {
     /// Makes the streams that are missing, and checks those that are there. Owns nothing yet.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn open(client: Client, settings: Settings) -> Result<Self, OpenError> {
+    /// See [`StreamOpenError`].
+    pub async fn open(client: Client, settings: LogSettings) -> Result<Self, StreamOpenError> {
         let context =
             jetstream::ContextBuilder::new().timeout(settings.timeout).build(client.clone());
         for partition in 0..settings.partitions {
@@ -204,7 +206,7 @@ impl JetStreamJournal {
         }
         let owned = Arc::new(Owned::none(settings.partitions));
         let partitions = Mutex::new((0..settings.partitions).map(|_| None).collect());
-        let places = (0..settings.partitions).map(|_| Place::default()).collect();
+        let places = (0..settings.partitions).map(|_| PartitionSlot::default()).collect();
         let turns = Arc::new(Semaphore::new(writer::APPENDS_AT_ONCE));
         let pulls = Semaphore::new(tail::PULLS_AT_ONCE);
         let fetches = Arc::new(Semaphore::new(shelf::FETCHES));
@@ -238,7 +240,7 @@ impl JetStreamJournal {
         &'a self,
         stream: &'a stream::Stream<()>,
         name: &'a str,
-        shelf: Option<&'a Shelf>,
+        shelf: Option<&'a FrameCache>,
     ) -> Frames<'a> {
         let (client, timeout) = (&self.client, self.settings.timeout);
         Frames { client, stream, name, timeout, asks_leader: false, shelf }
@@ -257,13 +259,13 @@ impl JetStreamJournal {
     }
 
     /// The partition of a Task, if this node owns it.
-    fn of(&self, key: &TaskKey) -> Option<Arc<Partition>> {
+    fn of(&self, key: &TaskKey) -> Option<Arc<OwnedPartition>> {
         let at = key.partition(self.settings.partitions);
         self.owned.epoch(at)?;
         self.partitions.lock().get(at as usize)?.clone()
     }
 
-    fn all(&self) -> Vec<(u32, Arc<Partition>)> {
+    fn all(&self) -> Vec<(u32, Arc<OwnedPartition>)> {
         let partitions = self.partitions.lock();
         let owned = self.owned.all().into_iter();
         owned.filter_map(|(at, _)| Some((at, partitions.get(at as usize)?.clone()?))).collect()
@@ -302,7 +304,7 @@ impl JetStreamJournal {
         // A Task that goes on stays in the index, from where the writer has it.
         let live = partition.index.read().newest_if_live(key);
         let (newest, known) = match live {
-            Some(newest) => (Some(newest), Known::default()),
+            Some(newest) => (Some(newest), IndexLookup::default()),
             None => {
                 let known = self.known(key, &partition).await;
                 let known = known.map_err(|error| self.unknown(key, error))?;
@@ -324,8 +326,8 @@ impl JetStreamJournal {
         };
         let room = partition.room.take(lines.len(), asks).await.ok_or(AppendError::NoRoom)?;
         let (to, answer) = oneshot::channel();
-        let reply = Reply { to, room };
-        let request = Request { key: key.clone(), after, known, heads, lines, reply };
+        let reply = AppendWaiter { to, room };
+        let request = AppendRequest { key: key.clone(), after, known, heads, lines, reply };
         let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
         // A writer answers whatever it was sent, unless the process ends.
@@ -368,7 +370,7 @@ fn encoded(
     after: u64,
     created: Option<&WalName>,
     commits: &[Arc<Commit>],
-) -> Result<(Bytes, Vec<writer::Head>), AppendError> {
+) -> Result<(Bytes, Vec<writer::PendingHead>), AppendError> {
     let (mut lines, mut heads, mut last) = (Vec::new(), Vec::new(), after);
     for commit in commits {
         if commit.events.is_empty() || commit.first_seq != last + 1 {
@@ -378,7 +380,7 @@ fn encoded(
         let start = lines.len();
         encode_packed(commit, &mut lines)
             .map_err(|error| AppendError::Failed(error.to_string()))?;
-        heads.push(writer::Head::of(commit, lines.len() - start)?);
+        heads.push(writer::PendingHead::of(commit, lines.len() - start)?);
         last = commit.last_seq();
     }
     match (created, heads.first_mut()) {
@@ -449,7 +451,7 @@ impl Journal for JetStreamJournal {
         Ok(self.known(key, &partition).await?.row.map(|row| row.entry(key)))
     }
 
-    async fn ended(&self, key: &TaskKey) -> Option<Ended> {
+    async fn ended(&self, key: &TaskKey) -> Option<EndedLog> {
         let partition = self.of(key)?;
         self.known(key, &partition).await.ok()?.row?.ended()
     }
@@ -466,7 +468,7 @@ impl Journal for JetStreamJournal {
         Ok(self.all().iter().flat_map(|(_, partition)| partition.index.read().live()).collect())
     }
 
-    fn wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
         let (wants, wanted) = mpsc::channel(1);
         *self.wants.lock() = Some(wants);
         Some(wanted)

@@ -14,7 +14,7 @@ use tenure_ports::journal::{ReadError, TaskKey};
 use tokio::time::timeout;
 
 use super::checkpoint::Store;
-use super::{JetStreamJournal, Partition};
+use super::{JetStreamJournal, OwnedPartition};
 use crate::request::RequestError;
 
 /// Messages that are taken for not being out where no mark says how many are.
@@ -47,7 +47,7 @@ pub struct Stored {
 impl JetStreamJournal {
     /// How far the logs of the partitions go that are owned here: all of it is stored.
     pub fn reached(&self) -> Vec<Reached> {
-        let reached = |(partition, found): (u32, Arc<Partition>)| Reached {
+        let reached = |(partition, found): (u32, Arc<OwnedPartition>)| Reached {
             partition,
             epoch: found.epoch,
             last: found.last_seq.load(Ordering::Acquire),
@@ -103,7 +103,7 @@ impl JetStreamJournal {
         Ok(stored.collect())
     }
 
-    fn in_epoch(&self, partition: u32, epoch: u64) -> Result<Arc<Partition>, ReadError> {
+    fn in_epoch(&self, partition: u32, epoch: u64) -> Result<Arc<OwnedPartition>, ReadError> {
         let found = self.all().into_iter().find(|(at, _)| *at == partition);
         let found = found.filter(|(_, found)| found.epoch == epoch);
         found.map(|(_, found)| found).ok_or(ReadError::NotOwner)

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::JetStreamJournal;
 use super::ahead::Ahead;
 use super::index::Newest;
-use super::shelf::{Opened, Shelf};
+use super::shelf::{FrameCache, OpenedFrame};
 use crate::request::{RequestError, within};
 
 /// Where frames are read.
@@ -31,7 +31,7 @@ pub(super) struct Frames<'a> {
     /// Whether only the leader will do: a follower may have what was overwritten.
     pub(super) asks_leader: bool,
     /// Where others find what is read here.
-    pub(super) shelf: Option<&'a Shelf>,
+    pub(super) shelf: Option<&'a FrameCache>,
 }
 
 /// How long a follower may take to answer: one that is frozen never does, and the leader is asked.
@@ -61,7 +61,7 @@ impl Frames<'_> {
     }
 
     /// The frame that ends with a message, opened: fetched once for all who ask at a time.
-    pub(super) async fn opened(self, at: u64) -> Result<Arc<Opened>, ReadError> {
+    pub(super) async fn opened(self, at: u64) -> Result<Arc<OpenedFrame>, ReadError> {
         let Some(shelf) = self.shelf else { return self.open(at).await };
         let fetch = || {
             let (client, stream) = (self.client.clone(), self.stream.clone());
@@ -77,8 +77,8 @@ impl Frames<'_> {
         shelf.frame(at, fetch).await
     }
 
-    async fn open(self, at: u64) -> Result<Arc<Opened>, ReadError> {
-        let opened = Opened::read(self.ending_at(at).await?);
+    async fn open(self, at: u64) -> Result<Arc<OpenedFrame>, ReadError> {
+        let opened = OpenedFrame::read(self.ending_at(at).await?);
         opened.map(Arc::new).map_err(|error| self.damaged(at, error.to_string()))
     }
 
@@ -198,7 +198,7 @@ impl Chain<'_> {
                 }
                 found => found?,
             };
-            let Found { commits, broken, before } = found;
+            let FrameCommits { commits, broken, before } = found;
             if let Some(broken) = broken {
                 frames.clear(); // What follows damage is no history.
                 damage = Some(broken);
@@ -233,7 +233,13 @@ impl Chain<'_> {
 
     /// The Task's commits of a frame: those behind event `after` that are wanted, of which the last ends
     /// with event `last`.
-    fn commits(&self, at: u64, frame: &Opened, after: u64, last: u64) -> Result<Found, ReadError> {
+    fn commits(
+        &self,
+        at: u64,
+        frame: &OpenedFrame,
+        after: u64,
+        last: u64,
+    ) -> Result<FrameCommits, ReadError> {
         let (mut commits, mut broken, mut before) = (Vec::new(), None, None);
         let mut next = None;
         let own = frame.commits_of(self.key).filter(|(head, _)| head.last_seq <= last);
@@ -257,7 +263,7 @@ impl Chain<'_> {
             }
         }
         match before.filter(|_| next == Some(last + 1)) {
-            Some(before) => Ok(Found { commits, broken, before }),
+            Some(before) => Ok(FrameCommits { commits, broken, before }),
             None => {
                 let message = format!("it has no commit of the task that ends with event {last}");
                 Err(self.damaged(at, message))
@@ -304,7 +310,7 @@ impl Chain<'_> {
 }
 
 /// Commits of one Task in one frame.
-struct Found {
+struct FrameCommits {
     /// Those before any damage.
     commits: Vec<Commit>,
     /// What is wrong behind them.

@@ -24,12 +24,12 @@ const LEFT_BY_CREATES: u32 = 4;
 
 /// The bytes of commits that may wait, or be on their way, at a time.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ByteCapacity {
     free: Arc<Semaphore>,
     all: u32,
 }
 
-impl Room {
+impl ByteCapacity {
     pub(super) fn of(bytes: u32) -> Self {
         Self { free: Arc::new(Semaphore::new(bytes as usize)), all: bytes }
     }
@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     /// Answers at once, or is to wait.
-    fn take(room: &Room, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
+    fn take(room: &ByteCapacity, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
         room.take(bytes, asks).now_or_never().flatten()
     }
 
     /// Mechanisms 16: what fits up to the last byte is taken in, and nothing beyond it.
     #[test]
     fn there_is_room_up_to_the_last_byte() {
-        let room = Room::of(100);
+        let room = ByteCapacity::of(100);
         let first = take(&room, 60, Asks::Again).unwrap();
         assert!(take(&room, 41, Asks::Again).is_none());
         let second = take(&room, 40, Asks::Again).unwrap();
@@ -83,7 +83,7 @@ mod tests {
     /// Mechanisms 16: creates are refused first.
     #[test]
     fn creates_leave_room_to_others() {
-        let room = Room::of(100);
+        let room = ByteCapacity::of(100);
         let create = take(&room, 75, Asks::Create).unwrap();
         assert!(take(&room, 1, Asks::Create).is_none());
         let command = take(&room, 25, Asks::Again).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     /// Mechanisms 16: what ends work is not refused, and is served first.
     #[test]
     fn who_waits_has_what_becomes_free_before_others() {
-        let room = Room::of(100);
+        let room = ByteCapacity::of(100);
         let (first, second) = (take(&room, 50, Asks::Again), take(&room, 50, Asks::Again));
         let mut waits = Box::pin(room.take(60, Asks::Waits));
         assert!(waits.as_mut().now_or_never().is_none());
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_longer_than_all_goes_alone() {
         for asks in [Asks::Create, Asks::Again, Asks::Waits] {
-            let room = Room::of(100);
+            let room = ByteCapacity::of(100);
             let other = take(&room, 1, Asks::Again).unwrap();
             assert!(take(&room, 1_000, asks).is_none(), "{asks:?}");
             drop(other);

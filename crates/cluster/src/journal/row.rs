@@ -6,19 +6,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Millis, WalName};
 use tenure_core::status::End;
-use tenure_ports::journal::{Ended, Entry, ReadError, TaskKey};
+use tenure_ports::journal::{EndedLog, Entry, ReadError, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
 use super::ahead::Ahead;
-use super::index::{Found, Known, Newest};
+use super::index::{IndexHit, IndexLookup, Newest};
 use super::marks::Marks;
 use super::read::Frames;
 use super::states::Stored;
-use super::{JetStreamJournal, Partition};
+use super::{JetStreamJournal, OwnedPartition};
 
 /// What is known of a Task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct TaskRow {
     pub(super) newest: Newest,
     pub(super) title: String,
     pub(super) wal_name: WalName,
@@ -43,7 +43,7 @@ pub(super) struct Row {
 /// How a Task ended, and whether it is archived.
 pub(super) type Counted = (End, bool);
 
-impl Row {
+impl TaskRow {
     /// Whether all that is known of it can be read from its frames: damage may have been found in
     /// what is not read for that.
     pub(super) fn is_small(&self) -> bool {
@@ -78,10 +78,10 @@ impl Row {
     }
 
     /// How its log ends, if the Task has ended and can be read.
-    pub(super) fn ended(self) -> Option<Ended> {
+    pub(super) fn ended(self) -> Option<EndedLog> {
         let (end, _) = self.counts_as()?;
         let (version, bytes) = (self.newest.wal_seq, self.bytes);
-        Some(Ended { version, end, wal_name: self.wal_name, bytes })
+        Some(EndedLog { version, end, wal_name: self.wal_name, bytes })
     }
 
     pub(super) fn entry(&self, key: &TaskKey) -> Entry {
@@ -125,12 +125,12 @@ impl JetStreamJournal {
     pub(super) async fn known(
         &self,
         key: &TaskKey,
-        partition: &Partition,
-    ) -> Result<Known, ReadError> {
+        partition: &OwnedPartition,
+    ) -> Result<IndexLookup, ReadError> {
         let among = match partition.index.read().find(key) {
-            Found::Row(row) => return Ok(Known { row: Some(*row), others: Vec::new() }),
-            Found::Among(among) if among.is_empty() => return Ok(Known::default()),
-            Found::Among(among) => among,
+            IndexHit::Row(row) => return Ok(IndexLookup { row: Some(*row), others: Vec::new() }),
+            IndexHit::Among(among) if among.is_empty() => return Ok(IndexLookup::default()),
+            IndexHit::Among(among) => among,
         };
         // Boxed, as it is rare: every append's future would be as large.
         Box::pin(self.known_among(key, partition, among)).await
@@ -139,17 +139,17 @@ impl JetStreamJournal {
     async fn known_among(
         &self,
         key: &TaskKey,
-        partition: &Partition,
+        partition: &OwnedPartition,
         among: Vec<u64>,
-    ) -> Result<Known, ReadError> {
+    ) -> Result<IndexLookup, ReadError> {
         let name = self.settings.stream(key.partition(self.settings.partitions));
         let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
         let _reading = partition.shelf.reading();
         Ok(match frames.row(key, &among).await? {
-            None => Known { row: None, others: among },
+            None => IndexLookup { row: None, others: among },
             Some(row) => {
                 partition.index.write().bring_back(key, &row);
-                Known { row: Some(row), others: Vec::new() }
+                IndexLookup { row: Some(row), others: Vec::new() }
             }
         })
     }
@@ -158,7 +158,11 @@ impl JetStreamJournal {
 impl Frames<'_> {
     /// The row of the Task whose newest frame stands at one of the places; none if all of them are
     /// those of others. Every head of its chain is looked at, its lines are not.
-    pub(super) async fn row(self, key: &TaskKey, among: &[u64]) -> Result<Option<Row>, ReadError> {
+    pub(super) async fn row(
+        self,
+        key: &TaskKey,
+        among: &[u64],
+    ) -> Result<Option<TaskRow>, ReadError> {
         for &at in among.iter().rev() {
             match self.heads(key, at).await {
                 Ok(heads) if heads.is_empty() => {}
@@ -176,9 +180,9 @@ impl Frames<'_> {
         key: &TaskKey,
         stream_seq: u64,
         heads: Vec<CommitHead>,
-    ) -> Result<Option<Row>, ReadError> {
+    ) -> Result<Option<TaskRow>, ReadError> {
         let Some(newest) = heads.last() else { return Ok(None) };
-        let mut row = Row {
+        let mut row = TaskRow {
             newest: Newest { wal_seq: newest.last_seq, stream_seq },
             updated_at: newest.created_at,
             damaged: false,
@@ -222,8 +226,8 @@ impl Frames<'_> {
 const UNKNOWN: u64 = u64::MAX - 1;
 
 /// The row of a Task whose newest frame is damaged.
-fn unreadable(key: &TaskKey, stream_seq: u64) -> Row {
-    Row {
+fn unreadable(key: &TaskKey, stream_seq: u64) -> TaskRow {
+    TaskRow {
         newest: Newest { wal_seq: UNKNOWN, stream_seq },
         title: String::new(),
         wal_name: fallback(key),

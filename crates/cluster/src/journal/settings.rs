@@ -8,7 +8,7 @@ use tenure_ports::Observer;
 
 /// How the log lies in JetStream.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct LogSettings {
     /// What names of streams begin with; their subjects begin with it in lower case.
     pub name: String,
     /// Partitions of the cluster: fixed when it is made (OWN-01).
@@ -38,7 +38,7 @@ pub struct Settings {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-impl Default for Settings {
+impl Default for LogSettings {
     fn default() -> Self {
         Self {
             name: "TENURE".into(),
@@ -58,7 +58,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl LogSettings {
     pub(crate) fn stream(&self, partition: u32) -> String {
         format!("{}_WAL_{partition}", self.name)
     }

@@ -28,14 +28,14 @@ const KEPT: Duration = Duration::from_secs(2);
 
 /// A frame whose header has been read.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedFrame {
     bytes: Bytes,
     pub(super) version: u32,
     /// Each with the place of its lines.
     commits: Vec<(CommitHead, Range<usize>)>,
 }
 
-impl Opened {
+impl OpenedFrame {
     pub(super) fn read(bytes: Bytes) -> Result<Self, FrameError> {
         let frame = decode(&bytes)?;
         let (version, mut next) = (frame.version(), bytes.len() - frame.body.len());
@@ -70,21 +70,21 @@ impl Opened {
     }
 }
 
-type Answer = Result<Arc<Opened>, ReadError>;
+type FrameResult = Result<Arc<OpenedFrame>, ReadError>;
 /// A frame that is on its way or has come.
-type Coming = watch::Receiver<Option<Answer>>;
+type Coming = watch::Receiver<Option<FrameResult>>;
 
 /// The frames of a partition that are being read.
-pub(super) struct Shelf {
+pub(super) struct FrameCache {
     /// A turn of its own, so that no stream that does not answer holds up others; those that all
     /// share let a busy partition have more.
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<CachedFrames>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedFrames {
     /// Who reads now.
     readers: usize,
     /// How often the last of them has gone.
@@ -97,15 +97,15 @@ struct Kept {
 }
 
 /// A reader: as long as there is one, frames are kept.
-pub(super) struct Reading<'a>(&'a Shelf);
+pub(super) struct Reading<'a>(&'a FrameCache);
 
-impl fmt::Debug for Shelf {
+impl fmt::Debug for FrameCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shelf").finish_non_exhaustive()
     }
 }
 
-impl Shelf {
+impl FrameCache {
     /// Fetches share turns with those of other shelves.
     pub(super) fn new(shared: Arc<Semaphore>) -> Self {
         Self { own: Arc::new(Semaphore::new(1)), shared, kept: Arc::default() }
@@ -123,8 +123,8 @@ impl Shelf {
     pub(super) async fn frame(
         &self,
         at: u64,
-        fetch: impl FnOnce() -> BoxFuture<'static, Answer>,
-    ) -> Answer {
+        fetch: impl FnOnce() -> BoxFuture<'static, FrameResult>,
+    ) -> FrameResult {
         let begin = || self.begin(at, fetch());
         let mut coming = self.kept.lock().frames.entry(at).or_insert_with(begin).clone();
         let answer = coming.wait_for(Option::is_some).await.map(|answer| answer.clone());
@@ -138,7 +138,7 @@ impl Shelf {
     }
 
     /// A frame has come that nobody has asked for yet.
-    pub(super) fn put(&self, at: u64, frame: Arc<Opened>) {
+    pub(super) fn put(&self, at: u64, frame: Arc<OpenedFrame>) {
         let (mut kept, size) = (self.kept.lock(), frame.size());
         if let Entry::Vacant(place) = kept.frames.entry(at) {
             place.insert(watch::channel(Some(Ok(frame))).1);
@@ -163,7 +163,7 @@ impl Shelf {
     }
 
     /// Nobody need wait for it: it comes to its end by itself.
-    fn begin(&self, at: u64, fetch: BoxFuture<'static, Answer>) -> Coming {
+    fn begin(&self, at: u64, fetch: BoxFuture<'static, FrameResult>) -> Coming {
         let (own, shared) = (Arc::clone(&self.own), Arc::clone(&self.shared));
         let kept = Arc::downgrade(&self.kept);
         let (sender, coming) = watch::channel(None);
@@ -198,7 +198,7 @@ async fn turn(own: Arc<Semaphore>, shared: Arc<Semaphore>) -> Option<OwnedSemaph
     }
 }
 
-impl Kept {
+impl CachedFrames {
     fn keep(&mut self, at: u64, bytes: usize) {
         if self.readers == 0 {
             self.frames.remove(&at);
@@ -258,12 +258,12 @@ mod tests {
     /// Longer than anything takes by a clock that goes on when nothing else does.
     const EVER: Duration = Duration::from_secs(3_600);
 
-    fn shelf() -> Shelf {
-        Shelf::new(Arc::new(Semaphore::new(FETCHES)))
+    fn shelf() -> FrameCache {
+        FrameCache::new(Arc::new(Semaphore::new(FETCHES)))
     }
 
-    fn opened(bytes: usize) -> Arc<Opened> {
-        Arc::new(Opened { bytes: vec![0; bytes].into(), version: 2, commits: Vec::new() })
+    fn opened(bytes: usize) -> Arc<OpenedFrame> {
+        Arc::new(OpenedFrame { bytes: vec![0; bytes].into(), version: 2, commits: Vec::new() })
     }
 
     /// A store that counts what is asked of it, and how much at a time.
@@ -276,7 +276,7 @@ mod tests {
 
     impl Asked {
         /// Answers with a frame of so many bytes, or not at all.
-        fn fetch(self: &Arc<Self>, bytes: Option<usize>) -> BoxFuture<'static, Answer> {
+        fn fetch(self: &Arc<Self>, bytes: Option<usize>) -> BoxFuture<'static, FrameResult> {
             let asked = Arc::clone(self);
             let answer = async move {
                 asked.all.fetch_add(1, Ordering::SeqCst);
@@ -372,7 +372,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_does_not_answer_holds_up_no_other() {
         let shared = Arc::new(Semaphore::new(FETCHES));
-        let (dead, live) = (Shelf::new(Arc::clone(&shared)), Shelf::new(Arc::clone(&shared)));
+        let (dead, live) =
+            (FrameCache::new(Arc::clone(&shared)), FrameCache::new(Arc::clone(&shared)));
         let asked = Arc::new(Asked::default());
         for at in 0..100 {
             let waits = dead.frame(at, || pending().boxed());
@@ -424,7 +425,7 @@ mod tests {
     async fn a_fetch_that_panics_fails_and_is_made_again() {
         let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
         let _reading = shelf.reading();
-        let panics = || -> BoxFuture<'static, Answer> { async { panic!("a defect") }.boxed() };
+        let panics = || -> BoxFuture<'static, FrameResult> { async { panic!("a defect") }.boxed() };
         let failed = shelf.frame(1, panics).await;
         assert!(matches!(failed, Err(ReadError::Failed(_))), "{failed:?}");
         let nobody_waits = shelf.frame(2, panics);

@@ -15,7 +15,7 @@ use crc32fast::hash;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use tenure_ports::journal::{Folded, TaskKey, Wanted};
+use tenure_ports::journal::{Folded, SnapshotWanted, TaskKey};
 
 use super::JetStreamJournal;
 use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store, Unread};
@@ -98,7 +98,7 @@ impl Checkpoints {
         let Some(wants) = self.wants.lock().clone() else { return };
         let long = self.index.read().long();
         for key in long {
-            let (wanted, dropped) = Wanted::new(key);
+            let (wanted, dropped) = SnapshotWanted::new(key);
             if wants.send(wanted).await.is_err() {
                 return;
             }

@@ -10,8 +10,8 @@ use tenure_wire::stored::frame::{FrameError, Header, decode};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::ahead::Parts;
-use super::index::{Found, Index};
+use super::ahead::ChunkJoiner;
+use super::index::{Index, IndexHit};
 use super::read::{Frames, silence};
 use crate::request::{RequestError, within};
 
@@ -60,7 +60,7 @@ pub enum StreamError {
 }
 
 /// How the reading with a consumer ended.
-enum End {
+enum TailEnd {
     Reached,
     /// It does not go on: another has to be made.
     Broken,
@@ -78,17 +78,17 @@ struct Pulled {
 }
 
 /// Where a stream is read.
-pub(super) struct Tail<'a> {
+pub(super) struct StreamTail<'a> {
     pub(super) frames: Frames<'a>,
     /// Of all who read streams.
     turns: &'a Semaphore,
     /// A frame of which some chunks have been read.
-    parts: Parts,
+    parts: ChunkJoiner,
 }
 
-impl<'a> Tail<'a> {
+impl<'a> StreamTail<'a> {
     pub(super) fn of(frames: Frames<'a>, turns: &'a Semaphore) -> Self {
-        Self { frames, turns, parts: Parts::default() }
+        Self { frames, turns, parts: ChunkJoiner::default() }
     }
 
     /// Takes in the messages behind `from`, up to `to`.
@@ -104,9 +104,11 @@ impl<'a> Tail<'a> {
             let read = self.read_on(index, &mut reached, to).await;
             idle = if reached > before { 0 } else { idle + 1 };
             match read? {
-                End::Reached => return Ok(()),
-                End::Broken if idle < IDLE_MAX => {}
-                End::Broken => return Err(RequestError::Silent(silence(self.frames.name)).into()),
+                TailEnd::Reached => return Ok(()),
+                TailEnd::Broken if idle < IDLE_MAX => {}
+                TailEnd::Broken => {
+                    return Err(RequestError::Silent(silence(self.frames.name)).into());
+                }
             }
         }
         Ok(())
@@ -118,7 +120,7 @@ impl<'a> Tail<'a> {
         index: &mut Index,
         reached: &mut u64,
         to: u64,
-    ) -> Result<End, StreamError> {
+    ) -> Result<TailEnd, StreamError> {
         let Frames { stream, name, timeout: wait, .. } = self.frames;
         let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: *reached + 1 },
@@ -138,13 +140,13 @@ impl<'a> Tail<'a> {
                 self.take_message(index, *at, payload).await?;
             }
             if *reached >= to {
-                return Ok(End::Reached);
+                return Ok(TailEnd::Reached);
             }
             if pulled.is_all {
                 return Ok(self.judge_end(to).await);
             }
             if pulled.has_gap || *reached == before {
-                return Ok(End::Broken);
+                return Ok(TailEnd::Broken);
             }
         }
     }
@@ -186,13 +188,13 @@ impl<'a> Tail<'a> {
 
     /// The server that was read has no more, though the stream went on to `to`: either that is not there
     /// any more, or this server lags behind its leader, which is asked.
-    async fn judge_end(&self, to: u64) -> End {
+    async fn judge_end(&self, to: u64) -> TailEnd {
         let leader = Frames { asks_leader: true, ..self.frames };
         match leader.message(to).await {
-            Err(ReadError::Damaged { .. } | ReadError::NotFound) => End::Reached,
+            Err(ReadError::Damaged { .. } | ReadError::NotFound) => TailEnd::Reached,
             Ok(_) | Err(_) => {
                 tokio::time::sleep(LAG).await;
-                End::Broken
+                TailEnd::Broken
             }
         }
     }
@@ -232,7 +234,7 @@ impl<'a> Tail<'a> {
 
     /// A Task that had ended goes on: it gets its row again.
     async fn adopt(&self, index: &mut Index, key: &TaskKey) -> Result<(), ReadError> {
-        let Found::Among(among) = index.find(key) else { return Ok(()) };
+        let IndexHit::Among(among) = index.find(key) else { return Ok(()) };
         if let Some(row) = self.frames.row(key, &among).await? {
             index.adopt(key, &row);
         }

@@ -23,11 +23,11 @@ use tokio::time::timeout;
 use super::checkpoint::{Checkpoints, Store};
 use super::index::Index;
 use super::read::silence;
-use super::room::Room;
-use super::shelf::Shelf;
-use super::tail::Tail;
+use super::room::ByteCapacity;
+use super::shelf::FrameCache;
+use super::tail::StreamTail;
 use super::writer::Writing;
-use super::{JetStreamJournal, Partition, REQUESTS_MAX, Settings, TakeError};
+use super::{JetStreamJournal, LogSettings, OwnedPartition, REQUESTS_MAX, TakeError};
 use crate::append::{Appender, Fate};
 use crate::request::within;
 
@@ -77,7 +77,7 @@ impl JetStreamJournal {
             None => (Index::new(self.settings.ended_rows), 0),
         };
         let taking = Taking {
-            tail: Tail::of(frames, &self.pulls),
+            tail: StreamTail::of(frames, &self.pulls),
             settings: &self.settings,
             index,
             acknowledged: place.acknowledged.load(Ordering::Acquire),
@@ -86,8 +86,8 @@ impl JetStreamJournal {
         };
         let taken = taking.take(appender, is_wanted).await;
         let (index, appender, epoch) = taken.map_err(|failure| match failure {
-            Failure::Passing(message) => failed(message),
-            Failure::Lost(message) => TakeError::Lost { partition, message },
+            TakeFailure::Passing(message) => failed(message),
+            TakeFailure::Lost(message) => TakeError::Lost { partition, message },
         })?;
         place.acknowledged.fetch_max(epoch, Ordering::AcqRel);
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
@@ -125,17 +125,17 @@ impl JetStreamJournal {
         let writer =
             Mutex::new(Some(spawn("the writer of a partition", writing.run(waiting, closed))));
         if let Some(slot) = partitions.get_mut(partition as usize) {
-            *slot = Some(Arc::new(Partition {
+            *slot = Some(Arc::new(OwnedPartition {
                 epoch,
                 requests,
-                room: Room::of(self.settings.in_flight_bytes),
+                room: ByteCapacity::of(self.settings.in_flight_bytes),
                 index,
                 stream,
                 last_seq,
                 closes,
                 writer,
                 checkpoints,
-                shelf: Shelf::new(Arc::clone(&self.fetches)),
+                shelf: FrameCache::new(Arc::clone(&self.fetches)),
             }));
         }
         self.owned.set(partition, Some(epoch));
@@ -169,22 +169,22 @@ impl JetStreamJournal {
 }
 
 /// Why a taking failed.
-enum Failure {
+enum TakeFailure {
     /// It may go better another time.
     Passing(String),
     /// The store has lost data.
     Lost(String),
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error> From<E> for TakeFailure {
     fn from(error: E) -> Self {
         Self::Passing(error.to_string())
     }
 }
 
 struct Taking<'a> {
-    tail: Tail<'a>,
-    settings: &'a Settings,
+    tail: StreamTail<'a>,
+    settings: &'a LogSettings,
     /// What a checkpoint says; empty without one.
     index: Index,
     /// The last message that was ever acknowledged to anybody, as far as this node knows.
@@ -201,7 +201,7 @@ impl Taking<'_> {
         mut self,
         mut appender: Appender,
         is_wanted: impl Fn() -> bool,
-    ) -> Result<(Index, Appender, u64), Failure> {
+    ) -> Result<(Index, Appender, u64), TakeFailure> {
         let mut read_to = self.index.covered();
         // What a checkpoint covers was acknowledged, to this node or another.
         let known = self.acknowledged.max(read_to);
@@ -209,14 +209,14 @@ impl Taking<'_> {
             let last = self.tail.frames.last_seq().await?;
             if last < known {
                 let name = self.tail.frames.name;
-                return Err(Failure::Lost(format!(
+                return Err(TakeFailure::Lost(format!(
                     "{name} ends at {last}, and {known} was acknowledged: the store has lost data",
                 )));
             }
             self.tail.read(&mut self.index, read_to, last).await?;
             read_to = last;
             if !is_wanted() {
-                return Err(Failure::Passing("it was left meanwhile".into()));
+                return Err(TakeFailure::Passing("it was left meanwhile".into()));
             }
             let write_level = self.write_level()?;
             let record = self.record(write_level)?;
@@ -225,7 +225,9 @@ impl Taking<'_> {
             let record = std::slice::from_ref(&record);
             let fate = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
             let Ok(fate) = fate.await else {
-                return Err(Failure::Passing("the fate of the owner record is not known".into()));
+                return Err(TakeFailure::Passing(
+                    "the fate of the owner record is not known".into(),
+                ));
             };
             match fate {
                 Fate::Stored(epoch) => {
@@ -234,20 +236,20 @@ impl Taking<'_> {
                     return Ok((self.index, appender, epoch));
                 }
                 Fate::Never => {} // Another has written meanwhile: read on.
-                Fate::Refused(why) | Fate::Unknown(why) => return Err(Failure::Passing(why)),
+                Fate::Refused(why) | Fate::Unknown(why) => return Err(TakeFailure::Passing(why)),
                 Fate::Lost { last } => {
                     let why = format!("the stream ends at {last}, after {read_to} was read");
-                    return Err(Failure::Lost(why));
+                    return Err(TakeFailure::Lost(why));
                 }
             }
         }
     }
 
     /// The version to write in.
-    fn write_level(&self) -> Result<u32, Failure> {
+    fn write_level(&self) -> Result<u32, TakeFailure> {
         let (written, reads) = (self.index.level(), self.settings.reads);
         match written > reads {
-            true => Err(Failure::Passing(format!(
+            true => Err(TakeFailure::Passing(format!(
                 "it is written in version {written} of what is stored, and this node reads up to {reads}"
             ))),
             false => Ok(self.lowest.min(reads).max(written)),

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::checkpoint::Checkpoints;
-use super::index::{Index, Known, Newest};
+use super::index::{Index, IndexLookup, Newest};
 use crate::append::{Appender, Fate};
 use crate::owned::Owned;
 
@@ -37,7 +37,7 @@ const SLOW: Duration = Duration::from_millis(4);
 
 /// What a frame will say of a commit, as far as the one who made it knows.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct PendingHead {
     first_seq: u64,
     last_seq: u64,
     created_at: Millis,
@@ -47,7 +47,7 @@ pub(super) struct Head {
     archived: bool,
 }
 
-impl Head {
+impl PendingHead {
     /// Of a commit whose lines take `len` bytes.
     pub(super) fn of(commit: &Commit, len: usize) -> Result<Self, AppendError> {
         let len =
@@ -102,25 +102,25 @@ impl Head {
 
 /// Commits of a Task that follow event `after`.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct AppendRequest {
     pub(super) key: TaskKey,
     pub(super) after: u64,
     /// What was known of the Task, unless it goes on: an older ended one has no row in the index.
-    pub(super) known: Known,
-    pub(super) heads: Vec<Head>,
+    pub(super) known: IndexLookup,
+    pub(super) heads: Vec<PendingHead>,
     /// The lines of all of them.
     pub(super) lines: Bytes,
-    pub(super) reply: Reply,
+    pub(super) reply: AppendWaiter,
 }
 
 /// Where an answer goes, and the room that is held until it is given.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct AppendWaiter {
     pub(super) to: oneshot::Sender<Result<(), AppendError>>,
     pub(super) room: OwnedSemaphorePermit,
 }
 
-impl Reply {
+impl AppendWaiter {
     fn send(self, result: Result<(), AppendError>) {
         drop(self.room); // Who is answered finds it free.
         let _ = self.to.send(result); // Whoever asked may have gone.
@@ -158,7 +158,7 @@ struct Gathered {
     lines: Vec<Bytes>,
     bytes: usize,
     tasks: HashSet<TaskKey>,
-    replies: Vec<Reply>,
+    replies: Vec<AppendWaiter>,
 }
 
 impl Writing {
@@ -166,7 +166,7 @@ impl Writing {
     /// partition. Whatever was accepted before gets its answer.
     pub(super) async fn run(
         mut self,
-        mut requests: mpsc::Receiver<Request>,
+        mut requests: mpsc::Receiver<AppendRequest>,
         mut closes: watch::Receiver<bool>,
     ) {
         let mut waiting = VecDeque::new();
@@ -216,7 +216,7 @@ impl Writing {
 
     /// Takes what fits into a frame. A Task's second request waits for the next one: whether it
     /// follows is known only then.
-    fn gather(&self, waiting: &mut VecDeque<Request>) -> Gathered {
+    fn gather(&self, waiting: &mut VecDeque<AppendRequest>) -> Gathered {
         let mut gathered = Gathered::default();
         let mut index = self.index.write();
         let mut later = VecDeque::new();
@@ -244,7 +244,7 @@ impl Writing {
     }
 
     /// Appends a frame and answers. An error is why this writer must not go on.
-    async fn append(&mut self, gathered: Gathered) -> Result<(), Stopped> {
+    async fn append(&mut self, gathered: Gathered) -> Result<(), WriterStop> {
         let Gathered { heads, lines, bytes, replies, .. } = gathered;
         let header = Header::Commits { version: FRAME_VERSION, epoch: self.epoch, commits: heads };
         let mut frame = match encode_header(&header, bytes) {
@@ -306,19 +306,19 @@ impl Writing {
     /// Writes no more: whoever is answered finds that the partition is not owned here.
     fn stop(
         &self,
-        replies: Vec<Reply>,
+        replies: Vec<AppendWaiter>,
         cause: Cause,
         why: &str,
         error: impl Fn() -> AppendError,
-    ) -> Stopped {
+    ) -> WriterStop {
         self.owned.lose(self.partition, self.epoch);
         answer_all(replies, error);
-        Stopped { cause, why: why.to_owned() }
+        WriterStop { cause, why: why.to_owned() }
     }
 }
 
 /// Why a writer does not go on.
-struct Stopped {
+struct WriterStop {
     cause: Cause,
     why: String,
 }
@@ -333,7 +333,7 @@ enum Cause {
     Lost,
 }
 
-impl Stopped {
+impl WriterStop {
     /// What those are answered whose commits waited behind the append: nothing of them was written, and the
     /// next owner takes the same.
     fn of_those_behind(&self) -> AppendError {
@@ -355,8 +355,8 @@ async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, append: impl Future<Outp
 }
 
 impl Gathered {
-    fn add(&mut self, request: Request, prev: u64) {
-        let Request { key, heads, lines, reply, .. } = request;
+    fn add(&mut self, request: AppendRequest, prev: u64) {
+        let AppendRequest { key, heads, lines, reply, .. } = request;
         self.heads.extend(heads.into_iter().map(|head| head.in_frame(&key, prev)));
         self.bytes += lines.len();
         self.lines.push(lines);
@@ -366,7 +366,7 @@ impl Gathered {
 }
 
 /// Whether a request follows what is stored of its Task.
-fn check(request: &Request, newest: Option<Newest>) -> Result<(), AppendError> {
+fn check(request: &AppendRequest, newest: Option<Newest>) -> Result<(), AppendError> {
     let creates = request.heads.first().is_some_and(|head| head.named.is_some());
     match newest {
         Some(_) if creates => Err(AppendError::TaskExists),
@@ -391,7 +391,7 @@ fn messages(frame: Vec<u8>, message_bytes: usize) -> Vec<Bytes> {
     (0..).zip(&parts).map(chunk).collect()
 }
 
-fn answer_all(replies: Vec<Reply>, error: impl Fn() -> AppendError) {
+fn answer_all(replies: Vec<AppendWaiter>, error: impl Fn() -> AppendError) {
     replies.into_iter().for_each(|reply| reply.send(Err(error())));
 }
 

@@ -6,11 +6,11 @@ use redis::{ErrorKind, RedisError};
 use tokio::time::timeout;
 
 use super::TIMEOUT;
-use crate::redis_at::{Connection, stays};
+use crate::redis_at::{RedisConnection, stays};
 
 /// Why Redis cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum RedisOpenError {
     /// It does not answer, or cannot yet.
     #[error("redis: {0}")]
     Unavailable(String),
@@ -25,7 +25,7 @@ pub enum OpenError {
     Evicts(String),
 }
 
-impl OpenError {
+impl RedisOpenError {
     /// Whether the same may go well in a moment, with nobody's help.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Unavailable(_))
@@ -38,13 +38,13 @@ impl OpenError {
 }
 
 /// Makes sure that no key is ever evicted.
-pub(super) async fn refuse_eviction(redis: &mut Connection) -> Result<(), OpenError> {
+pub(super) async fn refuse_eviction(redis: &mut RedisConnection) -> Result<(), RedisOpenError> {
     let mut ask = redis::cmd("INFO");
     ask.arg("memory");
     let of_each = async {
         match redis {
-            Connection::One(one) => Ok(vec![ask.query_async::<String>(one).await?]),
-            Connection::Cluster(all) => {
+            RedisConnection::One(one) => Ok(vec![ask.query_async::<String>(one).await?]),
+            RedisConnection::Cluster(all) => {
                 let by_server: HashMap<String, String> = ask.query_async(all).await?;
                 Ok(by_server.into_values().collect())
             }
@@ -53,11 +53,11 @@ pub(super) async fn refuse_eviction(redis: &mut Connection) -> Result<(), OpenEr
     let of_each: Result<Vec<String>, RedisError> = timeout(TIMEOUT, of_each)
         .await
         .unwrap_or_else(|_| Err((ErrorKind::Io, "it does not answer").into()));
-    for info in of_each.map_err(|error| OpenError::of(&error))? {
+    for info in of_each.map_err(|error| RedisOpenError::of(&error))? {
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         match policy.map(str::trim) {
             Some("noeviction") => {}
-            Some(other) => return Err(OpenError::Evicts(other.to_owned())),
+            Some(other) => return Err(RedisOpenError::Evicts(other.to_owned())),
             None => tracing::warn!("redis does not say whether it evicts keys; it must not"),
         }
     }

@@ -13,13 +13,13 @@ use tenure_ports::supervise::guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::rank::Order;
+use super::rank::Ranking;
 use super::standing::Standing;
 use super::takings::Takings;
-use super::{Options, Shared};
+use super::{KeeperShared, OwnershipOptions};
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
-use crate::redis_at::{Client, Connection};
+use crate::redis_at::{RedisClient, RedisConnection};
 use crate::request::{RequestError, within};
 
 /// Polls in which a lease must be seen to have ended before the first in order takes it.
@@ -54,7 +54,7 @@ fn script() -> Script {
 
 /// Whether the script may run, and write: a node of nobody lives, takes a partition and lets it go, and
 /// leaves, all beside what is owned.
-pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), RequestError> {
+pub(crate) async fn rehearse(redis: &mut RedisConnection, name: &str) -> Result<(), RequestError> {
     let script = script();
     for what in ["lives", "leaves"] {
         let mut call = script.prepare_invoke();
@@ -70,11 +70,11 @@ pub(crate) async fn rehearse(redis: &mut Connection, name: &str) -> Result<(), R
 }
 
 pub(super) struct Keeping {
-    options: Options,
+    options: OwnershipOptions,
     journal: Arc<JetStreamJournal>,
-    shared: Arc<Shared>,
+    shared: Arc<KeeperShared>,
     script: Script,
-    redis: Option<Connection>,
+    redis: Option<RedisConnection>,
     partitions: u32,
     /// Partitions whose lease is this node's, as of the last answer.
     mine: BTreeSet<u32>,
@@ -106,7 +106,7 @@ type Polled = (Vec<String>, Vec<String>, Vec<String>, Millis, Vec<u32>, Vec<u64>
 
 /// Something to ask for in a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Change {
+enum PollRequest {
     Take(u32),
     LetGo(u32),
     /// Let it go, for it cannot be taken: for so long others come first.
@@ -114,7 +114,7 @@ enum Change {
     Give(u32, String),
 }
 
-impl Change {
+impl PollRequest {
     fn of(&self) -> u32 {
         match self {
             Self::Take(at) | Self::LetGo(at) | Self::Avoid(at, _) | Self::Give(at, _) => *at,
@@ -133,9 +133,9 @@ enum Cause {
 
 impl Keeping {
     pub(super) fn new(
-        options: Options,
+        options: OwnershipOptions,
         journal: Arc<JetStreamJournal>,
-        shared: Arc<Shared>,
+        shared: Arc<KeeperShared>,
     ) -> Self {
         Self {
             partitions: journal.owned().partitions(),
@@ -158,7 +158,7 @@ impl Keeping {
         }
     }
 
-    pub(super) async fn run(mut self, client: Client) {
+    pub(super) async fn run(mut self, client: RedisClient) {
         let mut ticks = interval(self.options.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut changes, mut failed, mut is_to_say) = (Vec::new(), 0, false);
@@ -215,7 +215,11 @@ impl Keeping {
         }
     }
 
-    async fn poll(&mut self, client: &Client, changes: &[Change]) -> Result<Polled, RequestError> {
+    async fn poll(
+        &mut self,
+        client: &RedisClient,
+        changes: &[PollRequest],
+    ) -> Result<Polled, RequestError> {
         let wait = self.options.every;
         let connection = match &mut self.redis {
             Some(connection) => connection,
@@ -244,12 +248,12 @@ impl Keeping {
         }
         for change in changes {
             match change {
-                Change::Take(partition) => call.arg("t").arg(partition),
-                Change::LetGo(partition) => call.arg("-").arg(partition),
-                Change::Avoid(partition, long) => {
+                PollRequest::Take(partition) => call.arg("t").arg(partition),
+                PollRequest::LetGo(partition) => call.arg("-").arg(partition),
+                PollRequest::Avoid(partition, long) => {
                     call.arg("x").arg(partition).arg(long.as_millis().to_string())
                 }
-                Change::Give(partition, to) => call.arg("g").arg(partition).arg(to),
+                PollRequest::Give(partition, to) => call.arg("g").arg(partition).arg(to),
             };
         }
         within(wait, LATE, call.invoke_async(connection)).await
@@ -257,7 +261,7 @@ impl Keeping {
 
     /// Does what the answer means, and says what to ask for in the next poll.
     /// `counts`: it was one that renews what is this node's, and is counted.
-    fn judge(&mut self, polled: &Polled, cause: Cause, counts: bool) -> Vec<Change> {
+    fn judge(&mut self, polled: &Polled, cause: Cause, counts: bool) -> Vec<PollRequest> {
         let cause = if counts { cause } else { Cause::Haste };
         let (nodes, owners, failures, _, reads, acknowledged) = polled;
         for (partition, seq) in (0..).zip(acknowledged) {
@@ -287,7 +291,7 @@ impl Keeping {
                 level.is_none_or(|level| reads.get(node).is_some_and(|reads| *reads >= level))
             };
             let has_failed = |node: &String| failures.contains(&format!("{partition} {node}"));
-            let order = Order::of(nodes, partition, can_read, has_failed);
+            let order = Ranking::of(nodes, partition, can_read, has_failed);
             let better = order.better(&me).cloned();
             if self.ends {
                 match is_mine {
@@ -307,7 +311,7 @@ impl Keeping {
             let may_take =
                 self.standing.is_candidate() || (self.standing.can_take() && !order.replaces(&me));
             if has_ended && may_take && seen >= ENDED_POLLS + order.rank(&me) {
-                changes.push(Change::Take(partition));
+                changes.push(PollRequest::Take(partition));
             }
             let keeps = self.standing.is_cut_off || self.standing.rests();
             let is_due = is_mine && better.is_some() && !keeps;
@@ -395,7 +399,7 @@ impl Keeping {
     /// The lease is this node's: has the journal take the partition, if it has not, and write what nodes
     /// that read up to `lowest` can read. One that cannot be taken is let go where there is an `other` who
     /// may; not where its log has lost data: nobody may write there.
-    fn keep(&mut self, partition: u32, other: Option<&String>, lowest: u32) -> Option<Change> {
+    fn keep(&mut self, partition: u32, other: Option<&String>, lowest: u32) -> Option<PollRequest> {
         self.mine.insert(partition);
         if self.leaving.contains_key(&partition) {
             return None;
@@ -405,7 +409,7 @@ impl Keeping {
             self.mine.remove(&partition);
             // What is in flight is settled by the record of the next owner.
             self.journal.leave(partition);
-            return Some(Change::Give(partition, other.clone()));
+            return Some(PollRequest::Give(partition, other.clone()));
         }
         let is_taken = self.journal.owned().epoch(partition).is_some();
         if is_taken || self.standing.is_off {
@@ -415,7 +419,7 @@ impl Keeping {
             tracing::warn!(partition, "the partition cannot be taken here; it is let go");
             self.mine.remove(&partition);
             self.journal.leave(partition); // A taking may be under way.
-            return Some(Change::Avoid(partition, self.takings.let_go(partition)));
+            return Some(PollRequest::Avoid(partition, self.takings.let_go(partition)));
         }
         self.takings.begin(partition, lowest);
         None
@@ -455,23 +459,23 @@ impl Keeping {
     }
 
     /// The appends of a partition have returned: it goes to whom it was meant for.
-    fn give(&mut self, left: Result<u32, tokio::task::JoinError>) -> Option<Change> {
+    fn give(&mut self, left: Result<u32, tokio::task::JoinError>) -> Option<PollRequest> {
         let partition = left.ok()?;
         let to = self.leaving.remove(&partition)?;
         // It may have gone to another meanwhile.
         let is_mine = self.mine.remove(&partition);
         let change = match to {
-            Some(to) => Change::Give(partition, to),
-            None => Change::LetGo(partition),
+            Some(to) => PollRequest::Give(partition, to),
+            None => PollRequest::LetGo(partition),
         };
         is_mine.then_some(change)
     }
 
     /// Tells of what was given.
-    fn tell(&self, changes: &[Change]) {
+    fn tell(&self, changes: &[PollRequest]) {
         let Some(given) = &self.options.given else { return };
         let to = changes.iter().filter_map(|change| match change {
-            Change::Give(_, to) => Some(to.as_str()),
+            PollRequest::Give(_, to) => Some(to.as_str()),
             _ => None,
         });
         to.collect::<BTreeSet<&str>>().into_iter().for_each(|node| given(node));

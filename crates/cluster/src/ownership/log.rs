@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 /// What is known of the log.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LogHealth {
     /// For how long it had answered nothing when it was looked at last.
     silent: Duration,
     /// When that was, or when it was asked what it has answered.
     looked: Instant,
 }
 
-impl Log {
+impl LogHealth {
     pub(super) fn new() -> Self {
         Self { silent: Duration::ZERO, looked: Instant::now() }
     }
@@ -52,7 +52,7 @@ mod tests {
     /// OWN-09, mechanisms 3: what is asked and not answered is silence, all of it.
     #[tokio::test(start_paused = true)]
     async fn the_log_is_silent_from_its_last_answer_on() {
-        let mut log = Log::new();
+        let mut log = LogHealth::new();
         log.note_answer(Instant::now());
         for passed in 1..=4 {
             tokio::time::advance(SECOND).await;
@@ -67,7 +67,7 @@ mod tests {
     /// Mechanisms 3: a runtime that was held up has heard nothing of what the log may have answered.
     #[tokio::test(start_paused = true)]
     async fn a_runtime_that_is_held_up_is_no_silence_of_the_log() {
-        let mut log = Log::new();
+        let mut log = LogHealth::new();
         tokio::time::advance(60 * SECOND).await;
         assert_eq!((log.silent(MOST), log.unlooked()), (MOST, 60 * SECOND));
         log.note_look(MOST);

@@ -16,11 +16,11 @@
 //! its way to the log is broken, lets it go and comes last in that order for a while.
 //!
 //! A hand-over: the partition is left, its appends in flight return, its lease is given to the next
-//! node at once, and that node is told ([`Options::given`]) so that it polls at once
+//! node at once, and that node is told ([`OwnershipOptions::given`]) so that it polls at once
 //! ([`Keeper::poke`]).
 //!
 //! Where nodes ask different Redis, each could hold the lease of a partition, and take it from the others
-//! for ever. So a node asks before it takes one whether another answers for it ([`Options::rival`]), and
+//! for ever. So a node asks before it takes one whether another answers for it ([`OwnershipOptions::rival`]), and
 //! leaves it to that one.
 //!
 //! With its name a node registers the newest version of what is stored that it reads. A new owner writes
@@ -49,27 +49,27 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use self::keeping::Keeping;
 pub(crate) use self::keeping::rehearse;
-use self::log::Log;
+use self::log::LogHealth;
 use crate::clock::since_boot;
 use crate::journal::JetStreamJournal;
 use crate::redis_at::RedisAt;
 use crate::request::within;
 
 /// What is called with the name of a node that was given partitions.
-pub type Given = Arc<dyn Fn(&str) + Send + Sync>;
+pub type HandoverFn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Names another node that answers for a partition and is sure to have its lease, if there is one.
 pub type Rival = Arc<dyn Fn(u32) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 /// Unix milliseconds by the clock that stamps what a node writes.
-pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
+pub type ClockFn = Arc<dyn Fn() -> Millis + Send + Sync>;
 
 /// What is told Redis' time, in Unix milliseconds, and how long the answer took.
-pub type Heard = Arc<dyn Fn(Millis, Duration) + Send + Sync>;
+pub type RedisTimeFn = Arc<dyn Fn(Millis, Duration) + Send + Sync>;
 
 /// How a node keeps its partitions.
 #[derive(Clone)]
-pub struct Options {
+pub struct OwnershipOptions {
     /// Where Redis is.
     pub redis: RedisAt,
     /// What begins all keys.
@@ -82,17 +82,17 @@ pub struct Options {
     pub every: Duration,
     /// Called when this node has given partitions to another, with the other's name, so that the
     /// other can be told to poll. It is called on the thread that renews the leases: it must not wait.
-    pub given: Option<Given>,
+    pub given: Option<HandoverFn>,
     /// Asked before a partition is taken: Redis may be another than that of other nodes.
     pub rival: Option<Rival>,
     /// What is compared with Redis' clock: a node whose times nobody could believe takes nothing.
-    pub clock: Clock,
+    pub clock: ClockFn,
     /// Told Redis' time with each answer, before `clock` is asked: it bears out, or contradicts, what the
     /// system's clock says.
-    pub heard: Option<Heard>,
+    pub heard: Option<RedisTimeFn>,
 }
 
-impl Options {
+impl OwnershipOptions {
     /// A lease of 1.5 s, renewed every 400 ms; the system's clock.
     pub fn new(redis: impl Into<RedisAt>, node: impl Into<String>) -> Self {
         Self {
@@ -115,7 +115,7 @@ fn system_time() -> Millis {
     Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for OwnershipOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { redis, name, node, lease, every, given: _, rival: _, clock: _, heard: _ } = self;
         let mut all = f.debug_struct("Options");
@@ -144,12 +144,12 @@ const PROBED: u32 = 3;
 /// Keeps the partitions of a node: takes those that are its, leaves those that are not.
 #[derive(Debug)]
 pub struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<KeeperShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct KeeperShared {
     stops: AtomicBool,
     /// Whether to hand everything over first.
     hands_over: AtomicBool,
@@ -159,17 +159,17 @@ struct Shared {
     /// taken anything before.
     certain_until: Mutex<Option<Duration>>,
     /// What is known of the log.
-    log: Mutex<Log>,
+    log: Mutex<LogHealth>,
 }
 
-impl Shared {
+impl KeeperShared {
     fn new() -> Self {
         Self {
             stops: AtomicBool::default(),
             hands_over: AtomicBool::default(),
             poked: Notify::default(),
             certain_until: Mutex::default(),
-            log: Mutex::new(Log::new()),
+            log: Mutex::new(LogHealth::new()),
         }
     }
 
@@ -204,9 +204,12 @@ impl Keeper {
     ///
     /// # Errors
     /// See [`KeepError`].
-    pub fn start(options: Options, journal: Arc<JetStreamJournal>) -> Result<Self, KeepError> {
+    pub fn start(
+        options: OwnershipOptions,
+        journal: Arc<JetStreamJournal>,
+    ) -> Result<Self, KeepError> {
         let client = options.redis.client(options.every)?;
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(KeeperShared::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let confirms = confirm(Arc::clone(&journal), Arc::clone(&shared), options.lease);
         spawn("whether partitions are owned", confirms);
@@ -252,7 +255,7 @@ impl Drop for Keeper {
 ///
 /// The answers say as well whether the log answers this node at all. Some logs are asked for that alone,
 /// by turns, as it may own nothing, and what it owns may have no leader.
-async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<Shared>, patience: Duration) {
+async fn confirm(journal: Arc<JetStreamJournal>, shared: Arc<KeeperShared>, patience: Duration) {
     let mut ticks = interval(CONFIRM_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut before, mut turn) = (Vec::new(), 0);

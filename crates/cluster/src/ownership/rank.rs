@@ -18,13 +18,13 @@ pub(super) fn by_rank(nodes: &[String], partition: u32) -> Vec<&String> {
 
 /// The nodes that may have a partition, the best first: of those in `nodes` that read what it is written in,
 /// where that is known.
-pub(super) struct Order<'a> {
+pub(super) struct Ranking<'a> {
     all: Vec<&'a String>,
     /// So many of them did not fail to take it: the others come last.
     able: usize,
 }
 
-impl<'a> Order<'a> {
+impl<'a> Ranking<'a> {
     /// `has_failed`: it could not take the partition a while ago.
     pub(super) fn of(
         nodes: &'a [String],
@@ -71,17 +71,17 @@ mod tests {
     fn who_cannot_take_a_partition_replaces_nobody() {
         let nodes = ["me", "one", "two"].map(str::to_owned);
         let (all, none) = (|_: &String| true, |_: &String| false);
-        let order = Order::of(&nodes, 0, all, none);
+        let order = Ranking::of(&nodes, 0, all, none);
         assert!(order.replaces("me") && order.other("me").is_some());
-        assert!(!Order::of(&nodes[..1], 0, all, none).replaces("me"));
-        let old = Order::of(&nodes, 0, |node| node == "me", none);
+        assert!(!Ranking::of(&nodes[..1], 0, all, none).replaces("me"));
+        let old = Ranking::of(&nodes, 0, |node| node == "me", none);
         assert!(!old.replaces("me") && old.other("me").is_none(), "they read older versions");
         assert_eq!((old.rank("me"), old.better("me")), (0, None));
-        let failed = Order::of(&nodes, 0, all, |node| node != "me");
+        let failed = Ranking::of(&nodes, 0, all, |node| node != "me");
         assert!(!failed.replaces("me"), "they could not take it");
         assert_eq!((failed.rank("me"), failed.better("me")), (0, None));
         assert!(failed.other("me").is_some(), "it may be another time");
-        assert!(Order::of(&nodes, 0, all, |node| node == "two").replaces("me"));
+        assert!(Ranking::of(&nodes, 0, all, |node| node == "two").replaces("me"));
     }
 
     /// Every node gets a share, and a node that goes leaves the others where they are.

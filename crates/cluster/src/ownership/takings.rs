@@ -72,11 +72,14 @@ impl Takings {
             };
             let taken = match rival {
                 Some(node) => {
-                    Err((Failed::Rival, format!("node {node} has it and answers for it")))
+                    Err((TakingFailure::Rival, format!("node {node} has it and answers for it")))
                 }
                 None => journal.take_at(partition, lowest).await.map_err(|error| {
                     let has_lost = matches!(error, TakeError::Lost { .. });
-                    (if has_lost { Failed::Lost } else { Failed::Passing }, error.to_string())
+                    (
+                        if has_lost { TakingFailure::Lost } else { TakingFailure::Passing },
+                        error.to_string(),
+                    )
                 }),
             };
             if let Some(taking) = all.lock().get_mut(&partition) {
@@ -123,7 +126,7 @@ impl Takings {
 
 /// How a taking failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failed {
+enum TakingFailure {
     /// It may go better another time, or at another node.
     Passing,
     /// Its log has lost data.
@@ -132,7 +135,7 @@ enum Failed {
     Rival,
 }
 
-impl Failed {
+impl TakingFailure {
     fn tell(self, partition: u32, why: &str) {
         match self {
             Self::Passing => tracing::warn!(partition, why, "partition not taken"),
@@ -162,7 +165,7 @@ impl Failed {
 impl Taking {
     /// Answers whether that is news. That the log has lost data, or another node has the partition, is no
     /// failure of this node: another would do no better, and might not know of it (mechanisms 1).
-    fn note_failure(&mut self, why: &str, how: Failed) -> bool {
+    fn note_failure(&mut self, why: &str, how: TakingFailure) -> bool {
         (self.is_running, self.failed) = (false, self.failed + 1);
         let rest = how.rest();
         self.rests_until = rest.map(|rest| Instant::now() + rest);
@@ -182,11 +185,11 @@ mod tests {
     #[test]
     fn what_stays_so_is_said_once() {
         let mut taking = Taking::default();
-        let said =
-            ["old", "old", "away", "old"].map(|why| taking.note_failure(why, Failed::Passing));
+        let said = ["old", "old", "away", "old"]
+            .map(|why| taking.note_failure(why, TakingFailure::Passing));
         assert_eq!((said, taking.failed), ([true, false, true, true], 4));
-        for how in [Failed::Lost, Failed::Rival] {
-            taking.note_failure("old", Failed::Passing);
+        for how in [TakingFailure::Lost, TakingFailure::Rival] {
+            taking.note_failure("old", TakingFailure::Passing);
             assert!(taking.note_failure(&format!("{how:?}"), how));
             assert_eq!(taking.failed, 0, "nobody else is to try");
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::{Context, stream::Stream};
 use futures::StreamExt as _;
 use serde_json::Value;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_core::status::{End, TaskStatus};
 use tenure_core::view::snapshot::Ends;
 use tenure_ports::Journal;
@@ -19,8 +19,8 @@ use crate::journal::{assert_holds, connect, create, owner, settings, work};
 use crate::servers::{Server, nats};
 
 /// One partition, in which no ended Task keeps its row.
-fn small() -> Settings {
-    Settings { partitions: 1, ended_rows: 0, ..settings("one") }
+fn small() -> LogSettings {
+    LogSettings { partitions: 1, ended_rows: 0, ..settings("one") }
 }
 
 async fn complete(journal: &JetStreamJournal, history: &mut History) {
@@ -98,7 +98,7 @@ async fn a_journal_that_remembers_no_ended_task_is_one() {
         let server = Arc::clone(&server);
         let name = format!("N{}", number.fetch_add(1, Ordering::SeqCst));
         async move {
-            let settings = Settings { name, partitions: 2, ..small() };
+            let settings = LogSettings { name, partitions: 2, ..small() };
             (owner(&server, settings).await, server)
         }
     })
@@ -188,7 +188,7 @@ async fn a_taking_starts_from_the_newest_sound_checkpoint() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ends_are_counted_over_checkpoints_and_takings() {
     let server = nats();
-    let kept = Settings { ended_rows: 100, ..small() };
+    let kept = LogSettings { ended_rows: 100, ..small() };
     let first = owner(&server, kept.clone()).await;
     let mut histories = tasks(&first, "t", 9).await;
     let session = histories[0].key.session_id.clone();
@@ -218,7 +218,7 @@ async fn ends_are_counted_over_checkpoints_and_takings() {
     let third = owner(&server, kept.clone()).await;
     knows(&third);
     // Fewer rows are kept than the checkpoint has: they count all the same.
-    let fourth = owner(&server, Settings { ended_rows: 2, ..kept }).await;
+    let fourth = owner(&server, LogSettings { ended_rows: 2, ..kept }).await;
     work(&fourth, &mut histories[2], 1).await.unwrap();
     let known = fourth.overview_in(0, &session).unwrap();
     assert_eq!((known.ends, known.live.len(), known.recent.len()), (ends, 4, 2));
@@ -273,8 +273,8 @@ async fn checkpoints_are_written_beside_the_commits() {
     let (commits, every) = (10, Duration::from_millis(300));
     let never = Duration::from_secs(3_600);
     for settings in [
-        Settings { checkpoint_commits: commits, checkpoint_every: never, ..small() },
-        Settings { checkpoint_commits: u64::MAX, checkpoint_every: every, ..small() },
+        LogSettings { checkpoint_commits: commits, checkpoint_every: never, ..small() },
+        LogSettings { checkpoint_commits: u64::MAX, checkpoint_every: every, ..small() },
     ] {
         let server = nats();
         let journal = owner(&server, settings).await;
@@ -301,7 +301,7 @@ async fn checkpoints_are_written_beside_the_commits() {
 async fn measure_takings() {
     let server = nats();
     let count = std::env::var("TENURE_TASKS").map_or(100_000, |count| count.parse().unwrap());
-    let measured = Settings {
+    let measured = LogSettings {
         partitions: 1,
         checkpoint_commits: u64::MAX,
         checkpoint_every: Duration::from_secs(36_000),

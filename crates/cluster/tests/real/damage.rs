@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_nats::jetstream::Context;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_core::Commit;
 use tenure_ports::Journal;
 use tenure_ports::journal::ReadError;
@@ -61,7 +61,7 @@ async fn read(journal: &JetStreamJournal, history: &History) -> (Vec<u64>, Resul
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_before_a_damaged_header_are_handed_out() {
     let server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let journal = owner(&server, one.clone()).await;
     let (mut bad, mut other) = (History::of("s", "bad"), History::of("s", "other"));
     create(&journal, &mut bad).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use nix::sys::signal::Signal;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_ports::Journal;
 use tenure_ports::journal::AppendError;
 use tenure_testkit::conformance::History;
@@ -28,7 +28,7 @@ fn creation<'a>(journal: &'a JetStreamJournal, of: &'a History) -> Write<'a> {
 /// others wait.
 async fn frames_of_waiting(
     server: &Server,
-    settings: Settings,
+    settings: LogSettings,
     histories: &mut [History],
 ) -> Vec<usize> {
     let stream = format!("{}_WAL_0", settings.name);
@@ -78,7 +78,7 @@ async fn what_waits_is_cut_into_frames_by_commits() {
     for (name, waiting, frames) in [("AT", 1_000, &[1, 1_000][..]), ("OVER", 1_001, &[1, 1_000, 1])]
     {
         let (name, message_bytes) = (name.to_owned(), 4 << 20);
-        let one = Settings { name, message_bytes, partitions: 1, ..settings("one") };
+        let one = LogSettings { name, message_bytes, partitions: 1, ..settings("one") };
         let mut histories: Vec<History> =
             (0..=waiting).map(|n| History::of("s", &format!("t{n}"))).collect();
         assert_eq!(frames_of_waiting(&server, one, &mut histories).await, frames, "{waiting}");
@@ -89,7 +89,7 @@ async fn what_waits_is_cut_into_frames_by_commits() {
 /// says of them, and no more; a message has 512 KiB, unless told otherwise.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_cut_into_frames_by_bytes() {
-    assert_eq!(Settings::default().message_bytes, 512 << 10);
+    assert_eq!(LogSettings::default().message_bytes, 512 << 10);
     let server = nats();
     let tasks = || ["a", "b", "c", "d"].map(|task| History::of("s", task));
     let [_, b, c, d] = tasks().map(|mut history| {
@@ -100,7 +100,7 @@ async fn what_waits_is_cut_into_frames_by_bytes() {
     let cases = [("AT", at, &[1, 2, 1][..]), ("OVER", over, &[1, 1, 1, 1])];
     for (name, message_bytes, frames) in cases {
         let name = name.to_owned();
-        let one = Settings { name, message_bytes, partitions: 1, ..settings("one") };
+        let one = LogSettings { name, message_bytes, partitions: 1, ..settings("one") };
         let written = frames_of_waiting(&server, one, &mut tasks()).await;
         assert_eq!(written, frames, "{message_bytes}");
     }
@@ -111,7 +111,7 @@ async fn what_waits_is_cut_into_frames_by_bytes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_to_a_store_that_lost_data_stops_the_partition() {
     let mut server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let journal = owner(&server, one.clone()).await;
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;
@@ -136,7 +136,7 @@ async fn an_append_to_a_store_that_lost_data_stops_the_partition() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_stored_in_part_is_void() {
     let server = nats();
-    let small = Settings { message_bytes: 300, partitions: 1, ..settings("one") };
+    let small = LogSettings { message_bytes: 300, partitions: 1, ..settings("one") };
     let journal = owner(&server, small.clone()).await;
     let mut history = History::of("s", "t").on(&journal);
     create(&journal, &mut history).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
-use tenure_cluster::{JetStreamJournal, OpenError, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings, StreamOpenError};
 use tenure_core::Commit;
 use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, ReadError};
@@ -20,12 +20,12 @@ pub(crate) async fn connect(server: &Server) -> async_nats::Client {
     async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap()
 }
 
-pub(crate) fn settings(node: &str) -> Settings {
-    Settings { node: node.into(), timeout: Duration::from_secs(2), ..Settings::default() }
+pub(crate) fn settings(node: &str) -> LogSettings {
+    LogSettings { node: node.into(), timeout: Duration::from_secs(2), ..LogSettings::default() }
 }
 
 /// A node that owns everything.
-pub(crate) async fn owner(server: &Server, settings: Settings) -> JetStreamJournal {
+pub(crate) async fn owner(server: &Server, settings: LogSettings) -> JetStreamJournal {
     let partitions = settings.partitions;
     let journal = JetStreamJournal::open(connect(server).await, settings).await.unwrap();
     for partition in 0..partitions {
@@ -69,7 +69,7 @@ async fn jetstream_is_a_journal() {
         let server = Arc::clone(&server);
         let name = format!("N{}", number.fetch_add(1, Ordering::SeqCst));
         async move {
-            let settings = Settings { name, partitions: 2, ..settings("one") };
+            let settings = LogSettings { name, partitions: 2, ..settings("one") };
             (owner(&server, settings).await, server)
         }
     })
@@ -81,7 +81,7 @@ async fn jetstream_is_a_journal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_long_goes_in_chunks() {
     let server = nats();
-    let small = Settings { message_bytes: 300, partitions: 1, ..settings("one") };
+    let small = LogSettings { message_bytes: 300, partitions: 1, ..settings("one") };
     let journal = owner(&server, small.clone()).await;
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;
@@ -99,7 +99,7 @@ async fn what_is_long_goes_in_chunks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_share_frames() {
     let server = nats();
-    let journal = owner(&server, Settings { partitions: 1, ..settings("one") }).await;
+    let journal = owner(&server, LogSettings { partitions: 1, ..settings("one") }).await;
     let mut histories: Vec<History> =
         (0..200).map(|n| History::of("s", &format!("t{n}"))).collect();
     let creates = histories.iter_mut().map(|history| create(&journal, history));
@@ -123,13 +123,13 @@ async fn tasks_share_frames() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_fences_the_old_one() {
     let server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let old = owner(&server, one.clone()).await;
     let mut history = History::of("s", "t");
     create(&old, &mut history).await;
     work(&old, &mut history, 3).await.unwrap();
     let first = old.owned().epoch(0).unwrap();
-    let new = owner(&server, Settings { node: "two".into(), ..one }).await;
+    let new = owner(&server, LogSettings { node: "two".into(), ..one }).await;
     let epoch = new.owned().epoch(0).unwrap();
     assert!(epoch > first);
     let context = async_nats::jetstream::new(connect(&server).await);
@@ -149,12 +149,12 @@ async fn a_new_owner_fences_the_old_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_takers_the_last_owns() {
     let server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let first = owner(&server, one.clone()).await;
     let mut history = History::of("s", "t");
     create(&first, &mut history).await;
     // Also under one name: a node that was started twice.
-    let named = |n: u32| Settings { node: format!("node-{}", n / 2), ..one.clone() };
+    let named = |n: u32| LogSettings { node: format!("node-{}", n / 2), ..one.clone() };
     let takers = (0..8).map(|n| owner(&server, named(n)));
     let takers = futures::future::join_all(takers).await;
     let epochs: std::collections::BTreeSet<_> =
@@ -209,7 +209,7 @@ async fn an_append_of_unknown_fate_is_settled() {
     let timeout = Duration::from_millis(300);
     for (name, message_bytes, rounds) in [("WHOLE", 512 << 10, 6), ("CHUNKS", 200, 4)] {
         let name = name.to_owned();
-        let one = Settings { name, message_bytes, partitions: 1, timeout, ..settings("one") };
+        let one = LogSettings { name, message_bytes, partitions: 1, timeout, ..settings("one") };
         let journal = Arc::new(owner(&server, one.clone()).await);
         let mut history = History::of("s", "t");
         create(&journal, &mut history).await;
@@ -225,7 +225,7 @@ async fn an_append_of_unknown_fate_is_settled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_stream_refuses_and_loses_nothing() {
     let server = nats();
-    let full = Settings { partitions: 1, max_bytes: Some(40_000), ..settings("one") };
+    let full = LogSettings { partitions: 1, max_bytes: Some(40_000), ..settings("one") };
     let journal = owner(&server, full).await;
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;
@@ -273,7 +273,7 @@ fn frame_of(
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_of_the_first_version_are_read() {
     let server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let journal = owner(&server, one.clone()).await;
     let mut old = History::of("s", "old");
     create(&journal, &mut old).await;
@@ -315,7 +315,7 @@ async fn journal_end(context: &async_nats::jetstream::Context) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_is_of_one_task() {
     let server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let journal = owner(&server, one.clone()).await;
     let (mut bad, mut good) = (History::of("s", "bad"), History::of("s", "good"));
     create(&journal, &mut bad).await;
@@ -356,7 +356,7 @@ async fn damage_is_of_one_task() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_is_not_owned_is_not_used() {
     let server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let journal = JetStreamJournal::open(connect(&server).await, one).await.unwrap();
     let mut history = History::of("s", "t");
     let commit = history.clone().create();
@@ -379,7 +379,7 @@ async fn no_jetstream_is_an_error_in_time() {
     server.signal(Signal::SIGSTOP);
     let asked = Instant::now();
     let refused = JetStreamJournal::open(client, settings("one")).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Unavailable { .. }), "{refused}");
+    assert!(matches!(refused, StreamOpenError::Unavailable { .. }), "{refused}");
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     server.signal(Signal::SIGCONT);
     assert!(server.dir().join("js").exists());
@@ -389,7 +389,7 @@ async fn no_jetstream_is_an_error_in_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_breaks_off_where_it_is_told() {
     let server = nats();
-    let journal = owner(&server, Settings { partitions: 1, ..settings("one") }).await;
+    let journal = owner(&server, LogSettings { partitions: 1, ..settings("one") }).await;
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;
     for _ in 0..20 {
@@ -411,7 +411,7 @@ async fn a_read_breaks_off_where_it_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taking_that_was_overtaken_does_not_count() {
     let server = nats();
-    let one = Settings { partitions: 1, timeout: Duration::from_secs(5), ..settings("one") };
+    let one = LogSettings { partitions: 1, timeout: Duration::from_secs(5), ..settings("one") };
     let journal =
         Arc::new(JetStreamJournal::open(connect(&server).await, one.clone()).await.unwrap());
     let takes = futures::future::join_all((0..4).map(|_| journal.take(0))).await;
@@ -435,7 +435,7 @@ async fn a_taking_that_was_overtaken_does_not_count() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_cannot_be_known_is_not_taken() {
     let mut server = nats();
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let journal = owner(&server, one.clone()).await;
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use redis::Commands as _;
-use tenure_cluster::leases::OpenError;
+use tenure_cluster::leases::RedisOpenError;
 use tenure_cluster::{Owned, RedisAt, RedisLeases};
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases;
@@ -108,7 +108,7 @@ async fn a_lease_that_another_has_set_lasts_no_longer_here_than_in_the_store() {
 async fn a_redis_that_evicts_is_refused() {
     let server = redis(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb"]);
     let refused = RedisLeases::open(&url(&server), "tenure", owning(1)).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Evicts(_)), "{refused}");
+    assert!(matches!(refused, RedisOpenError::Evicts(_)), "{refused}");
     assert!(refused.to_string().contains("set maxmemory-policy to noeviction"), "{refused}");
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_ports::Journal;
 use tenure_ports::journal::AppendError;
 use tenure_testkit::conformance::{History, read_all};
@@ -19,7 +19,7 @@ use crate::servers::nats;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leaving_waits_for_appends_in_flight() {
     let server = nats();
-    let journal = Arc::new(owner(&server, Settings { partitions: 1, ..settings("one") }).await);
+    let journal = Arc::new(owner(&server, LogSettings { partitions: 1, ..settings("one") }).await);
     let mut history = History::of("s", "t");
     create(&journal, &mut history).await;
     server.signal(Signal::SIGSTOP);
@@ -57,7 +57,7 @@ async fn a_leaving_waits_for_appends_in_flight() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_can_ask_whether_it_is_one() {
     let server = nats();
-    let one = Settings { partitions: 1, timeout: Duration::from_millis(500), ..settings("one") };
+    let one = LogSettings { partitions: 1, timeout: Duration::from_millis(500), ..settings("one") };
     let old = owner(&server, one.clone()).await;
     assert!(old.confirm(0).await.unwrap(), "its record is the newest message");
     let mut history = History::of("s", "t");
@@ -65,7 +65,7 @@ async fn an_owner_can_ask_whether_it_is_one() {
     assert!(old.confirm(0).await.unwrap(), "its commit is");
     assert!(!old.confirm(1).await.unwrap(), "there is no such partition");
 
-    let new = owner(&server, Settings { node: "two".into(), ..one }).await;
+    let new = owner(&server, LogSettings { node: "two".into(), ..one }).await;
     assert!(!old.confirm(0).await.unwrap());
     assert_eq!(old.owned().epoch(0), None, "it has stepped down");
     assert!(new.confirm(0).await.unwrap());
@@ -94,7 +94,7 @@ async fn an_owner_can_ask_whether_it_is_one() {
 async fn what_waits_when_another_takes_over_is_told_so() {
     let server = nats();
     let way = Proxy::before(server.port);
-    let one = Settings { partitions: 1, ..settings("one") };
+    let one = LogSettings { partitions: 1, ..settings("one") };
     let client = async_nats::connect(format!("127.0.0.1:{}", way.port)).await.unwrap();
     let old = Arc::new(JetStreamJournal::open(client, one.clone()).await.unwrap());
     old.take(0).await.unwrap();
@@ -111,7 +111,7 @@ async fn what_waits_when_another_takes_over_is_told_so() {
             tokio::spawn(async move { old.append(&key, after, vec![commit]).await })
         })
         .collect();
-    let new = owner(&server, Settings { node: "two".into(), ..one }).await;
+    let new = owner(&server, LogSettings { node: "two".into(), ..one }).await;
     way.delay(Duration::ZERO, Duration::ZERO);
     for write in writes {
         let told = write.await.unwrap();

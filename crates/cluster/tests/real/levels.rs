@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ::redis::{Connection, cmd};
 use async_nats::jetstream::stream::Stream;
-use tenure_cluster::ownership::{Keeper, Options};
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::ownership::{Keeper, OwnershipOptions};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_testkit::conformance::History;
 use tenure_wire::stored::frame::{Header, decode};
 
@@ -15,8 +15,8 @@ use crate::ownership::until;
 use crate::servers::{Server, nats, redis};
 
 /// A node of one partition that reads up to a version.
-fn reading(node: &str, reads: u32) -> Settings {
-    Settings { partitions: 1, reads, ..settings(node) }
+fn reading(node: &str, reads: u32) -> LogSettings {
+    LogSettings { partitions: 1, reads, ..settings(node) }
 }
 
 async fn stream(server: &Server) -> Stream {
@@ -100,9 +100,10 @@ fn register(redis: &Server, node: &str, reads: Option<u32>) {
 async fn keep(
     nats: &Server,
     redis: &Server,
-    settings: Settings,
+    settings: LogSettings,
 ) -> (Arc<JetStreamJournal>, Keeper) {
-    let options = Options::new(format!("redis://127.0.0.1:{}", redis.port), settings.node.clone());
+    let options =
+        OwnershipOptions::new(format!("redis://127.0.0.1:{}", redis.port), settings.node.clone());
     let journal = JetStreamJournal::open(connect(nats).await, settings).await.unwrap();
     let journal = Arc::new(journal);
     let keeper = Keeper::start(options, Arc::clone(&journal)).unwrap();
@@ -132,7 +133,7 @@ async fn the_lowest_of_the_live_nodes_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_node_is_handed_nothing_that_it_cannot_read() {
     let (nats, redis) = (nats(), redis(&[]));
-    let settings = |node: &str, reads| Settings { partitions: 8, ..reading(node, reads) };
+    let settings = |node: &str, reads| LogSettings { partitions: 8, ..reading(node, reads) };
     let (newer, keeper) = keep(&nats, &redis, settings("newer", 2)).await;
     until(Duration::from_secs(20), "it takes everything", || newer.owned().all().len() == 8).await;
     let epochs = newer.owned().all();

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::redis::cmd;
-use tenure_cluster::ownership::Options;
-use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
+use tenure_cluster::ownership::OwnershipOptions;
+use tenure_cluster::{JetStreamJournal, LogSettings, RedisAt};
 use tenure_ports::journal::AppendError;
 use tenure_testkit::conformance::History;
 
@@ -18,20 +18,20 @@ use crate::servers::{Server, nats, redis};
 const POLLS: usize = 25;
 
 /// Options of a node, and how often it has polled and heard Redis.
-pub(crate) fn polled(options: Options) -> (Options, Arc<AtomicUsize>) {
+pub(crate) fn polled(options: OwnershipOptions) -> (OwnershipOptions, Arc<AtomicUsize>) {
     let polls: Arc<AtomicUsize> = Arc::default();
     let (count, system) = (Arc::clone(&polls), Arc::clone(&options.clock));
     let clock = move || {
         count.fetch_add(1, Ordering::SeqCst);
         system()
     };
-    (Options { clock: Arc::new(clock), ..options }, polls)
+    (OwnershipOptions { clock: Arc::new(clock), ..options }, polls)
 }
 
 /// A node, and how often it has polled.
 async fn node(nats: &Server, redis: &Server, name: &str) -> (Node, Arc<AtomicUsize>) {
     let redis = RedisAt::from(format!("redis://127.0.0.1:{}", redis.port));
-    let (options, polls) = polled(Options::new(redis, name));
+    let (options, polls) = polled(OwnershipOptions::new(redis, name));
     (node_of(nats.port, options).await, polls)
 }
 
@@ -90,7 +90,7 @@ async fn nobody_writes_over_what_was_lost() {
     nats.kill();
     std::fs::remove_dir_all(nats.dir().join("js")).unwrap();
     nats.restart();
-    let anew = Settings { partitions: PARTITIONS, ..settings("anew") };
+    let anew = LogSettings { partitions: PARTITIONS, ..settings("anew") };
     JetStreamJournal::open(connect(&nats).await, anew).await.unwrap();
     let works = histories.iter_mut().map(async |history| work(owner(history), history, 1).await);
     for told in futures::future::join_all(works).await {

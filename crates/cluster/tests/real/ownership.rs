@@ -9,8 +9,8 @@ use ::redis::cmd;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tenure_cluster::owned::Epochs;
-use tenure_cluster::ownership::{Keeper, Options};
-use tenure_cluster::{JetStreamJournal, RedisAt, Settings};
+use tenure_cluster::ownership::{Keeper, OwnershipOptions};
+use tenure_cluster::{JetStreamJournal, LogSettings, RedisAt};
 use tenure_core::id::Millis;
 use tenure_ports::Journal;
 use tenure_testkit::conformance::{History, read_all};
@@ -39,25 +39,25 @@ async fn node_with(
     nats: &Server,
     redis: &Server,
     name: &str,
-    with: impl FnOnce(Options) -> Options,
+    with: impl FnOnce(OwnershipOptions) -> OwnershipOptions,
 ) -> Node {
     let redis = RedisAt::from(format!("redis://127.0.0.1:{}", redis.port));
-    node_of(nats.port, with(Options::new(redis, name))).await
+    node_of(nats.port, with(OwnershipOptions::new(redis, name))).await
 }
 
 /// A node that keeps its partitions there.
 pub(crate) async fn node_at(nats: &Server, redis: RedisAt, name: &str) -> Node {
-    node_of(nats.port, Options::new(redis, name)).await
+    node_of(nats.port, OwnershipOptions::new(redis, name)).await
 }
 
 /// A node with these options.
-pub(crate) async fn node_of(nats: u16, options: Options) -> Node {
+pub(crate) async fn node_of(nats: u16, options: OwnershipOptions) -> Node {
     let client = async_nats::connect(format!("127.0.0.1:{nats}")).await.unwrap();
-    let settings = Settings {
+    let settings = LogSettings {
         node: options.node.clone(),
         partitions: PARTITIONS,
         timeout: Duration::from_secs(1),
-        ..Settings::default()
+        ..LogSettings::default()
     };
     let journal = Arc::new(JetStreamJournal::open(client, settings).await.unwrap());
     let keeper = Keeper::start(options, Arc::clone(&journal)).unwrap();
@@ -203,7 +203,7 @@ fn gaps(had: &[(Instant, Epochs)], has: &[(Instant, Epochs)]) -> Vec<Duration> {
 async fn a_hand_over_takes_a_moment() {
     let (nats, redis) = (nats(), redis(&[]));
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-    let one = node_with(&nats, &redis, "one", |options| Options {
+    let one = node_with(&nats, &redis, "one", |options| OwnershipOptions {
         every: Duration::from_secs(1),
         lease: Duration::from_secs(2),
         given: Some(Arc::new(move |node: &str| told.send(node.to_owned()).unwrap())),
@@ -213,7 +213,8 @@ async fn a_hand_over_takes_a_moment() {
     until(Duration::from_secs(15), "a lone node takes everything", || one.owns() == 8).await;
     // It would not learn of anything by itself.
     let (every, lease) = (Duration::from_secs(60), Duration::from_secs(120));
-    let two = node_with(&nats, &redis, "two", |options| Options { every, lease, ..options });
+    let two =
+        node_with(&nats, &redis, "two", |options| OwnershipOptions { every, lease, ..options });
     let Node { journal, keeper } = two.await;
     let two = Arc::new(Node { journal, keeper });
     let poked = Arc::clone(&two);
@@ -281,7 +282,7 @@ async fn a_partition_that_cannot_be_taken_is_let_go() {
     let (sound, mut broken, redis) = (nats(), nats(), redis(&[]));
     for _ in 0..5 {
         // No log there ends before what the other acknowledged.
-        owner(&sound, Settings { partitions: PARTITIONS, ..settings("before") }).await;
+        owner(&sound, LogSettings { partitions: PARTITIONS, ..settings("before") }).await;
     }
     let one = node(&broken, &redis, "one").await;
     broken.kill();
@@ -336,7 +337,10 @@ async fn a_node_whose_clock_is_off_takes_nothing() {
     let off = Arc::new(AtomicI64::new(-6_500));
     let one = node_with(&nats, &redis, "one", |options| {
         let (off, system) = (Arc::clone(&off), Arc::clone(&options.clock));
-        Options { clock: Arc::new(move || system() + off.load(Ordering::SeqCst)), ..options }
+        OwnershipOptions {
+            clock: Arc::new(move || system() + off.load(Ordering::SeqCst)),
+            ..options
+        }
     });
     let one = one.await;
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -373,7 +377,7 @@ async fn a_lease_is_taken_when_it_was_seen_to_have_ended_twice() {
     let (told, mut polls) = tokio::sync::mpsc::unbounded_channel();
     let (lets_go, waits) = std::sync::mpsc::channel::<()>();
     let waits = Mutex::new(waits);
-    let options = Options::new(format!("redis://127.0.0.1:{}", redis.port), "one");
+    let options = OwnershipOptions::new(format!("redis://127.0.0.1:{}", redis.port), "one");
     let system = Arc::clone(&options.clock);
     let clock = move || {
         let now = system();
@@ -381,8 +385,9 @@ async fn a_lease_is_taken_when_it_was_seen_to_have_ended_twice() {
         let _ = waits.lock().recv();
         now
     };
-    let options = Options { clock: Arc::new(clock), every: Duration::from_secs(1), ..options };
-    let settings = Settings { partitions: 1, ..Settings::default() };
+    let options =
+        OwnershipOptions { clock: Arc::new(clock), every: Duration::from_secs(1), ..options };
+    let settings = LogSettings { partitions: 1, ..LogSettings::default() };
     let client = async_nats::connect(format!("127.0.0.1:{}", nats.port)).await.unwrap();
     let journal = Arc::new(JetStreamJournal::open(client, settings).await.unwrap());
     let _keeper = Keeper::start(options, Arc::clone(&journal)).unwrap();
@@ -425,8 +430,8 @@ async fn a_node_whose_ownership_panics_ends_and_says_why() {
 /// Ends well, if late, where nobody minds what keeps the partitions.
 async fn run_a_node_that_fails(ports: &str) {
     let (nats, redis) = ports.split_once(' ').unwrap();
-    let options = Options::new(format!("redis://127.0.0.1:{redis}"), "one");
+    let options = OwnershipOptions::new(format!("redis://127.0.0.1:{redis}"), "one");
     let clock = Arc::new(|| -> Millis { panic!("a defect of the clock") });
-    let _node = node_of(nats.parse().unwrap(), Options { clock, ..options }).await;
+    let _node = node_of(nats.parse().unwrap(), OwnershipOptions { clock, ..options }).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_core::Commit;
 use tenure_ports::Journal as _;
 use tenure_testkit::conformance::{History, read_all};
@@ -24,7 +24,7 @@ struct Node {
 }
 
 impl Node {
-    async fn start(server: &Server, settings: Settings) -> Self {
+    async fn start(server: &Server, settings: LogSettings) -> Self {
         let client = connect(server).await;
         let journal = JetStreamJournal::open(client.clone(), settings).await.unwrap();
         journal.take(0).await.unwrap();
@@ -67,8 +67,8 @@ async fn stream_bytes(server: &Server) -> u64 {
     stream.get_info().await.unwrap().state.bytes
 }
 
-fn one() -> Settings {
-    Settings { partitions: 1, ..settings("one") }
+fn one() -> LogSettings {
+    LogSettings { partitions: 1, ..settings("one") }
 }
 
 /// GET-01, VIEW-12: a log is read once from its first part to its last, in few requests. One that an owner
@@ -77,7 +77,7 @@ fn one() -> Settings {
 async fn a_long_log_costs_about_its_bytes() {
     const FRAMES: usize = 600;
     let server = nats();
-    let mut node = Node::start(&server, Settings { ended_rows: 1, ..one() }).await;
+    let mut node = Node::start(&server, LogSettings { ended_rows: 1, ..one() }).await;
     let mut history = History::of("s", "t");
     create(&node.journal, &mut history).await;
     for _ in 0..FRAMES {
@@ -89,7 +89,7 @@ async fn a_long_log_costs_about_its_bytes() {
     let mut other = History::of("s", "other");
     create(&node.journal, &mut other).await;
     end(&node.journal, &mut other).await; // It alone has a row.
-    let mut next = Node::start(&server, Settings { ended_rows: 1, ..one() }).await;
+    let mut next = Node::start(&server, LogSettings { ended_rows: 1, ..one() }).await;
     assert_cost(&mut next, &history, log * 2).await;
 }
 

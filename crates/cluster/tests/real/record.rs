@@ -1,6 +1,6 @@
 //! What was fixed when a cluster was made.
 
-use tenure_cluster::{JetStreamJournal, OpenError, OtherCluster, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings, OtherCluster, StreamOpenError};
 
 use crate::journal::{connect, settings};
 use crate::servers::nats;
@@ -9,12 +9,12 @@ use crate::servers::nats;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_partitions_is_fixed() {
     let server = nats();
-    let two = Settings { partitions: 2, ..settings("one") };
+    let two = LogSettings { partitions: 2, ..settings("one") };
     JetStreamJournal::open(connect(&server).await, two.clone()).await.unwrap();
-    let three = Settings { partitions: 3, ..two };
+    let three = LogSettings { partitions: 3, ..two };
     let refused = JetStreamJournal::open(connect(&server).await, three).await.unwrap_err();
     assert!(
-        matches!(refused, OpenError::Other(OtherCluster::Partitions { given: 3, .. })),
+        matches!(refused, StreamOpenError::Other(OtherCluster::Partitions { given: 3, .. })),
         "{refused}"
     );
 }
@@ -31,9 +31,11 @@ async fn a_log_of_an_older_placement_is_refused() {
         ..Default::default()
     };
     context.create_stream(&made).await.unwrap();
-    let two = Settings { partitions: 2, ..settings("one") };
+    let two = LogSettings { partitions: 2, ..settings("one") };
     let refused = JetStreamJournal::open(connect(&server).await, two).await.unwrap_err();
-    let OpenError::Other(OtherCluster::Placement(other)) = &refused else { panic!("{refused}") };
+    let StreamOpenError::Other(OtherCluster::Placement(other)) = &refused else {
+        panic!("{refused}")
+    };
     assert_eq!(other.found, 1);
     let advice = refused.advice();
     assert!(advice.contains("`tenure wal export --all") && advice.contains("import"), "{advice}");

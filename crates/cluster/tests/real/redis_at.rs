@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redis::{Connection, cmd};
 use tempfile::TempDir;
-use tenure_cluster::leases::OpenError;
-use tenure_cluster::{JetStreamJournal, Owned, RedisAt, RedisLeases, Settings};
+use tenure_cluster::leases::RedisOpenError;
+use tenure_cluster::{JetStreamJournal, LogSettings, Owned, RedisAt, RedisLeases};
 use tenure_core::id::AttemptId;
 use tenure_ports::Leases as _;
 use tenure_testkit::conformance::leases_suite;
@@ -126,7 +126,10 @@ async fn a_redis_cluster_of_which_one_evicts_is_refused() {
     set.arg("SET").arg("maxmemory-policy").arg("allkeys-lfu");
     let () = set.query(&mut cluster.plain(2)).unwrap();
     let refused = RedisLeases::open(&cluster.at(), "tenure", owning(1)).await.unwrap_err();
-    assert!(matches!(&refused, OpenError::Evicts(policy) if policy == "allkeys-lfu"), "{refused}");
+    assert!(
+        matches!(&refused, RedisOpenError::Evicts(policy) if policy == "allkeys-lfu"),
+        "{refused}"
+    );
 }
 
 /// Mechanisms 6: while a server is away the leases on the others are renewed, nothing is said to have
@@ -269,7 +272,7 @@ async fn redis_is_reached_over_tls() {
         let refused = open(url, ca).await.unwrap_err();
         // What is told wrong, and what a server shows of itself, does not change with time.
         assert_eq!(refused.passes(), is_plain, "{refused:?}");
-        assert_eq!(matches!(refused, OpenError::Refused(_)), !is_plain, "{refused:?}");
+        assert_eq!(matches!(refused, RedisOpenError::Refused(_)), !is_plain, "{refused:?}");
     }
 }
 
@@ -285,7 +288,7 @@ async fn a_login_that_redis_refuses_does_not_pass() {
     for login in ["", ":wrong@", "ann:wrong@"] {
         for (scheme, port) in [("redis", one.port), ("redis-cluster", cluster.port)] {
             let refused = open(format!("{scheme}://{login}127.0.0.1:{port}")).await;
-            assert!(matches!(refused, OpenError::Refused(_)), "{scheme} {login}: {refused:?}");
+            assert!(matches!(refused, RedisOpenError::Refused(_)), "{scheme} {login}: {refused:?}");
         }
     }
     for scheme in ["redis", "redis-cluster"] {
@@ -308,7 +311,7 @@ async fn nats_is_reached_over_tls() {
     let at = |name: &str| format!("tls://{name}:{}", server.port);
     let known = options().add_root_certificates(certificates.path("ca.pem").into());
     let client = known.connect(at("localhost")).await.unwrap();
-    let journal = JetStreamJournal::open(client, Settings::default()).await.unwrap();
+    let journal = JetStreamJournal::open(client, LogSettings::default()).await.unwrap();
     assert_eq!(journal.owned().all(), Owned::none(8).all());
     let strange = options().add_root_certificates(Certificates::new().path("ca.pem").into());
     assert!(strange.connect(at("localhost")).await.is_err(), "another authority");

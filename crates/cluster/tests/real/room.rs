@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tenure_cluster::Settings;
+use tenure_cluster::LogSettings;
 use tenure_core::Commit;
 use tenure_ports::Journal;
 use tenure_ports::journal::AppendError;
@@ -42,7 +42,7 @@ async fn what_waits_for_a_held_append_is_bounded() {
     let server = nats();
     let bytes = len(&History::of("s", "held").work(20));
     let in_flight_bytes = u32::try_from(bytes * 5 / 2).unwrap();
-    let one = Settings { partitions: 1, in_flight_bytes, ..settings("one") };
+    let one = LogSettings { partitions: 1, in_flight_bytes, ..settings("one") };
     let journal = owner(&server, one).await;
     let mut histories = ["held", "fits", "over", "ends"].map(|task| History::of("s", task));
     for history in &mut histories {

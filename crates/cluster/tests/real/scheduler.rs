@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tenure_cluster::{JetStreamJournal, RedisLeases, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings, RedisLeases};
 use tenure_core::command::create::CreateTask;
 use tenure_core::event::Body;
 use tenure_core::id::{AgentId, CommandId, PoolId, StepId};
@@ -29,8 +29,11 @@ const PARTITIONS: u32 = 4;
 
 async fn journal(server: &Server) -> Arc<JetStreamJournal> {
     let client = async_nats::connect(format!("127.0.0.1:{}", server.port)).await.unwrap();
-    let settings =
-        Settings { partitions: PARTITIONS, timeout: Duration::from_secs(1), ..Settings::default() };
+    let settings = LogSettings {
+        partitions: PARTITIONS,
+        timeout: Duration::from_secs(1),
+        ..LogSettings::default()
+    };
     let journal = JetStreamJournal::open(client, settings).await.unwrap();
     for partition in 0..PARTITIONS {
         journal.take(partition).await.unwrap();

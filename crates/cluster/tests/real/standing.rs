@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ::redis::cmd;
 use tenure_cluster::RedisAt;
-use tenure_cluster::ownership::{Given, Options};
+use tenure_cluster::ownership::{HandoverFn, OwnershipOptions};
 
 use crate::lost::{polled, until_polled};
 use crate::ownership::{Node, is_shared_out, node_of, until};
@@ -15,8 +15,8 @@ use crate::servers::{Server, nats, redis};
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn options(redis: u16, name: &str) -> Options {
-    Options::new(RedisAt::from(format!("redis://127.0.0.1:{redis}")), name)
+fn options(redis: u16, name: &str) -> OwnershipOptions {
+    OwnershipOptions::new(RedisAt::from(format!("redis://127.0.0.1:{redis}")), name)
 }
 
 /// A node, and how often it has heard Redis.
@@ -26,10 +26,14 @@ async fn node(nats: u16, redis: u16, name: &str) -> (Node, Arc<AtomicUsize>) {
 }
 
 /// The same, which polls so seldom that what it says can be counted.
-async fn node_that_polls_seldom(nats: u16, redis: u16, given: Given) -> (Node, Arc<AtomicUsize>) {
+async fn node_that_polls_seldom(
+    nats: u16,
+    redis: u16,
+    given: HandoverFn,
+) -> (Node, Arc<AtomicUsize>) {
     let (every, lease) = (Duration::from_secs(1), Duration::from_secs(4));
     let (options, polls) =
-        polled(Options { every, lease, given: Some(given), ..options(redis, "one") });
+        polled(OwnershipOptions { every, lease, given: Some(given), ..options(redis, "one") });
     (node_of(nats, options).await, polls)
 }
 
@@ -156,7 +160,7 @@ async fn a_node_that_ends_hands_over_although_a_poll_fails() {
     let (nats, redis) = (nats(), redis(&[]));
     let way = Proxy::before(redis.port);
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-    let given: Given = Arc::new(move |node: &str| told.send(node.to_owned()).unwrap());
+    let given: HandoverFn = Arc::new(move |node: &str| told.send(node.to_owned()).unwrap());
     let (Node { journal, keeper }, polls) =
         node_that_polls_seldom(nats.port, way.port, given).await;
     until(SOON, "it takes everything", || journal.owned().all().len() == 8).await;

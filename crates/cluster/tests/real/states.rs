@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use async_nats::jetstream::Context;
 use nix::sys::signal::Signal;
-use tenure_cluster::{JetStreamJournal, RedisLeases, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings, RedisLeases};
 use tenure_core::command::AppendProgress;
 use tenure_core::id::{AgentId, CommandId, PoolId, Ref};
 use tenure_core::status::Role;
@@ -27,9 +27,9 @@ use crate::servers::{Server, nats, redis};
 const TOGETHER: usize = 100;
 
 /// One partition, whose checkpoints are written when a test says so.
-fn one() -> Settings {
+fn one() -> LogSettings {
     let (checkpoint_commits, checkpoint_every) = (u64::MAX, Duration::from_secs(3_600));
-    Settings { partitions: 1, checkpoint_commits, checkpoint_every, ..settings("one") }
+    LogSettings { partitions: 1, checkpoint_commits, checkpoint_every, ..settings("one") }
 }
 
 /// More commits, in appends of [`TOGETHER`].
@@ -279,7 +279,7 @@ fn envelope() -> Envelope {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_has_the_states_of_its_tasks_kept() {
     let (nats, redis) = (nats(), redis(&[]));
-    let often = Settings { checkpoint_every: Duration::from_millis(200), ..one() };
+    let often = LogSettings { checkpoint_every: Duration::from_millis(200), ..one() };
     let journal = Arc::new(owner(&nats, often).await);
     let node = node(&journal, &redis).await;
     let key = create_task(&node, graph("t", 0)).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use async_nats::Client;
 use bytes::Bytes;
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_ports::Journal;
 use tenure_testkit::conformance::History;
 use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_header};
@@ -13,7 +13,7 @@ use tenure_wire::stored::frame::{CommitHead, FRAME_VERSION, Header, encode_heade
 use crate::journal::{assert_holds, connect, create, owner, settings};
 use crate::servers::{nats, nats_with};
 
-async fn take_all(client: Client, settings: Settings) -> JetStreamJournal {
+async fn take_all(client: Client, settings: LogSettings) -> JetStreamJournal {
     let partitions = settings.partitions;
     let journal = JetStreamJournal::open(client, settings).await.unwrap();
     let taken = futures::future::join_all((0..partitions).map(|at| journal.take(at))).await;
@@ -27,7 +27,7 @@ async fn take_all(client: Client, settings: Settings) -> JetStreamJournal {
 async fn live_tasks_share_what_is_read_of_them() {
     const TASKS: usize = 2_000;
     let server = nats();
-    let two = Settings { partitions: 2, ..settings("one") };
+    let two = LogSettings { partitions: 2, ..settings("one") };
     let journal = owner(&server, two.clone()).await;
     let mut histories: Vec<History> =
         (0..TASKS).map(|n| History::of("s", &format!("t{n}"))).collect();
@@ -53,7 +53,7 @@ async fn live_tasks_share_what_is_read_of_them() {
 async fn partitions_are_read_without_losing_the_connection() {
     const LINES: usize = 500 << 10;
     let server = nats_with("max_pending: 24MB");
-    let many = Settings { partitions: 16, ..settings("one") };
+    let many = LogSettings { partitions: 16, ..settings("one") };
     drop(JetStreamJournal::open(connect(&server).await, many.clone()).await.unwrap());
     let context = async_nats::jetstream::new(connect(&server).await);
     for number in 0..12 * many.partitions {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::Config;
 use async_nats::{Client, Subscriber};
 use futures::StreamExt as _;
-use tenure_cluster::Settings;
+use tenure_cluster::LogSettings;
 use tenure_testkit::conformance::History;
 
 use crate::journal::{assert_holds, connect, create, owner, settings, work};
@@ -15,8 +15,8 @@ use crate::servers::{Server, nats};
 /// More than a node waits for one that says nothing, and much less than its patience.
 const SOON: Duration = Duration::from_secs(8);
 
-fn patient() -> Settings {
-    Settings { partitions: 1, timeout: Duration::from_secs(30), ..settings("one") }
+fn patient() -> LogSettings {
+    LogSettings { partitions: 1, timeout: Duration::from_secs(30), ..settings("one") }
 }
 
 /// Has what is said to a subject come to somebody who never answers, and not to the stream.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_nats::HeaderMap;
 use futures::{FutureExt as _, StreamExt as _};
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_core::Commit;
 use tenure_core::status::Role;
 use tenure_ports::Journal as _;
@@ -246,7 +246,7 @@ async fn the_scheduler_is_three_users() {
 async fn the_journal_adds_and_never_takes_away() {
     let place = Place::open().await;
     let user = place.user("journal").await;
-    let settings = Settings { node: "one".into(), partitions: 2, ..Settings::default() };
+    let settings = LogSettings { node: "one".into(), partitions: 2, ..LogSettings::default() };
     let journal = JetStreamJournal::open(user.client.clone(), settings).await.unwrap();
     let mut history = History::of("main", "task");
     let epoch = journal.take(history.key.partition(2)).await.unwrap();

@@ -13,7 +13,7 @@ use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
     AgentId, ArtifactId, HandlerName, Millis, PoolId, Ref, RunId, StepId, system_agent,
 };
-use crate::record::{Body as ValueBody, add_once};
+use crate::record::{ValueBody, add_once};
 use crate::reject::{Code, Rejection};
 use crate::runtime::{RuntimeEvent, RuntimeName};
 use crate::status::{Outcome, Policy, RunState};

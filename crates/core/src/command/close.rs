@@ -196,9 +196,9 @@ impl Tx<'_, '_> {
     }
 }
 
-pub(super) fn summary_only(text: &str) -> Option<Box<crate::event::Facts>> {
+pub(super) fn summary_only(text: &str) -> Option<Box<crate::event::ReportFacts>> {
     let result_summary = Some(text.to_string());
-    crate::event::Facts { result_summary, ..Default::default() }.boxed()
+    crate::event::ReportFacts { result_summary, ..Default::default() }.boxed()
 }
 
 /// The caller's reason, with a default code.

@@ -9,7 +9,7 @@ use super::create::CreateTask;
 use super::{Command, StepReport, Tx};
 use crate::id::{ArtifactId, Ref, TaskId};
 use crate::patch::{Change, Operation};
-use crate::record::{ArtifactInput, Body, Progress, Value};
+use crate::record::{ArtifactInput, Progress, Value, ValueBody};
 use crate::reject::{Code, Rejection};
 use crate::status::Role;
 use crate::table::Pos;
@@ -51,7 +51,7 @@ impl Value {
             _ => None,
         });
         match own {
-            Some(reference) => Self { body: Body::Ref(reference), ..self.clone() },
+            Some(reference) => Self { body: ValueBody::Ref(reference), ..self.clone() },
             None => self.clone(),
         }
     }
@@ -113,8 +113,8 @@ fn progress_refs(progress: &Option<Progress>) -> impl Iterator<Item = &Ref> {
 
 fn value_ref(value: Option<&Value>) -> Option<&Ref> {
     match &value?.body {
-        Body::Ref(reference) => Some(reference),
-        Body::Data(_) => None,
+        ValueBody::Ref(reference) => Some(reference),
+        ValueBody::Data(_) => None,
     }
 }
 

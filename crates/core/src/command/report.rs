@@ -7,8 +7,8 @@ use super::close::reason_or;
 use super::tx::Did;
 use super::{Command, Cx, Reply, StepReport, Tx, invalid_transition};
 use crate::event::{
-    Body, Facts, StepBlocked, StepCancelled, StepCompleted, StepFailed, StepReopened, StepStarted,
-    StepUpdated,
+    Body, ReportFacts, StepBlocked, StepCancelled, StepCompleted, StepFailed, StepReopened,
+    StepStarted, StepUpdated,
 };
 use crate::id::{AttemptId, Millis};
 use crate::record::Reason;
@@ -123,7 +123,7 @@ impl Tx<'_, '_> {
         pos: Pos,
         reason: Reason,
         outcome: Outcome,
-        report: Option<Box<Facts>>,
+        report: Option<Box<ReportFacts>>,
         by: super::tx::By,
     ) -> Result<(), Rejection> {
         let state = &self.task.steps[pos].state;
@@ -181,8 +181,8 @@ impl Tx<'_, '_> {
 
     /// The fields that every report may carry.
     #[allow(clippy::unused_self)]
-    fn facts(&self, report: &StepReport) -> Option<Box<Facts>> {
-        Facts {
+    fn facts(&self, report: &StepReport) -> Option<Box<ReportFacts>> {
+        ReportFacts {
             progress: report.progress.clone(),
             result_summary: report.result_summary.clone(),
             artifact_ids: report.artifact_ids.clone(),

@@ -25,7 +25,7 @@ use crate::reject::{Code, Rejection};
 use crate::status::{StepStatus, TaskStatus};
 use crate::table::{Pos, next_pos};
 use crate::task::Task;
-use crate::task::patching::{Draft, Misfit};
+use crate::task::patching::{Misfit, PatchDraft};
 
 impl Tx<'_, '_> {
     pub(super) fn update(&mut self, operations: &[Operation]) -> Result<Did, Rejection> {
@@ -131,7 +131,7 @@ fn judge(
 /// The Task as the operations so far leave it, as far as their legality needs it.
 struct Judge<'t> {
     task: &'t Task,
-    draft: Draft<'t>,
+    draft: PatchDraft<'t>,
     /// Steps that the patch cancels or reopens.
     statuses: BTreeMap<Pos, StepStatus>,
     task_status: TaskStatus,
@@ -142,7 +142,7 @@ struct Judge<'t> {
 impl<'t> Judge<'t> {
     fn of(task: &'t Task) -> Self {
         let task_status = task.head.status;
-        let (draft, statuses) = (Draft::of(task), BTreeMap::new());
+        let (draft, statuses) = (PatchDraft::of(task), BTreeMap::new());
         Self { task, draft, statuses, task_status, taken: None }
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Task;
 use super::apply::{Applied, At, Contradiction};
 use super::undo::Note;
-use crate::event::Facts;
+use crate::event::ReportFacts;
 use crate::id::{ArtifactId, AttemptId, Millis, StepId};
 use crate::record::{Artifact, ArtifactInput};
 use crate::status::{ArtifactKind, ArtifactState};
@@ -16,7 +16,7 @@ impl Task {
     pub(super) fn add_artifacts(
         &mut self,
         pos: Pos,
-        report: &Facts,
+        report: &ReportFacts,
         attempt: Option<Pos>,
         at: At,
     ) -> Result<Vec<ArtifactId>, Contradiction> {

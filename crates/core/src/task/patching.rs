@@ -1,6 +1,6 @@
 //! Patches in the reducer: what `task_updated` does to content and topology (PATCH-14, PATCH-17).
 //!
-//! Operations are folded, in the given order, into a [`Draft`]: the Steps they touch, as the patch
+//! Operations are folded, in the given order, into a [`PatchDraft`]: the Steps they touch, as the patch
 //! leaves them, laid over the Task as it is. The command judges the same draft that the reducer
 //! takes in, so what was judged is what happens. Nothing here costs more than what a patch touches,
 //! a change of the Task's own retry policy excepted: it costs what is ready.
@@ -48,7 +48,7 @@ impl fmt::Display for Misfit {
 
 /// A patch half read.
 #[derive(Debug)]
-pub(crate) struct Draft<'t> {
+pub(crate) struct PatchDraft<'t> {
     task: &'t Task,
     patched: Patched,
     /// Dependencies of Steps that are edited edge by edge.
@@ -71,7 +71,7 @@ pub(crate) struct Touched {
     pub(crate) removed: bool,
 }
 
-impl<'t> Draft<'t> {
+impl<'t> PatchDraft<'t> {
     pub(crate) fn of(task: &'t Task) -> Self {
         Self { task, patched: Patched::default(), edges: BTreeMap::new() }
     }
@@ -294,7 +294,7 @@ impl Task {
     /// Content and topology of `task_updated`; what it cancels, reopens or blocks comes in events
     /// of the same commit.
     pub(super) fn apply_patch(&mut self, p: &TaskUpdated, at: At) -> Applied {
-        let mut draft = Draft::of(self);
+        let mut draft = PatchDraft::of(self);
         for operation in p.operations.iter() {
             draft.fold(operation).map_err(|misfit| misfit.to_string())?;
         }
@@ -393,14 +393,14 @@ impl Task {
     /// what their dependencies meant before the patch, and what that changes is told afterwards:
     /// so nothing is told twice.
     fn recount(&mut self, edges: &EdgeChanges, first_new: Pos) {
-        let counts: Vec<(Pos, Counts)> = edges
+        let counts: Vec<(Pos, DependencyCounts)> = edges
             .waiting
             .iter()
             .filter(|(pos, _)| !self.steps[**pos].state.removed)
             .map(|(&pos, on)| (pos, self.counts(on)))
             .collect();
         let mut turns: Vec<Turn> = Vec::new();
-        for (pos, Counts { unmet, dead, fatal }) in counts {
+        for (pos, DependencyCounts { unmet, dead, fatal }) in counts {
             let before = Signals::of(&self.steps[pos].state);
             let set = |s: &mut StepState| (s.unmet, s.dead, s.fatal) = (unmet, dead, fatal);
             if pos < first_new {
@@ -416,8 +416,8 @@ impl Task {
         self.spread_all(turns);
     }
 
-    fn counts(&self, on: &[Pos]) -> Counts {
-        let mut counts = Counts::default();
+    fn counts(&self, on: &[Pos]) -> DependencyCounts {
+        let mut counts = DependencyCounts::default();
         for &dep in on {
             let means = Signals::of(&self.steps[dep].state);
             counts.unmet += u32::from(!means.completed);
@@ -468,7 +468,7 @@ impl Task {
 
 /// How many dependencies of a Step are open, cannot complete, and count for POL-06.
 #[derive(Debug, Default)]
-struct Counts {
+struct DependencyCounts {
     unmet: u32,
     dead: u32,
     fatal: u32,

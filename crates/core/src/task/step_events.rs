@@ -10,7 +10,9 @@ use serde_json::Value as Json;
 use super::apply::{Applied, At, Contradiction};
 use super::undo::Note;
 use super::{Attempt, RELEASE_REASON, Run, StepState, Task, text};
-use crate::event::{Body, Event, Facts, LeaseEnd, StepClaimed, StepLeaseExpired, StepReopened};
+use crate::event::{
+    Body, Event, LeaseEnd, ReportFacts, StepClaimed, StepLeaseExpired, StepReopened,
+};
 use crate::id::{AttemptId, StepId};
 use crate::record::{Object, Reason, add_once};
 use crate::status::{AttemptStatus, EndReason, Outcome, RunState, StepStatus, WaitKind};
@@ -249,7 +251,7 @@ impl Task {
         pos: Pos,
         to: StepStatus,
         ending: Ending<'_>,
-        report: Option<&Facts>,
+        report: Option<&ReportFacts>,
         at: At,
         also: impl FnOnce(&mut StepState),
     ) -> Applied {
@@ -353,7 +355,7 @@ impl Task {
     fn add_facts(
         &mut self,
         pos: Pos,
-        report: Option<&Facts>,
+        report: Option<&ReportFacts>,
         attempt: Option<Pos>,
         at: At,
     ) -> Applied {

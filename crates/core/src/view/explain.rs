@@ -21,7 +21,7 @@ use smol_str::SmolStr;
 use super::Known;
 use super::normal::{self, Normal};
 use crate::command::{Caller, Operator};
-use crate::eligibility::{Asker, Obstacle, Obstacles, PoolFacts, Wanted, obstacles};
+use crate::eligibility::{Asker, Obstacle, Obstacles, Wanted, WorkerCounts, obstacles};
 use crate::id::{AgentId, RunId, StepId};
 use crate::limits::Limits;
 use crate::operation::{Query, TaskQuery};
@@ -32,7 +32,7 @@ use crate::table::Pos;
 
 pub use evidence::{DependencyState, Evidence};
 pub use frontier::Root;
-pub use groups::{Ended, ExplainTaskInput, Group, TaskExplanation, explain_task};
+pub use groups::{EndedStep, ExplainTaskInput, Group, TaskExplanation, explain_task};
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -98,12 +98,12 @@ pub struct Explanation {
     /// The headline in words.
     pub text: String,
     /// All reasons, most decisive first; `runnable_now` alone if nothing stands in the way.
-    pub reasons: Vec<Why>,
+    pub reasons: Vec<ExplainedReason>,
 }
 
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Why {
+pub struct ExplainedReason {
     /// Its code.
     pub code: Obstacle,
     /// In words, one line.
@@ -181,14 +181,14 @@ struct Case<'v, 'a> {
     whom: ForWhom<'v>,
     known: &'v Known<'v>,
     /// What was asked of pools before: many Steps want the same.
-    facts: &'v RefCell<BTreeMap<Wanted<'a>, PoolFacts>>,
+    facts: &'v RefCell<BTreeMap<Wanted<'a>, WorkerCounts>>,
 }
 
 impl Case<'_, '_> {
     fn explain(&self) -> Explanation {
         let mut found = self.of_task();
         self.add_means(&mut found);
-        let mut reasons: Vec<Why> = found.iter().map(|code| self.why(code)).collect();
+        let mut reasons: Vec<ExplainedReason> = found.iter().map(|code| self.why(code)).collect();
         if reasons.is_empty() {
             reasons.push(self.why(Obstacle::RunnableNow));
         }
@@ -237,7 +237,7 @@ impl Case<'_, '_> {
             return;
         }
         found.add(Obstacle::LeasesUnavailable, means.lacks_leases);
-        let of_pool = self.pool().and_then(PoolFacts::obstacle);
+        let of_pool = self.pool().and_then(WorkerCounts::obstacle);
         if let Some(of_pool) = of_pool.filter(|_| !found.has(Obstacle::AssignedElsewhere)) {
             found.add(of_pool, true);
         }
@@ -249,7 +249,7 @@ impl Case<'_, '_> {
     }
 
     /// The workers that may take the Step, where they are known.
-    fn pool(&self) -> Option<PoolFacts> {
+    fn pool(&self) -> Option<WorkerCounts> {
         let means = self.known.means?;
         let wanted = Wanted::of(self.view.head(), self.step.spec);
         let mut known = self.facts.borrow_mut();
@@ -257,10 +257,10 @@ impl Case<'_, '_> {
         Some(*facts)
     }
 
-    fn why(&self, code: Obstacle) -> Why {
+    fn why(&self, code: Obstacle) -> ExplainedReason {
         let evidence = self.evidence(code);
         let text = self.words(code, &evidence);
-        Why { code, text, remedies: self.remedies(code, &evidence), evidence }
+        ExplainedReason { code, text, remedies: self.remedies(code, &evidence), evidence }
     }
 
     fn remedies(&self, code: Obstacle, evidence: &Evidence) -> Vec<Remedy> {

@@ -25,14 +25,14 @@ pub struct Graph {
     /// `wal_seq` of its last event.
     pub version: u64,
     /// Steps, in creation order.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<GraphNode>,
     /// Dependencies, in creation order of the Step that waits.
     pub edges: Vec<Arrow>,
 }
 
 /// A Step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct GraphNode {
     /// Its id.
     pub step_id: StepId,
     /// For people.
@@ -94,10 +94,10 @@ pub fn graph(view: &View<'_>, known: &Known<'_>) -> Graph {
     }
 }
 
-fn node(view: &View<'_>, step: StepRef<'_>, now: Millis) -> Node {
+fn node(view: &View<'_>, step: StepRef<'_>, now: Millis) -> GraphNode {
     let newest = view.attempts_of(step).next();
     let span = |a: &crate::task::Attempt| a.ended_at.unwrap_or(now).saturating_sub(a.started_at);
-    Node {
+    GraphNode {
         step_id: step.id().clone(),
         title: step.spec.title.clone(),
         status: step.status(),

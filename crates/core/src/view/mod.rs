@@ -72,11 +72,11 @@ pub use snapshot::Snapshot;
 pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};
 pub use task::{GetInput, TaskRead, TaskView, WorkerTask, get_task};
-pub use timeline::{Entry, InspectInput, Inspection, ReplayInput, inspect, timeline};
+pub use timeline::{InspectInput, Inspection, ReplayInput, TimelineEntry, inspect, timeline};
 pub use views::{ViewName, ViewsInput};
 pub use write::{WriteSummary, write_summary};
 
-use crate::eligibility::{PoolFacts, Wanted};
+use crate::eligibility::{Wanted, WorkerCounts};
 use crate::id::{AttemptId, Millis};
 
 /// What the lease store says of an open Attempt (LEASE-05).
@@ -107,7 +107,7 @@ pub struct Known<'a> {
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     /// The workers that may take a Step.
-    pub workers: &'a dyn Fn(Wanted<'_>) -> PoolFacts,
+    pub workers: &'a dyn Fn(Wanted<'_>) -> WorkerCounts,
     /// Why the log takes no writes, while it takes none.
     pub log_trouble: Option<&'a str>,
     /// Leases cannot be had.

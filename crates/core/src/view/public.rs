@@ -10,7 +10,7 @@ use core::fmt;
 use serde::{Serialize, Serializer};
 
 use super::normal::{Normal, Stage};
-use crate::event::{Body, Commit, Event, Facts, LeaseEnd};
+use crate::event::{Body, Commit, Event, LeaseEnd, ReportFacts};
 use crate::id::{
     AgentId, ArtifactId, AttemptId, CommitId, Millis, PoolId, Ref, RunId, SessionId, StepId, TaskId,
 };
@@ -459,7 +459,7 @@ fn step_data(event: &Event) -> Data<'_> {
     }
 }
 
-fn reported<'a>(report: Option<&'a Facts>, data: Data<'a>) -> Data<'a> {
+fn reported<'a>(report: Option<&'a ReportFacts>, data: Data<'a>) -> Data<'a> {
     let Some(report) = report else { return data };
     let ids = report.artifacts.iter().map(|a| &a.artifact_id).chain(&report.artifact_ids);
     Data {

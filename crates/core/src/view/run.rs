@@ -71,12 +71,12 @@ pub struct AttemptView {
     pub ended_at: Option<Millis>,
     /// Signs of life, while it is open.
     #[serde(flatten)]
-    pub life: Option<Life>,
+    pub life: Option<AttemptLife>,
 }
 
 /// Signs of life of an open Attempt (PROG-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Life {
+pub struct AttemptLife {
     /// The last report that said anything, or the claim.
     pub last_progress_at: Millis,
     /// End of the lease: the lease store's while it can be reached, else the log's.
@@ -85,7 +85,7 @@ pub struct Life {
     pub lease_state: LeaseState,
 }
 
-impl Life {
+impl AttemptLife {
     fn of(attempt: &Attempt, known: &Known<'_>) -> Option<Self> {
         if attempt.outcome.is_some() {
             return None;
@@ -124,7 +124,7 @@ impl AttemptView {
             remote: attempt.remote.clone(),
             started_at: attempt.started_at,
             ended_at: attempt.ended_at,
-            life: Life::of(attempt, known),
+            life: AttemptLife::of(attempt, known),
         }
     }
 }

@@ -69,7 +69,7 @@ pub struct TaskSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_kind: Option<SmolStr>,
     /// Steps by native status.
-    pub counts: Counts,
+    pub counts: StepCounts,
     /// How far it has come; `counters.steps` is the scheduler's.
     pub progress: Progress,
     /// What the orchestrator should know.
@@ -114,7 +114,7 @@ pub struct CancelRequested {
 /// Steps by native status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)] // The fields are the statuses.
-pub struct Counts {
+pub struct StepCounts {
     pub pending: u32,
     pub ready: u32,
     pub claimed: u32,
@@ -137,7 +137,7 @@ pub struct Diagnostics {
     pub overdue: bool,
 }
 
-impl Counts {
+impl StepCounts {
     /// The counts of a view.
     pub fn of(view: &View<'_>) -> Self {
         let of = |status| view.tally().of(status);
@@ -197,7 +197,7 @@ impl TaskSummary {
             parent_task_id: spec.parent_task_id.clone(),
             root_task_id: spec.root_task_id.clone(),
             task_kind: spec.task_kind.clone(),
-            counts: Counts::of(view),
+            counts: StepCounts::of(view),
             progress: progress(view),
             diagnostics: Diagnostics::of(view, known.now),
             current_run_id: current_run_id(view),

@@ -25,7 +25,7 @@ use crate::read::{StepRef, View};
 
 /// A WAL event with its envelope (2.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Entry {
+pub struct TimelineEntry {
     /// Where it stands.
     pub wal_seq: u64,
     /// The session.
@@ -123,7 +123,7 @@ pub struct Inspection {
     /// What each Step that an event is about says now, and what it said to each of its Attempts.
     pub steps: Vec<StepTexts>,
     /// The events asked for, in order, as many as an answer holds.
-    pub timeline: Vec<Entry>,
+    pub timeline: Vec<TimelineEntry>,
     /// The first event that was asked for and is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_seq: Option<u64>,
@@ -159,9 +159,9 @@ pub fn timeline(
     task: &TaskId,
     commits: &[Commit],
     range: RangeInclusive<u64>,
-) -> Vec<Entry> {
+) -> Vec<TimelineEntry> {
     let entries = commits.iter().flat_map(|commit| {
-        (0..).zip(&commit.events).map(move |(index, event)| Entry {
+        (0..).zip(&commit.events).map(move |(index, event)| TimelineEntry {
             wal_seq: commit.first_seq + u64::from(index),
             session_id: session.clone(),
             event_id: format!("{}.{index}", commit.commit_id),
@@ -188,7 +188,12 @@ pub fn timeline(
 
 /// `inspect_task`: `view` is the state after the events of the timeline, `last` the last event asked
 /// for.
-pub fn inspect(view: &View<'_>, timeline: Vec<Entry>, last: u64, known: &Known<'_>) -> Inspection {
+pub fn inspect(
+    view: &View<'_>,
+    timeline: Vec<TimelineEntry>,
+    last: u64,
+    known: &Known<'_>,
+) -> Inspection {
     let about = about(&timeline);
     let steps = view.steps().filter(|s| about.contains(s.id()));
     let last = last.min(view.version());
@@ -230,7 +235,7 @@ impl Inspection {
     }
 }
 
-fn about(timeline: &[Entry]) -> BTreeSet<StepId> {
+fn about(timeline: &[TimelineEntry]) -> BTreeSet<StepId> {
     timeline.iter().filter_map(|entry| entry.step_id.clone()).collect()
 }
 

@@ -25,7 +25,7 @@ use crate::task::{Made, Written};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WriteSummary {
     /// The Task in short.
-    pub task: Header,
+    pub task: TaskHeader,
     /// Steps that the write changed and the caller sees, at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
@@ -53,7 +53,7 @@ pub struct WriteSummary {
 /// The Task in short, or where to read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Header {
+pub enum TaskHeader {
     /// For orchestrators.
     Summary(Box<TaskSummary>),
     /// For workers.
@@ -104,7 +104,7 @@ impl WriteSummary {
         if !self.steps.is_empty() {
             self.steps = Vec::new();
         } else if let Some(reference) = self.task.reference() {
-            self.task = Header::Reference(reference);
+            self.task = TaskHeader::Reference(reference);
         } else if self.event_ids.len() > 2 {
             self.event_ids.drain(1..self.event_ids.len() - 1);
         } else {
@@ -114,7 +114,7 @@ impl WriteSummary {
     }
 }
 
-impl Header {
+impl TaskHeader {
     /// Where to read the Task, if this is not that already.
     fn reference(&self) -> Option<Reference> {
         match self {
@@ -125,14 +125,14 @@ impl Header {
     }
 }
 
-fn header(view: &View<'_>, scope: Option<Scope<'_>>, known: &Known<'_>) -> Header {
+fn header(view: &View<'_>, scope: Option<Scope<'_>>, known: &Known<'_>) -> TaskHeader {
     match scope {
-        Some(Scope::Whole) => Header::Summary(TaskSummary::of(view, known).into()),
+        Some(Scope::Whole) => TaskHeader::Summary(TaskSummary::of(view, known).into()),
         Some(scope @ Scope::Run { .. }) => match WorkerTask::header(view, scope, known) {
-            Some(task) => Header::Worker(task.into()),
-            None => Header::Reference(Reference::to(view)),
+            Some(task) => TaskHeader::Worker(task.into()),
+            None => TaskHeader::Reference(Reference::to(view)),
         },
-        None => Header::Reference(Reference::to(view)),
+        None => TaskHeader::Reference(Reference::to(view)),
     }
 }
 

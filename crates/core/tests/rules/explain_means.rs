@@ -6,7 +6,7 @@ use crate::explain::{evidence, headline};
 use crate::views;
 use common::*;
 use tenure_core::command::create::CreateTask;
-use tenure_core::eligibility::{PoolFacts, Wanted};
+use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::status::{Policy, StepStatus};
 use tenure_core::view::explain::{Evidence, ForWhom};
 use tenure_core::view::{Explanation, Known, Means, TaskExplanation, explain, explain_task};
@@ -23,13 +23,13 @@ pub(crate) fn ask_with(
     explain(&t.task.durable(), &id(step), whom, &known).expect("the step exists")
 }
 
-pub(crate) fn means(workers: &dyn Fn(Wanted<'_>) -> PoolFacts) -> Means<'_> {
+pub(crate) fn means(workers: &dyn Fn(Wanted<'_>) -> WorkerCounts) -> Means<'_> {
     Means { workers, log_trouble: None, lacks_leases: false }
 }
 
 /// As many workers, of which so many have the handler, with so much room.
-pub(crate) fn workers(workers: u32, able: u32, free: u32) -> impl Fn(Wanted<'_>) -> PoolFacts {
-    move |_| PoolFacts { workers, able, free }
+pub(crate) fn workers(workers: u32, able: u32, free: u32) -> impl Fn(Wanted<'_>) -> WorkerCounts {
+    move |_| WorkerCounts { workers, able, free }
 }
 
 /// VIEW-17: the pool's workers are a reason where no Run is named: none there, none that has the handler,
@@ -99,7 +99,7 @@ fn workers_count_that_may_claim_the_step() {
     let (ant, bee) = (agent_id("ant"), agent_id("bee"));
     let there = |who: &'static str| {
         move |wanted: Wanted<'_>| {
-            let mut facts = PoolFacts::default();
+            let mut facts = WorkerCounts::default();
             if wanted.admits(&agent_id(who)) {
                 facts.add(false, 3);
             }

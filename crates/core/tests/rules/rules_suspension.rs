@@ -2,7 +2,7 @@
 
 use tenure_core::id::{AgentId, HandlerName, Millis};
 use tenure_core::suspension::{
-    COMPLETED_MIN, FAILED_MIN, PAUSE_MAX_MS, PAUSE_MS, Records, Verdict, Went, can_replace,
+    COMPLETED_MIN, FAILED_MIN, PAUSE_MAX_MS, PAUSE_MS, Records, Went, WorkerVerdict, can_replace,
 };
 
 fn agent(name: &str) -> AgentId {
@@ -21,15 +21,15 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn note(&mut self, worker: &str, with: &str, went: Went) -> Option<Verdict> {
+    fn note(&mut self, worker: &str, with: &str, went: Went) -> Option<WorkerVerdict> {
         self.records.note(&agent(worker), &handler(with), went, self.now, |_| true)
     }
 
-    fn fails(&mut self, worker: &str, times: u32) -> Option<Verdict> {
+    fn fails(&mut self, worker: &str, times: u32) -> Option<WorkerVerdict> {
         (0..times).filter_map(|_| self.note(worker, "h", Went::Badly)).last()
     }
 
-    fn completes(&mut self, worker: &str, times: usize) -> Option<Verdict> {
+    fn completes(&mut self, worker: &str, times: usize) -> Option<WorkerVerdict> {
         (0..times).filter_map(|_| self.note(worker, "h", Went::Well)).last()
     }
 
@@ -45,7 +45,7 @@ fn who_fails_what_others_complete_is_suspended() {
     let mut fleet = Fleet::default();
     assert_eq!(fleet.fails("bad", FAILED_MIN - 1), None);
     fleet.completes("good", COMPLETED_MIN);
-    let Some(Verdict::Suspend(it)) = fleet.fails("bad", 1) else { panic!("not suspended") };
+    let Some(WorkerVerdict::Suspend(it)) = fleet.fails("bad", 1) else { panic!("not suspended") };
     assert_eq!((it.handler.as_str(), it.pause_ms, it.until), ("h", PAUSE_MS, 30_000));
     assert_eq!(fleet.pause("bad"), Some(PAUSE_MS));
     assert_eq!(fleet.pause("good"), None);
@@ -137,12 +137,12 @@ fn each_trial_that_fails_doubles_the_pause() {
         fleet.now += Millis::try_from(expected).unwrap() - 1;
         assert_eq!(fleet.fails("bad", 3), None, "in hand");
         fleet.now += 1;
-        assert!(matches!(fleet.fails("bad", 1), Some(Verdict::Suspend(_))));
+        assert!(matches!(fleet.fails("bad", 1), Some(WorkerVerdict::Suspend(_))));
         expected = (2 * expected).min(PAUSE_MAX_MS);
         assert_eq!(fleet.pause("bad"), Some(expected));
     }
     assert_eq!(expected, PAUSE_MAX_MS);
-    assert_eq!(fleet.completes("bad", 1), Some(Verdict::Trust));
+    assert_eq!(fleet.completes("bad", 1), Some(WorkerVerdict::Trust));
     assert_eq!((fleet.pause("bad"), fleet.records.is_empty()), (None, true));
     assert_eq!(fleet.fails("bad", FAILED_MIN - 1), None, "they count anew");
 }

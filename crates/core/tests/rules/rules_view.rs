@@ -13,7 +13,7 @@ use tenure_core::id::Ref;
 use tenure_core::record::Reason;
 use tenure_core::status::{EdgeKind, End, Policy, StepStatus, TaskStatus, WaitKind};
 use tenure_core::view::snapshot::{Ends, Snapshot, ViewName, ViewsInput};
-use tenure_core::view::timeline::Entry;
+use tenure_core::view::timeline::TimelineEntry;
 use tenure_core::view::{Facts, Inspection, Known, Normal, TaskView, graph, inspect, timeline};
 use tenure_core::{Command, Task};
 use views::*;
@@ -71,7 +71,7 @@ fn records_are_joined_by_their_ids() {
     assert_eq!((&attempt["task_id"], &run["task_id"]), (&read["task_id"], &read["task_id"]));
 }
 
-fn timeline_of(t: &Fixture, range: std::ops::RangeInclusive<u64>) -> Vec<Entry> {
+fn timeline_of(t: &Fixture, range: std::ops::RangeInclusive<u64>) -> Vec<TimelineEntry> {
     timeline(&"s".parse().unwrap(), t.task.task_id(), &t.log, range)
 }
 

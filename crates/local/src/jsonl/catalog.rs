@@ -10,12 +10,12 @@ use tenure_core::id::{Millis, SessionId, TaskId, WalName};
 use tenure_core::status::End;
 use tenure_ports::journal::{Entry, TaskKey};
 
-use super::index::Row;
+use super::index::IndexRow;
 use super::tail::Tail;
 
 /// A Task and its log.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct CatalogEntry {
     /// Names the slot among open files.
     pub(crate) id: u64,
     pub(crate) key: TaskKey,
@@ -23,7 +23,7 @@ pub(crate) struct Slot {
     /// Held while the log is written or judged: one at a time per Task.
     pub(crate) log: Mutex<Log>,
     /// Held for moments only, so that nobody who asks waits for a disk.
-    pub(crate) facts: Mutex<Facts>,
+    pub(crate) facts: Mutex<TaskFacts>,
 }
 
 /// What is known of a log.
@@ -51,7 +51,7 @@ pub(crate) struct Whole {
 
 /// What the index knows of a Task.
 #[derive(Debug, Clone)]
-pub(crate) struct Facts {
+pub(crate) struct TaskFacts {
     pub(crate) title: Box<str>,
     pub(crate) created_at: Millis,
     pub(crate) updated_at: Millis,
@@ -64,7 +64,7 @@ pub(crate) struct Facts {
     pub(crate) exists: bool,
 }
 
-impl Facts {
+impl TaskFacts {
     /// Those of a Task whose creation begins.
     pub(crate) fn creating(title: &str, created_at: Millis) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Facts {
         }
     }
 
-    pub(crate) fn of_row(row: &Row) -> Self {
+    pub(crate) fn of_row(row: &IndexRow) -> Self {
         Self {
             title: row.title.as_str().into(),
             created_at: row.created_at,
@@ -115,7 +115,7 @@ impl Facts {
     }
 }
 
-impl Slot {
+impl CatalogEntry {
     /// Whether the log may hold what is not on disk, or not what is noted. Damaged logs are looked
     /// at anew at every start, and do not count.
     pub(crate) fn is_in_doubt(&self) -> bool {
@@ -137,9 +137,9 @@ impl Slot {
         })
     }
 
-    pub(crate) fn row(&self) -> Row {
+    pub(crate) fn row(&self) -> IndexRow {
         let facts = self.facts.lock();
-        Row {
+        IndexRow {
             session_id: self.key.session_id.clone(),
             task_id: self.key.task_id.clone(),
             wal_name: self.wal_name.clone(),
@@ -155,13 +155,13 @@ impl Slot {
 
 /// Slots by session and Task.
 #[derive(Debug, Default)]
-pub(crate) struct Catalog {
-    sessions: RwLock<HashMap<SessionId, HashMap<TaskId, Arc<Slot>>>>,
+pub(crate) struct LogCatalog {
+    sessions: RwLock<HashMap<SessionId, HashMap<TaskId, Arc<CatalogEntry>>>>,
     next_id: AtomicU64,
 }
 
-impl Catalog {
-    pub(crate) fn get(&self, key: &TaskKey) -> Option<Arc<Slot>> {
+impl LogCatalog {
+    pub(crate) fn get(&self, key: &TaskKey) -> Option<Arc<CatalogEntry>> {
         self.sessions.read().get(&key.session_id)?.get(&key.task_id).cloned()
     }
 
@@ -171,8 +171,8 @@ impl Catalog {
         key: &TaskKey,
         wal_name: WalName,
         log: Log,
-        facts: Facts,
-    ) -> Option<Arc<Slot>> {
+        facts: TaskFacts,
+    ) -> Option<Arc<CatalogEntry>> {
         use std::collections::hash_map::Entry::{Occupied, Vacant};
         let mut sessions = self.sessions.write();
         if !sessions.contains_key(&key.session_id) {
@@ -184,7 +184,7 @@ impl Catalog {
             Vacant(place) => {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed);
                 let (log, facts) = (Mutex::new(log), Mutex::new(facts));
-                let slot = Slot { id, key: key.clone(), wal_name, log, facts };
+                let slot = CatalogEntry { id, key: key.clone(), wal_name, log, facts };
                 Some(place.insert(Arc::new(slot)).clone())
             }
         }
@@ -198,7 +198,7 @@ impl Catalog {
     }
 
     /// The slots of a session, or of all.
-    pub(crate) fn slots(&self, session: Option<&SessionId>) -> Vec<Arc<Slot>> {
+    pub(crate) fn slots(&self, session: Option<&SessionId>) -> Vec<Arc<CatalogEntry>> {
         let sessions = self.sessions.read();
         match session {
             Some(id) => sessions.get(id).into_iter().flat_map(HashMap::values).cloned().collect(),

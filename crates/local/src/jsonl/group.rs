@@ -10,23 +10,23 @@ use parking_lot::{Condvar, Mutex};
 
 /// Waiters that are answered later: the thread that brings them goes on.
 #[derive(Debug)]
-pub(crate) struct Group<T> {
-    state: Mutex<Waiting<T>>,
+pub(crate) struct WaiterGroup<T> {
+    state: Mutex<WaiterQueue<T>>,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct WaiterQueue<T> {
     items: Vec<T>,
     syncing: bool,
 }
 
-impl<T> Default for Group<T> {
+impl<T> Default for WaiterGroup<T> {
     fn default() -> Self {
-        Self { state: Mutex::new(Waiting { items: Vec::new(), syncing: false }) }
+        Self { state: Mutex::new(WaiterQueue { items: Vec::new(), syncing: false }) }
     }
 }
 
-impl<T> Group<T> {
+impl<T> WaiterGroup<T> {
     /// Adds an item. Unless another thread is syncing already, this one syncs until nobody waits,
     /// and hands each group to `done` with how its sync went.
     pub(crate) fn join(
@@ -58,7 +58,7 @@ impl<T> Group<T> {
 }
 
 /// Ends the lead where a panic would keep it for ever.
-struct Unlead<'a, T>(&'a Group<T>);
+struct Unlead<'a, T>(&'a WaiterGroup<T>);
 
 impl<T> Drop for Unlead<'_, T> {
     fn drop(&mut self) {
@@ -71,12 +71,12 @@ impl<T> Drop for Unlead<'_, T> {
 /// Waiters that block until it is done: for syncs that are rare.
 #[derive(Debug, Default)]
 pub(crate) struct Barrier {
-    state: Mutex<Rounds>,
+    state: Mutex<SyncRounds>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Rounds {
+struct SyncRounds {
     started: u64,
     /// The last round that succeeded.
     succeeded: u64,

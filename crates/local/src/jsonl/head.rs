@@ -8,16 +8,16 @@ use tenure_core::id::{Millis, TaskId};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::stored::{Line, decode_line};
 
-use super::index::Place;
+use super::index::LogPlace;
 use super::lines::{Forward, LineFault};
 use super::seek::START;
 use super::tail::{Tail, TailError, read_tail};
 
 /// What a log that no index knows turns out to be.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FoundLog {
     /// The log of a Task.
-    Task(Head),
+    Task(LogHead),
     /// A creation that was never finished: no whole commit.
     Unborn,
     /// Damaged; the Task it is of, as far as that can be told.
@@ -26,7 +26,7 @@ pub(crate) enum Found {
 
 /// What the first line says of a Task.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct LogHead {
     pub(crate) key: TaskKey,
     pub(crate) title: String,
     pub(crate) created_at: Millis,
@@ -34,11 +34,11 @@ pub(crate) struct Head {
 }
 
 /// Reads the first and the last lines of a log.
-pub(crate) fn identify(file: &File, place: &Place) -> io::Result<Found> {
+pub(crate) fn identify(file: &File, place: &LogPlace) -> io::Result<FoundLog> {
     let size = file.metadata()?.len();
     let first = first_line(file)?;
     let tail = match read_tail(file, size) {
-        Ok(None) if !matches!(first, First::Damaged) => return Ok(Found::Unborn),
+        Ok(None) if !matches!(first, First::Damaged) => return Ok(FoundLog::Unborn),
         Ok(tail) => tail,
         Err(TailError::Damaged) => None,
         Err(TailError::Io(error)) => return Err(error),
@@ -54,29 +54,29 @@ pub(crate) fn identify(file: &File, place: &Place) -> io::Result<Found> {
     };
     match (first, tail) {
         (First::Line(line), Some(tail)) => Ok(head(key, &line, tail, place)),
-        _ => Ok(Found::Damaged(key)),
+        _ => Ok(FoundLog::Damaged(key)),
     }
 }
 
 /// A log that does not say whose it is goes by its name, which by default is the Task's.
 ///
 /// The two share one form, so there always is such a Task.
-pub(crate) fn key_by_name((session, name): &Place) -> io::Result<TaskKey> {
+pub(crate) fn key_by_name((session, name): &LogPlace) -> io::Result<TaskKey> {
     let task_id = TaskId::new(name.as_str()).map_err(|bad| io::Error::other(bad.to_string()))?;
     Ok(TaskKey { session_id: session.clone(), task_id })
 }
 
-fn head(key: TaskKey, line: &Line, tail: Tail, (session, name): &Place) -> Found {
-    let Body::TaskCreated(created) = &line.event.body else { return Found::Damaged(key) };
+fn head(key: TaskKey, line: &Line, tail: Tail, (session, name): &LogPlace) -> FoundLog {
+    let Body::TaskCreated(created) = &line.event.body else { return FoundLog::Damaged(key) };
     let is_own = line.session_id == *session
         && created.task.wal_name == *name
         && tail.last.session_id == *session
         && tail.last.task_id == key.task_id;
     if !is_own {
-        return Found::Damaged(key);
+        return FoundLog::Damaged(key);
     }
     let title = created.task.title.to_string();
-    Found::Task(Head { key, title, created_at: line.created_at, tail })
+    FoundLog::Task(LogHead { key, title, created_at: line.created_at, tail })
 }
 
 enum First {

@@ -23,7 +23,7 @@ use super::seek::START;
 
 /// What the index keeps of a Task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub(crate) struct IndexRow {
     pub(crate) session_id: SessionId,
     pub(crate) task_id: TaskId,
     pub(crate) wal_name: WalName,
@@ -39,21 +39,21 @@ pub(crate) struct Row {
     pub(crate) len: u64,
 }
 
-impl Row {
+impl IndexRow {
     pub(crate) fn key(&self) -> TaskKey {
         TaskKey { session_id: self.session_id.clone(), task_id: self.task_id.clone() }
     }
 }
 
 #[derive(Serialize, Deserialize)]
-struct Mark {
-    mark: State,
+struct IndexMark {
+    mark: IndexState,
 }
 
 /// What a journal says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum IndexState {
     /// It writes logs, and rows may lag behind.
     Open,
     /// It went away with every row written.
@@ -62,18 +62,18 @@ enum State {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Record {
-    Row(Row),
-    Mark(Mark),
+enum IndexRecord {
+    Row(IndexRow),
+    Mark(IndexMark),
 }
 
 /// Where a log lies.
-pub(crate) type Place = (SessionId, WalName);
+pub(crate) type LogPlace = (SessionId, WalName);
 
 /// What an index file says.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
-    pub(crate) rows: HashMap<Place, Row>,
+pub(crate) struct IndexRows {
+    pub(crate) rows: HashMap<LogPlace, IndexRow>,
     /// Lines that count no more, or never did.
     pub(crate) stale: usize,
     /// Whether the last line says that the journal closed well.
@@ -81,10 +81,10 @@ pub(crate) struct Rows {
     /// How far it was read: the end of its last complete line.
     pub(crate) read_to: u64,
     /// Logs whose rows came with the last [`read_on`](Self::read_on).
-    pub(crate) fresh: Vec<Place>,
+    pub(crate) fresh: Vec<LogPlace>,
 }
 
-impl Rows {
+impl IndexRows {
     /// Takes in what was added since the last call.
     pub(crate) fn read_on(&mut self, mut file: &File) -> io::Result<()> {
         self.fresh.clear();
@@ -109,22 +109,23 @@ impl Rows {
 
     fn take(&mut self, line: &[u8]) {
         let record = is_sealed(line).then(|| serde_json::from_slice(line).ok()).flatten();
-        self.is_clean = matches!(record, Some(Record::Mark(Mark { mark: State::Closed })));
+        self.is_clean =
+            matches!(record, Some(IndexRecord::Mark(IndexMark { mark: IndexState::Closed })));
         match record {
-            Some(Record::Row(row)) => {
+            Some(IndexRecord::Row(row)) => {
                 let place = (row.session_id.clone(), row.wal_name.clone());
                 self.fresh.push(place.clone());
                 let is_known = self.rows.insert(place, row).is_some();
                 self.stale = self.stale.saturating_add(usize::from(is_known));
             }
-            Some(Record::Mark(_)) | None => self.stale = self.stale.saturating_add(1),
+            Some(IndexRecord::Mark(_)) | None => self.stale = self.stale.saturating_add(1),
         }
     }
 }
 
 /// The index of the journal that holds the lock.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct FileIndex {
     writer: Mutex<Writer>,
 }
 
@@ -136,7 +137,7 @@ struct Writer {
     in_doubt: bool,
 }
 
-impl Index {
+impl FileIndex {
     /// Goes on with the file at `path`, or begins it.
     pub(crate) fn resume(disk: &impl Disk, path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
@@ -152,7 +153,7 @@ impl Index {
         &self,
         disk: &impl Disk,
         (path, draft): (&Path, &Path),
-        rows: impl Iterator<Item = Row>,
+        rows: impl Iterator<Item = IndexRow>,
     ) -> io::Result<()> {
         let mut writer = self.writer.lock();
         let mut out = BufWriter::new(File::create(draft)?);
@@ -169,14 +170,14 @@ impl Index {
     /// Says durably that from now on rows may lag behind.
     fn begin(disk: &impl Disk, mut file: File) -> io::Result<File> {
         let mut line = Vec::new();
-        write_line(&mut line, &Mark { mark: State::Open })?;
+        write_line(&mut line, &IndexMark { mark: IndexState::Open })?;
         file.write_all(&line)?;
         disk.sync_index(&file)?;
         Ok(file)
     }
 
     /// Adds rows. A failure costs time at the next start and nothing else.
-    pub(crate) fn add(&self, rows: impl Iterator<Item = Row>) {
+    pub(crate) fn add(&self, rows: impl Iterator<Item = IndexRow>) {
         let mut writer = self.writer.lock();
         if let Err(error) = writer.add(rows) {
             tracing::warn!(%error, "the index could not be written and will be rebuilt");
@@ -201,7 +202,7 @@ impl Index {
 }
 
 impl Writer {
-    fn add(&mut self, rows: impl Iterator<Item = Row>) -> io::Result<()> {
+    fn add(&mut self, rows: impl Iterator<Item = IndexRow>) -> io::Result<()> {
         self.line.clear();
         if self.in_doubt {
             self.line.push(b'\n'); // What was written last may be torn.
@@ -215,7 +216,7 @@ impl Writer {
     fn close(&mut self, disk: &impl Disk) -> io::Result<()> {
         disk.sync_index(&self.file)?;
         self.line.clear();
-        write_line(&mut self.line, &Mark { mark: State::Closed })?;
+        write_line(&mut self.line, &IndexMark { mark: IndexState::Closed })?;
         self.file.write_all(&self.line)?;
         disk.sync_index(&self.file)
     }

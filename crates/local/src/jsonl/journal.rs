@@ -14,17 +14,17 @@ use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, Entry, ReadError, TaskKey};
 use tokio::sync::oneshot;
 
-use super::catalog::{Facts, Log, Slot, Whole};
+use super::catalog::{CatalogEntry, Log, TaskFacts, Whole};
 use super::disk::{Disk, Files};
-use super::group::{Barrier, Group};
+use super::group::{Barrier, WaiterGroup};
 use super::log::{Logs, encode_all};
-use super::pool::Pool;
-use super::published::Published;
+use super::pool::ThreadPool;
+use super::published::PublishedMark;
 use super::startup::{self, OpenError, OpenReport, Opened};
 
 /// Numbers of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct JournalOptions {
     /// Threads that write and sync, at most. Syncs of different files overlap, so more threads mean
     /// more appends a second, until the disk or the processors are busy: at about 12 where there
     /// are two processors and a sync takes 0.15 ms.
@@ -35,7 +35,7 @@ pub struct Options {
     pub open_files: Option<usize>,
 }
 
-impl Default for Options {
+impl Default for JournalOptions {
     fn default() -> Self {
         Self { sync_threads: 16, read_threads: 4, open_files: None }
     }
@@ -46,7 +46,7 @@ const OPEN_FILES_MAX: usize = 8192;
 /// Log files kept open, however little the process may open.
 const OPEN_FILES_MIN: usize = 16;
 
-impl Options {
+impl JournalOptions {
     fn open_files(&self) -> usize {
         self.open_files.unwrap_or_else(|| {
             let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
@@ -65,14 +65,17 @@ impl Options {
 /// Dropping the journal finishes what is queued and blocks until that is on disk.
 #[derive(Debug)]
 pub struct JsonlJournal<D: Disk = Files> {
-    shared: Arc<Shared<D>>,
-    writers: Pool,
-    readers: Pool,
+    shared: Arc<JournalShared<D>>,
+    writers: ThreadPool,
+    readers: ThreadPool,
 }
 
 impl JsonlJournal {
     /// Opens a data directory, which must exist and which no other process may write.
-    pub fn open(data: impl AsRef<Path>, options: Options) -> Result<(Self, OpenReport), OpenError> {
+    pub fn open(
+        data: impl AsRef<Path>,
+        options: JournalOptions,
+    ) -> Result<(Self, OpenReport), OpenError> {
         Self::open_on(data, options, Files)
     }
 }
@@ -81,27 +84,27 @@ impl<D: Disk> JsonlJournal<D> {
     /// Opens a data directory, and changes logs through `disk`.
     pub fn open_on(
         data: impl AsRef<Path>,
-        options: Options,
+        options: JournalOptions,
         disk: D,
     ) -> Result<(Self, OpenReport), OpenError> {
         let data = data.as_ref();
         let Opened { logs, report } =
             startup::open(data, disk, options.open_files(), options.sync_threads)?;
         let io_error = |source| OpenError::Io { path: data.to_owned(), source };
-        let shared = Shared { logs, dirs: Mutex::default(), dirs_made: Barrier::default() };
+        let shared = JournalShared { logs, dirs: Mutex::default(), dirs_made: Barrier::default() };
         let journal = Self {
             shared: Arc::new(shared),
-            writers: Pool::start("wal-sync", options.sync_threads).map_err(io_error)?,
-            readers: Pool::start("wal-read", options.read_threads).map_err(io_error)?,
+            writers: ThreadPool::start("wal-sync", options.sync_threads).map_err(io_error)?,
+            readers: ThreadPool::start("wal-read", options.read_threads).map_err(io_error)?,
         };
         Ok((journal, report))
     }
 
     /// How far the events of a Task have been published, for whoever publishes them; none where
     /// there is no such Task.
-    pub fn published(&self, key: &TaskKey) -> Option<Published> {
+    pub fn published(&self, key: &TaskKey) -> Option<PublishedMark> {
         let slot = self.shared.logs.catalog.get(key)?;
-        Some(Published::at(self.shared.logs.layout.mark(&key.session_id, &slot.wal_name)))
+        Some(PublishedMark::at(self.shared.logs.layout.mark(&key.session_id, &slot.wal_name)))
     }
 }
 
@@ -197,7 +200,7 @@ fn check_creation(
     key: &TaskKey,
     wal_name: &WalName,
     commits: &[Arc<Commit>],
-) -> Result<Facts, AppendError> {
+) -> Result<TaskFacts, AppendError> {
     let first = commits.first().and_then(|commit| Some((commit, commit.events.first()?)));
     let Some((commit, Event { body: Body::TaskCreated(created), .. })) = first else {
         return Err(AppendError::Failed("a log starts with task_created".into()));
@@ -209,7 +212,7 @@ fn check_creation(
     if !is_own {
         return Err(AppendError::Failed(format!("task_created is not of task {key}")));
     }
-    Ok(Facts::creating(&task.title, commit.created_at))
+    Ok(TaskFacts::creating(&task.title, commit.created_at))
 }
 
 impl<D: Disk> Logs<D> {
@@ -226,7 +229,7 @@ impl<D: Disk> Logs<D> {
 
 /// What the threads work on.
 #[derive(Debug)]
-struct Shared<D: Disk> {
+struct JournalShared<D: Disk> {
     logs: Logs<D>,
     dirs: Mutex<HashMap<SessionId, Arc<SessionDir<D>>>>,
     /// Syncs of the directory that holds the sessions.
@@ -239,23 +242,23 @@ struct SessionDir<D: Disk> {
     /// Whether the directory itself is there for good.
     is_made: Mutex<bool>,
     /// Creations whose files are synced and whose names are not.
-    creations: Group<Creation<D>>,
+    creations: WaiterGroup<PendingCreate<D>>,
 }
 
 /// A creation whose file is on disk.
 #[derive(Debug)]
-struct Creation<D: Disk> {
-    slot: Arc<Slot>,
+struct PendingCreate<D: Disk> {
+    slot: Arc<CatalogEntry>,
     file: Arc<D::File>,
     whole: Whole,
     commits: Vec<Arc<Commit>>,
     reply: oneshot::Sender<Result<(), AppendError>>,
 }
 
-impl<D: Disk> Shared<D> {
+impl<D: Disk> JournalShared<D> {
     fn create(
         &self,
-        slot: Arc<Slot>,
+        slot: Arc<CatalogEntry>,
         commits: Vec<Arc<Commit>>,
         buffer: &mut Vec<u8>,
         reply: oneshot::Sender<Result<(), AppendError>>,
@@ -264,7 +267,7 @@ impl<D: Disk> Shared<D> {
         let dir = self.dirs.lock().entry(session).or_insert_with(SessionDir::new).clone();
         match self.write_new(&slot, &dir, &commits, buffer) {
             Ok((file, whole)) => {
-                let creation = Creation { slot, file, whole, commits, reply };
+                let creation = PendingCreate { slot, file, whole, commits, reply };
                 self.name(&dir, creation);
             }
             Err(error) => {
@@ -276,7 +279,7 @@ impl<D: Disk> Shared<D> {
     /// Makes the file of a Task, with its first commits on disk. On failure there is no Task.
     fn write_new(
         &self,
-        slot: &Slot,
+        slot: &CatalogEntry,
         dir: &SessionDir<D>,
         commits: &[Arc<Commit>],
         buffer: &mut Vec<u8>,
@@ -301,7 +304,7 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Makes the directory of a session and waits until it is there for good.
-    fn make_dir(&self, slot: &Slot, dir: &SessionDir<D>) -> io::Result<()> {
+    fn make_dir(&self, slot: &CatalogEntry, dir: &SessionDir<D>) -> io::Result<()> {
         let mut is_made = dir.is_made.lock();
         if *is_made {
             return Ok(());
@@ -314,22 +317,22 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Makes the name of a new file durable, together with others, and answers.
-    fn name(&self, dir: &SessionDir<D>, creation: Creation<D>) {
+    fn name(&self, dir: &SessionDir<D>, creation: PendingCreate<D>) {
         let path = self.logs.layout.session(&creation.slot.key.session_id);
         let sync = || self.logs.disk.sync_dir(&path);
         dir.creations.join(creation, sync, |group, synced| match synced {
             Ok(()) => self.created(group),
             Err(error) => {
-                for Creation { slot, file, reply, .. } in group {
+                for PendingCreate { slot, file, reply, .. } in group {
                     let _ = reply.send(Err(self.undo(&slot, &file, &error)));
                 }
             }
         });
     }
 
-    fn created(&self, group: Vec<Creation<D>>) {
+    fn created(&self, group: Vec<PendingCreate<D>>) {
         let logs = &self.logs;
-        for Creation { slot, file, whole, commits, .. } in &group {
+        for PendingCreate { slot, file, whole, commits, .. } in &group {
             let mut facts = slot.facts.lock();
             let has_ended = facts.take_commits(commits);
             facts.len = whole.len;
@@ -347,7 +350,7 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Takes a file back that could not be made durable.
-    fn undo(&self, slot: &Slot, file: &D::File, error: &io::Error) -> AppendError {
+    fn undo(&self, slot: &CatalogEntry, file: &D::File, error: &io::Error) -> AppendError {
         let logs = &self.logs;
         let path = logs.path(slot);
         let _ = logs.disk.truncate(file, 0); // An empty file is no Task, should it come back.
@@ -372,7 +375,7 @@ impl<D: Disk> Shared<D> {
 
 impl<D: Disk> SessionDir<D> {
     fn new() -> Arc<Self> {
-        Arc::new(Self { is_made: Mutex::new(false), creations: Group::default() })
+        Arc::new(Self { is_made: Mutex::new(false), creations: WaiterGroup::default() })
     }
 }
 

@@ -13,12 +13,12 @@ use tenure_core::event::Commit;
 use tenure_ports::journal::{AppendError, ReadError, TaskKey};
 use tenure_wire::stored::encode;
 
-use super::catalog::{Catalog, Log, Slot, Whole};
+use super::catalog::{CatalogEntry, Log, LogCatalog, Whole};
 use super::disk::Disk;
-use super::index::Index;
+use super::index::FileIndex;
 use super::layout::Layout;
 use super::lock::Lock;
-use super::replay::Source;
+use super::replay::LogSource;
 use super::startup::Repair;
 use super::tail::{Tail, TailError, read_tail};
 
@@ -27,8 +27,8 @@ use super::tail::{Tail, TailError, read_tail};
 pub(crate) struct Logs<D: Disk> {
     pub(crate) disk: D,
     pub(crate) layout: Layout,
-    pub(crate) catalog: Catalog,
-    pub(crate) index: Index,
+    pub(crate) catalog: LogCatalog,
+    pub(crate) index: FileIndex,
     pub(crate) files: OpenFiles<D::File>,
     /// Torn tails cut so far, until the report of opening has them.
     pub(crate) repairs: Mutex<Option<Vec<Repair>>>,
@@ -50,7 +50,7 @@ impl<F> OpenFiles<F> {
 
     pub(crate) fn get(
         &self,
-        slot: &Slot,
+        slot: &CatalogEntry,
         open: impl FnOnce() -> io::Result<F>,
     ) -> io::Result<Arc<F>> {
         if let Some(file) = self.files.lock().get(&slot.id) {
@@ -61,12 +61,12 @@ impl<F> OpenFiles<F> {
         Ok(file)
     }
 
-    pub(crate) fn put(&self, slot: &Slot, file: Arc<F>) {
+    pub(crate) fn put(&self, slot: &CatalogEntry, file: Arc<F>) {
         let evicted = self.files.lock().push(slot.id, file);
         drop(evicted); // Closed without the lock.
     }
 
-    pub(crate) fn close(&self, slot: &Slot) {
+    pub(crate) fn close(&self, slot: &CatalogEntry) {
         let closed = self.files.lock().pop(&slot.id);
         drop(closed);
     }
@@ -81,7 +81,7 @@ pub(crate) enum Unusable {
 
 /// Why nothing is written to a log.
 #[derive(Debug)]
-enum Touched {
+enum WriteBlock {
     /// Somebody else may have written there.
     Changed(String),
     /// Whether somebody has could not be found out.
@@ -91,24 +91,24 @@ enum Touched {
 impl<D: Disk> Logs<D> {
     /// Marks the index as true, if every log is known to be as its row says.
     pub(crate) fn close(&self) {
-        let in_doubt = |slot: &Arc<Slot>| slot.is_in_doubt();
+        let in_doubt = |slot: &Arc<CatalogEntry>| slot.is_in_doubt();
         if self.lock.check().is_err() || self.catalog.slots(None).iter().any(in_doubt) {
             self.index.doubt();
         }
         self.index.close(&self.disk);
     }
 
-    pub(crate) fn path(&self, slot: &Slot) -> PathBuf {
+    pub(crate) fn path(&self, slot: &CatalogEntry) -> PathBuf {
         self.layout.wal(&slot.key.session_id, &slot.wal_name)
     }
 
-    fn file(&self, slot: &Slot) -> io::Result<Arc<D::File>> {
+    fn file(&self, slot: &CatalogEntry) -> io::Result<Arc<D::File>> {
         self.files.get(slot, || self.disk.open(&self.path(slot)))
     }
 
     /// What of the log is whole and on disk. Where that is not known the end of the file is read
     /// again and its torn tail cut, if any.
-    pub(crate) fn verify(&self, slot: &Slot, log: &mut Log) -> Result<Whole, Unusable> {
+    pub(crate) fn verify(&self, slot: &CatalogEntry, log: &mut Log) -> Result<Whole, Unusable> {
         let sync = match log {
             Log::Good(whole) => return Ok(*whole),
             Log::Closed(why) => return Err(Unusable::Other(why.to_string())),
@@ -128,7 +128,7 @@ impl<D: Disk> Logs<D> {
         Ok(whole)
     }
 
-    fn settle(&self, slot: &Slot, sync: bool) -> Result<Tail, TailError> {
+    fn settle(&self, slot: &CatalogEntry, sync: bool) -> Result<Tail, TailError> {
         let path = self.path(slot);
         let file = File::open(&path).map_err(TailError::Io)?;
         let size = file.metadata().map_err(TailError::Io)?.len();
@@ -140,7 +140,7 @@ impl<D: Disk> Logs<D> {
     }
 
     /// Cuts a torn tail and makes what is left durable.
-    fn cut(&self, slot: &Slot, len: u64, size: u64) -> io::Result<()> {
+    fn cut(&self, slot: &CatalogEntry, len: u64, size: u64) -> io::Result<()> {
         self.lock.check()?;
         let file = self.file(slot)?;
         if len < size {
@@ -163,14 +163,14 @@ impl<D: Disk> Logs<D> {
         }
     }
 
-    fn failed(&self, slot: &Slot, error: &io::Error) -> String {
+    fn failed(&self, slot: &CatalogEntry, error: &io::Error) -> String {
         format!("{}: {error}", self.path(slot).display())
     }
 
     /// Adds commits to a log whose last event is `after`.
     pub(crate) fn append(
         &self,
-        slot: &Slot,
+        slot: &CatalogEntry,
         after: u64,
         commits: &[Arc<Commit>],
         buffer: &mut Vec<u8>,
@@ -191,8 +191,8 @@ impl<D: Disk> Logs<D> {
         match self.check_untouched(slot, &file, whole.len) {
             Ok(()) => {}
             // Nothing was written, and nothing is known to be wrong: the next append looks again.
-            Err(Touched::Unseen(why)) => return Err(AppendError::Failed(why)),
-            Err(Touched::Changed(why)) => {
+            Err(WriteBlock::Unseen(why)) => return Err(AppendError::Failed(why)),
+            Err(WriteBlock::Changed(why)) => {
                 tracing::error!(task = %slot.key, "{why}");
                 self.files.close(slot);
                 *log = Log::Closed(why.as_str().into());
@@ -212,11 +212,16 @@ impl<D: Disk> Logs<D> {
 
     /// Whether nobody else can have written here: the lock is in force, and the log is the file that it
     /// was, of the length that this process left it with. Nothing is written over what others wrote.
-    fn check_untouched(&self, slot: &Slot, file: &D::File, len: u64) -> Result<(), Touched> {
+    fn check_untouched(
+        &self,
+        slot: &CatalogEntry,
+        file: &D::File,
+        len: u64,
+    ) -> Result<(), WriteBlock> {
         match self.lock.is_in_force() {
             Ok(true) => {}
-            Ok(false) => return Err(Touched::Changed(self.lock.is_lost())),
-            Err(error) => return Err(Touched::Unseen(error.to_string())),
+            Ok(false) => return Err(WriteBlock::Changed(self.lock.is_lost())),
+            Err(error) => return Err(WriteBlock::Unseen(error.to_string())),
         }
         let path = self.path(slot);
         let why = match self.disk.len_at(file, &path) {
@@ -225,10 +230,10 @@ impl<D: Disk> Logs<D> {
             Ok(None) => "it was moved, removed or replaced".into(),
             Err(error) => {
                 let why = format!("{} cannot be looked at: {error}", path.display());
-                return Err(Touched::Unseen(why));
+                return Err(WriteBlock::Unseen(why));
             }
         };
-        Err(Touched::Changed(format!(
+        Err(WriteBlock::Changed(format!(
             "{}: somebody else has changed this log while this process had it: {why}; this one writes \
              nothing more to it: see that nothing else writes there, and have `tenure wal verify` look \
              at it",
@@ -239,7 +244,7 @@ impl<D: Disk> Logs<D> {
     /// Writes behind what is whole and syncs. On failure answers with the state the log is left in.
     fn write(
         &self,
-        slot: &Slot,
+        slot: &CatalogEntry,
         file: &D::File,
         bytes: &[u8],
         whole: Whole,
@@ -266,7 +271,7 @@ impl<D: Disk> Logs<D> {
     /// The log cannot be brought back to what it was: nobody may use it before a restart.
     fn give_up(
         &self,
-        slot: &Slot,
+        slot: &CatalogEntry,
         message: &str,
         error: &io::Error,
     ) -> (Log, Result<(), AppendError>) {
@@ -277,7 +282,7 @@ impl<D: Disk> Logs<D> {
     }
 
     /// Takes note of what is on disk now.
-    fn written(&self, slot: &Slot, commits: &[Arc<Commit>], len: u64) {
+    fn written(&self, slot: &CatalogEntry, commits: &[Arc<Commit>], len: u64) {
         let mut facts = slot.facts.lock();
         facts.len = len;
         let has_ended = facts.take_commits(commits);
@@ -291,7 +296,7 @@ impl<D: Disk> Logs<D> {
     /// Hands the commits of a log behind event `after` to `each`.
     pub(crate) fn read(
         &self,
-        slot: &Slot,
+        slot: &CatalogEntry,
         after: u64,
         each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
@@ -302,7 +307,7 @@ impl<D: Disk> Logs<D> {
             Err(Unusable::Other(message)) => return Err(ReadError::Failed(message)),
         };
         let path = self.path(slot);
-        let source = Source { path: &path, key: &slot.key, wal_name: &slot.wal_name, whole };
+        let source = LogSource { path: &path, key: &slot.key, wal_name: &slot.wal_name, whole };
         let result = source.read(after, each);
         match result {
             Err(ReadError::Damaged { .. }) => slot.facts.lock().damaged = true,

@@ -33,7 +33,7 @@ mod startup;
 mod tail;
 
 pub use disk::{Disk, Files};
-pub use journal::{JsonlJournal, Options};
-pub use published::Published;
+pub use journal::{JournalOptions, JsonlJournal};
+pub use published::PublishedMark;
 pub use reader::JsonlReader;
 pub use startup::{Damage, OpenError, OpenReport, Repair};

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 /// Work, given the thread's buffer, empty.
-type Job = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
+type ThreadJob = Box<dyn FnOnce(&mut Vec<u8>) + Send>;
 
 /// What a thread's buffer may keep between jobs: a huge create must not hold memory for ever.
 const BUFFER_KEPT_MAX: usize = 1 << 20;
@@ -19,20 +19,20 @@ const BUFFER_KEPT_MAX: usize = 1 << 20;
 /// The queue has no bound of its own: the port allows one write in flight per Task, so it holds at
 /// most one job per busy Task, and those are bounded where requests come in.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ThreadPool {
     name: &'static str,
     queue: Arc<Queue>,
 }
 
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<ThreadPoolState>,
     /// One for each thread there may be.
     wakes: Box<[Condvar]>,
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct ThreadPoolState {
+    jobs: VecDeque<ThreadJob>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait, by number, the last one on top.
     idle: Vec<usize>,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-impl Pool {
+impl ThreadPool {
     /// Starts the first thread; there will be at most `threads`.
     pub(crate) fn start(name: &'static str, threads: usize) -> std::io::Result<Self> {
         let wakes = (0..threads.max(1)).map(|_| Condvar::new()).collect();
@@ -71,7 +71,7 @@ impl Pool {
         }
     }
 
-    fn add_thread(&self, state: &mut State) -> std::io::Result<()> {
+    fn add_thread(&self, state: &mut ThreadPoolState) -> std::io::Result<()> {
         let (queue, number) = (Arc::clone(&self.queue), state.threads.len());
         let builder = std::thread::Builder::new().name(format!("{}-{number}", self.name));
         state.threads.push(builder.spawn(move || queue.work(number))?);
@@ -94,7 +94,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.close();
     }
@@ -114,7 +114,7 @@ impl Queue {
         }
     }
 
-    fn next(&self, number: usize) -> Option<Job> {
+    fn next(&self, number: usize) -> Option<ThreadJob> {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {

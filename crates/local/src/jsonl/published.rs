@@ -14,12 +14,12 @@ const DIGITS: usize = 20;
 
 /// The mark of a Task, for whoever publishes its events.
 #[derive(Debug)]
-pub struct Published {
+pub struct PublishedMark {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl Published {
+impl PublishedMark {
     pub(crate) fn at(path: PathBuf) -> Self {
         Self { path, file: None }
     }

@@ -14,11 +14,11 @@ use tenure_core::id::SessionId;
 use tenure_ports::journal::{Entry, ReadError, TaskKey};
 use tokio::sync::oneshot;
 
-use super::head::{Found, identify};
-use super::index::{Place, Row, Rows};
+use super::head::{FoundLog, identify};
+use super::index::{IndexRow, IndexRows, LogPlace};
 use super::layout::Layout;
-use super::pool::Pool;
-use super::replay::Source;
+use super::pool::ThreadPool;
+use super::replay::LogSource;
 use super::startup::{OpenError, check_dir};
 use super::tail::{TailError, read_tail};
 
@@ -31,8 +31,8 @@ const THREADS: usize = 2;
 /// simply not there: only the journal that holds the lock cuts it off.
 #[derive(Debug)]
 pub struct JsonlReader {
-    shared: Arc<Shared>,
-    threads: Pool,
+    shared: Arc<ReaderShared>,
+    threads: ThreadPool,
 }
 
 impl JsonlReader {
@@ -42,8 +42,8 @@ impl JsonlReader {
         check_dir(data)?;
         let io_error = |source| OpenError::Io { path: data.to_owned(), source };
         std::fs::read_dir(data).map_err(io_error)?;
-        let shared = Shared { layout: Layout::new(data), known: Mutex::default() };
-        let threads = Pool::start("wal-reader", THREADS).map_err(io_error)?;
+        let shared = ReaderShared { layout: Layout::new(data), known: Mutex::default() };
+        let threads = ThreadPool::start("wal-reader", THREADS).map_err(io_error)?;
         Ok(Self { shared: Arc::new(shared), threads })
     }
 
@@ -70,7 +70,7 @@ impl JsonlReader {
 
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Shared) -> Result<T, ReadError> + Send + 'static,
+        work: impl FnOnce(&ReaderShared) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let (reply, answer) = oneshot::channel();
         let shared = self.shared.clone();
@@ -87,24 +87,24 @@ fn failed(error: io::Error) -> ReadError {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ReaderShared {
     layout: Layout,
-    known: Mutex<Known>,
+    known: Mutex<SeenLogs>,
 }
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-struct Known {
-    index: Rows,
+struct SeenLogs {
+    index: IndexRows,
     /// The index file that was read: another one is read from its start.
     inode: Option<(u64, u64)>,
-    logs: HashMap<Place, Seen>,
-    places: HashMap<TaskKey, Place>,
+    logs: HashMap<LogPlace, SeenLog>,
+    places: HashMap<TaskKey, LogPlace>,
 }
 
 /// A log as it was when last looked at.
 #[derive(Debug)]
-struct Seen {
+struct SeenLog {
     entry: Entry,
     len: u64,
     modified: (i64, i64),
@@ -112,7 +112,7 @@ struct Seen {
     is_settled: bool,
 }
 
-impl Shared {
+impl ReaderShared {
     fn read(
         &self,
         key: &TaskKey,
@@ -120,7 +120,7 @@ impl Shared {
     ) -> Result<(), ReadError> {
         let entry = self.entry(key).map_err(failed)?.ok_or(ReadError::NotFound)?;
         let path = self.layout.wal(&key.session_id, &entry.wal_name);
-        Source { path: &path, key, wal_name: &entry.wal_name, whole: None }.read(0, each)
+        LogSource { path: &path, key, wal_name: &entry.wal_name, whole: None }.read(0, each)
     }
 
     fn entry(&self, key: &TaskKey) -> io::Result<Option<Entry>> {
@@ -151,9 +151,9 @@ impl Shared {
     }
 
     /// Looks at every log of a session that may have changed.
-    fn list(&self, known: &mut Known, session: &SessionId) -> io::Result<Vec<Place>> {
+    fn list(&self, known: &mut SeenLogs, session: &SessionId) -> io::Result<Vec<LogPlace>> {
         let names = self.layout.wals(session, &mut Vec::new())?;
-        let places: Vec<Place> = names.into_iter().map(|name| (session.clone(), name)).collect();
+        let places: Vec<LogPlace> = names.into_iter().map(|name| (session.clone(), name)).collect();
         for place in &places {
             known.look(&self.layout, place)?;
         }
@@ -161,7 +161,7 @@ impl Shared {
     }
 }
 
-impl Known {
+impl SeenLogs {
     /// Takes in what the index has gained.
     fn read_index(&mut self, layout: &Layout) -> io::Result<()> {
         let file = match File::open(layout.index()) {
@@ -172,7 +172,7 @@ impl Known {
         let found = file.metadata()?;
         let inode = Some((found.dev(), found.ino()));
         if self.inode != inode || found.len() < self.index.read_to {
-            self.index = Rows::default();
+            self.index = IndexRows::default();
             self.inode = inode;
         }
         self.index.read_on(&file)?;
@@ -187,20 +187,20 @@ impl Known {
     }
 
     /// The Task whose log this is, unless its log turned out to be another one.
-    fn entry_at(&self, place: &Place) -> Option<Entry> {
+    fn entry_at(&self, place: &LogPlace) -> Option<Entry> {
         let seen = self.logs.get(place)?;
         (self.places.get(&seen.entry.key) == Some(place)).then(|| seen.entry.clone())
     }
 
     /// A damaged log stands for its Task only while there is no other.
-    fn place(&mut self, entry: &Entry, place: &Place) {
+    fn place(&mut self, entry: &Entry, place: &LogPlace) {
         if !entry.damaged || !self.places.contains_key(&entry.key) {
             self.places.insert(entry.key.clone(), place.clone());
         }
     }
 
     /// Brings what is known of a log up to date.
-    fn look(&mut self, layout: &Layout, place: &Place) -> io::Result<()> {
+    fn look(&mut self, layout: &Layout, place: &LogPlace) -> io::Result<()> {
         if self.logs.get(place).is_some_and(|seen| seen.is_settled) {
             return Ok(());
         }
@@ -229,7 +229,7 @@ impl Known {
         };
         if let Some(entry) = entry {
             self.place(&entry, place);
-            let seen = Seen { entry, len: found.len(), modified, is_settled };
+            let seen = SeenLog { entry, len: found.len(), modified, is_settled };
             self.logs.insert(place.clone(), seen);
         }
         Ok(())
@@ -237,7 +237,7 @@ impl Known {
 }
 
 /// A Task of the index, as the end of its log has it.
-fn up_to_date(file: &File, size: u64, row: &Row) -> io::Result<Entry> {
+fn up_to_date(file: &File, size: u64, row: &IndexRow) -> io::Result<Entry> {
     let mut entry = row.entry();
     match read_tail(file, size) {
         Ok(Some(tail)) => {
@@ -252,7 +252,7 @@ fn up_to_date(file: &File, size: u64, row: &Row) -> io::Result<Entry> {
 }
 
 /// A log that the index does not know; none while it has no whole commit.
-fn new_entry(file: &File, place: &Place) -> io::Result<Option<Entry>> {
+fn new_entry(file: &File, place: &LogPlace) -> io::Result<Option<Entry>> {
     let wal_name = place.1.clone();
     let damaged = |key| Entry {
         key,
@@ -265,9 +265,9 @@ fn new_entry(file: &File, place: &Place) -> io::Result<Option<Entry>> {
         damaged: true,
     };
     Ok(match identify(file, place)? {
-        Found::Unborn => None,
-        Found::Damaged(key) => Some(damaged(key)),
-        Found::Task(head) => Some(Entry {
+        FoundLog::Unborn => None,
+        FoundLog::Damaged(key) => Some(damaged(key)),
+        FoundLog::Task(head) => Some(Entry {
             title: head.title,
             created_at: head.created_at,
             updated_at: head.tail.last.created_at,
@@ -279,7 +279,7 @@ fn new_entry(file: &File, place: &Place) -> io::Result<Option<Entry>> {
     })
 }
 
-impl Row {
+impl IndexRow {
     fn entry(&self) -> Entry {
         Entry {
             key: self.key(),

@@ -29,7 +29,7 @@ enum BadLine {
 }
 
 /// A log to read.
-pub(crate) struct Source<'a> {
+pub(crate) struct LogSource<'a> {
     pub(crate) path: &'a Path,
     pub(crate) key: &'a TaskKey,
     pub(crate) wal_name: &'a WalName,
@@ -37,7 +37,7 @@ pub(crate) struct Source<'a> {
     pub(crate) whole: Option<u64>,
 }
 
-impl Source<'_> {
+impl LogSource<'_> {
     /// Hands every whole commit with an event behind event `after` to `each`, oldest first, until it
     /// breaks off.
     pub(crate) fn read(

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tenure_ports::journal::{ReadError, TaskKey};
 
-use super::catalog::{Catalog, Facts, Log, Slot};
+use super::catalog::{CatalogEntry, Log, LogCatalog, TaskFacts};
 use super::disk::Disk;
-use super::head::{Found, identify, key_by_name};
-use super::index::{Index, Place, Row, Rows};
+use super::head::{FoundLog, identify, key_by_name};
+use super::index::{FileIndex, IndexRow, IndexRows, LogPlace};
 use super::layout::Layout;
 use super::lock::{Lock, LockError};
 use super::log::{Logs, OpenFiles, Unusable};
-use super::replay::Source;
+use super::replay::LogSource;
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -138,17 +138,18 @@ pub(crate) fn open<D: Disk>(
     let io_error = |source| OpenError::Io { path: data.to_owned(), source };
     make_durable(&disk, &layout).map_err(|source| not_writable(data, source))?;
     let rows = load_rows(&layout).map_err(io_error)?;
-    let index = Index::resume(&disk, &layout.index()).map_err(|error| not_writable(data, error))?;
+    let index =
+        FileIndex::resume(&disk, &layout.index()).map_err(|error| not_writable(data, error))?;
     let logs = Logs {
         disk,
         layout,
-        catalog: Catalog::default(),
+        catalog: LogCatalog::default(),
         index,
         files: OpenFiles::new(open_files),
         repairs: Mutex::new(Some(Vec::new())),
         lock,
     };
-    let report = Scan::new(&logs, &rows, threads).run().map_err(io_error)?;
+    let report = StartupScan::new(&logs, &rows, threads).run().map_err(io_error)?;
     Ok(Opened { logs, report })
 }
 
@@ -189,8 +190,8 @@ fn make_durable(disk: &impl Disk, layout: &Layout) -> io::Result<()> {
     disk.sync_dir(layout.data())
 }
 
-pub(crate) fn load_rows(layout: &Layout) -> io::Result<Rows> {
-    let mut rows = Rows::default();
+pub(crate) fn load_rows(layout: &Layout) -> io::Result<IndexRows> {
+    let mut rows = IndexRows::default();
     match File::open(layout.index()) {
         Ok(file) => rows.read_on(&file)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -203,19 +204,19 @@ pub(crate) fn load_rows(layout: &Layout) -> io::Result<Rows> {
 const STALE_PER_ROW_MAX: usize = 2;
 
 /// The look at all logs that opening takes.
-struct Scan<'a, D: Disk> {
+struct StartupScan<'a, D: Disk> {
     logs: &'a Logs<D>,
-    rows: &'a Rows,
+    rows: &'a IndexRows,
     threads: usize,
     found: Mutex<OpenReport>,
     /// Tasks of which the index does not know, or knows too little.
-    unindexed: Mutex<Vec<Arc<Slot>>>,
+    unindexed: Mutex<Vec<Arc<CatalogEntry>>>,
     /// Logs that may not be of the Task that they seem to be of.
-    strays: Mutex<Vec<(Place, TaskKey)>>,
+    strays: Mutex<Vec<(LogPlace, TaskKey)>>,
 }
 
-impl<'a, D: Disk> Scan<'a, D> {
-    fn new(logs: &'a Logs<D>, rows: &'a Rows, threads: usize) -> Self {
+impl<'a, D: Disk> StartupScan<'a, D> {
+    fn new(logs: &'a Logs<D>, rows: &'a IndexRows, threads: usize) -> Self {
         let (found, unindexed, strays) = Default::default();
         Self { logs, rows, threads, found, unindexed, strays }
     }
@@ -235,18 +236,18 @@ impl<'a, D: Disk> Scan<'a, D> {
         Ok(self.finish(&places, ignored))
     }
 
-    fn knows(&self, place: &Place) -> bool {
+    fn knows(&self, place: &LogPlace) -> bool {
         self.rows.rows.contains_key(place)
     }
 
-    fn look(&self, place: &Place) {
+    fn look(&self, place: &LogPlace) {
         let looked = match self.rows.rows.get(place) {
             Some(row) => self.look_at_known(place, row),
             None => self.look_into(place),
         };
         if looked.is_err() {
             // It is read once more for the report; its Task is there and cannot be used.
-            let row = self.rows.rows.get(place).map(Row::key);
+            let row = self.rows.rows.get(place).map(IndexRow::key);
             let key = row.or_else(|| key_by_name(place).ok());
             self.strays.lock().extend(key.map(|key| (place.clone(), key)));
         }
@@ -254,11 +255,12 @@ impl<'a, D: Disk> Scan<'a, D> {
 
     /// A log that the index knows: ended Tasks are believed to have ended, as long as nothing
     /// was written since.
-    fn look_at_known(&self, place: &Place, row: &Row) -> io::Result<()> {
+    fn look_at_known(&self, place: &LogPlace, row: &IndexRow) -> io::Result<()> {
         let key = row.key();
         let is_settled =
             row.ended.is_some() && (self.rows.is_clean || self.size(place)? == row.len);
-        let slot = self.add(&key, place, Facts::of_row(row), !is_settled && !self.rows.is_clean);
+        let slot =
+            self.add(&key, place, TaskFacts::of_row(row), !is_settled && !self.rows.is_clean);
         if let (Some(slot), false) = (slot, is_settled) {
             self.verify(&slot);
             let has_ended = slot.facts.lock().ended.is_some();
@@ -269,21 +271,21 @@ impl<'a, D: Disk> Scan<'a, D> {
         Ok(())
     }
 
-    fn size(&self, place: &Place) -> io::Result<u64> {
+    fn size(&self, place: &LogPlace) -> io::Result<u64> {
         Ok(std::fs::metadata(self.logs.layout.wal(&place.0, &place.1))?.len())
     }
 
     /// A log that the index does not know.
-    fn look_into(&self, place: &Place) -> io::Result<()> {
+    fn look_into(&self, place: &LogPlace) -> io::Result<()> {
         let path = self.logs.layout.wal(&place.0, &place.1);
         match identify(&File::open(&path)?, place)? {
-            Found::Unborn => self.remove(&path, place),
-            Found::Damaged(key) => {
+            FoundLog::Unborn => self.remove(&path, place),
+            FoundLog::Damaged(key) => {
                 self.strays.lock().push((place.clone(), key));
                 Ok(())
             }
-            Found::Task(head) => {
-                let mut facts = Facts::creating(&head.title, head.created_at);
+            FoundLog::Task(head) => {
+                let mut facts = TaskFacts::creating(&head.title, head.created_at);
                 facts.exists = true;
                 facts.take_tail(&head.tail);
                 if let Some(slot) = self.add(&head.key, place, facts, true) {
@@ -295,14 +297,20 @@ impl<'a, D: Disk> Scan<'a, D> {
         }
     }
 
-    fn add(&self, key: &TaskKey, place: &Place, facts: Facts, sync: bool) -> Option<Arc<Slot>> {
+    fn add(
+        &self,
+        key: &TaskKey,
+        place: &LogPlace,
+        facts: TaskFacts,
+        sync: bool,
+    ) -> Option<Arc<CatalogEntry>> {
         self.logs.catalog.add(key, place.1.clone(), Log::Unverified { sync }, facts)
     }
 
     /// Damaged logs stand for their Tasks, unless those turned out to have sound ones.
     fn place_strays(&self) {
         for (place, key) in self.strays.lock().iter() {
-            let mut facts = Facts::creating("", 0);
+            let mut facts = TaskFacts::creating("", 0);
             facts.exists = true;
             match self.add(key, place, facts, true) {
                 Some(slot) => self.damaged(&slot),
@@ -311,14 +319,14 @@ impl<'a, D: Disk> Scan<'a, D> {
         }
     }
 
-    fn first_damage(&self, key: &TaskKey, (session, wal_name): &Place) -> ReadError {
+    fn first_damage(&self, key: &TaskKey, (session, wal_name): &LogPlace) -> ReadError {
         let path = self.logs.layout.wal(session, wal_name);
-        let source = Source { path: &path, key, wal_name, whole: None };
+        let source = LogSource { path: &path, key, wal_name, whole: None };
         let sound = || ReadError::Failed(format!("{} is a second log", path.display()));
         source.read(0, |_| ControlFlow::Continue(())).err().unwrap_or_else(sound)
     }
 
-    fn verify(&self, slot: &Slot) {
+    fn verify(&self, slot: &CatalogEntry) {
         self.found.lock().looked_into += 1;
         let verified = self.logs.verify(slot, &mut slot.log.lock());
         match verified {
@@ -330,13 +338,13 @@ impl<'a, D: Disk> Scan<'a, D> {
     }
 
     /// Finds the first place that is damaged.
-    fn damaged(&self, slot: &Slot) {
+    fn damaged(&self, slot: &CatalogEntry) {
         if let Err(error) = self.logs.read(slot, 0, |_| ControlFlow::Continue(())) {
             self.unusable(slot, error);
         }
     }
 
-    fn unusable(&self, slot: &Slot, error: ReadError) {
+    fn unusable(&self, slot: &CatalogEntry, error: ReadError) {
         slot.facts.lock().damaged = true;
         self.tell(&slot.key, error);
     }
@@ -347,7 +355,7 @@ impl<'a, D: Disk> Scan<'a, D> {
     }
 
     /// Removes what is left of a creation that nobody was told of, so that its name is free again.
-    fn remove(&self, path: &Path, place: &Place) -> io::Result<()> {
+    fn remove(&self, path: &Path, place: &LogPlace) -> io::Result<()> {
         let bytes = self.size(place)?;
         self.logs.disk.remove(path)?;
         self.logs.disk.sync_dir(&self.logs.layout.session(&place.0))?;
@@ -355,7 +363,7 @@ impl<'a, D: Disk> Scan<'a, D> {
         Ok(())
     }
 
-    fn finish(self, places: &[Place], ignored: Vec<PathBuf>) -> OpenReport {
+    fn finish(self, places: &[LogPlace], ignored: Vec<PathBuf>) -> OpenReport {
         let slots = self.logs.catalog.slots(None);
         let is_stale = self.rows.stale > STALE_PER_ROW_MAX * slots.len();
         if is_stale || self.rows.rows.len() > places.len() {
@@ -374,7 +382,7 @@ impl<'a, D: Disk> Scan<'a, D> {
 
 impl<D: Disk> Logs<D> {
     /// Writes the index anew. A failure leaves the old one, which costs time at the next start.
-    fn rewrite_index(&self, slots: &[Arc<Slot>]) {
+    fn rewrite_index(&self, slots: &[Arc<CatalogEntry>]) {
         let sound = slots.iter().filter(|slot| !slot.facts.lock().damaged);
         let rows = sound.map(|slot| slot.row());
         let (path, draft) = (self.layout.index(), self.layout.index_draft());

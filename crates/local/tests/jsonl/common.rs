@@ -10,13 +10,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tenure_core::Commit;
-use tenure_local::{Disk, Files, JsonlJournal, JsonlReader, OpenReport, Options};
+use tenure_local::{Disk, Files, JournalOptions, JsonlJournal, JsonlReader, OpenReport};
 use tenure_ports::Journal;
 use tenure_ports::journal::{AppendError, ReadError, TaskKey};
 use tenure_testkit::conformance::History;
 
 /// As few threads as there can be: tests open journals by the thousand.
-pub(crate) const SMALL: Options = Options { sync_threads: 1, read_threads: 1, open_files: None };
+pub(crate) const SMALL: JournalOptions =
+    JournalOptions { sync_threads: 1, read_threads: 1, open_files: None };
 
 /// A fresh data directory, in memory where that is possible.
 pub(crate) fn data_dir() -> TempDir {

@@ -12,7 +12,7 @@ use crate::common::{
     Did, SMALL, TestDisk, append, assert_holds, create, data_dir, open, wal, work,
 };
 use futures::future::join_all;
-use tenure_local::{JsonlJournal, OpenError, Options};
+use tenure_local::{JournalOptions, JsonlJournal, OpenError};
 use tenure_ports::Journal;
 use tenure_ports::journal::AppendError;
 use tenure_testkit::conformance::History;
@@ -257,7 +257,7 @@ async fn a_name_taken_by_any_file_is_refused() {
 async fn creations_share_directory_syncs() {
     let dir = data_dir();
     let disk = TestDisk { dir_sync_takes: Duration::from_millis(20), ..TestDisk::default() };
-    let options = Options { sync_threads: 8, ..SMALL };
+    let options = JournalOptions { sync_threads: 8, ..SMALL };
     let (journal, _) = JsonlJournal::open_on(dir.path(), options, disk.clone()).unwrap();
     let journal = Arc::new(journal);
     disk.take();
@@ -288,7 +288,7 @@ async fn creations_share_directory_syncs() {
 async fn tasks_outnumber_open_files() {
     let dir = data_dir();
     let disk = TestDisk::default();
-    let options = Options { open_files: Some(3), sync_threads: 4, read_threads: 2 };
+    let options = JournalOptions { open_files: Some(3), sync_threads: 4, read_threads: 2 };
     let (journal, _) = JsonlJournal::open_on(dir.path(), options, disk.clone()).unwrap();
     let mut histories: Vec<_> = (0..20).map(|n| History::of("s", &format!("t{n}"))).collect();
     for history in &mut histories {

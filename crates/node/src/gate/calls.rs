@@ -19,14 +19,14 @@ use tenure_scheduler::ClientLink;
 use tenure_wire::bus::event::{EventPage, ReadEvents};
 use tenure_wire::bus::operate::{LeasePage, ListLeases};
 use tenure_wire::bus::request::{
-    Ask, Entries, Head, Hello, List, ListInput, LogPage, ReadLog, ReadParent, Request,
+    Ask, Entries, Hello, List, ListInput, LogPage, ReadLog, ReadParent, Request, RequestHead,
     TemplateInput, ViewPage, Views, Welcome,
 };
 use tenure_wire::bus::subject::ClientName;
 use tenure_wire::bus::{Answer, MESSAGE_MAX, decode, encode};
 use uuid::Uuid;
 
-use super::{Asked, Gate, in_time, read_in_time, say_answer};
+use super::{Gate, PartitionCall, in_time, read_in_time, say_answer};
 
 /// Bytes of commits, of views, or of what else comes in parts, in an answer.
 const LOG_BYTES: usize = 512 << 10;
@@ -37,7 +37,8 @@ const VIEW_BYTES_MAX: usize = MESSAGE_MAX - (16 << 10);
 /// Tasks of which an answer tells what each says itself.
 pub(super) const FOLDED_MAX: usize = 256;
 
-pub(super) type Link = ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
+pub(super) type CallLink =
+    ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
 
 impl Gate {
     /// Says how the cluster is made.
@@ -80,7 +81,7 @@ impl Gate {
             let client = if is_node { &gate.control } else { &gate.intake };
             let (reply, operation) = (&reply, request.ask.operation());
             let may_wait = matches!(&request.ask, Ask::Command(command) if command.may_wait());
-            let asked = Asked { client, reply, partition, operation, may_wait, since };
+            let asked = PartitionCall { client, reply, partition, operation, may_wait, since };
             Call { gate: &gate, link, is_of_node: is_node, asked }.run(request).await;
         });
     }
@@ -89,10 +90,10 @@ impl Gate {
 /// One request of a caller.
 struct Call<'a> {
     gate: &'a Gate,
-    link: Link,
+    link: CallLink,
     /// Whether another node asks.
     is_of_node: bool,
-    asked: Asked<'a>,
+    asked: PartitionCall<'a>,
 }
 
 impl Call<'_> {
@@ -114,7 +115,7 @@ impl Call<'_> {
         }
     }
 
-    async fn write(&self, head: Head, what: Write) {
+    async fn write(&self, head: RequestHead, what: Write) {
         let task = match &what {
             Write::Create(input) => input.task_id().cloned().and_then(|task| self.placed(task)),
             Write::RetryEnded(_) | Write::Command(_) => self.task(&head),
@@ -132,9 +133,9 @@ impl Call<'_> {
     }
 
     /// Answers a query.
-    async fn serve<Q: Query>(&self, head: &Head, query: Q)
+    async fn serve<Q: Query>(&self, head: &RequestHead, query: Q)
     where
-        Self: Serves<Q>,
+        Self: ServeQuery<Q>,
     {
         let answer = Box::pin(self.served(head, query.clone())).await;
         let shorten = |answer: &mut Q::Output| query.shorten(answer);
@@ -142,7 +143,7 @@ impl Call<'_> {
     }
 
     /// The Task of a request, which is of the partition asked.
-    fn task(&self, head: &Head) -> Result<TaskId, Rejection> {
+    fn task(&self, head: &RequestHead) -> Result<TaskId, Rejection> {
         let task = head.task_id.clone();
         self.placed(task.ok_or_else(|| Rejection::invalid("task_id", "task_id is missing"))?)
     }
@@ -163,8 +164,8 @@ impl Call<'_> {
 }
 
 /// How a query is answered here.
-trait Serves<Q: Query> {
-    async fn served(&self, head: &Head, query: Q) -> Result<Q::Output, Rejection>;
+trait ServeQuery<Q: Query> {
+    async fn served(&self, head: &RequestHead, query: Q) -> Result<Q::Output, Rejection>;
 }
 
 macro_rules! serves {
@@ -174,7 +175,7 @@ macro_rules! serves {
         other { $($other:ident($_other:ty))* }
     ) => {
         impl Call<'_> {
-            async fn read(&self, head: &Head, ask: Ask) {
+            async fn read(&self, head: &RequestHead, ask: Ask) {
                 match ask {
                     Ask::Create(_) | Ask::RetryEnded(_) | Ask::Command(_) => {}
                     $(Ask::$task(query) => self.serve(head, query).await,)*
@@ -185,10 +186,10 @@ macro_rules! serves {
         }
 
         $(
-            impl Serves<$query> for Call<'_> {
+            impl ServeQuery<$query> for Call<'_> {
                 async fn served(
                     &self,
-                    head: &Head,
+                    head: &RequestHead,
                     query: $query,
                 ) -> Result<<$query as Query>::Output, Rejection> {
                     read_in_time(self.link.ask(&self.task(head)?, query)).await
@@ -197,10 +198,10 @@ macro_rules! serves {
         )*
 
         $(
-            impl Serves<$reads> for Call<'_> {
+            impl ServeQuery<$reads> for Call<'_> {
                 async fn served(
                     &self,
-                    head: &Head,
+                    head: &RequestHead,
                     query: $reads,
                 ) -> Result<<$reads as Query>::Output, Rejection> {
                     let task = self.task(head)?;
@@ -216,39 +217,39 @@ macro_rules! serves {
 
 tenure_wire::queries!(serves);
 
-impl Serves<ListInput> for Call<'_> {
-    async fn served(&self, _: &Head, input: ListInput) -> Result<TaskPage, Rejection> {
+impl ServeQuery<ListInput> for Call<'_> {
+    async fn served(&self, _: &RequestHead, input: ListInput) -> Result<TaskPage, Rejection> {
         self.gate.tasks(&self.link, self.asked.partition, input).await
     }
 }
 
-impl Serves<TemplateInput> for Call<'_> {
-    async fn served(&self, _: &Head, _: TemplateInput) -> Result<Board, Rejection> {
+impl ServeQuery<TemplateInput> for Call<'_> {
+    async fn served(&self, _: &RequestHead, _: TemplateInput) -> Result<Board, Rejection> {
         self.link.template()
     }
 }
 
-impl Serves<List> for Call<'_> {
-    async fn served(&self, _: &Head, which: List) -> Result<Entries, Rejection> {
+impl ServeQuery<List> for Call<'_> {
+    async fn served(&self, _: &RequestHead, which: List) -> Result<Entries, Rejection> {
         self.gate.list(&self.link, self.asked.partition, which).await
     }
 }
 
-impl Serves<ListLeases> for Call<'_> {
-    async fn served(&self, _: &Head, which: ListLeases) -> Result<LeasePage, Rejection> {
+impl ServeQuery<ListLeases> for Call<'_> {
+    async fn served(&self, _: &RequestHead, which: ListLeases) -> Result<LeasePage, Rejection> {
         self.gate.leases(self.link.session(), self.asked.partition, which).await
     }
 }
 
-impl Serves<ReadLog> for Call<'_> {
-    async fn served(&self, head: &Head, which: ReadLog) -> Result<LogPage, Rejection> {
+impl ServeQuery<ReadLog> for Call<'_> {
+    async fn served(&self, head: &RequestHead, which: ReadLog) -> Result<LogPage, Rejection> {
         self.link.log_page(&self.task(head)?, which, LOG_BYTES).await
     }
 }
 
-impl Serves<Views> for Call<'_> {
+impl ServeQuery<Views> for Call<'_> {
     /// Views of as many Tasks of the partition as an answer holds: each time of half as many.
-    async fn served(&self, _: &Head, which: Views) -> Result<ViewPage, Rejection> {
+    async fn served(&self, _: &RequestHead, which: Views) -> Result<ViewPage, Rejection> {
         self.link.may_view()?;
         let overview =
             self.gate.fence.journal.overview_in(self.asked.partition, self.link.session());
@@ -272,9 +273,9 @@ impl Serves<Views> for Call<'_> {
     }
 }
 
-impl Serves<ReadParent> for Call<'_> {
+impl ServeQuery<ReadParent> for Call<'_> {
     /// What another node needs to know of the parent of one of its Tasks.
-    async fn served(&self, head: &Head, which: ReadParent) -> Result<Parent, Rejection> {
+    async fn served(&self, head: &RequestHead, which: ReadParent) -> Result<Parent, Rejection> {
         let key = self.key(self.task(head)?);
         if !self.is_of_node {
             let message = "nodes ask each other this";
@@ -287,9 +288,9 @@ impl Serves<ReadParent> for Call<'_> {
     }
 }
 
-impl Serves<ReadEvents> for Call<'_> {
+impl ServeQuery<ReadEvents> for Call<'_> {
     /// As many public events as an answer holds. Those to come are published for a while.
-    async fn served(&self, head: &Head, which: ReadEvents) -> Result<EventPage, Rejection> {
+    async fn served(&self, head: &RequestHead, which: ReadEvents) -> Result<EventPage, Rejection> {
         let (task, after) = (self.task(head)?, which.after);
         let key = self.key(task.clone());
         let stands = self.link.log(&task, u64::MAX).await?; // It is there.
@@ -331,7 +332,7 @@ pub(super) fn is_long(answer: &impl Serialize) -> bool {
 }
 
 /// What goes with a command. One that brings no id is given one: it cannot be repeated then.
-fn context(head: Head) -> Result<Context, Rejection> {
+fn context(head: RequestHead) -> Result<Context, Rejection> {
     Ok(head.context(|| CommandId::new(Uuid::now_v7().to_string()))?)
 }
 

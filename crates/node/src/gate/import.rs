@@ -35,10 +35,10 @@ const LOOKS: u32 = 20;
 
 /// Logs on their way.
 #[derive(Debug, Default)]
-pub(crate) struct Imports(Mutex<HashMap<TaskKey, Coming>>);
+pub(crate) struct Imports(Mutex<HashMap<TaskKey, Upload>>);
 
 #[derive(Debug)]
-struct Coming {
+struct Upload {
     by: ClientName,
     len: u64,
     lines: Vec<u8>,
@@ -48,7 +48,7 @@ struct Coming {
 }
 
 /// What a part has brought.
-enum Came {
+enum Uploaded {
     /// So many bytes are here.
     Part(u64),
     /// All of it.
@@ -57,14 +57,14 @@ enum Came {
 
 impl Imports {
     /// Takes a part. One that is here already is passed over, and what leaves a gap is not taken.
-    fn take(&self, key: &TaskKey, by: &ClientName, part: ImportLog) -> Result<Came, Rejection> {
+    fn take(&self, key: &TaskKey, by: &ClientName, part: ImportLog) -> Result<Uploaded, Rejection> {
         let now = Instant::now();
         let mut all = self.0.lock();
         all.retain(|_, coming| coming.is_whole || now - coming.heard < IDLE);
         if all.get(key).is_some_and(|coming| coming.is_whole) {
             return Err(later("the log has come, and is being written"));
         }
-        let is_another = |coming: &Coming| coming.by != *by || coming.len != part.len;
+        let is_another = |coming: &Upload| coming.by != *by || coming.len != part.len;
         if all.get(key).is_some_and(is_another) {
             if part.from > 0 {
                 let message = "somebody else brings this log now, or another one";
@@ -80,7 +80,7 @@ impl Imports {
         if others + part.len > LOG_MAX {
             return Err(later("this node takes in as many logs as it can hold"));
         }
-        let coming = all.entry(key.clone()).or_insert_with(|| Coming {
+        let coming = all.entry(key.clone()).or_insert_with(|| Upload {
             by: by.clone(),
             len: part.len,
             lines: Vec::new(),
@@ -99,10 +99,10 @@ impl Imports {
             return Err(Rejection::invalid("len", "there is more of the log than was announced"));
         }
         if here < part.len {
-            return Ok(Came::Part(here));
+            return Ok(Uploaded::Part(here));
         }
         coming.is_whole = true;
-        Ok(Came::Whole(std::mem::take(&mut coming.lines)))
+        Ok(Uploaded::Whole(std::mem::take(&mut coming.lines)))
     }
 
     /// A log that had come is written, or will not be.
@@ -159,8 +159,8 @@ impl Gate {
             return Err(exists(&key));
         }
         let (len, lines) = match self.imports.take(&key, &name, part)? {
-            Came::Part(received) => return Ok(Imported { received, version: None }),
-            Came::Whole(lines) => (lines.len() as u64, lines),
+            Uploaded::Part(received) => return Ok(Imported { received, version: None }),
+            Uploaded::Whole(lines) => (lines.len() as u64, lines),
         };
         let settling = Settling(&self.imports, &key);
         let version = self.write_whole(&key, lines).await?;
@@ -199,14 +199,14 @@ impl Gate {
 }
 
 /// A log that is the history of a Task.
-struct Log {
+struct ImportedLog {
     wal_name: WalName,
     commits: Vec<Arc<Commit>>,
 }
 
 /// Reads a log as it would be read when its Task is opened. It goes on in the epoch of this owner, who
 /// writes it here: what an earlier one appends is refused.
-fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<Log, Rejection> {
+fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<ImportedLog, Rejection> {
     let bad = |at: usize, why: &dyn std::fmt::Display| {
         Rejection::invalid("lines", format!("line {} of the log: {why}", at + 1))
     };
@@ -234,7 +234,7 @@ fn judge(key: &TaskKey, lines: &[u8], epoch: u64) -> Result<Log, Rejection> {
         Some(Body::TaskCreated(made))
             if made.task.task_id == key.task_id && made.task.session_id == key.session_id =>
         {
-            Ok(Log { wal_name: made.task.wal_name.clone(), commits })
+            Ok(ImportedLog { wal_name: made.task.wal_name.clone(), commits })
         }
         _ => {
             Err(Rejection::invalid("lines", "the log does not begin with the creation of its task"))
@@ -274,7 +274,7 @@ fn not_owner() -> Rejection {
 #[cfg(test)]
 mod tests {
     use tenure_wire::bus::V;
-    use tenure_wire::bus::request::Lines;
+    use tenure_wire::bus::request::LogLines;
     use tenure_wire::bus::subject::Token;
 
     use super::*;
@@ -289,13 +289,19 @@ mod tests {
     }
 
     fn part(len: u64, from: u64, lines: &[u8]) -> ImportLog {
-        ImportLog { v: V, task_id: "t".parse().unwrap(), len, from, lines: Lines(lines.to_vec()) }
+        ImportLog {
+            v: V,
+            task_id: "t".parse().unwrap(),
+            len,
+            from,
+            lines: LogLines(lines.to_vec()),
+        }
     }
 
     fn take(imports: &Imports, who: &str, part: ImportLog) -> Result<(u64, bool), Code> {
         match imports.take(&key(), &by(who), part) {
-            Ok(Came::Part(here)) => Ok((here, false)),
-            Ok(Came::Whole(lines)) => Ok((lines.len() as u64, true)),
+            Ok(Uploaded::Part(here)) => Ok((here, false)),
+            Ok(Uploaded::Whole(lines)) => Ok((lines.len() as u64, true)),
             Err(refused) => Err(refused.code),
         }
     }

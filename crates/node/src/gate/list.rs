@@ -21,7 +21,7 @@ use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
 
 use super::Gate;
-use super::calls::{FOLDED_MAX, Link, first_of, is_long};
+use super::calls::{CallLink, FOLDED_MAX, first_of, is_long};
 
 /// Tasks in an answer.
 const ENTRIES_MAX: usize = 1_000;
@@ -40,11 +40,11 @@ const KEPT_MAX: usize = 1 << 20;
 
 /// Lists whose next page may be asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<VecDeque<Kept>>);
+pub(crate) struct Lists(Mutex<VecDeque<CachedList>>);
 
 /// A list with its ended Tasks, in the order of their ids.
 #[derive(Debug)]
-struct Kept {
+struct CachedList {
     session: SessionId,
     partition: u32,
     /// In which the partition was read.
@@ -57,7 +57,7 @@ impl Lists {
     fn get(&self, session: &SessionId, partition: u32, epoch: u64) -> Option<Arc<Vec<Found>>> {
         self.sweep();
         let all = self.0.lock();
-        let is_it = |kept: &&Kept| {
+        let is_it = |kept: &&CachedList| {
             (&kept.session, kept.partition, kept.epoch) == (session, partition, epoch)
         };
         all.iter().find(is_it).map(|kept| Arc::clone(&kept.found))
@@ -69,7 +69,7 @@ impl Lists {
         self.forget(session, partition);
         let mut all = self.0.lock();
         let (session, found, read) = (session.clone(), Arc::clone(found), Instant::now());
-        all.push_back(Kept { session, partition, epoch, read, found });
+        all.push_back(CachedList { session, partition, epoch, read, found });
         let mut count: usize = all.iter().map(|kept| kept.found.len()).sum();
         while count > KEPT_MAX
             && let Some(oldest) = all.pop_front()
@@ -92,7 +92,7 @@ impl Gate {
     /// A page of the Tasks of a session in one partition, in the order of their ids.
     pub(super) async fn list(
         &self,
-        link: &Link,
+        link: &CallLink,
         partition: u32,
         which: List,
     ) -> Result<Entries, Rejection> {
@@ -129,7 +129,7 @@ impl Gate {
     /// `task_list` over one partition.
     pub(super) async fn tasks(
         &self,
-        link: &Link,
+        link: &CallLink,
         partition: u32,
         input: ListInput,
     ) -> Result<TaskPage, Rejection> {

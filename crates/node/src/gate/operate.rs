@@ -13,8 +13,8 @@ use tenure_ports::leases::Lease;
 use tenure_ports::observer::PoolSample;
 use tenure_scheduler::WaitingStep;
 use tenure_wire::bus::operate::{
-    Drain, Drained, Kept, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, WaitFacts, WorkerFacts,
+    Drain, Drained, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes, OpenAttempt, PoolFacts,
+    RetainedWork, WaitFacts, WorkerFacts,
 };
 use tenure_wire::bus::subject::{ClientName, WorkerName};
 use tenure_wire::bus::{Answer, decode};
@@ -49,11 +49,11 @@ impl Gate {
     }
 
     /// What this node keeps for work that is under way. To count it is a read, and takes leave as one.
-    fn kept(&self) -> Result<Kept, Rejection> {
+    fn kept(&self) -> Result<RetainedWork, Rejection> {
         let in_use = |most: usize, permits: &Semaphore| (most - permits.available_permits()) as u64;
         let reads = in_use(self.reads_max, &self.reads); // This one is not left over.
         let _leave = self.leave_to_read()?;
-        Ok(Kept {
+        Ok(RetainedWork {
             live: self.fence.journal.live_count() as u64,
             leases: self.scheduler.leases().known() as u64,
             reads,

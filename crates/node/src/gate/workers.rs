@@ -12,15 +12,16 @@ use tenure_core::status::Role;
 use tenure_core::view::RunOffer;
 use tenure_ports::bus::{Credit, Holding, Recorded, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::Answer as Done;
+use tenure_scheduler::WriteAnswer as Done;
 use tenure_wire::bus::subject::{Misnamed, WorkerName, inbox, misnamed};
 use tenure_wire::bus::worker::{
-    Claim, Heartbeat, Hello, Looking, Pulse, Pulses, Query, Report, Reported, Reports, Room, Word,
+    Capacity, Claim, Heartbeat, Hello, Looking, Pulse, Pulses, QuerySteps, Report, Reported,
+    Reports, Word,
 };
 use tenure_wire::bus::{Answer, BadMessage, decode, encode};
 
-use super::{Asked, Gate, in_time, not_sure, say_answer};
-use crate::links::Link;
+use super::{Gate, PartitionCall, in_time, not_sure, say_answer};
+use crate::links::NodeLink;
 use crate::refused::{Speaker, in_short};
 
 impl Gate {
@@ -62,7 +63,7 @@ impl Gate {
 
     /// A worker says what room it has. One that speaks of another link is told of this one.
     pub(super) async fn room(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
-        let said = decode::<Room>(bytes).map_err(Rejection::from);
+        let said = decode::<Capacity>(bytes).map_err(Rejection::from);
         match said.and_then(|room| Ok((room, self.links.of(name)?))) {
             Ok((room, link)) if link.note_room(&room) => {}
             Ok((_, link)) => link.greet(&self.links).await,
@@ -105,7 +106,7 @@ impl Gate {
     }
 
     /// What this node can say of Attempts: nothing of those of a partition that it may have lost.
-    async fn pulses(&self, link: &Link, held: Vec<(u32, Holding)>) -> Vec<Pulse> {
+    async fn pulses(&self, link: &NodeLink, held: Vec<(u32, Holding)>) -> Vec<Pulse> {
         let holdings: Vec<Holding> = held.iter().map(|(_, held)| held.clone()).collect();
         let beats = link.port.pulses(&holdings).await;
         let mut pulses = Vec::new();
@@ -182,7 +183,7 @@ impl Gate {
     ) {
         let Some(reply) = reply else { return };
         let since = Instant::now();
-        let asked = decode::<Query>(bytes).map_err(Rejection::from).and_then(|query| {
+        let asked = decode::<QuerySteps>(bytes).map_err(Rejection::from).and_then(|query| {
             let offer = offer_of(name, query.session_id, query.task_id, query.run_id);
             self.check_partition(&key_of(&offer), partition)?;
             Ok((self.links.of(name)?, self.leave_to_read()?, offer, query.offset))
@@ -268,9 +269,9 @@ impl Gate {
         reply: &'a str,
         partition: u32,
         since: Instant,
-    ) -> Asked<'a> {
+    ) -> PartitionCall<'a> {
         let client = &self.control;
-        Asked { client, reply, partition, operation, may_wait: false, since }
+        PartitionCall { client, reply, partition, operation, may_wait: false, since }
     }
 
     fn refuse_if_asked(self: &Arc<Self>, reply: Option<String>, refused: Rejection) {
@@ -289,7 +290,7 @@ impl Gate {
 }
 
 fn send_report(
-    link: &Link,
+    link: &NodeLink,
     task: TaskKey,
     report: Report,
     room: Option<Credit>,

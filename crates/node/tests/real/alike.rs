@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tenure_core::Context;
 use tenure_core::command::{Command, GiveBack, StepReport};
 use tenure_core::status::Policy;
-use tenure_local::{JsonlJournal, MemoryLeases, Options};
+use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases};
 use tenure_ports::ClientPort;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
 use tenure_scheduler::{Config, Scheduler};
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_wire::bus::subject::{Token, WorkerName, inbox};
 
 use crate::calls::shared;
@@ -34,7 +34,7 @@ async fn what_is_done_by_hand_is_the_same_in_the_files_of_one_process() {
     let name =
         WorkerName { pool: "default".parse().unwrap(), principal: token("w"), boot: token("b1") };
 
-    let settings = Settings::new(servers.url());
+    let settings = NatsSettings::new(servers.url());
     let own = inbox(bob.name.role, &bob.name.principal, &token("b3"));
     let connection = Connection::open(&settings, own).await.unwrap();
     let client = NatsClient::join(connection, &bob.name).await.unwrap();
@@ -46,7 +46,7 @@ async fn what_is_done_by_hand_is_the_same_in_the_files_of_one_process() {
     let there: Vec<u8> = page.commits.iter().flat_map(|commit| commit.0.iter().copied()).collect();
 
     let dir = tempfile::tempdir().unwrap();
-    let (journal, _) = JsonlJournal::open(dir.path(), Options::default()).unwrap();
+    let (journal, _) = JsonlJournal::open(dir.path(), JournalOptions::default()).unwrap();
     let config = Config::embedded("default".parse().unwrap());
     let leases = Arc::new(MemoryLeases::default());
     let alone = Scheduler::start(Arc::new(journal), leases, config).await.unwrap();

@@ -9,7 +9,7 @@ use tenure_core::id::PoolId;
 use tenure_core::status::Role;
 use tenure_node::Node;
 use tenure_ports::bus::Delivery;
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_testkit::conformance::{Bus, absence_suite, bus_suite};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use tokio::sync::Mutex;
@@ -40,7 +40,8 @@ impl Shared {
     }
 
     async fn connect(&self, inbox: String) -> Connection {
-        let settings = Settings { patience: self.patience, ..Settings::new(self.servers.url()) };
+        let settings =
+            NatsSettings { patience: self.patience, ..NatsSettings::new(self.servers.url()) };
         Connection::open(&settings, inbox).await.unwrap()
     }
 }

@@ -10,7 +10,7 @@ use tenure_cluster::JetStreamJournal;
 use tenure_core::Code;
 use tenure_core::command::Command;
 use tenure_core::status::{Policy, TaskStatus};
-use tenure_core::view::write::Header;
+use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{QueryInput, StepPage, TaskView, WriteSummary};
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents};
 use tenure_wire::bus::request::{
@@ -44,7 +44,7 @@ async fn a_task_is_made_read_and_cancelled_over_nats() {
 
     let made = bob.create("t1", &["a", "b"]).await;
     assert_eq!(made.version, made.event_ids.len() as u64);
-    let Header::Summary(task) = &made.task else { panic!("{made:?}") };
+    let TaskHeader::Summary(task) = &made.task else { panic!("{made:?}") };
     let partition = bob.key("t1").partition(PARTITIONS); // 2.1: stream and partition.
     assert_eq!(task.wal_path, Some(format!("TENURE_WAL_{partition}/{partition}")));
     let again = bob.create("t1", &["a", "b"]).await;
@@ -227,7 +227,7 @@ async fn the_log_of_a_cluster_is_that_of_one_process() {
     let boot = tenure_wire::bus::subject::Token::new("b3").unwrap();
     let name = Caller::new(&servers).await.name;
     let inbox = tenure_wire::bus::subject::inbox(name.role, &name.principal, &boot);
-    let settings = tenure_sdk::nats::Settings::new(servers.url());
+    let settings = tenure_sdk::nats::NatsSettings::new(servers.url());
     let connection = tenure_sdk::nats::Connection::open(&settings, inbox).await.unwrap();
     let cluster = tenure_sdk::nats::NatsClient::join(connection, &name).await.unwrap();
     let config = tenure_scheduler::Config::embedded("default".parse().unwrap());
@@ -426,11 +426,11 @@ async fn a_repeat_is_not_answered_by_an_owner_of_the_past() {
     let again = bob.try_create("t", "c", &["a"]).await.unwrap();
     assert_eq!(again.version, made.version, "the log says that it is the owner");
 
-    let settings = tenure_cluster::Settings {
+    let settings = tenure_cluster::LogSettings {
         name,
         partitions: PARTITIONS,
         node: "two".into(),
-        ..tenure_cluster::Settings::default()
+        ..tenure_cluster::LogSettings::default()
     };
     let other = JetStreamJournal::open(servers.client().await, settings).await.unwrap();
     let partition = bob.key("t").partition(PARTITIONS);

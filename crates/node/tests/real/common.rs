@@ -17,7 +17,7 @@ use tenure_node::{Nats, Node, Settings};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::request::{Ask, LogPage, ReadLog, Request};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName};
-use tenure_wire::bus::worker::{Deliveries, Delivery, Hello, Room};
+use tenure_wire::bus::worker::{Capacity, Deliveries, Delivery, Hello};
 use tenure_wire::bus::{Answer, V, decode, encode};
 
 use crate::servers::{Server, nats, redis};
@@ -262,7 +262,8 @@ impl Hand {
     pub(crate) async fn room(&mut self, free: u64) {
         self.number += 1;
         let (number, seen, got) = (self.number, self.seen, self.got);
-        let room = Room { v: V, link: self.link.as_str().into(), number, free, seen, got, lost: 0 };
+        let room =
+            Capacity { v: V, link: self.link.as_str().into(), number, free, seen, got, lost: 0 };
         self.say(&format!("node.{}", self.node), &room).await;
     }
 

@@ -1,7 +1,7 @@
 //! What a node says when it does not know: of an append whose fate is open, and of what the next owner may
 //! have written.
 
-use tenure_cluster::{JetStreamJournal, Settings};
+use tenure_cluster::{JetStreamJournal, LogSettings};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::{Code, Rejection};
 use tenure_wire::bus::worker::{Reported, Reports};
@@ -53,7 +53,8 @@ async fn a_node_that_is_behind_ends_no_attempt() {
     let subject = format!("{}.report.{partition}", alice.name.root());
     let said = encode(&reports).unwrap();
 
-    let settings = Settings { partitions: PARTITIONS, node: "n9".into(), ..Settings::default() };
+    let settings =
+        LogSettings { partitions: PARTITIONS, node: "n9".into(), ..LogSettings::default() };
     let next = JetStreamJournal::open(servers.client().await, settings).await.unwrap();
     next.take(partition).await.unwrap();
     // Once it has stepped down by itself nobody is there until it has read what the other wrote.

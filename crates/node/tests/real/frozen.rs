@@ -12,7 +12,7 @@ use tenure_core::status::{Role, StepStatus};
 use tenure_core::view::ClaimResult;
 use tenure_node::{Nats, Node};
 use tenure_sdk::client::{Client, Step, Task};
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_tests::cluster::proxy::Proxy;
 use tenure_tests::cluster::servers::free_port;
@@ -52,7 +52,7 @@ async fn who_hears_nothing_of_its_server_goes_to_another() {
         principal: Token::new("ann").unwrap(),
     };
     let inbox = inbox(name.role, &name.principal, &Token::new("b1").unwrap());
-    let connection = Connection::open(&Settings::new(url), inbox).await.unwrap();
+    let connection = Connection::open(&NatsSettings::new(url), inbox).await.unwrap();
     let client = Client::new(NatsClient::join(connection, &name).await.unwrap());
     let bob = Caller::new(&servers).await; // Has a way of his own.
 
@@ -176,7 +176,7 @@ fn a_step_is_acknowledged_before_its_handler_begins() {
         };
         let url = servers.url();
         let pool = own.spawn(async move {
-            let connection = Connection::open(&Settings::new(url), name.inbox()).await.unwrap();
+            let connection = Connection::open(&NatsSettings::new(url), name.inbox()).await.unwrap();
             let (port, deliveries) = NatsWorker::join(connection, &name, None).await.unwrap();
             let handlers = Handlers::new().on("noop", holds_up).unwrap();
             WorkerPool::start(port, deliveries, handlers, Options::new(NonZeroUsize::MIN))

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::{Value as Json, json};
 use tenure_core::Code;
 use tenure_core::command::create::CreateTask;
-use tenure_core::record::{Body, Value};
+use tenure_core::record::{Value, ValueBody};
 use tenure_core::status::{Role, StepStatus, TaskStatus};
 use tenure_core::view::{
     ClaimResult, ListInput, QueryInput, StepPage, TaskView, View, WriteSummary,
@@ -106,7 +106,7 @@ async fn a_step_that_is_too_long_to_be_sent_fails_and_says_so() {
     for claim in &granted {
         let mut done = report(claim, StepStatus::Completed);
         let Word::TaskUpdateStep(word) = &mut done.word else { panic!("{done:?}") };
-        let body = Body::Data(vec![b'x'; 60_000].into());
+        let body = ValueBody::Data(vec![b'x'; 60_000].into());
         word.output = Some(Value { content_type: "text/plain".into(), body });
         let results = tell(&alice, vec![done]).await;
         assert!(results[0].error.is_none(), "{results:?}");
@@ -158,7 +158,7 @@ fn eve(bob: &Caller) -> ClientName {
 }
 
 async fn observer(servers: &Servers, bob: &Caller) -> nats::NatsClient {
-    let (eve, settings) = (eve(bob), nats::Settings::new(servers.url()));
+    let (eve, settings) = (eve(bob), nats::NatsSettings::new(servers.url()));
     let at = inbox(eve.role, &eve.principal, &Token::new("b").unwrap());
     let connection = nats::Connection::open(&settings, at).await.unwrap();
     nats::NatsClient::join(connection, &eve).await.unwrap()

@@ -14,7 +14,7 @@ use tenure_core::status::{
     DeliveryState, EdgeKind, Outcome, Policy, StepStatus, TaskStatus, Visibility,
 };
 use tenure_core::view::snapshot::GraphEdge;
-use tenure_core::view::write::Header;
+use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{
     BoardInput, InspectInput, ListInput, Normal, QueryInput, TaskPage, TaskSummary, ViewName,
     ViewsInput,
@@ -66,7 +66,7 @@ async fn keeps_to_budgets<P: ClientPort>(client: &Client<P>) {
     let short = write(client.within(size - 1)).await;
     assert!(answer_bytes(&short) < size && short.steps.is_empty(), "{short:?}");
     let least = write(client.within(1)).await;
-    assert!(matches!(least.task, Header::Reference(_)), "{least:?}");
+    assert!(matches!(least.task, TaskHeader::Reference(_)), "{least:?}");
     assert_eq!((least.version, least.event_ids), (full.version, full.event_ids));
 
     let full = client.get(&task).await.unwrap();

@@ -17,11 +17,11 @@ use tenure_core::command::{Command, StepReport};
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, HandlerName, RunId};
 use tenure_core::view::{ExplainInput, ExplainTaskInput, Explanation, GetInput};
-use tenure_local::{JsonlJournal, MemoryLeases, Options};
+use tenure_local::{JournalOptions, JsonlJournal, MemoryLeases};
 use tenure_ports::ClientPort;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort};
 use tenure_scheduler::{Config, Scheduler};
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_testkit::Faulty;
 use tenure_tests::cluster::redis;
 use tenure_wire::bus::subject::{Token, WorkerName, inbox};
@@ -48,7 +48,7 @@ async fn every_reason_is_told_where_it_stands() {
         WorkerName { pool: "default".parse().unwrap(), principal: token("w"), boot: token("b1") };
     let handlers: Vec<HandlerName> = vec!["work".parse().unwrap()];
 
-    let settings = Settings::new(servers.url());
+    let settings = NatsSettings::new(servers.url());
     let own = inbox(bob.name.role, &bob.name.principal, &token("b3"));
     let connection = Connection::open(&settings, own).await.unwrap();
     let client = NatsClient::join(connection, &bob.name).await.unwrap();
@@ -57,7 +57,7 @@ async fn every_reason_is_told_where_it_stands() {
     let there = Place::of(client, joined, servers).tell().await;
 
     let dir = tempfile::tempdir().unwrap();
-    let (journal, _) = JsonlJournal::open(dir.path(), Options::default()).unwrap();
+    let (journal, _) = JsonlJournal::open(dir.path(), JournalOptions::default()).unwrap();
     let journal = Arc::new(Faulty::new(journal));
     let config = Config::embedded("default".parse().unwrap());
     let leases = Arc::new(MemoryLeases::default());

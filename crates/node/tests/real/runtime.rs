@@ -9,7 +9,7 @@ use tenure_core::command::Dispatch;
 use tenure_core::status::{Policy, Role};
 use tenure_core::view::{RuntimeEvent, RuntimeName};
 use tenure_sdk::client::{Client, Step, Task};
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_sdk::worker::{Handlers, Options, StepContext, WorkerPool};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 
@@ -22,7 +22,7 @@ fn token(text: &str) -> Token {
 async fn client(servers: &Servers, role: Role, session: &str) -> Client<NatsClient> {
     let name = ClientName { role, session: session.parse().unwrap(), principal: token("bob") };
     let at = inbox(role, &name.principal, &token(session));
-    let connection = Connection::open(&Settings::new(servers.url()), at).await.unwrap();
+    let connection = Connection::open(&NatsSettings::new(servers.url()), at).await.unwrap();
     Client::new(NatsClient::join(connection, &name).await.unwrap())
 }
 
@@ -41,7 +41,7 @@ async fn what_happens_to_runs_is_heard_over_nats() {
     let observer = client(&servers, Role::Observer, "s1").await;
     let name =
         WorkerName { pool: "default".parse().unwrap(), principal: token("ant"), boot: token("b1") };
-    let settings = Settings::new(servers.url());
+    let settings = NatsSettings::new(servers.url());
     let connection = Connection::open(&settings, name.inbox()).await.unwrap();
     let (worker, deliveries) = NatsWorker::join(connection, &name, None).await.unwrap();
     let says = |ctx: StepContext| async move {

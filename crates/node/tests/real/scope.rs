@@ -16,7 +16,7 @@ use tenure_core::{Code, Rejection};
 use tenure_wire::bus::V;
 use tenure_wire::bus::request::Ask;
 use tenure_wire::bus::worker::{
-    Claim, Heartbeat, Holding, Looking, Pulses, Query, Report, Reported, Reports, Word,
+    Claim, Heartbeat, Holding, Looking, Pulses, QuerySteps, Report, Reported, Reports, Word,
 };
 
 use crate::common::{Caller, Hand, PARTITIONS, Servers};
@@ -77,7 +77,7 @@ impl Asks<'_> {
 
     async fn query(&self, run: &RunOffer, run_id: RunId) -> Result<StepPage, Rejection> {
         let (session_id, task_id) = (run.session_id.clone(), run.task_id.clone());
-        self.to("query", &Query { v: V, session_id, task_id, run_id, offset: 0 }).await
+        self.to("query", &QuerySteps { v: V, session_id, task_id, run_id, offset: 0 }).await
     }
 
     async fn looks<T: serde::de::DeserializeOwned>(

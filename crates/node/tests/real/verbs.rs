@@ -20,7 +20,7 @@ use tenure_core::task::StepFacts;
 use tenure_core::view::{BoardInput, RunEnd, StepView, TaskView, ViewName};
 use tenure_ports::ClientPort;
 use tenure_sdk::client::{Client, Step, Task};
-use tenure_sdk::nats::Member;
+use tenure_sdk::nats::PoolMember;
 use tenure_sdk::worker::{Options, WorkerPool};
 use tenure_wire::bus::event::TaskEvent;
 
@@ -399,7 +399,7 @@ async fn handlers_and_orchestrators_say_everything_over_nats() {
     settings.scheduler.limits.board_tokens = BOARD_TOKENS;
     let _node = servers.node_of(settings).await;
     let stage = Stage::default();
-    let (url, member) = (servers.url(), Member { pool: "default", name: "ant" });
+    let (url, member) = (servers.url(), PoolMember { pool: "default", name: "ant" });
     let pool = WorkerPool::connect(url.clone(), member, handlers(&stage), options()).await.unwrap();
     let orchestrator = Client::connect(url.clone(), "s1", "boss").await.unwrap();
     suite(orchestrator, Client::observe(url, "s1", "eve").await.unwrap(), stage).await;

@@ -7,7 +7,7 @@ use tenure_ports::{Journal, Leases};
 use tenure_wire::bus::answer_bytes;
 
 use super::ClientLink;
-use crate::ask::{Answer, Done};
+use crate::ask::{Done, WriteAnswer};
 use crate::handle::ambiguous;
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
@@ -21,7 +21,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
     }
 
     /// What a write is answered with.
-    pub(super) fn answered(&self, answer: Answer) -> Result<Done, Rejection> {
+    pub(super) fn answered(&self, answer: WriteAnswer) -> Result<Done, Rejection> {
         let summary = answer.summary.ok_or_else(ambiguous)?;
         let summary = self.fit(*summary, WriteSummary::shorten);
         Ok(Done { summary, is_written: answer.is_written })

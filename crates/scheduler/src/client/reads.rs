@@ -16,7 +16,7 @@ use tenure_core::{Caller, Code, Commit, Query, Rejection, TaskQuery};
 use tenure_ports::client::Answers;
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::bus::request::{LeaseLeft, Lines, LogPage, ReadLog};
+use tenure_wire::bus::request::{LeaseLeft, LogLines, LogPage, ReadLog};
 use tenure_wire::stored::{EncodeError, encode};
 use tokio::time::{Instant, timeout_at};
 
@@ -44,7 +44,7 @@ pub(super) async fn in_time<T>(
 
 /// A commit as the lines that a log file has of it.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct EncodedCommit {
     last_seq: u64,
     lines: Arc<[u8]>,
 }
@@ -252,13 +252,13 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
             None => Vec::new(),
         };
         let through = read.last().map_or(version, |one| one.last_seq);
-        let mut commits: Vec<Lines> = Vec::with_capacity(read.len());
+        let mut commits: Vec<LogLines> = Vec::with_capacity(read.len());
         let mut cut = None;
         for one in read {
             let from = if commits.is_empty() { which.from } else { 0 };
             let rest = one.lines.get(usize::try_from(from).unwrap_or(usize::MAX)..);
             let part = rest.and_then(|rest| rest.get(..most)).or(rest).unwrap_or_default();
-            commits.push(Lines(part.to_vec()));
+            commits.push(LogLines(part.to_vec()));
             if rest.is_some_and(|rest| rest.len() > most) {
                 cut = Some(from + most as u64);
                 let bytes = one.lines.len() as u64;
@@ -286,8 +286,9 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         key: &TaskKey,
         after: u64,
         most: usize,
-    ) -> Result<Vec<Written>, Rejection> {
-        let read: Arc<Mutex<Result<Vec<Written>, EncodeError>>> = Arc::new(Mutex::new(Ok(vec![])));
+    ) -> Result<Vec<EncodedCommit>, Rejection> {
+        let read: Arc<Mutex<Result<Vec<EncodedCommit>, EncodeError>>> =
+            Arc::new(Mutex::new(Ok(vec![])));
         let into = Arc::clone(&read);
         let (session, task) = (key.session_id.clone(), key.task_id.clone());
         let mut bytes = 0_usize;
@@ -301,7 +302,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
                 && (read.is_empty() || bytes + lines.len() <= most)
             {
                 bytes += lines.len();
-                read.push(Written { last_seq: commit.last_seq(), lines: lines.into() });
+                read.push(EncodedCommit { last_seq: commit.last_seq(), lines: lines.into() });
                 if bytes < most {
                     return ControlFlow::Continue(());
                 }

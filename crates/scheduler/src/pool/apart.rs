@@ -34,8 +34,8 @@ impl Apart {
     }
 
     /// Keeps the place until the Step has run for so long, 30 s at most, or what is returned is dropped.
-    pub(crate) fn keep_for(self, lasts: Duration) -> Kept {
-        Kept(tokio::spawn(async move {
+    pub(crate) fn keep_for(self, lasts: Duration) -> Reservation {
+        Reservation(tokio::spawn(async move {
             tokio::time::sleep(lasts.min(KEPT_MAX)).await;
             drop(self);
         }))
@@ -51,9 +51,9 @@ impl Drop for Apart {
 
 /// A place that is kept for a Step in hand.
 #[derive(Debug)]
-pub(crate) struct Kept(tokio::task::JoinHandle<()>);
+pub(crate) struct Reservation(tokio::task::JoinHandle<()>);
 
-impl Drop for Kept {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.0.abort(); // What it owns is dropped with it.
     }

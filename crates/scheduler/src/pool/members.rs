@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use tenure_core::eligibility::{PoolFacts, Wanted, has_handler};
+use tenure_core::eligibility::{Wanted, WorkerCounts, has_handler};
 use tenure_core::id::AgentId;
 use tenure_ports::bus::Credit;
 
@@ -22,7 +22,7 @@ fn seat(worker: &Worker) -> Seat {
 
 /// How much a worker is given, whatever room it has (DISP-19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum Allowance {
     /// What it has room for.
     All,
     /// Nothing: it is suspended.
@@ -33,7 +33,7 @@ pub(super) enum Given {
     Tried,
 }
 
-impl Given {
+impl Allowance {
     /// What comes of it when the Step that a worker was to be tried with was none.
     fn again(self) -> Self {
         if self == Self::Tried { Self::One } else { self }
@@ -45,7 +45,7 @@ struct Member {
     worker: Arc<Worker>,
     credit: Credit,
     sent: u64,
-    given: Given,
+    given: Allowance,
     /// Whether it is among those with room.
     is_queued: bool,
 }
@@ -54,16 +54,16 @@ impl Member {
     fn left(&self) -> u64 {
         let room = self.credit.free.saturating_add(self.credit.seen).saturating_sub(self.sent);
         match self.given {
-            Given::All => room,
-            Given::One => room.min(1),
-            Given::Nothing | Given::Tried => 0,
+            Allowance::All => room,
+            Allowance::One => room.min(1),
+            Allowance::Nothing | Allowance::Tried => 0,
         }
     }
 
     fn take(&mut self, credits: u64) {
         self.sent += credits;
-        if credits > 0 && self.given == Given::One {
-            self.given = Given::Tried;
+        if credits > 0 && self.given == Allowance::One {
+            self.given = Allowance::Tried;
         }
     }
 }
@@ -77,13 +77,13 @@ pub(super) struct Members {
     /// The room of all.
     free: u128,
     /// Workers that are not given all that they have room for.
-    bounded: HashMap<AgentId, Given>,
+    bounded: HashMap<AgentId, Allowance>,
 }
 
 impl Members {
     pub(super) fn join(&mut self, worker: Arc<Worker>) {
         let credit = Credit { free: 0, seen: 0, lost: 0, number: 0 };
-        let given = self.bounded.get(&worker.id).copied().unwrap_or(Given::All);
+        let given = self.bounded.get(&worker.id).copied().unwrap_or(Allowance::All);
         let member = Member { credit, sent: 0, given, is_queued: false, worker };
         self.all.insert(seat(&member.worker), member);
     }
@@ -132,9 +132,9 @@ impl Members {
     }
 
     /// How much a worker is given from now on, on all links that it has and will have.
-    pub(super) fn give(&mut self, id: &AgentId, given: Given) {
+    pub(super) fn give(&mut self, id: &AgentId, given: Allowance) {
         match given {
-            Given::All => self.bounded.remove(id),
+            Allowance::All => self.bounded.remove(id),
             given => self.bounded.insert(id.clone(), given),
         };
         self.set_given(id, |_| given);
@@ -144,11 +144,11 @@ impl Members {
     pub(super) fn try_again(&mut self, id: &AgentId) {
         if let Some(given) = self.bounded.get_mut(id) {
             *given = given.again();
-            self.set_given(id, Given::again);
+            self.set_given(id, Allowance::again);
         }
     }
 
-    fn set_given(&mut self, id: &AgentId, new: impl Fn(Given) -> Given) {
+    fn set_given(&mut self, id: &AgentId, new: impl Fn(Allowance) -> Allowance) {
         for worker in self.links_of(id) {
             self.change(&worker, |member| member.given = new(member.given));
         }
@@ -161,13 +161,13 @@ impl Members {
 
     /// Links of those that are.
     pub(super) fn trusted(&self) -> impl Iterator<Item = &Worker> + Clone {
-        let trusted = self.all.values().filter(|member| member.given == Given::All);
+        let trusted = self.all.values().filter(|member| member.given == Allowance::All);
         trusted.map(|member| &*member.worker)
     }
 
     /// Links of those that are not.
     pub(super) fn suspended(&self) -> impl Iterator<Item = &Worker> {
-        let suspended = self.all.values().filter(|member| member.given != Given::All);
+        let suspended = self.all.values().filter(|member| member.given != Allowance::All);
         suspended.map(|member| &*member.worker)
     }
 
@@ -182,10 +182,10 @@ impl Members {
         let links = self.links_of(id);
         let is_idle = links.iter().all(|link| link.hand.is_idle());
         if let Some(given) = self.bounded.get_mut(id)
-            && (*given == Given::Nothing || is_idle)
+            && (*given == Allowance::Nothing || is_idle)
         {
-            *given = Given::One;
-            self.set_given(id, |_| Given::One);
+            *given = Allowance::One;
+            self.set_given(id, |_| Allowance::One);
         }
         !links.is_empty()
     }
@@ -234,8 +234,8 @@ impl Members {
     }
 
     /// The workers that may take a Step, by what a claim judges.
-    pub(super) fn facts(&self, wanted: Wanted<'_>) -> PoolFacts {
-        let mut facts = PoolFacts::default();
+    pub(super) fn facts(&self, wanted: Wanted<'_>) -> WorkerCounts {
+        let mut facts = WorkerCounts::default();
         for member in self.all.values().filter(|member| wanted.admits(&member.worker.id)) {
             let handlers = member.worker.handlers.as_deref();
             facts.add(has_handler(handlers, wanted.handler), member.left());
@@ -295,9 +295,9 @@ impl Members {
         if member.is_queued {
             self.with_room.push_back(seat);
         }
-        if credits > 0 && member.given == Given::Tried {
+        if credits > 0 && member.given == Allowance::Tried {
             let id = member.worker.id.clone();
-            self.give(&id, Given::Tried); // On all its links.
+            self.give(&id, Allowance::Tried); // On all its links.
         }
     }
 }

@@ -20,14 +20,14 @@ use futures::channel::mpsc::UnboundedSender;
 use parking_lot::Mutex;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
-use tenure_core::eligibility::{Obstacle, PoolFacts, Wanted};
+use tenure_core::eligibility::{Obstacle, Wanted, WorkerCounts};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_core::suspension::Records;
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
-pub(crate) use self::apart::{Apart, Kept};
+pub(crate) use self::apart::{Apart, Reservation};
 use self::members::Members;
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
@@ -62,7 +62,7 @@ pub struct WaitingStep {
 }
 
 #[derive(Debug)]
-struct State {
+struct PoolState {
     members: Members,
     turns: Turns,
     records: Records,
@@ -72,7 +72,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Pool {
     id: PoolId,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Its actor has been told to look, and has not yet.
     told: AtomicBool,
     /// There are records of Attempts that failed: none that completes can be passed over (DISP-19).
@@ -160,7 +160,7 @@ impl Drop for Loan {
 impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
         let (members, records) = (Members::default(), Records::default());
-        let state = State { members, turns: Turns::new(), records };
+        let state = PoolState { members, turns: Turns::new(), records };
         let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
         let (state, actor) = (Mutex::new(state), OnceLock::new());
         Self { id, state, told, has_records, actor, turnover: Arc::default() }
@@ -214,7 +214,7 @@ impl Pool {
     /// Credits for ready Steps of a Task that is deciding: only if no other Task has the turn.
     pub(crate) fn try_reserve(self: &Arc<Self>, key: &TaskKey, steps: usize) -> Credits {
         let taken = {
-            let State { members, turns, .. } = &mut *self.state.lock();
+            let PoolState { members, turns, .. } = &mut *self.state.lock();
             turns.serve_at_once(key, steps, members.free(), |n, unfit| members.take(n, unfit))
         };
         self.lend(taken)
@@ -303,7 +303,7 @@ impl Pool {
     }
 
     /// The workers that may take a Step.
-    pub(crate) fn facts(&self, wanted: Wanted<'_>) -> PoolFacts {
+    pub(crate) fn facts(&self, wanted: Wanted<'_>) -> WorkerCounts {
         self.state.lock().members.facts(wanted)
     }
 
@@ -403,7 +403,7 @@ impl Pool {
     fn pump(self: &Arc<Self>) {
         loop {
             let served = {
-                let State { members, turns, .. } = &mut *self.state.lock();
+                let PoolState { members, turns, .. } = &mut *self.state.lock();
                 turns.serve(members.free(), |n, unfit| members.take(n, unfit))
             };
             let Some((key, task, taken)) = served else { return };

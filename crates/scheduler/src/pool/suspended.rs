@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId};
-use tenure_core::suspension::{Suspension, Verdict, Went, can_replace};
+use tenure_core::suspension::{Suspension, Went, WorkerVerdict, can_replace};
 
-use super::members::Given;
-use super::{Pool, State, Worker};
+use super::members::Allowance;
+use super::{Pool, PoolState, Worker};
 
 impl Pool {
     /// Notes how an Attempt of one of its workers went; none: that says nothing of the worker. `now` is on the
@@ -24,17 +24,17 @@ impl Pool {
             return; // Nobody fails, so nobody is suspended.
         }
         let mut state = self.state.lock();
-        let State { members, records, .. } = &mut *state;
+        let PoolState { members, records, .. } = &mut *state;
         let is_there = |id: &AgentId| members.is_trusted(id);
         let verdict = went.and_then(|went| records.note(worker, handler, went, now, is_there));
         self.has_records.store(!records.is_empty(), Ordering::Release);
         match verdict {
-            Some(Verdict::Suspend(_)) if state.is_needed(worker) => {
+            Some(WorkerVerdict::Suspend(_)) if state.is_needed(worker) => {
                 state.records.trust(worker);
-                state.members.give(worker, Given::All);
+                state.members.give(worker, Allowance::All);
             }
-            Some(Verdict::Suspend(suspension)) => {
-                state.members.give(worker, Given::Nothing);
+            Some(WorkerVerdict::Suspend(suspension)) => {
+                state.members.give(worker, Allowance::Nothing);
                 tracing::warn!(
                     pool = %self.id, %worker, %handler, seconds = suspension.pause_ms / 1_000,
                     "the worker is given no steps for a while: it fails what others complete"
@@ -42,7 +42,7 @@ impl Pool {
                 self.try_later(worker.clone(), suspension);
                 state.trust_who_is_needed(&self.id);
             }
-            Some(Verdict::Trust) => state.trust(&self.id, worker, "it completed a step"),
+            Some(WorkerVerdict::Trust) => state.trust(&self.id, worker, "it completed a step"),
             // What it was tried with was cancelled, say.
             None if went.is_none() => state.members.try_again(worker),
             None => return,
@@ -60,13 +60,13 @@ impl Pool {
                 tokio::time::sleep(Duration::from_millis(suspension.pause_ms)).await;
                 let Some(pool) = pool.upgrade() else { return };
                 let mut state = pool.state.lock();
-                let State { members, records, .. } = &mut *state;
+                let PoolState { members, records, .. } = &mut *state;
                 if records.suspension(&worker) != Some(&suspension) {
                     return; // It has completed something since, or failed again.
                 }
                 if !members.try_one(&worker) {
                     records.forget(&worker);
-                    members.give(&worker, Given::All); // It has gone.
+                    members.give(&worker, Allowance::All); // It has gone.
                     return;
                 }
                 drop(state);
@@ -81,7 +81,7 @@ impl Pool {
     }
 }
 
-impl State {
+impl PoolState {
     /// A worker has left: those that are suspended may be the only ones that can run something.
     pub(super) fn note_left(&mut self, pool: &PoolId, worker: &AgentId) {
         self.records.note_left(worker);
@@ -110,7 +110,7 @@ impl State {
 
     fn trust(&mut self, pool: &PoolId, worker: &AgentId, why: &str) {
         self.records.trust(worker);
-        self.members.give(worker, Given::All);
+        self.members.give(worker, Allowance::All);
         tracing::info!(%pool, %worker, "the worker is given steps again: {why}");
     }
 }

@@ -21,7 +21,7 @@ const MOMENT: Duration = Duration::from_millis(5);
 /// A Task with a place in a lane. Once it has no ready Step left it stays until its turn comes, so
 /// that it never has two places.
 #[derive(Debug)]
-struct Entry {
+struct LaneEntry {
     has: Left,
     /// Credits left of its turn; 0 before its turn begins.
     left: usize,
@@ -31,7 +31,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Turns {
     lanes: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
-    entries: HashMap<TaskKey, Entry>,
+    entries: HashMap<TaskKey, LaneEntry>,
     /// Workers that none of the ready Steps of a Task fits, until it has others. Kept apart from its place,
     /// which it loses while all that is known to be ready is on loan to it.
     unfit: HashMap<TaskKey, Vec<AgentId>>,
@@ -142,7 +142,7 @@ impl Turns {
             }
         } else if has.ready > 0 {
             self.lanes.entry(Reverse(has.priority)).or_default().push_back(key.clone());
-            self.entries.insert(key, Entry { has, left: 0 });
+            self.entries.insert(key, LaneEntry { has, left: 0 });
         }
     }
 

@@ -20,10 +20,10 @@ pub(crate) struct Address(Arc<Stay>);
 
 struct Stay {
     key: TaskKey,
-    place: Mutex<Place>,
+    place: Mutex<ActorState>,
 }
 
-enum Place {
+enum ActorState {
     /// With an actor, which has so many messages of it before it.
     Busy { actor: ActorRef<Letter>, unread: u64 },
     /// Here.
@@ -67,7 +67,7 @@ impl fmt::Debug for Letter {
 impl Address {
     /// Has a free actor serve a Task. None if the actor has ended.
     pub(crate) fn begin(actor: ActorRef<Letter>, key: TaskKey, begin: Begin) -> Option<Self> {
-        let place = Mutex::new(Place::Busy { actor: actor.clone(), unread: 0 });
+        let place = Mutex::new(ActorState::Busy { actor: actor.clone(), unread: 0 });
         let address = Self(Arc::new(Stay { key, place }));
         actor.cast(Letter::Begin(address.clone(), begin)).ok()?;
         Some(address)
@@ -89,7 +89,7 @@ impl Address {
     pub(crate) fn cast(&self, msg: Msg) -> Result<(), Msg> {
         let place = &mut *self.0.place.lock();
         self.wake(place);
-        let Place::Busy { actor, unread } = place else { return Err(msg) };
+        let ActorState::Busy { actor, unread } = place else { return Err(msg) };
         match actor.cast(Letter::For(self.clone(), msg)) {
             Ok(()) => {
                 *unread += 1;
@@ -101,15 +101,15 @@ impl Address {
     }
 
     /// Gives a Task that rests an actor, unless the node is stopping.
-    fn wake(&self, place: &mut Place) {
-        while let Place::Resting(state) = place
+    fn wake(&self, place: &mut ActorState) {
+        while let ActorState::Resting(state) = place
             && let Some(actor) = state.lend()
         {
-            let Place::Resting(state) = replace(place, Place::Over) else { return };
+            let ActorState::Resting(state) = replace(place, ActorState::Over) else { return };
             *place = match actor.cast(Letter::Resume(self.clone(), state)) {
-                Ok(()) => Place::Busy { actor, unread: 0 },
+                Ok(()) => ActorState::Busy { actor, unread: 0 },
                 // It has ended; there are others.
-                Err(MessagingErr::SendErr(Letter::Resume(_, state))) => Place::Resting(state),
+                Err(MessagingErr::SendErr(Letter::Resume(_, state))) => ActorState::Resting(state),
                 Err(_) => return,
             };
         }
@@ -117,17 +117,17 @@ impl Address {
 
     /// Whether there are messages behind the one that is being handled.
     pub(super) fn has_more(&self) -> bool {
-        matches!(&*self.0.place.lock(), Place::Busy { unread, .. } if *unread > 1)
+        matches!(&*self.0.place.lock(), ActorState::Busy { unread, .. } if *unread > 1)
     }
 
     /// A message was handled. Answers whether there is no other.
     pub(super) fn note_read(&self) -> bool {
         match &mut *self.0.place.lock() {
-            Place::Busy { unread, .. } => {
+            ActorState::Busy { unread, .. } => {
                 *unread = unread.saturating_sub(1);
                 *unread == 0
             }
-            Place::Resting(_) | Place::Over => false,
+            ActorState::Resting(_) | ActorState::Over => false,
         }
     }
 
@@ -135,8 +135,8 @@ impl Address {
     pub(super) fn rest<S: Resting>(&self, state: Box<S>) -> Result<(), Box<S>> {
         let place = &mut *self.0.place.lock();
         match place {
-            Place::Busy { unread: 0, .. } => {
-                *place = Place::Resting(state);
+            ActorState::Busy { unread: 0, .. } => {
+                *place = ActorState::Resting(state);
                 Ok(())
             }
             _ => Err(state),
@@ -146,33 +146,33 @@ impl Address {
     /// The Task is over, unless there is a message for it.
     pub(super) fn end(&self) -> bool {
         let place = &mut *self.0.place.lock();
-        let is_unread = matches!(place, Place::Busy { unread, .. } if *unread > 0);
+        let is_unread = matches!(place, ActorState::Busy { unread, .. } if *unread > 0);
         if !is_unread {
-            *place = Place::Over;
+            *place = ActorState::Over;
         }
         !is_unread
     }
 
     /// The Task is not on this node any more, whatever messages there are.
     pub(crate) fn close(&self) {
-        *self.0.place.lock() = Place::Over;
+        *self.0.place.lock() = ActorState::Over;
     }
 
     /// Does something with a Task that rests, which goes on resting if `look` says so. Answers
     /// whether it rested.
     pub(crate) fn at_rest<S: Resting>(&self, look: impl FnOnce(&mut S) -> bool) -> bool {
         let place = &mut *self.0.place.lock();
-        let Place::Resting(state) = place else { return false };
+        let ActorState::Resting(state) = place else { return false };
         let state: &mut dyn Any = &mut **state;
         let Some(state) = state.downcast_mut::<S>() else { return false };
         if !look(state) {
-            *place = Place::Over;
+            *place = ActorState::Over;
         }
         true
     }
 
     /// Whether this actor is busy with the Task.
     pub(crate) fn is_with(&self, id: ActorId) -> bool {
-        matches!(&*self.0.place.lock(), Place::Busy { actor, .. } if actor.get_id() == id)
+        matches!(&*self.0.place.lock(), ActorState::Busy { actor, .. } if actor.get_id() == id)
     }
 }

@@ -15,8 +15,8 @@ use tenure_ports::{Journal, Leases};
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::{Flight, Landed, Life, Msg, State, Waiting};
-use crate::ask::{Ask, Decided, Held, What};
+use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
+use crate::ask::{Decided, HeldAnswer, TaskOrder, TaskRequest};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
 use crate::pool::{Credits, Left, Loan, Msg as PoolMsg, Worker};
@@ -41,7 +41,7 @@ impl Flight {
     }
 }
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Decides everything that waits, in turn, and appends it together.
     pub(super) fn flush(&mut self, myself: &Address) {
         if self.flight.is_some() {
@@ -136,8 +136,8 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    fn decide_ask(&mut self, flight: &mut Flight, ask: Ask) {
-        let Ask { what, envelope, digest, reply_to, lane, permit } = ask;
+    fn decide_ask(&mut self, flight: &mut Flight, ask: TaskRequest) {
+        let TaskRequest { what, envelope, digest, reply_to, lane, permit } = ask;
         let cx = Cx {
             caller: &envelope.caller,
             stamp: self.node.clock.stamp(self.lead),
@@ -149,17 +149,17 @@ impl<J: Journal, L: Leases> State<J, L> {
             limits: &self.node.config.limits,
         };
         let decided = match (&mut self.life, &what) {
-            (Life::Known(task), What::Command(command)) => task.decide(&cx, command),
-            (Life::Known(task), What::Create(create)) => {
+            (Life::Known(task), TaskOrder::Command(command)) => task.decide(&cx, command),
+            (Life::Known(task), TaskOrder::Create(create)) => {
                 let (input, defaults, parent) = &**create;
                 task.recreated(&cx, input, defaults, parent.as_ref())
             }
             (Life::Unreadable(rejection), _) => Err(rejection.clone()),
-            (Life::New, What::Command(command)) => Err(match cx.caller.role {
+            (Life::New, TaskOrder::Command(command)) => Err(match cx.caller.role {
                 Role::Worker => command.refused_without_task(&cx),
                 _ => crate::node::not_found(&self.key),
             }),
-            (life @ Life::New, What::Create(create)) => {
+            (life @ Life::New, TaskOrder::Create(create)) => {
                 let (input, defaults, parent) = &**create;
                 Task::create(&cx, input, defaults, parent.as_ref()).map(|(task, outcome)| {
                     *life = Life::Known(Box::new(task));
@@ -168,7 +168,7 @@ impl<J: Journal, L: Leases> State<J, L> {
                 })
             }
         };
-        if let (Err(refused), Life::Known(task), What::Command(command)) =
+        if let (Err(refused), Life::Known(task), TaskOrder::Command(command)) =
             (&decided, &self.life, &what)
         {
             flight.told.extend(task.lost_claim(&cx, command, refused));
@@ -180,11 +180,12 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
         if flight.creates && flight.creation.is_none() {
             // The id may turn out to exist: then this is asked again of the Task that has it.
-            let ask = Ask { what, envelope, digest, reply_to, lane, permit };
+            let ask = TaskRequest { what, envelope, digest, reply_to, lane, permit };
             flight.creation = Some(Box::new((ask, result)));
         } else {
             let (caller, is_summarised) = (envelope.caller, lane != Lane::Reports);
-            let held = Held { result, waits, reply_to, caller, is_summarised, _permit: permit };
+            let held =
+                HeldAnswer { result, waits, reply_to, caller, is_summarised, _permit: permit };
             flight.answers.push(held);
         }
     }

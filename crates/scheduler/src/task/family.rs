@@ -15,14 +15,14 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
-use super::{Begin, Life, Msg, State};
-use crate::node::Node;
-use crate::peers::Kin;
+use super::{ActorTask, Begin, Life, Msg};
+use crate::node::NodeShared;
+use crate::peers::FamilyNotice;
 
 /// How often a child asks (CANCEL-03).
 const ASK: Duration = Duration::from_secs(30);
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Asks the parent now and from time to time, as long as the Task is here.
     pub(super) fn watch_parent(&mut self, myself: &Address) {
         let Life::Known(task) = &self.life else { return };
@@ -87,9 +87,9 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 }
 
-/// As [`State::ask_parent`], of a parent that another node has.
+/// As [`ActorTask::ask_parent`], of a parent that another node has.
 async fn ask_elsewhere<J: Journal, L: Leases>(
-    node: Arc<Node<J, L>>,
+    node: Arc<NodeShared<J, L>>,
     parent: TaskKey,
     child: Address,
     spared: Arc<AtomicBool>,
@@ -100,7 +100,7 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
     if let Some(intent) = known.closes_children {
         let _ = child.cast(Msg::ParentCloses(intent));
     } else if known.adopts {
-        peers.tell(&parent, Kin::Adopt(id.clone()));
+        peers.tell(&parent, FamilyNotice::Adopt(id.clone()));
     }
     spared.store(known.status.spares_children(), Ordering::Release);
 }
@@ -108,9 +108,9 @@ async fn ask_elsewhere<J: Journal, L: Leases>(
 /// Tells a child that its parent is being closed, which it then asks: of what became of a Task that was to be
 /// a child its parent knows nothing. One that has ended is left alone, and one that cannot be reached now will
 /// ask by itself.
-async fn tell<J: Journal, L: Leases>(node: Arc<Node<J, L>>, child: TaskKey) {
+async fn tell<J: Journal, L: Leases>(node: Arc<NodeShared<J, L>>, child: TaskKey) {
     if let Some(peers) = node.is_elsewhere(&child) {
-        return peers.tell(&child, Kin::ParentCloses);
+        return peers.tell(&child, FamilyNotice::ParentCloses);
     }
     let is_live = match node.journal.entry(&child).await {
         Ok(Some(entry)) => entry.ended.is_none(),

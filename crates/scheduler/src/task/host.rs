@@ -9,8 +9,8 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
 use super::address::{Address, Letter, Resting};
-use super::{Begin, Msg, State, Waiting};
-use crate::node::Node;
+use super::{ActorTask, Begin, Msg, Waiting};
+use crate::node::NodeShared;
 
 /// The actor of a Task.
 pub(crate) struct TaskActor<J, L>(std::marker::PhantomData<fn() -> (J, L)>);
@@ -24,41 +24,41 @@ impl<J, L> TaskActor<J, L> {
 /// An actor that no longer knows the state of its Task.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
-pub(crate) struct Failed {
+pub(crate) struct ActorFailure {
     pub(crate) task: TaskKey,
     why: ActorProcessingErr,
 }
 
 /// What it keeps.
-pub(crate) struct Host<J, L> {
-    node: Arc<Node<J, L>>,
-    serves: Option<(Address, Box<State<J, L>>)>,
+pub(crate) struct ActorHost<J, L> {
+    node: Arc<NodeShared<J, L>>,
+    serves: Option<(Address, Box<ActorTask<J, L>>)>,
 }
 
 impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
     type Msg = Letter;
-    type State = Host<J, L>;
-    type Arguments = Arc<Node<J, L>>;
+    type State = ActorHost<J, L>;
+    type Arguments = Arc<NodeShared<J, L>>;
 
     async fn pre_start(
         &self,
         _: ActorRef<Letter>,
-        node: Arc<Node<J, L>>,
-    ) -> Result<Host<J, L>, ActorProcessingErr> {
-        Ok(Host { node, serves: None })
+        node: Arc<NodeShared<J, L>>,
+    ) -> Result<ActorHost<J, L>, ActorProcessingErr> {
+        Ok(ActorHost { node, serves: None })
     }
 
     async fn handle(
         &self,
         myself: ActorRef<Letter>,
         letter: Letter,
-        host: &mut Host<J, L>,
+        host: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         match letter {
             Letter::For(address, msg) => match &mut host.serves {
                 Some((own, state)) if own.is(&address) => {
                     let done = state.handle(own, msg).await;
-                    done.map_err(|why| Failed { task: own.key().clone(), why })?;
+                    done.map_err(|why| ActorFailure { task: own.key().clone(), why })?;
                     if own.note_read() || state.is_left {
                         host.retire(&myself);
                         host.rest(&myself);
@@ -83,7 +83,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
     async fn post_stop(
         &self,
         _: ActorRef<Letter>,
-        host: &mut Host<J, L>,
+        host: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         let flight = host.serves.as_mut().and_then(|(_, state)| state.flight.take());
         if let Some(append) = flight.and_then(|flight| flight.append) {
@@ -96,15 +96,15 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
         &self,
         _: ActorRef<Letter>,
         _: SupervisionEvent,
-        _: &mut Host<J, L>,
+        _: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         Ok(()) // A Task has no children; the default would stop it.
     }
 }
 
-impl<J: Journal, L: Leases> Host<J, L> {
+impl<J: Journal, L: Leases> ActorHost<J, L> {
     async fn begin(&mut self, address: Address, begin: Begin) {
-        let mut state = Box::new(State::new(address.key().clone(), Arc::clone(&self.node)));
+        let mut state = Box::new(ActorTask::new(address.key().clone(), Arc::clone(&self.node)));
         if matches!(begin, Begin::Open) {
             state.open(&address).await;
         }
@@ -159,7 +159,7 @@ impl<J: Journal, L: Leases> Host<J, L> {
     }
 }
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     async fn handle(&mut self, myself: &Address, msg: Msg) -> Result<(), ActorProcessingErr> {
         match msg {
             Msg::Ask(ask) => self.gather(myself, Waiting::Ask(ask)),
@@ -198,7 +198,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 }
 
-impl<J: Journal, L: Leases> Resting for State<J, L> {
+impl<J: Journal, L: Leases> Resting for ActorTask<J, L> {
     fn lend(&self) -> Option<ActorRef<Letter>> {
         self.node.lend(&self.key).ok()
     }

@@ -6,10 +6,10 @@ use tenure_ports::leases::Lease;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
-use super::{Begin, Life, State, Waiting};
+use super::{ActorTask, Begin, Life, Waiting};
 use crate::node::not_owner;
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Ends the Task's stay once nothing of it is in flight. Who waits is told to ask the next owner; what
     /// is offered here is offered no more.
     ///

@@ -34,21 +34,21 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant as Moment;
 
-use crate::ask::{Ask, Decided, Held};
+use crate::ask::{Decided, HeldAnswer, TaskRequest};
 use crate::count::{InHand, One, WaitShare};
-use crate::node::Node;
+use crate::node::NodeShared;
 use crate::pool::{Credits, Loan, Worker};
 use crate::rounds::UnderWay;
 use address::Address;
 
 /// What is done with the last durable state of a Task. Nobody outside of the Task's actor sees another,
 /// so that nothing is told before it is durable (law 3).
-pub(crate) type Reader = Box<dyn FnOnce(Result<&View<'_>, &Rejection>) + Send>;
+pub(crate) type ReadFn = Box<dyn FnOnce(Result<&View<'_>, &Rejection>) + Send>;
 
 /// What a Task's actor is told.
 pub(crate) enum Msg {
     /// A command.
-    Ask(Box<Ask>),
+    Ask(Box<TaskRequest>),
     /// Workers have room for ready Steps of this Task.
     Credits(Credits),
     /// The worker of this Attempt has not said to have got its grant.
@@ -72,7 +72,7 @@ pub(crate) enum Msg {
     /// A Task was made whose parent this is.
     Adopt(TaskId),
     /// Look at the Task.
-    Read(Reader),
+    Read(ReadFn),
     /// A worker has asked under a Run that it took.
     Asked(RunId, Arc<Worker>),
     /// A worker that took a Run may have been silent for too long.
@@ -123,7 +123,7 @@ pub(crate) struct Landed {
 
 /// Something to decide.
 pub(crate) enum Waiting {
-    Ask(Box<Ask>),
+    Ask(Box<TaskRequest>),
     Credits(Credits),
     Expired(Vec<AttemptId>, LeaseEnd),
     Unheard(AttemptId),
@@ -166,9 +166,9 @@ pub(crate) enum Begin {
     Open,
 }
 
-pub(crate) struct State<J, L> {
+pub(crate) struct ActorTask<J, L> {
     key: TaskKey,
-    node: Arc<Node<J, L>>,
+    node: Arc<NodeShared<J, L>>,
     system: Caller,
     /// The epoch in which the node owns the Task as this actor knows it.
     epoch: u64,
@@ -186,7 +186,7 @@ pub(crate) struct State<J, L> {
     /// Leases that were over at the last scan, and since when.
     over: BTreeMap<AttemptId, Instant>,
     /// Answers that wait for the Task or a Run to end.
-    late: Vec<(Held, One)>,
+    late: Vec<(HeldAnswer, One)>,
     watchers: Vec<(oneshot::Sender<()>, One)>,
     /// What its Steps wait for, as the node counts it.
     waits: WaitShare,
@@ -224,9 +224,9 @@ pub(crate) struct Flight {
     /// Some of it may not be refused for want of room.
     is_urgent: bool,
     /// The create itself, to be answered when it is durable, or asked again.
-    creation: Option<Box<(Ask, Result<Decided, Rejection>)>>,
+    creation: Option<Box<(TaskRequest, Result<Decided, Rejection>)>>,
     commits: Vec<Arc<Commit>>,
-    answers: Vec<Held>,
+    answers: Vec<HeldAnswer>,
     /// Attempts made for workers that asked for work.
     grants: Vec<(Pos, Loan)>,
     /// Attempts that workers claimed by themselves.
@@ -245,8 +245,8 @@ pub(crate) struct Flight {
     _under_way: Option<UnderWay>,
 }
 
-impl<J: Journal, L: Leases> State<J, L> {
-    fn new(key: TaskKey, node: Arc<Node<J, L>>) -> Self {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
+    fn new(key: TaskKey, node: Arc<NodeShared<J, L>>) -> Self {
         Self {
             system: Caller::system(key.session_id.clone()),
             // Of an epoch that is none nothing is accepted.
@@ -297,7 +297,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         }
     }
 
-    fn read(&self, reader: Reader) {
+    fn read(&self, reader: ReadFn) {
         match &self.life {
             _ if !self.is_owned() => reader(Err(&crate::node::not_owner(&self.key))),
             Life::Known(task) if !self.is_being_created() => reader(Ok(&task.durable())),

@@ -11,10 +11,10 @@ use tenure_ports::bus::Delivery;
 use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
-use super::{Life, Msg, State};
+use super::{ActorTask, Life, Msg};
 use crate::pool::{Loan, Worker};
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Offers Runs to a worker as long as it has room, the oldest first.
     pub(super) fn offer_runs(&mut self, myself: &Address, loan: &mut Loan) {
         let until = self.silent_until();

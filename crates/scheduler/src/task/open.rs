@@ -17,7 +17,7 @@ use tenure_wire::stored::decode_state;
 use tokio::task::spawn_blocking;
 
 use super::address::Address;
-use super::{Life, State, Waiting};
+use super::{ActorTask, Life, Waiting};
 use crate::count::InHand;
 
 /// How often a log is read again that could not be read, though it is not known to be damaged.
@@ -25,7 +25,7 @@ const UNREAD_MAX: u32 = 5;
 /// How often the wait for one that does not answer is doubled: it is read until it does.
 const SILENT_MAX: u32 = 2;
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Makes the Task known by replay, without side effects (RECOVER-07). What an earlier boot left
     /// open, and what fell due meanwhile, is decided first (LEASE-15, RECOVER-09). In a cluster time
     /// limits of Steps are judged as late as leases are: workers may have much to say (mechanisms 6).
@@ -95,7 +95,7 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 }
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Sends open Attempts to their workers again, which pass over what they have: the log may have
     /// kept a claim that nobody was told of.
     fn grant_again(&mut self) {

@@ -19,8 +19,8 @@ use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
 use super::open::log_away;
-use super::{Flight, Landed, Life, Msg, State, Waiting};
-use crate::ask::{Answer, Decided, Held};
+use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
+use crate::ask::{Decided, HeldAnswer, WriteAnswer};
 use crate::count::InHand;
 use crate::handle::{ambiguous, overloaded};
 use crate::node::{not_owner, stopped};
@@ -29,7 +29,7 @@ use crate::pool::{Left, Loan, Msg as PoolMsg};
 /// How long after a failed append the scheduler tries again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-impl<J: Journal, L: Leases> State<J, L> {
+impl<J: Journal, L: Leases> ActorTask<J, L> {
     pub(super) async fn land(
         &mut self,
         myself: &Address,
@@ -258,13 +258,13 @@ impl<J: Journal, L: Leases> State<J, L> {
     }
 
     /// Answers now, or when what the caller waits for has happened.
-    pub(super) fn answer(&mut self, held: Held) {
+    pub(super) fn answer(&mut self, held: HeldAnswer) {
         self.node.note_refusal(&held.result);
         match held.waits {
             // Whoever waits for long must not keep others out.
             Some(wait) if !self.has_happened(wait) => {
                 self.late.retain(|(late, _)| !late.reply_to.is_closed());
-                self.late.push((Held { _permit: None, ..held }, self.node.waiters.one()));
+                self.late.push((HeldAnswer { _permit: None, ..held }, self.node.waiters.one()));
             }
             _ => {
                 let result = self.as_of_now(held.result, &held.caller, held.is_summarised);
@@ -278,7 +278,7 @@ impl<J: Journal, L: Leases> State<J, L> {
         result: Result<Decided, Rejection>,
         caller: &Caller,
         is_summarised: bool,
-    ) -> Result<Answer, Rejection> {
+    ) -> Result<WriteAnswer, Rejection> {
         let decided = result?;
         let Life::Known(task) = &self.life else { return Err(ambiguous()) };
         let view = task.durable();
@@ -289,7 +289,7 @@ impl<J: Journal, L: Leases> State<J, L> {
             let known = Known { wal_path: wal.as_deref(), ..Known::new(now, &known) };
             write_summary(&view, caller, &decided.reply, &known)
         });
-        Ok(Answer::of(&view, caller, decided, summary))
+        Ok(WriteAnswer::of(&view, caller, decided, summary))
     }
 
     fn has_happened(&self, wait: Wait) -> bool {

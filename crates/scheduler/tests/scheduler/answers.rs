@@ -11,7 +11,7 @@ use tenure_core::command::{Dispatch, RunAndWhy, StepReport, Write};
 use tenure_core::id::{AgentId, CommandId};
 use tenure_core::status::{Policy, Role, StepStatus, TaskStatus};
 use tenure_core::view::snapshot::RECENT_MAX;
-use tenure_core::view::write::Header;
+use tenure_core::view::write::TaskHeader;
 use tenure_core::view::{Known, ListInput, Snapshot, ViewsInput, write_summary};
 use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
@@ -36,7 +36,7 @@ async fn a_write_answers_with_a_summary() {
         let summary = answer.summary.unwrap();
         assert_eq!(summary.version, node.read(&key, |task| task.version()).await.unwrap());
         assert_eq!(summary.event_ids.len(), 2);
-        let Header::Summary(task) = summary.task else { panic!("a summary") };
+        let TaskHeader::Summary(task) = summary.task else { panic!("a summary") };
         assert_eq!((task.native_status, task.counts.completed), (TaskStatus::Running, 1));
     }
     let answer = node.command(&key, first, command).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_summary_shows_no_more_than_its_reader_may_see() {
     let look =
         move |task: &View<'_>| write_summary(task, &stranger, &reply, &Known::new(now, &|_| None));
     let summary = node.read(&key, look).await.unwrap();
-    assert!(matches!(summary.task, Header::Reference(_)) && summary.steps.is_empty());
+    assert!(matches!(summary.task, TaskHeader::Reference(_)) && summary.steps.is_empty());
 }
 
 /// VIEW-01: the pages of a snapshot are together what it is at once: every Task is counted once, and

@@ -24,7 +24,7 @@ use tenure_ports::observer::{Called, LeaseCall, Parting, PoolSample};
 use tenure_scheduler::{Config, Scheduler};
 use tenure_testkit::faulty::Fault;
 use tenure_testkit::{Faulty, MemoryJournal};
-use tenure_wire::bus::operate::Kept;
+use tenure_wire::bus::operate::RetainedWork;
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_durable_is_counted() {
@@ -85,7 +85,7 @@ async fn callers_that_wait_for_an_end_are_counted() {
     let first = create(&node, dag("t", "a")).await.unwrap();
     let second = create(&node, dag("u", "a")).await.unwrap();
     until(&node, &first, |task| task.open_attempts().count() == 1).await;
-    assert_eq!(node.kept(), Kept::default());
+    assert_eq!(node.kept(), RetainedWork::default());
     let waits = |key: &TaskKey| {
         let (node, key) = (node.clone(), key.clone());
         tokio::spawn(async move { node.wait_for_end(&key).await })
@@ -106,7 +106,7 @@ async fn callers_that_wait_for_an_end_are_counted() {
     for waiting in waiting {
         waiting.await.unwrap().unwrap();
     }
-    assert_eq!(node.kept(), Kept::default());
+    assert_eq!(node.kept(), RetainedWork::default());
     drop(stuck);
 }
 

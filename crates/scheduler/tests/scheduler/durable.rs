@@ -16,7 +16,7 @@ use tenure_core::view::RunEnd;
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::{Answer, WorkerLink};
+use tenure_scheduler::{WorkerLink, WriteAnswer};
 use tenure_testkit::faulty::{Fault, Gate};
 use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::task::JoinHandle;
@@ -67,7 +67,7 @@ async fn in_one_failing_append(
     node: &Node,
     key: &TaskKey,
     commands: Vec<Command>,
-) -> (Gate, Vec<JoinHandle<Result<Answer, Rejection>>>) {
+) -> (Gate, Vec<JoinHandle<Result<WriteAnswer, Rejection>>>) {
     let before = node.journal().hold_next();
     let mut asked = Vec::new();
     for command in std::iter::once(retitle()).chain(commands) {

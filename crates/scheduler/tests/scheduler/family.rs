@@ -16,13 +16,13 @@ use tenure_core::command::create::{CreateTask, Parent};
 use tenure_core::command::{Close, Link, StepReport};
 use tenure_core::id::{Ref, TaskId, WalName};
 use tenure_core::patch::ReasonInput;
-use tenure_core::record::{ArtifactInput, Body, Value};
+use tenure_core::record::{ArtifactInput, Value, ValueBody};
 use tenure_core::status::{ArtifactKind, ArtifactState, EdgeKind, Policy, StepStatus, TaskStatus};
 use tenure_core::{Code, Command, Rejection, Task};
 use tenure_ports::Journal as _;
 use tenure_ports::bus::{Credit, Delivery, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::{Answer, Kin, Peers};
+use tenure_scheduler::{FamilyNotice, Peers, WriteAnswer};
 use tenure_testkit::faulty::Fault;
 use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::time::Instant;
@@ -31,7 +31,12 @@ fn child_of(parent: &str, task: CreateTask) -> CreateTask {
     CreateTask { parent_task_id: Some(parent.parse().unwrap()), ..task }
 }
 
-async fn link(node: &Node, from: &TaskKey, kind: EdgeKind, to: &str) -> Result<Answer, Rejection> {
+async fn link(
+    node: &Node,
+    from: &TaskKey,
+    kind: EdgeKind,
+    to: &str,
+) -> Result<WriteAnswer, Rejection> {
     let link = Link { kind, reason: None, to: Ref::new(to).unwrap() };
     node.command(from, envelope(), Command::LinkTasks(link)).await
 }
@@ -145,7 +150,7 @@ async fn a_live_child_has_itself_recorded() {
     let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let told = to_parent.lost.lock().pop().unwrap();
-    assert_eq!(told, Kin::Adopt(child.task_id.clone()));
+    assert_eq!(told, FamilyNotice::Adopt(child.task_id.clone()));
     home.hear_of_family(&parent, told);
     until(&home, &parent, |task| task.children().len() == 1).await;
 }
@@ -228,7 +233,7 @@ async fn a_child_asks_when_it_is_read_again() {
 #[derive(Debug, Clone)]
 struct Deaf {
     node: Node,
-    lost: Arc<Mutex<Vec<Kin>>>,
+    lost: Arc<Mutex<Vec<FamilyNotice>>>,
     is_gone: Arc<AtomicBool>,
     /// How often it was asked for a parent.
     asked: Arc<AtomicUsize>,
@@ -276,7 +281,7 @@ impl Peers for Deaf {
         Box::pin(async move { node.record(&key, &child).await })
     }
 
-    fn tell(&self, _: &TaskKey, word: Kin) {
+    fn tell(&self, _: &TaskKey, word: FamilyNotice) {
         self.lost.lock().push(word);
     }
 }
@@ -301,12 +306,12 @@ async fn a_child_that_nobody_tells_asks_by_itself() {
         let parent = create(&home, dag("p", "a")).await.unwrap();
         let begun = Instant::now();
         let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
-        home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
+        home.hear_of_family(&parent, FamilyNotice::Adopt(child.task_id.clone()));
         until(&home, &parent, |task| task.children().len() == 1).await;
         home.command(&parent, envelope(), close).await.unwrap();
         until(&home, &parent, |task| task.is_terminal()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(*to_child.lost.lock(), [Kin::ParentCloses]);
+        assert_eq!(*to_child.lost.lock(), [FamilyNotice::ParentCloses]);
         assert!(!away.read(&child, |task| task.is_terminal()).await.unwrap(), "nobody has told it");
         to_parent.is_gone.store(true, Ordering::SeqCst);
         tokio::time::sleep_until(begun + ASKS * 3 / 2).await;
@@ -338,7 +343,7 @@ async fn a_child_is_told_once_that_its_parent_closes() {
     link.credit(Credit { free: 3, seen: 0, lost: 0, number: 1 });
     let parent = create(&home, dag("p", "x y z")).await.unwrap();
     let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
-    home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
+    home.hear_of_family(&parent, FamilyNotice::Adopt(child.task_id.clone()));
     until(&home, &parent, |task| task.children().len() == 1).await;
     let close = Close { wait: Some(false), ..Close::default() };
     home.command(&parent, envelope(), Command::TaskCancel(close)).await.unwrap();
@@ -348,7 +353,7 @@ async fn a_child_is_told_once_that_its_parent_closes() {
     }
     until(&home, &parent, |task| task.status().is_terminal()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(*to_child.lost.lock(), [Kin::ParentCloses]);
+    assert_eq!(*to_child.lost.lock(), [FamilyNotice::ParentCloses]);
 }
 
 /// Mechanisms 12: a child asks no more of a parent on another node that has ended and leaves it be; and what
@@ -362,7 +367,7 @@ async fn a_parent_that_ended_well_is_asked_no_more() {
     away.set_peers(to_parent.clone());
     let parent = create(&home, dag("p", "a")).await.unwrap();
     let child = create(&away, child_of("p", dag("c", "a"))).await.unwrap();
-    home.hear_of_family(&parent, Kin::Adopt(child.task_id.clone()));
+    home.hear_of_family(&parent, FamilyNotice::Adopt(child.task_id.clone()));
     until(&home, &parent, |task| task.children().len() == 1).await;
     let _workers = completing(&home, 1);
     home.wait_for_end(&parent).await.unwrap();
@@ -422,7 +427,7 @@ async fn references_to_other_tasks_are_looked_up() {
         let mut input = dag(task, "a");
         input.steps[0].input = Some(Value {
             content_type: "text/plain".into(),
-            body: Body::Ref(Ref::new(reference).unwrap()),
+            body: ValueBody::Ref(Ref::new(reference).unwrap()),
         });
         input
     };
@@ -482,7 +487,7 @@ async fn a_report_names_its_own_artifacts_in_full() {
             state: ArtifactState::Available,
         };
         ctx.attach(artifact);
-        let body = Body::Ref(Ref::new(name)?);
+        let body = ValueBody::Ref(Ref::new(name)?);
         let value = Value { content_type: "text/plain".into(), body };
         Ok(ctx.complete(Some(value))?)
     });

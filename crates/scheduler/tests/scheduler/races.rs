@@ -17,13 +17,13 @@ use tenure_core::view::{ClaimResult, RunOffer};
 use tenure_core::{Code, Command, Rejection};
 use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_scheduler::{Answer, WorkerLink};
+use tenure_scheduler::{WorkerLink, WriteAnswer};
 use tenure_testkit::faulty::{Fault, Gate};
 use tenure_testkit::{Faulty, MemoryJournal};
 use tokio::task::JoinHandle;
 
 type Link = WorkerLink<Faulty<MemoryJournal>, tenure_local::MemoryLeases>;
-type Answered = JoinHandle<Result<Answer, Rejection>>;
+type Answered = JoinHandle<Result<WriteAnswer, Rejection>>;
 
 /// How an append that is held ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

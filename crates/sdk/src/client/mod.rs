@@ -36,7 +36,7 @@ use uuid::Uuid;
 pub use self::patience::{WAITS, passes, patiently};
 pub use self::steer::answering;
 pub use self::task::{Step, Task};
-pub use self::watch::Ended;
+pub use self::watch::TaskEnded;
 
 /// An orchestrator or observer.
 #[derive(Debug, Clone)]

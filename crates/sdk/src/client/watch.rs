@@ -22,7 +22,7 @@ const NO_COMMITS: u64 = u64::MAX;
 
 /// How a Task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct TaskEnded {
     /// Completed, failed or cancelled.
     pub status: TaskStatus,
     /// Version of the Task when that was seen.
@@ -34,16 +34,16 @@ impl<P: ClientPort> Client<P> {
     ///
     /// # Errors
     /// There is no such Task, or it is not for this caller.
-    pub async fn wait_for_end(&self, task: &TaskId) -> Result<Ended, Rejection> {
+    pub async fn wait_for_end(&self, task: &TaskId) -> Result<TaskEnded, Rejection> {
         let mut hints = Hints::of(self.port(), task).await?;
         loop {
             let page = patiently(self.port(), || self.port().log(task, NO_COMMITS)).await?;
             if page.status.is_terminal() {
-                return Ok(Ended { status: page.status, version: page.version });
+                return Ok(TaskEnded { status: page.status, version: page.version });
             }
             let ended = |changed: &Changed| changed.ended.is_some();
             if let Some(Changed { version, ended: Some(status), .. }) = hints.next(ended).await {
-                return Ok(Ended { status, version });
+                return Ok(TaskEnded { status, version });
             }
         }
     }

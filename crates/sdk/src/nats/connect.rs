@@ -22,15 +22,15 @@ use serde::de::DeserializeOwned;
 use tenure_core::Rejection;
 use tenure_ports::supervise::spawn;
 pub use tenure_wire::bus::address::without_secrets;
-use tenure_wire::bus::address::{self, Login, login};
-use tenure_wire::bus::turns::Turns;
+use tenure_wire::bus::address::{self, UserLogin, login};
+use tenure_wire::bus::turns::ServerTurns;
 use tenure_wire::bus::{Answer, decode, encode};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::mux::{self, Place, Reply, Waiters};
+use super::mux::{self, NatsReply, WaiterSlot, Waiters};
 use super::news::{Hears, News, Trouble};
 use super::patience::{ambiguous, unavailable};
 
@@ -49,7 +49,7 @@ const LET_IN: Duration = Duration::from_secs(2);
 
 /// How to reach the servers.
 #[derive(Clone)]
-pub struct Settings {
+pub struct NatsSettings {
     /// `nats://user:password@host:port`, or several with commas between them.
     pub url: String,
     /// A file of the server's operator that says who this is.
@@ -66,7 +66,7 @@ pub struct Settings {
     pub patience: Duration,
 }
 
-impl Settings {
+impl NatsSettings {
     /// These servers; 5 s for a connection and for a request, 30 s of patience.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for NatsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("url", &without_secrets(&self.url))
@@ -134,9 +134,9 @@ pub enum ConnectError {
 
 /// A connection of a principal. Cheap to clone.
 #[derive(Clone)]
-pub struct Connection(Arc<Shared>);
+pub struct Connection(Arc<ConnectionShared>);
 
-struct Shared {
+struct ConnectionShared {
     client: Client,
     waiters: Arc<Mutex<Waiters>>,
     inbox: String,
@@ -146,7 +146,7 @@ struct Shared {
     reader: AbortHandle,
 }
 
-impl Drop for Shared {
+impl Drop for ConnectionShared {
     fn drop(&mut self) {
         self.reader.abort();
     }
@@ -164,7 +164,7 @@ impl Connection {
     ///
     /// # Errors
     /// No server accepts this principal within `first_wait`.
-    pub async fn open(settings: &Settings, inbox: String) -> Result<Self, ConnectError> {
+    pub async fn open(settings: &NatsSettings, inbox: String) -> Result<Self, ConnectError> {
         let address = without_secrets(&settings.url);
         let servers = servers(&settings.url)?;
         let news = Arc::new(News::default());
@@ -181,10 +181,10 @@ impl Connection {
         }
         // The client library makes no use of a login in an address.
         let options = match login(&settings.url) {
-            Some(Login { user, password: Some(password) }) => {
+            Some(UserLogin { user, password: Some(password) }) => {
                 options.user_and_password(user, password)
             }
-            Some(Login { user: token, password: None }) => options.token(token),
+            Some(UserLogin { user: token, password: None }) => options.token(token),
             None => options,
         };
         let told = Arc::clone(&news);
@@ -215,7 +215,7 @@ impl Connection {
     }
 
     async fn listen(
-        settings: &Settings,
+        settings: &NatsSettings,
         client: Client,
         inbox: String,
         news: Arc<News>,
@@ -224,7 +224,8 @@ impl Connection {
         let waiters = Arc::default();
         let reader = spawn("answers", hand_out(replies, Arc::clone(&waiters))).abort_handle();
         let (request_timeout, patience) = (settings.request_timeout, settings.patience);
-        let shared = Shared { client, waiters, inbox, request_timeout, patience, news, reader };
+        let shared =
+            ConnectionShared { client, waiters, inbox, request_timeout, patience, news, reader };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -290,11 +291,11 @@ impl Connection {
         subject: String,
         body: Bytes,
         within: Duration,
-    ) -> Result<Asked, Rejection> {
+    ) -> Result<PendingRequest, Rejection> {
         let (place, reply) = mux::one(&self.0.waiters);
         let deadline = Instant::now() + within;
         self.send(subject, Some(self.reply_to(&place)), body, deadline).await?;
-        Ok(Asked { _place: place, reply, deadline })
+        Ok(PendingRequest { _place: place, reply, deadline })
     }
 
     /// Sends a request that several answer.
@@ -336,7 +337,7 @@ impl Connection {
         }
     }
 
-    fn reply_to(&self, place: &Place) -> String {
+    fn reply_to(&self, place: &WaiterSlot) -> String {
         format!("{}.r.{}", self.0.inbox, place.id)
     }
 
@@ -368,13 +369,13 @@ impl Connection {
 
 /// A request on its way. Dropping it gives up waiting.
 #[derive(Debug)]
-pub(super) struct Asked {
-    _place: Place,
-    reply: oneshot::Receiver<Reply>,
+pub(super) struct PendingRequest {
+    _place: WaiterSlot,
+    reply: oneshot::Receiver<NatsReply>,
     deadline: Instant,
 }
 
-impl Asked {
+impl PendingRequest {
     /// Waits for the answer. Without one, what was asked may have taken effect all the same.
     pub(super) async fn answer<T: DeserializeOwned>(self) -> Result<T, Rejection> {
         match timeout_at(self.deadline, self.reply).await {
@@ -388,8 +389,8 @@ impl Asked {
 /// A request that several answer.
 #[derive(Debug)]
 pub(super) struct AskedAll {
-    _place: Place,
-    replies: UnboundedReceiver<Reply>,
+    _place: WaiterSlot,
+    replies: UnboundedReceiver<NatsReply>,
     deadline: Instant,
 }
 
@@ -397,20 +398,20 @@ impl AskedAll {
     /// The next answer; none when the time is over or nobody listens.
     pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, Rejection>> {
         match timeout_at(self.deadline, self.replies.recv()).await {
-            Ok(Some(Reply::Nobody) | None) | Err(_) => None,
+            Ok(Some(NatsReply::Nobody) | None) | Err(_) => None,
             Ok(Some(reply)) => Some(read(reply)),
         }
     }
 }
 
-fn read<T: DeserializeOwned>(reply: Reply) -> Result<T, Rejection> {
+fn read<T: DeserializeOwned>(reply: NatsReply) -> Result<T, Rejection> {
     match reply {
         // An answer that cannot be read says nothing about what happened.
-        Reply::Body(body) => match decode::<Answer<T>>(&body) {
+        NatsReply::Body(body) => match decode::<Answer<T>>(&body) {
             Ok(answer) => answer.into_result(),
             Err(bad) => Err(ambiguous(format!("the answer cannot be used: {bad}"))),
         },
-        Reply::Nobody => Err(unavailable("nobody serves this now")),
+        NatsReply::Nobody => Err(unavailable("nobody serves this now")),
     }
 }
 
@@ -418,7 +419,7 @@ async fn hand_out(mut replies: Subscriber, waiters: Arc<Mutex<Waiters>>) {
     while let Some(Message { subject, payload, status, .. }) = replies.next().await {
         let Some(id) = mux::id_of(&subject) else { continue };
         let nobody = status == Some(StatusCode::NO_RESPONDERS);
-        let reply = if nobody { Reply::Nobody } else { Reply::Body(payload) };
+        let reply = if nobody { NatsReply::Nobody } else { NatsReply::Body(payload) };
         waiters.lock().deliver(id, reply);
     }
     waiters.lock().close();
@@ -438,7 +439,7 @@ async fn subscribe(
 
 /// Has another server tried at once when one is lost.
 fn in_turn() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
-    let turns = Mutex::new(Turns::default());
+    let turns = Mutex::new(ServerTurns::default());
     move |servers, _| {
         let servers: Vec<_> = servers.into_iter().map(|it| (it.addr, it.did_connect)).collect();
         let next = turns.lock().next(&servers);
@@ -469,7 +470,7 @@ mod tests {
     fn messages_name_addresses_without_secrets() {
         let url = "nats://ann:s3cret@one:4222, nats://two:4222";
         assert_eq!(without_secrets(url), "one:4222,two:4222");
-        assert!(!format!("{:?}", Settings::new(url)).contains("s3cret"));
+        assert!(!format!("{:?}", NatsSettings::new(url)).contains("s3cret"));
         let refused = servers("nats://ann:s3,cret@one:4222").unwrap_err().to_string();
         assert!(refused.contains("…,one:4222") && !refused.contains("s3"), "{refused}");
     }
@@ -477,7 +478,8 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_not_there_is_named() {
         let wait = Duration::from_millis(300);
-        let settings = Settings { first_wait: wait, ..Settings::new("nats://a:b@127.0.0.1:9") };
+        let settings =
+            NatsSettings { first_wait: wait, ..NatsSettings::new("nats://a:b@127.0.0.1:9") };
         let error = Connection::open(&settings, "_INBOX.worker.p.b".into()).await.unwrap_err();
         let said = error.to_string();
         assert!(said.starts_with("no connection to 127.0.0.1:9: "), "{said}");

@@ -5,7 +5,7 @@ use tenure_core::status::Role;
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
 use uuid::Uuid;
 
-use super::{ConnectError, Connection, NatsClient, NatsWorker, Settings};
+use super::{ConnectError, Connection, NatsClient, NatsSettings, NatsWorker};
 use crate::client::Client;
 use crate::worker::{Handlers, Options, WorkerPool};
 
@@ -20,26 +20,26 @@ pub enum JoinError {
     Refused(#[from] Rejection),
 }
 
-impl From<&str> for Settings {
+impl From<&str> for NatsSettings {
     fn from(url: &str) -> Self {
         Self::new(url)
     }
 }
 
-impl From<String> for Settings {
+impl From<String> for NatsSettings {
     fn from(url: String) -> Self {
         Self::new(url)
     }
 }
 
 impl Client<NatsClient> {
-    /// Connects to a cluster, at an address or with [`Settings`], as an orchestrator of a session. The name
+    /// Connects to a cluster, at an address or with [`NatsSettings`], as an orchestrator of a session. The name
     /// is what the server lets this in as.
     ///
     /// # Errors
     /// Nobody answers there, or a name has another form.
     pub async fn connect(
-        to: impl Into<Settings>,
+        to: impl Into<NatsSettings>,
         session: &str,
         name: &str,
     ) -> Result<Self, JoinError> {
@@ -51,7 +51,7 @@ impl Client<NatsClient> {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn observe(
-        to: impl Into<Settings>,
+        to: impl Into<NatsSettings>,
         session: &str,
         name: &str,
     ) -> Result<Self, JoinError> {
@@ -60,7 +60,7 @@ impl Client<NatsClient> {
 }
 
 async fn join(
-    settings: Settings,
+    settings: NatsSettings,
     role: Role,
     session: &str,
     name: &str,
@@ -74,7 +74,7 @@ async fn join(
 
 /// Where a worker belongs.
 #[derive(Debug, Clone, Copy)]
-pub struct Member<'a> {
+pub struct PoolMember<'a> {
     /// Its pool.
     pub pool: &'a str,
     /// Its name: what the server lets it in as.
@@ -82,14 +82,14 @@ pub struct Member<'a> {
 }
 
 impl WorkerPool<NatsWorker> {
-    /// Connects to a cluster, at an address or with [`Settings`](super::Settings), and starts to work. The
+    /// Connects to a cluster, at an address or with [`NatsSettings`](super::NatsSettings), and starts to work. The
     /// Steps that come are those that the handlers are for.
     ///
     /// # Errors
     /// Nobody answers there, or a name has another form.
     pub async fn connect(
-        to: impl Into<Settings>,
-        member: Member<'_>,
+        to: impl Into<NatsSettings>,
+        member: PoolMember<'_>,
         handlers: Handlers,
         options: Options,
     ) -> Result<Self, JoinError> {

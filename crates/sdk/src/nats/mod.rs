@@ -19,6 +19,6 @@ mod patience;
 pub mod worker;
 
 pub use client::NatsClient;
-pub use connect::{ConnectError, Connection, Settings, without_secrets};
-pub use join::{JoinError, Member, boot};
+pub use connect::{ConnectError, Connection, NatsSettings, without_secrets};
+pub use join::{JoinError, PoolMember, boot};
 pub use worker::NatsWorker;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 /// What comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum NatsReply {
     /// An answer.
     Body(Bytes),
     /// Nobody listens where it was sent.
@@ -26,17 +26,17 @@ pub(super) struct Waiters {
 
 #[derive(Debug)]
 enum Waiter {
-    One(oneshot::Sender<Reply>),
-    Many(UnboundedSender<Reply>),
+    One(oneshot::Sender<NatsReply>),
+    Many(UnboundedSender<NatsReply>),
 }
 
 impl Waiters {
-    fn one(&mut self) -> (u64, oneshot::Receiver<Reply>) {
+    fn one(&mut self) -> (u64, oneshot::Receiver<NatsReply>) {
         let (to, replies) = oneshot::channel();
         (self.add(Waiter::One(to)), replies)
     }
 
-    fn many(&mut self) -> (u64, UnboundedReceiver<Reply>) {
+    fn many(&mut self) -> (u64, UnboundedReceiver<NatsReply>) {
         let (to, replies) = unbounded_channel();
         (self.add(Waiter::Many(to)), replies)
     }
@@ -48,7 +48,7 @@ impl Waiters {
     }
 
     /// Hands a reply on; one that nobody waits for any more is passed over.
-    pub(super) fn deliver(&mut self, id: u64, reply: Reply) {
+    pub(super) fn deliver(&mut self, id: u64, reply: NatsReply) {
         match self.open.get(&id) {
             // Whoever waited may be about to go.
             Some(Waiter::Many(to)) => drop(to.send(reply)),
@@ -78,35 +78,35 @@ pub(super) fn id_of(subject: &str) -> Option<u64> {
 
 /// A place among those who wait, given up when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct WaiterSlot {
     pub(super) id: u64,
     waiters: Arc<Mutex<Waiters>>,
 }
 
-impl Drop for Place {
+impl Drop for WaiterSlot {
     fn drop(&mut self) {
         self.waiters.lock().forget(self.id);
     }
 }
 
 /// Waits for one reply.
-pub(super) fn one(waiters: &Arc<Mutex<Waiters>>) -> (Place, oneshot::Receiver<Reply>) {
+pub(super) fn one(waiters: &Arc<Mutex<Waiters>>) -> (WaiterSlot, oneshot::Receiver<NatsReply>) {
     let (id, replies) = waiters.lock().one();
-    (Place { id, waiters: Arc::clone(waiters) }, replies)
+    (WaiterSlot { id, waiters: Arc::clone(waiters) }, replies)
 }
 
 /// Waits for as many as come.
-pub(super) fn many(waiters: &Arc<Mutex<Waiters>>) -> (Place, UnboundedReceiver<Reply>) {
+pub(super) fn many(waiters: &Arc<Mutex<Waiters>>) -> (WaiterSlot, UnboundedReceiver<NatsReply>) {
     let (id, replies) = waiters.lock().many();
-    (Place { id, waiters: Arc::clone(waiters) }, replies)
+    (WaiterSlot { id, waiters: Arc::clone(waiters) }, replies)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn body(text: &'static str) -> Reply {
-        Reply::Body(Bytes::from_static(text.as_bytes()))
+    fn body(text: &'static str) -> NatsReply {
+        NatsReply::Body(Bytes::from_static(text.as_bytes()))
     }
 
     #[test]
@@ -115,8 +115,8 @@ mod tests {
         let (a, mut to_a) = one(&waiters);
         let (b, mut to_b) = one(&waiters);
         waiters.lock().deliver(b.id, body("b"));
-        waiters.lock().deliver(a.id, Reply::Nobody);
-        assert_eq!(to_a.try_recv(), Ok(Reply::Nobody));
+        waiters.lock().deliver(a.id, NatsReply::Nobody);
+        assert_eq!(to_a.try_recv(), Ok(NatsReply::Nobody));
         assert_eq!(to_b.try_recv(), Ok(body("b")));
         assert_eq!(waiters.lock().open.len(), 0);
     }

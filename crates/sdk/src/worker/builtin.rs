@@ -12,7 +12,7 @@ use tenure_core::record::{ArtifactInput, Value};
 use tenure_core::status::{ArtifactKind, ArtifactState};
 
 use super::context::StepContext;
-use super::exec::{self, Ended, ExecOutcome, ExecPaths, ExecSpec};
+use super::exec::{self, CommandEnd, ExecOutcome, ExecPaths, ExecSpec};
 use super::handler::{HandlerError, Handlers};
 
 /// Name of the handler that does nothing.
@@ -147,14 +147,14 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
     ctx.attach(log(&paths.stdout, ArtifactKind::Stdout, outcome.stdout_bytes)?);
     ctx.attach(log(&paths.stderr, ArtifactKind::Stderr, outcome.stderr_bytes)?);
     match outcome.ended {
-        Ended::Exited(0) => {
+        CommandEnd::Exited(0) => {
             ctx.complete(outcome.output.as_ref().map(|data| Value::json(data.clone())))?;
         }
-        Ended::Exited(code) => {
+        CommandEnd::Exited(code) => {
             let details = Map::from_iter([("exit_status".to_owned(), code.into())]);
             ctx.fail("exit_status", &format!("the command exited with {code}"), Some(details))?;
         }
-        Ended::Signaled(signal) => {
+        CommandEnd::Signaled(signal) => {
             let details = Map::from_iter([("signal".to_owned(), signal.into())]);
             ctx.fail(
                 "exit_status",
@@ -162,10 +162,10 @@ fn report(ctx: &StepContext, paths: &ExecPaths, outcome: &ExecOutcome) -> Result
                 Some(details),
             )?;
         }
-        Ended::TimedOut => {
+        CommandEnd::TimedOut => {
             ctx.fail("worker_timeout", "the command took longer than its timeout", None)?;
         }
-        Ended::Cancelled => return Ok(()), // No final word: the run ends as cancelled (CANCEL-08).
+        CommandEnd::Cancelled => return Ok(()), // No final word: the run ends as cancelled (CANCEL-08).
     }
     if !outcome.tail.is_empty() {
         ctx.summarise(&outcome.tail)?;

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tenure_core::command::StepReport;
 use tenure_core::event::Bindings;
 use tenure_core::id::{Ref, StepId};
-use tenure_core::record::{ArtifactInput, Body, Object, Progress, Value};
+use tenure_core::record::{ArtifactInput, Object, Progress, Value, ValueBody};
 use tenure_core::status::{ArtifactKind, ReplyKind, StepStatus, WaitKind};
 use tenure_core::view::board::compose;
 use tenure_core::view::claim::DependencyResult;
@@ -47,7 +47,7 @@ pub(super) trait Reporter: Send + Sync {
     ) -> BoxFuture<'static, Result<Looked, Rejection>>;
 }
 
-struct Shared {
+struct ContextShared {
     claim: ClaimResult,
     cancelled: CancellationToken,
     reporter: Arc<dyn Reporter>,
@@ -65,7 +65,7 @@ struct Shared {
 /// its Step (CTX-12).
 #[derive(Clone)]
 pub struct StepContext {
-    shared: Arc<Shared>,
+    shared: Arc<ContextShared>,
 }
 
 impl fmt::Debug for StepContext {
@@ -81,7 +81,7 @@ impl StepContext {
         reporter: Arc<dyn Reporter>,
     ) -> Self {
         let (spoken, artifacts, run_result) = Default::default();
-        let shared = Shared { claim, cancelled, reporter, spoken, artifacts, run_result };
+        let shared = ContextShared { claim, cancelled, reporter, spoken, artifacts, run_result };
         Self { shared: Arc::new(shared) }
     }
 
@@ -166,8 +166,8 @@ impl StepContext {
         let claim = &self.shared.claim;
         let outputs = claim.dependencies.iter().filter_map(|it| it.output.as_ref());
         let handed_on = outputs.chain(&claim.step.input).filter_map(|value| match &value.body {
-            Body::Ref(reference) => Some(reference),
-            Body::Data(_) => None,
+            ValueBody::Ref(reference) => Some(reference),
+            ValueBody::Data(_) => None,
         });
         let handed_on: Vec<&Ref> = handed_on.collect();
         let refs = claim.input_refs.iter().filter(|it| !handed_on.contains(it));

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Final, StepContext};
 use super::handler::HandlerError;
-use super::pool::{Loss, Shared, Stage, resend};
+use super::pool::{AttemptStage, Loss, PoolShared, resend};
 
-impl<P: WorkerPort> Shared<P> {
+impl<P: WorkerPort> PoolShared<P> {
     /// Says the final word, with the room it leaves, until it is recorded.
     pub(super) async fn finish(
         &self,
@@ -26,7 +26,7 @@ impl<P: WorkerPort> Shared<P> {
         took: Option<Duration>,
     ) {
         let (lost, is_surplus) = match self.open.lock().get(&held.attempt_id) {
-            Some(open) => (open.lost, open.stage == Stage::Surplus),
+            Some(open) => (open.lost, open.stage == AttemptStage::Surplus),
             None => (Some(Loss::Fenced), false),
         };
         let (room, draining) = {

@@ -10,12 +10,12 @@ const KEPT: usize = 16_384;
 /// Attempts that must not begin again: their grants are repeated by every new owner of their
 /// partition until the log has ended them.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct PastAttempts {
     known: HashSet<AttemptId>,
     order: VecDeque<AttemptId>,
 }
 
-impl Past {
+impl PastAttempts {
     /// This one was given up.
     pub(super) fn note(&mut self, attempt: AttemptId) {
         if !self.known.insert(attempt) {
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_kept() {
-        let mut past = Past::default();
+        let mut past = PastAttempts::default();
         let attempt = |number: usize| AttemptId(Uuid::from_u128(number as u128));
         for number in 0..=KEPT {
             past.note(attempt(number));

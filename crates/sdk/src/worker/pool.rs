@@ -24,11 +24,11 @@ use tokio_util::task::TaskTracker;
 use super::context::{Reporter, StepContext};
 use super::ending::carry_out;
 use super::handler::Handlers;
-use super::past::Past;
+use super::past::PastAttempts;
 use super::pulse::{heartbeat, watch_leases};
 use super::reporter::PortReporter;
-use super::room::Room;
-use super::runs::{Early, Signal};
+use super::room::WorkerCapacity;
+use super::runs::{Early, EarlySignal};
 use crate::clock::Moment;
 use crate::pauses::Pauses;
 
@@ -58,20 +58,20 @@ impl Options {
 /// A running pool.
 #[derive(Debug)]
 pub struct WorkerPool<P: WorkerPort> {
-    shared: Arc<Shared<P>>,
+    shared: Arc<PoolShared<P>>,
     loops: [JoinHandle<()>; 3],
 }
 
 #[derive(Debug)]
-pub(super) struct Shared<P> {
+pub(super) struct PoolShared<P> {
     pub(super) port: Arc<P>,
     handlers: Handlers,
     pub(super) options: Options,
     pub(super) slots: Arc<Semaphore>,
-    pub(super) room: Mutex<Room>,
-    pub(super) open: Mutex<HashMap<AttemptId, Open>>,
+    pub(super) room: Mutex<WorkerCapacity>,
+    pub(super) open: Mutex<HashMap<AttemptId, HeldAttempt>>,
     pub(super) early: Mutex<Early>,
-    pub(super) past: Mutex<Past>,
+    pub(super) past: Mutex<PastAttempts>,
     /// Shortest lease among those in hand when heartbeats were last planned, and since; in
     /// milliseconds.
     pub(super) shortest: AtomicU64,
@@ -89,7 +89,7 @@ pub(super) struct Shared<P> {
 }
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct HeldAttempt {
     pub(super) holding: Holding,
     pub(super) renewed: Moment,
     /// Whether a heartbeat for it was answered.
@@ -97,7 +97,7 @@ pub(super) struct Open {
     /// Its place in the order in which they came.
     pub(super) number: u64,
     /// Where it stands.
-    pub(super) stage: Stage,
+    pub(super) stage: AttemptStage,
     pub(super) cancelled: CancellationToken,
     forced: CancellationToken,
     /// The Attempt is over: nothing is to be reported of its Step.
@@ -115,7 +115,7 @@ pub(super) enum Loss {
 
 /// Where an Attempt in hand stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum AttemptStage {
     /// It came by itself, and waits for a slot: another worker may have it.
     Waits,
     /// Its handler has begun, or it was claimed for a Run that was taken: it is this worker's.
@@ -133,8 +133,8 @@ impl<P: WorkerPort> WorkerPool<P> {
         options: Options,
     ) -> Self {
         let concurrency = options.concurrency.get();
-        let room = Room::of(concurrency);
-        let shared = Arc::new(Shared {
+        let room = WorkerCapacity::of(concurrency);
+        let shared = Arc::new(PoolShared {
             port: Arc::new(port),
             handlers,
             slots: Arc::new(Semaphore::new(concurrency)),
@@ -212,18 +212,18 @@ impl<P: WorkerPort> Drop for WorkerPool<P> {
 }
 
 async fn take_deliveries<P: WorkerPort>(
-    shared: Arc<Shared<P>>,
+    shared: Arc<PoolShared<P>>,
     mut deliveries: UnboundedReceiver<Delivery>,
 ) {
     while let Some(delivery) = deliveries.next().await {
         match delivery {
             Delivery::Grant(claim) => {
                 shared.room.lock().take_grant(claim.was_lost);
-                shared.begin(*claim, Stage::Waits);
+                shared.begin(*claim, AttemptStage::Waits);
             }
             Delivery::Crossed(claim) => {
                 shared.room.lock().take_grant(claim.was_lost);
-                shared.begin(*claim, Stage::Surplus);
+                shared.begin(*claim, AttemptStage::Surplus);
             }
             Delivery::Run(run) => {
                 shared.room.lock().take();
@@ -239,7 +239,7 @@ async fn take_deliveries<P: WorkerPort>(
     }
 }
 
-impl<P: WorkerPort> Shared<P> {
+impl<P: WorkerPort> PoolShared<P> {
     fn stop_taking(&self) {
         let mut room = self.room.lock();
         room.accepting = false;
@@ -247,11 +247,11 @@ impl<P: WorkerPort> Shared<P> {
     }
 
     /// Takes an Attempt in hand: it begins, waits for a slot, or goes back.
-    pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: Stage) {
+    pub(super) fn begin(self: &Arc<Self>, claim: ClaimResult, stage: AttemptStage) {
         if let Some(observer) = &self.options.observer {
             observer.granted(&claim);
         }
-        let open = Open {
+        let open = HeldAttempt {
             holding: Holding::of(&claim),
             renewed: Moment::now(),
             heard: false,
@@ -264,7 +264,7 @@ impl<P: WorkerPort> Shared<P> {
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
         // The lock is not held while room is made, which has a lock of its own.
         if !self.take_in(open) {
-            if stage != Stage::Kept {
+            if stage != AttemptStage::Kept {
                 self.room.lock().lost -= u64::from(claim.was_lost);
             }
             return self.make_room(); // A message that came twice runs once.
@@ -280,12 +280,12 @@ impl<P: WorkerPort> Shared<P> {
         if claim.was_lost {
             let credit = {
                 let mut room = self.room.lock();
-                room.lost += u64::from(stage == Stage::Kept); // Else it is counted since it came.
+                room.lost += u64::from(stage == AttemptStage::Kept); // Else it is counted since it came.
                 room.credit()
             };
             self.port.credit(credit); // No node is to send what may end it (LEASE-19).
         }
-        if stage == Stage::Surplus {
+        if stage == AttemptStage::Surplus {
             self.room.lock().give_back();
             cancelled.cancel();
         } else if !self.room.lock().accepting {
@@ -293,8 +293,8 @@ impl<P: WorkerPort> Shared<P> {
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {
-            Some(Signal::Stop) => self.ask_to_stop(claim.attempt_id),
-            Some(Signal::Lost) => self.lose(claim.attempt_id, Loss::Told),
+            Some(EarlySignal::Stop) => self.ask_to_stop(claim.attempt_id),
+            Some(EarlySignal::Lost) => self.lose(claim.attempt_id, Loss::Told),
             None => {}
         }
         // Where slots are free what came first begins first, in whatever order the runtime asks.
@@ -305,7 +305,7 @@ impl<P: WorkerPort> Shared<P> {
 
     /// Has an Attempt in hand from now on, unless it is or was: what was given up is over for this worker.
     /// It is noted as given up before it leaves the hand, so that a grant finds it in one or the other.
-    fn take_in(&self, one: Open) -> bool {
+    fn take_in(&self, one: HeldAttempt) -> bool {
         let mut open = self.open.lock();
         let attempt = one.holding.attempt_id;
         match open.entry(attempt) {
@@ -361,7 +361,7 @@ impl<P: WorkerPort> Shared<P> {
     /// CTX-09: the handler may stop by itself, and is ended at the wait limit.
     pub(super) fn ask_to_stop(self: &Arc<Self>, attempt: AttemptId) {
         let Some((cancelled, forced)) = self.tokens(attempt) else {
-            return self.early.lock().note(attempt, Signal::Stop);
+            return self.early.lock().note(attempt, EarlySignal::Stop);
         };
         if cancelled.is_cancelled() {
             return;
@@ -377,7 +377,7 @@ impl<P: WorkerPort> Shared<P> {
     pub(super) fn lose(&self, attempt: AttemptId, loss: Loss) {
         let mut open = self.open.lock();
         let Some(open) = open.get_mut(&attempt) else {
-            return self.early.lock().note(attempt, Signal::Lost);
+            return self.early.lock().note(attempt, EarlySignal::Lost);
         };
         open.lost.get_or_insert(loss);
         open.cancelled.cancel();

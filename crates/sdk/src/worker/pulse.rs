@@ -8,7 +8,7 @@ use tenure_ports::bus::{Holding, Pulse, WorkerPort};
 use tenure_ports::observer::Called;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::pool::{Loss, Open, Shared};
+use super::pool::{HeldAttempt, Loss, PoolShared};
 use crate::clock::Moment;
 
 /// Heartbeats go in intervals of a lease's duration by this.
@@ -26,7 +26,7 @@ const EARLY: (Duration, u64) = (Duration::from_millis(200), 30);
 const LOOKS: u64 = 60;
 
 /// CTX-11: renews leases at a third of their duration, whatever handlers do.
-pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
+pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
     let mut last = None;
     let mut is_answered = true;
     loop {
@@ -56,7 +56,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
                 let early = shared.early_after();
                 sleep(early).await;
                 let now = Moment::now();
-                let is_due = |open: &Open| !open.heard && now.since(&open.renewed) >= early;
+                let is_due = |open: &HeldAttempt| !open.heard && now.since(&open.renewed) >= early;
                 is_answered &= shared.renew(is_due).await;
             }
             () = shared.sooner.notified() => {}
@@ -65,7 +65,7 @@ pub(super) async fn heartbeat<P: WorkerPort>(shared: Arc<Shared<P>>) {
 }
 
 /// Stops what can no longer be shown to be this worker's, though nobody answers.
-pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<Shared<P>>) {
+pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<PoolShared<P>>) {
     if !P::IS_REMOTE {
         return;
     }
@@ -79,7 +79,7 @@ pub(super) async fn watch_leases<P: WorkerPort>(shared: Arc<Shared<P>>) {
     }
 }
 
-impl<P: WorkerPort> Shared<P> {
+impl<P: WorkerPort> PoolShared<P> {
     /// Notes the shortest lease in hand, by which heartbeats go. One that comes meanwhile either
     /// is seen here or tells.
     fn plan(&self) -> Option<Duration> {
@@ -96,7 +96,7 @@ impl<P: WorkerPort> Shared<P> {
     }
 
     /// Renews some of what is in hand, and answers whether something was said of all of it.
-    async fn renew(self: &Arc<Self>, which: impl Fn(&Open) -> bool) -> bool {
+    async fn renew(self: &Arc<Self>, which: impl Fn(&HeldAttempt) -> bool) -> bool {
         let asked = Moment::now(); // A lease counts from before the request.
         let holdings: Vec<Holding> = {
             let open = self.open.lock();
@@ -157,7 +157,7 @@ impl<P: WorkerPort> Shared<P> {
 
 /// How long an Attempt may go on without a word. A lease that nobody has confirmed may have been
 /// running for a while when its grant came.
-fn limit<P: WorkerPort>(open: &Open) -> Duration {
+fn limit<P: WorkerPort>(open: &HeldAttempt) -> Duration {
     stops_after(open.holding.lease_ms, open.heard || !P::IS_REMOTE)
 }
 

@@ -9,11 +9,11 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::bus::{Holding, Recorded, WorkerPort};
 
 use super::context::Reporter;
-use super::pool::{Shared, resend};
+use super::pool::{PoolShared, resend};
 use super::runs::repeated;
 use crate::clock::Moment;
 
-pub(super) struct PortReporter<P>(pub(super) Arc<Shared<P>>);
+pub(super) struct PortReporter<P>(pub(super) Arc<PoolShared<P>>);
 
 impl<P: WorkerPort> Reporter for PortReporter<P> {
     fn send(

@@ -20,7 +20,7 @@ pub(super) const BUSY: Duration = Duration::from_millis(200);
 
 /// What the worker has in hand, and how much more it would take.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct WorkerCapacity {
     concurrency: usize,
     seen: u64,
     pub(super) in_hand: usize,
@@ -33,7 +33,7 @@ pub(super) struct Room {
     handler_time: Option<Duration>,
 }
 
-impl Room {
+impl WorkerCapacity {
     /// Of a worker that has nothing in hand.
     pub(super) fn of(concurrency: usize) -> Self {
         let (seen, in_hand, lost, stated) = (0, 0, 0, 0);
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     /// Two slots, this much in hand, and handlers that took this long; none has ended where it is 0.
-    fn room(in_hand: usize, took_ms: u64) -> Room {
-        let mut room = Room::of(2);
+    fn room(in_hand: usize, took_ms: u64) -> WorkerCapacity {
+        let mut room = WorkerCapacity::of(2);
         (0..=in_hand).for_each(|_| room.take());
         room.free_up((took_ms > 0).then(|| Duration::from_millis(took_ms)));
         room

@@ -12,14 +12,14 @@ use tenure_core::{Code, Rejection};
 use tenure_ports::bus::WorkerPort;
 use uuid::Uuid;
 
-use super::pool::{Shared, Stage, resend};
+use super::pool::{AttemptStage, PoolShared, resend};
 use super::words::reason;
 
 /// How often a Run looks for a Step before its worker does something else.
 const LOOKS_MAX: usize = 1000;
 
 /// What became of a look for work.
-enum Found {
+enum LookResult {
     /// A Step, claimed.
     Step(Box<ClaimResult>),
     /// Nothing is ready in the scope.
@@ -30,7 +30,7 @@ enum Found {
 
 /// What came for an Attempt before its claim did: they go different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signal {
+pub(super) enum EarlySignal {
     Stop,
     Lost,
 }
@@ -39,17 +39,17 @@ pub(super) enum Signal {
 #[derive(Debug, Default)]
 pub(super) struct Early {
     looking: usize,
-    signals: HashMap<AttemptId, Signal>,
+    signals: HashMap<AttemptId, EarlySignal>,
 }
 
 impl Early {
-    pub(super) fn note(&mut self, attempt: AttemptId, signal: Signal) {
+    pub(super) fn note(&mut self, attempt: AttemptId, signal: EarlySignal) {
         if self.looking > 0 {
             self.signals.insert(attempt, signal);
         }
     }
 
-    pub(super) fn take(&mut self, attempt: AttemptId) -> Option<Signal> {
+    pub(super) fn take(&mut self, attempt: AttemptId) -> Option<EarlySignal> {
         self.signals.remove(&attempt)
     }
 
@@ -65,7 +65,7 @@ impl Early {
     }
 }
 
-impl<P: WorkerPort> Shared<P> {
+impl<P: WorkerPort> PoolShared<P> {
     /// Uses the room that the offer took for one Step of its scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
         self.early.lock().begin();
@@ -76,9 +76,9 @@ impl<P: WorkerPort> Shared<P> {
     async fn look_and_work(self: &Arc<Self>, run: RunOffer) {
         let found = if self.is_accepting() { self.find(&run).await } else { Err(leaving()) };
         let declined = match found {
-            Ok(Found::Step(claim)) => return self.begin(*claim, Stage::Kept),
-            Ok(Found::Nothing) => None,
-            Ok(Found::Unfit) => {
+            Ok(LookResult::Step(claim)) => return self.begin(*claim, AttemptStage::Kept),
+            Ok(LookResult::Nothing) => None,
+            Ok(LookResult::Unfit) => {
                 let message = "no handler of this worker runs what is ready in the scope";
                 Some(reason("unknown_handler", message, None, None))
             }
@@ -92,7 +92,7 @@ impl<P: WorkerPort> Shared<P> {
         let _ = self.port().leave(&run, declined, Some(room)).await;
     }
 
-    async fn find(&self, run: &RunOffer) -> Result<Found, Rejection> {
+    async fn find(&self, run: &RunOffer) -> Result<LookResult, Rejection> {
         let mut offset = 0;
         for _ in 0..LOOKS_MAX {
             let page = repeated(|| self.port().query(run, offset)).await?;
@@ -100,8 +100,8 @@ impl<P: WorkerPort> Shared<P> {
             let Some(step) = fitting else {
                 match page.next_offset {
                     Some(next) => offset = next,
-                    None if offset == 0 && page.steps.is_empty() => return Ok(Found::Nothing),
-                    None => return Ok(Found::Unfit),
+                    None if offset == 0 && page.steps.is_empty() => return Ok(LookResult::Nothing),
+                    None => return Ok(LookResult::Unfit),
                 }
                 continue;
             };
@@ -110,7 +110,7 @@ impl<P: WorkerPort> Shared<P> {
             };
             let claimed = repeated(|| self.port().claim(run, &step.spec.step_id, &command_id));
             match claimed.await {
-                Ok(claim) => return Ok(Found::Step(Box::new(claim))),
+                Ok(claim) => return Ok(LookResult::Step(Box::new(claim))),
                 Err(lost) if is_lost(lost.code) => offset = 0,
                 Err(refused) => return Err(refused),
             }

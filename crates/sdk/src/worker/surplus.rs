@@ -9,10 +9,10 @@ use tenure_ports::bus::WorkerPort;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::pool::{Open, Shared, Stage};
+use super::pool::{AttemptStage, HeldAttempt, PoolShared};
 use super::room::BUSY;
 
-impl<P: WorkerPort> Shared<P> {
+impl<P: WorkerPort> PoolShared<P> {
     /// Gives back what would wait for long, the newest first, and nothing that has begun.
     pub(super) fn give_back_surplus(&self) {
         if !P::IS_REMOTE {
@@ -24,12 +24,14 @@ impl<P: WorkerPort> Shared<P> {
             return;
         }
         let mut open = self.open.lock();
-        let waits = |one: &&mut Open| one.stage == Stage::Waits && !one.cancelled.is_cancelled();
-        let mut waiting: Vec<&mut Open> = open.values_mut().filter(waits).collect();
+        let waits = |one: &&mut HeldAttempt| {
+            one.stage == AttemptStage::Waits && !one.cancelled.is_cancelled()
+        };
+        let mut waiting: Vec<&mut HeldAttempt> = open.values_mut().filter(waits).collect();
         waiting.sort_unstable_by_key(|one| Reverse(one.number));
         for one in waiting.into_iter().take(surplus) {
             room.give_back();
-            one.stage = Stage::Surplus;
+            one.stage = AttemptStage::Surplus;
             one.cancelled.cancel(); // It waits no more for a slot, and is released.
         }
     }
@@ -53,7 +55,7 @@ impl<P: WorkerPort> Shared<P> {
     pub(super) fn begins(&self, attempt: AttemptId) -> bool {
         match self.open.lock().get_mut(&attempt) {
             Some(one) if !one.cancelled.is_cancelled() => {
-                one.stage = Stage::Kept;
+                one.stage = AttemptStage::Kept;
                 true
             }
             _ => false,

@@ -3,22 +3,22 @@
 use std::fs;
 
 use serde_json::json;
-use tenure_sdk::worker::exec::{self, Ended, ExecError, ExecOutcome, OutputError};
+use tenure_sdk::worker::exec::{self, CommandEnd, ExecError, ExecOutcome, OutputError};
 
 use super::bench::{Bench, patiently};
 
 pub async fn exit_codes_are_told() {
     for code in [0, 3, 255] {
         let outcome = Bench::new().shell(&format!("exit {code}")).await;
-        assert_eq!(outcome.ended, Ended::Exited(code));
+        assert_eq!(outcome.ended, CommandEnd::Exited(code));
     }
-    assert_eq!(Bench::new().shell("no-such-program-at-all").await.ended, Ended::Exited(127));
+    assert_eq!(Bench::new().shell("no-such-program-at-all").await.ended, CommandEnd::Exited(127));
 }
 
 pub async fn signals_are_told() {
     for signal in [6, 9, 15, 40] {
         let outcome = Bench::new().shell(&format!("kill -{signal} $$")).await;
-        assert_eq!(outcome.ended, Ended::Signaled(signal));
+        assert_eq!(outcome.ended, CommandEnd::Signaled(signal));
     }
 }
 
@@ -92,7 +92,7 @@ pub async fn an_output_that_is_a_pipe_is_refused_without_waiting_for_it() {
 pub async fn a_bad_output_does_not_hide_a_failure() {
     let outcome = Bench::new().shell("echo done > $TENURE_OUTPUT; exit 4").await;
     let ExecOutcome { ended, output, .. } = outcome;
-    assert_eq!((ended, output), (Ended::Exited(4), None));
+    assert_eq!((ended, output), (CommandEnd::Exited(4), None));
 }
 
 async fn refused(line: &str) -> OutputError {

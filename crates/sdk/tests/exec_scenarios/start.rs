@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use serde_json::json;
-use tenure_sdk::worker::exec::{self, Ended, ExecError};
+use tenure_sdk::worker::exec::{self, CommandEnd, ExecError};
 
 use super::bench::{Bench, paths_in};
 
@@ -50,7 +50,7 @@ pub async fn a_megabyte_of_arguments_arrives() {
     let mut command = vec!["printf".to_owned(), "%s".to_owned()];
     command.extend((0..10).map(|_| "x".repeat(100_000)));
     let outcome = bench.run(json!({ "command": command })).await.unwrap();
-    assert_eq!((outcome.ended, outcome.stdout_bytes), (Ended::Exited(0), 1_000_000));
+    assert_eq!((outcome.ended, outcome.stdout_bytes), (CommandEnd::Exited(0), 1_000_000));
 }
 
 pub async fn too_many_arguments_are_an_error_of_the_start() {
@@ -61,13 +61,13 @@ pub async fn too_many_arguments_are_an_error_of_the_start() {
 
 pub async fn a_line_may_begin_with_a_dash() {
     let bench = Bench::new();
-    assert_eq!(bench.shell("-x 2>/dev/null || echo ran").await.ended, Ended::Exited(0));
+    assert_eq!(bench.shell("-x 2>/dev/null || echo ran").await.ended, CommandEnd::Exited(0));
     assert_eq!(bench.stdout(), "ran\n");
 }
 
 pub async fn standard_input_is_empty() {
     let bench = Bench::new();
-    assert_eq!(bench.shell("cat; echo end").await.ended, Ended::Exited(0));
+    assert_eq!(bench.shell("cat; echo end").await.ended, CommandEnd::Exited(0));
     assert_eq!(bench.stdout(), "end\n");
 }
 
@@ -134,7 +134,7 @@ pub async fn sixty_four_commands_run_side_by_side() {
         tokio::spawn(async move {
             let bench = Bench::new();
             let outcome = bench.run(json!({ "run": line, "env": env, "timeout_ms": 60_000 })).await;
-            assert_eq!(outcome.unwrap().ended, Ended::Exited(number));
+            assert_eq!(outcome.unwrap().ended, CommandEnd::Exited(number));
         })
     });
     for command in commands.collect::<Vec<_>>() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::id::{AttemptId, StepId};
 use tenure_wire::bus::subject::WorkerVerb;
-use tenure_wire::bus::worker::{Delivery, Reports, Room};
+use tenure_wire::bus::worker::{Capacity, Delivery, Reports};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
@@ -32,7 +32,7 @@ fn again(sent: &Delivery) -> Delivery {
 }
 
 /// The next statement of room to a node that says so many.
-async fn says_lost(node: &mut Node, link: &str, lost: u64) -> Room {
+async fn says_lost(node: &mut Node, link: &str, lost: u64) -> Capacity {
     let says = async {
         loop {
             let room = node.awaits_room(link).await;

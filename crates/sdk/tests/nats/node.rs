@@ -13,9 +13,10 @@ use tenure_core::record::StepSpec;
 use tenure_core::view::ClaimResult;
 use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::node::Alive;
-use tenure_wire::bus::subject::{ClientVerb, Heard, ROOT, WorkerName, WorkerVerb};
+use tenure_wire::bus::subject::{ClientVerb, ParsedSubject, ROOT, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{
-    Deliveries, Delivery, Heartbeat, Hello, Pulse, Pulses, ReportResult, Reported, Reports, Room,
+    Capacity, Deliveries, Delivery, Heartbeat, Hello, Pulse, Pulses, ReportResult, Reported,
+    Reports,
 };
 use tenure_wire::bus::{Answer, V, decode, encode};
 use uuid::Uuid;
@@ -82,11 +83,11 @@ impl Node {
     }
 
     /// The next that workers and clients say.
-    pub(crate) async fn hears(&mut self) -> (Heard, Message) {
+    pub(crate) async fn hears(&mut self) -> (ParsedSubject, Message) {
         loop {
             let next = tokio::time::timeout(SOON, self.said.next()).await;
             let message = next.expect("something is said").unwrap();
-            if let Some(heard) = Heard::read(&message.subject) {
+            if let Some(heard) = ParsedSubject::read(&message.subject) {
                 return (heard, message);
             }
         }
@@ -97,7 +98,7 @@ impl Node {
         let until = tokio::time::Instant::now() + SOON;
         while tokio::time::Instant::now() < until {
             let (heard, message) = self.hears().await;
-            if matches!(heard, Heard::Worker(_, said) if said == verb) {
+            if matches!(heard, ParsedSubject::Worker(_, said) if said == verb) {
                 return (decode(&message.payload).unwrap(), message);
             }
         }
@@ -112,9 +113,9 @@ impl Node {
         while self.awaits_room(link).await.free < free {}
     }
 
-    pub(crate) async fn awaits_room(&mut self, link: &str) -> Room {
+    pub(crate) async fn awaits_room(&mut self, link: &str) -> Capacity {
         loop {
-            let (room, _) = self.awaits::<Room>(WorkerVerb::Room).await;
+            let (room, _) = self.awaits::<Capacity>(WorkerVerb::Room).await;
             if room.link == link {
                 return room;
             }
@@ -146,7 +147,7 @@ impl Node {
     /// The next request of a client.
     pub(crate) async fn asked(&mut self) -> (ClientVerb, Message) {
         loop {
-            if let (Heard::Client(_, verb), message) = self.hears().await {
+            if let (ParsedSubject::Client(_, verb), message) = self.hears().await {
                 return (verb, message);
             }
         }

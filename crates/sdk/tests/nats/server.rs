@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tenure_sdk::nats::{Connection, Settings};
+use tenure_sdk::nats::{Connection, NatsSettings};
 
 /// How long it may take to answer.
 const START: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ impl Server {
 
     /// A connection with this patience.
     pub(crate) async fn connect_for(&self, inbox: String, patience: Duration) -> Connection {
-        let settings = Settings { patience, ..Settings::new(self.url()) };
+        let settings = NatsSettings { patience, ..NatsSettings::new(self.url()) };
         Connection::open(&settings, inbox).await.unwrap()
     }
 }

@@ -13,7 +13,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::nats::NatsWorker;
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_wire::bus::decode;
-use tenure_wire::bus::subject::{Heard, Token, WorkerName, WorkerVerb};
+use tenure_wire::bus::subject::{ParsedSubject, Token, WorkerName, WorkerVerb};
 use tenure_wire::bus::worker::{Delivery, Heartbeat, Hello, ReportResult, Reported, Reports, Word};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -101,7 +101,8 @@ async fn a_new_attempt_is_renewed_at_once_and_given_up_if_nobody_answers() {
     let mut beats = 0;
     while pool.in_hand() > 0 || beats == 0 {
         let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
-        beats += usize::from(matches!(next, Ok((Heard::Worker(_, WorkerVerb::Heartbeat), _))));
+        beats +=
+            usize::from(matches!(next, Ok((ParsedSubject::Worker(_, WorkerVerb::Heartbeat), _))));
         assert!(begun.elapsed() < Duration::from_secs(10), "the worker keeps what is not its");
     }
     let kept = begun.elapsed();
@@ -112,7 +113,7 @@ async fn a_new_attempt_is_renewed_at_once_and_given_up_if_nobody_answers() {
     node.deliver(&name(), "l", 2, vec![grant("wait", 1500)]).await;
     while begun.elapsed() < Duration::from_millis(2500) {
         let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
-        if let Ok((Heard::Worker(_, WorkerVerb::Heartbeat), message)) = next {
+        if let Ok((ParsedSubject::Worker(_, WorkerVerb::Heartbeat), message)) = next {
             node.renew(&message).await;
         }
     }
@@ -125,7 +126,7 @@ async fn until_given_up(node: &mut Node, pool: &WorkerPool<NatsWorker>) -> Vec<R
     while pool.in_hand() > 0 || begun.elapsed() < Duration::from_millis(300) {
         assert!(begun.elapsed() < Duration::from_secs(20), "the worker keeps what is not its");
         let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
-        if let Ok((Heard::Worker(_, WorkerVerb::Report(0)), message)) = next {
+        if let Ok((ParsedSubject::Worker(_, WorkerVerb::Report(0)), message)) = next {
             reports.push(decode(&message.payload).unwrap());
         }
     }
@@ -180,7 +181,7 @@ async fn reported_within(node: &mut Node, within: Duration) -> Vec<Word> {
     let (begun, mut words) = (Instant::now(), Vec::new());
     while begun.elapsed() < within {
         let next = tokio::time::timeout(Duration::from_millis(50), node.hears()).await;
-        if let Ok((Heard::Worker(_, WorkerVerb::Report(0)), message)) = next {
+        if let Ok((ParsedSubject::Worker(_, WorkerVerb::Report(0)), message)) = next {
             let reports: Reports = decode(&message.payload).unwrap();
             words.extend(reports.reports.into_iter().map(|report| report.word));
         }
@@ -332,7 +333,7 @@ async fn dropping_a_worker_says_goodbye() {
     let (worker, _deliveries) = NatsWorker::join(connection, &name(), None).await.unwrap();
     node.awaits::<Hello>(WorkerVerb::Hello).await;
     drop(worker);
-    while !matches!(node.hears().await.0, Heard::Worker(_, WorkerVerb::Bye)) {}
+    while !matches!(node.hears().await.0, ParsedSubject::Worker(_, WorkerVerb::Bye)) {}
 }
 
 /// OWN-01: a worker takes no work of a cluster where its results would go to another partition, and says why.
@@ -353,8 +354,8 @@ async fn a_worker_takes_no_work_of_a_cluster_of_another_placement() {
     drop(pool);
     loop {
         match node.hears().await.0 {
-            Heard::Worker(_, WorkerVerb::Bye) => break,
-            Heard::Worker(_, WorkerVerb::Hello) => {}
+            ParsedSubject::Worker(_, WorkerVerb::Bye) => break,
+            ParsedSubject::Worker(_, WorkerVerb::Hello) => {}
             other => panic!("nothing else is said: {other:?}"),
         }
     }
@@ -376,5 +377,5 @@ async fn a_worker_ends_when_a_node_cannot_take_what_it_says() {
     let refused = timeout(Duration::from_secs(20), pool.port().denied()).await.unwrap();
     assert_eq!((refused.code, refused.message.as_str()), (Code::ValidationError, "no such name"));
     drop(pool);
-    while !matches!(node.hears().await.0, Heard::Worker(_, WorkerVerb::Bye)) {}
+    while !matches!(node.hears().await.0, ParsedSubject::Worker(_, WorkerVerb::Bye)) {}
 }

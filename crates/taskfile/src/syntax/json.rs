@@ -2,26 +2,26 @@ use std::borrow::Cow;
 
 use super::Read;
 use super::builder::Builder;
-use crate::node::{Kind, Node};
-use crate::report::Finding;
+use crate::node::{NodeKind, SyntaxNode};
+use crate::report::FileFinding;
 use crate::source::printable;
 
 /// Reads JSON. The structure is read here, because `serde_json` does not say where a value stood;
 /// numbers and escaped strings are read by `serde_json`.
-pub(super) fn parse(text: &str) -> Read<Node<'_>> {
-    let mut reader = Reader { text, at: 0, tree: Builder::default() };
+pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
+    let mut reader = JsonReader { text, at: 0, tree: Builder::default() };
     reader.document()?;
     let end = reader.at;
-    reader.tree.finish().ok_or_else(|| Finding::at(end, "expected a value"))
+    reader.tree.finish().ok_or_else(|| FileFinding::at(end, "expected a value"))
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
     at: usize,
     tree: Builder<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     fn document(&mut self) -> Read<()> {
         loop {
             if self.value()? && !self.after_value()? {
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
             }
             Some(_) => {
                 let kind = self.scalar()?;
-                self.tree.put(Node::new(at, kind))?;
+                self.tree.put(SyntaxNode::new(at, kind))?;
                 Ok(true)
             }
             None => Err(self.expected("a value")),
@@ -110,35 +110,35 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn scalar(&mut self) -> Read<Kind<'a>> {
+    fn scalar(&mut self) -> Read<NodeKind<'a>> {
         match self.peek() {
-            Some(b'"') => self.string().map(Kind::Text),
+            Some(b'"') => self.string().map(NodeKind::Text),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => self.word(),
         }
     }
 
-    fn word(&mut self) -> Read<Kind<'a>> {
+    fn word(&mut self) -> Read<NodeKind<'a>> {
         let rest = &self.text[self.at..];
         let length = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
         let kind = match &rest[..length] {
-            "null" => Kind::Null,
-            "true" => Kind::Bool(true),
-            "false" => Kind::Bool(false),
+            "null" => NodeKind::Null,
+            "true" => NodeKind::Bool(true),
+            "false" => NodeKind::Bool(false),
             _ => return Err(self.expected("a value")),
         };
         self.at += length;
         Ok(kind)
     }
 
-    fn number(&mut self) -> Read<Kind<'a>> {
+    fn number(&mut self) -> Read<NodeKind<'a>> {
         let rest = &self.text[self.at..];
         let in_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
         let literal = &rest[..rest.bytes().take_while(in_number).count()];
         serde_json::from_str::<serde_json::Number>(literal)
-            .map_err(|error| Finding::at(self.at, reason(&error)))?;
+            .map_err(|error| FileFinding::at(self.at, reason(&error)))?;
         self.at += literal.len();
-        Ok(Kind::Number(literal.into()))
+        Ok(NodeKind::Number(literal.into()))
     }
 
     /// A string, decoded by `serde_json` where it is more than the bytes between its quotes.
@@ -162,11 +162,11 @@ impl<'a> Reader<'a> {
         self.at = end + 1;
         match escaped {
             false => Ok(self.text[start + 1..end].into()),
-            true => {
-                serde_json::from_str::<String>(&self.text[start..=end]).map(Cow::Owned).map_err(
-                    |error| Finding::at(start + error.column().saturating_sub(1), reason(&error)),
-                )
-            }
+            true => serde_json::from_str::<String>(&self.text[start..=end])
+                .map(Cow::Owned)
+                .map_err(|error| {
+                    FileFinding::at(start + error.column().saturating_sub(1), reason(&error))
+                }),
         }
     }
 
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         bytes.get(self.at).copied()
     }
 
-    fn expected(&mut self, what: &str) -> Finding {
+    fn expected(&mut self, what: &str) -> FileFinding {
         let next = self.peek();
         let found = self.text[self.at..].chars().next();
         let message = match found {
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
             Some(b'A'..=b'Z' | b'a'..=b'z') => Some("JSON writes texts and keys in double quotes"),
             _ => None,
         };
-        Finding::at(self.at, message).maybe_hint(hint.map(Into::into))
+        FileFinding::at(self.at, message).maybe_hint(hint.map(Into::into))
     }
 }
 
@@ -211,11 +211,11 @@ fn reason(error: &serde_json::Error) -> String {
     message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason).to_owned()
 }
 
-fn unclosed(start: usize) -> Finding {
-    Finding::at(start, "the text has no closing quote on its line")
+fn unclosed(start: usize) -> FileFinding {
+    FileFinding::at(start, "the text has no closing quote on its line")
         .hint("write `\\n` for a line break inside a text")
 }
 
-fn control_character(at: usize) -> Finding {
-    Finding::at(at, "control character in a text").hint("write it as an escape, as in `\\t`")
+fn control_character(at: usize) -> FileFinding {
+    FileFinding::at(at, "control character in a text").hint("write it as an escape, as in `\\t`")
 }

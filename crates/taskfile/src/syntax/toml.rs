@@ -6,22 +6,24 @@ use toml::de::{DeTable, DeValue};
 use super::Read;
 use super::builder::{Builder, duplicate_key, too_deep};
 use crate::limits::TOML_BYTES_MAX;
-use crate::node::{Kind, Node};
-use crate::report::Finding;
+use crate::node::{NodeKind, SyntaxNode};
+use crate::report::FileFinding;
 
 /// Reads TOML. The library refuses nesting itself, which bounds the recursion below.
-pub(super) fn parse(text: &str) -> Read<Node<'_>> {
+pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
     if text.len() > TOML_BYTES_MAX {
         let message = format!("the file is larger than {TOML_BYTES_MAX} bytes");
-        return Err(Finding::of_file(message).hint("a task of this size goes into YAML or JSON"));
+        return Err(
+            FileFinding::of_file(message).hint("a task of this size goes into YAML or JSON")
+        );
     }
     let table = DeTable::parse(text).map_err(|error| refused(&error, text))?;
     let mut tree = Builder::default();
     put_table(&mut tree, table.span().start, table.into_inner())?;
-    tree.finish().ok_or_else(|| Finding::at(0, "expected a table"))
+    tree.finish().ok_or_else(|| FileFinding::at(0, "expected a table"))
 }
 
-fn refused(error: &toml::de::Error, text: &str) -> Finding {
+fn refused(error: &toml::de::Error, text: &str) -> FileFinding {
     let span = error.span().unwrap_or_default();
     let at = span.start;
     let message = error.message();
@@ -32,7 +34,7 @@ fn refused(error: &toml::de::Error, text: &str) -> Finding {
     if message == "duplicate key" {
         return duplicate_key(text.get(span).unwrap_or_default(), at);
     }
-    Finding::at(at, message)
+    FileFinding::at(at, message)
 }
 
 fn put_table<'a>(tree: &mut Builder<'a>, at: usize, table: DeTable<'a>) -> Read<()> {
@@ -59,18 +61,18 @@ fn put<'a>(tree: &mut Builder<'a>, value: Spanned<DeValue<'a>>) -> Read<()> {
             }
             return close(tree);
         }
-        DeValue::String(text) => Kind::Text(text),
-        DeValue::Boolean(value) => Kind::Bool(value),
-        DeValue::Integer(literal) => Kind::Number(literal.to_string().into()),
+        DeValue::String(text) => NodeKind::Text(text),
+        DeValue::Boolean(value) => NodeKind::Bool(value),
+        DeValue::Integer(literal) => NodeKind::Number(literal.to_string().into()),
         DeValue::Float(literal) => float(literal.to_string().into()),
-        DeValue::Datetime(time) => Kind::Text(time.to_string().into()),
+        DeValue::Datetime(time) => NodeKind::Text(time.to_string().into()),
     };
-    tree.put(Node::new(at, kind))
+    tree.put(SyntaxNode::new(at, kind))
 }
 
 /// `inf` and `nan` are no numbers of JSON, in which inputs travel.
-fn float(literal: Cow<'_, str>) -> Kind<'_> {
-    if literal.ends_with(['f', 'n']) { Kind::Text(literal) } else { Kind::Number(literal) }
+fn float(literal: Cow<'_, str>) -> NodeKind<'_> {
+    if literal.ends_with(['f', 'n']) { NodeKind::Text(literal) } else { NodeKind::Number(literal) }
 }
 
 fn close(tree: &mut Builder<'_>) -> Read<()> {

@@ -6,41 +6,41 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag,
 use super::Read;
 use super::builder::{Builder, too_deep};
 use crate::limits::{ALIAS_BYTES_MAX, DEPTH_MAX};
-use crate::node::{Entry, Kind, Node, number};
-use crate::report::{Finding, quoted};
+use crate::node::{MapEntry, NodeKind, SyntaxNode, number};
+use crate::report::{FileFinding, quoted};
 
 /// The key that takes over the entries of another map.
 const MERGE_KEY: &str = "<<";
 
 /// Reads one YAML 1.2 document: plain words are typed by the core schema, so `yes` is a text.
-pub(super) fn parse(text: &str) -> Read<Node<'_>> {
+pub(super) fn parse(text: &str) -> Read<SyntaxNode<'_>> {
     let options = options! {
         // Its scanner runs ahead of the builder, which has the same bound.
         flow_nesting_limit: DEPTH_MAX,
         block_nesting_limit: DEPTH_MAX,
         emit_comments: false,
     };
-    let mut reader = Reader::default();
+    let mut reader = YamlReader::default();
     for next in Parser::new_from_str_with_options(text, options) {
         let (event, span) = next.map_err(|error| refused(&error))?;
         reader.event(event, start(&span))?;
     }
     // A text of comments has no document.
-    Ok(reader.tree.finish().unwrap_or_else(|| Node::new(0, Kind::Null)))
+    Ok(reader.tree.finish().unwrap_or_else(|| SyntaxNode::new(0, NodeKind::Null)))
 }
 
 #[derive(Default)]
-struct Reader<'a> {
+struct YamlReader<'a> {
     tree: Builder<'a>,
     /// Finished values by the number of their anchor.
-    anchors: HashMap<usize, Node<'a>>,
+    anchors: HashMap<usize, SyntaxNode<'a>>,
     /// Anchors of what is open, outermost first; 0 is none.
     open: Vec<usize>,
     copied: usize,
     documents: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> YamlReader<'a> {
     fn event(&mut self, event: Event<'a>, at: usize) -> Read<()> {
         match event {
             Event::DocumentStart(..) => self.document(at),
@@ -63,14 +63,14 @@ impl<'a> Reader<'a> {
         self.documents += 1;
         match self.documents {
             1 => Ok(()),
-            _ => Err(Finding::at(at, "a second document begins here")
+            _ => Err(FileFinding::at(at, "a second document begins here")
                 .hint("one file holds one task; put the other one into a file of its own")),
         }
     }
 
     fn collection(&mut self, anchor: usize, tag: Option<&Tag>, kind: &str, at: usize) -> Read<()> {
         if self.tree.wants_key() {
-            return Err(Finding::at(at, "a key must be a text, not a list or a map"));
+            return Err(FileFinding::at(at, "a key must be a text, not a list or a map"));
         }
         if let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema_tag(kind)) {
             return Err(unknown_tag(tag, at));
@@ -101,14 +101,14 @@ impl<'a> Reader<'a> {
         }
         let kind = match tag {
             None if style == ScalarStyle::Plain => plain(text),
-            None => Kind::Text(text),
+            None => NodeKind::Text(text),
             Some(tag) => tagged(text, &tag, at)?,
         };
-        self.finished(Node::new(at, kind), anchor)
+        self.finished(SyntaxNode::new(at, kind), anchor)
     }
 
     /// Keeps a value if it has an anchor, and places it.
-    fn finished(&mut self, node: Node<'a>, anchor: usize) -> Read<()> {
+    fn finished(&mut self, node: SyntaxNode<'a>, anchor: usize) -> Read<()> {
         if anchor != 0 {
             let kept = self.copy(&node, node.at())?;
             self.anchors.insert(anchor, kept);
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
 
     fn alias(&mut self, anchor: usize, at: usize) -> Read<()> {
         if self.tree.wants_key() {
-            return Err(Finding::at(at, "a key must be a text, not an alias"));
+            return Err(FileFinding::at(at, "a key must be a text, not an alias"));
         }
         match self.anchors.remove(&anchor) {
             Some(kept) => {
@@ -129,16 +129,16 @@ impl<'a> Reader<'a> {
                 self.anchors.insert(anchor, kept);
                 self.tree.put(copy)
             }
-            None => Err(Finding::at(at, "the alias stands inside the value that it names")),
+            None => Err(FileFinding::at(at, "the alias stands inside the value that it names")),
         }
     }
 
     /// Copies what an anchor names. The sum is bounded: a few lines of aliases of aliases would
     /// else fill any memory.
-    fn copy(&mut self, node: &Node<'a>, at: usize) -> Read<Node<'a>> {
+    fn copy(&mut self, node: &SyntaxNode<'a>, at: usize) -> Read<SyntaxNode<'a>> {
         self.copied += node.weight();
         if self.copied > ALIAS_BYTES_MAX {
-            return Err(Finding::at(at, "anchors and aliases expand to too much")
+            return Err(FileFinding::at(at, "anchors and aliases expand to too much")
                 .hint(format!("at most {ALIAS_BYTES_MAX} bytes may come from them")));
         }
         Ok(node.clone())
@@ -149,7 +149,7 @@ fn start(span: &Span) -> usize {
     span.start.byte_offset().unwrap_or_else(|| span.start.index())
 }
 
-fn refused(error: &ScanError) -> Finding {
+fn refused(error: &ScanError) -> FileFinding {
     let mark = error.marker();
     let at = mark.byte_offset().unwrap_or_else(|| mark.index());
     if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
@@ -163,17 +163,17 @@ fn refused(error: &ScanError) -> Finding {
         m if m.starts_with("tabs disallowed") => Some("indent with spaces"),
         _ => None,
     };
-    Finding::at(at, message).maybe_hint(hint.map(Into::into))
+    FileFinding::at(at, message).maybe_hint(hint.map(Into::into))
 }
 
 /// The type of a word without quotes.
-fn plain(text: Cow<'_, str>) -> Kind<'_> {
+fn plain(text: Cow<'_, str>) -> NodeKind<'_> {
     match text.as_ref() {
-        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
-        "true" | "True" | "TRUE" => Kind::Bool(true),
-        "false" | "False" | "FALSE" => Kind::Bool(false),
-        word if is_number(word) => Kind::Number(text),
-        _ => Kind::Text(text),
+        "" | "~" | "null" | "Null" | "NULL" => NodeKind::Null,
+        "true" | "True" | "TRUE" => NodeKind::Bool(true),
+        "false" | "False" | "FALSE" => NodeKind::Bool(false),
+        word if is_number(word) => NodeKind::Number(text),
+        _ => NodeKind::Text(text),
     }
 }
 
@@ -182,15 +182,15 @@ fn is_number(word: &str) -> bool {
     !word.contains('_') && !word.starts_with("0b") && number(word).is_some()
 }
 
-fn tagged<'a>(text: Cow<'a, str>, tag: &Tag, at: usize) -> Read<Kind<'a>> {
+fn tagged<'a>(text: Cow<'a, str>, tag: &Tag, at: usize) -> Read<NodeKind<'a>> {
     if tag.is_yaml_core_schema_tag("str") {
-        return Ok(Kind::Text(text));
+        return Ok(NodeKind::Text(text));
     }
     let kind = plain(text);
     let fits = match &kind {
-        Kind::Null => tag.is_yaml_core_schema_tag("null"),
-        Kind::Bool(_) => tag.is_yaml_core_schema_tag("bool"),
-        Kind::Number(_) => {
+        NodeKind::Null => tag.is_yaml_core_schema_tag("null"),
+        NodeKind::Bool(_) => tag.is_yaml_core_schema_tag("bool"),
+        NodeKind::Number(_) => {
             tag.is_yaml_core_schema_tag("int") || tag.is_yaml_core_schema_tag("float")
         }
         _ => false,
@@ -198,14 +198,14 @@ fn tagged<'a>(text: Cow<'a, str>, tag: &Tag, at: usize) -> Read<Kind<'a>> {
     if fits { Ok(kind) } else { Err(unknown_tag(tag, at)) }
 }
 
-fn unknown_tag(tag: &Tag, at: usize) -> Finding {
-    Finding::at(at, format!("the tag {} does not fit here", quoted(&tag.original())))
+fn unknown_tag(tag: &Tag, at: usize) -> FileFinding {
+    FileFinding::at(at, format!("the tag {} does not fit here", quoted(&tag.original())))
         .hint("leave the tag out; `!!str` makes a text of a word that looks like a number")
 }
 
 /// A map with the entries that its merge key names; entries of its own win.
-fn merged(mut node: Node<'_>) -> Read<Node<'_>> {
-    let Kind::Map(entries) = &mut node.kind else { return Ok(node) };
+fn merged(mut node: SyntaxNode<'_>) -> Read<SyntaxNode<'_>> {
+    let NodeKind::Map(entries) = &mut node.kind else { return Ok(node) };
     let Some(place) = entries.iter().position(|entry| entry.key == MERGE_KEY) else {
         return Ok(node);
     };
@@ -219,17 +219,17 @@ fn merged(mut node: Node<'_>) -> Read<Node<'_>> {
     Ok(node)
 }
 
-fn merge_sources(merge: Entry<'_>) -> Read<Vec<Vec<Entry<'_>>>> {
+fn merge_sources(merge: MapEntry<'_>) -> Read<Vec<Vec<MapEntry<'_>>>> {
     let sources = match merge.value.kind {
-        Kind::List(items) => items,
-        kind => vec![Node { at: merge.value.at, kind }],
+        NodeKind::List(items) => items,
+        kind => vec![SyntaxNode { at: merge.value.at, kind }],
     };
     sources.into_iter().map(map_entries).collect()
 }
 
-fn map_entries(source: Node<'_>) -> Read<Vec<Entry<'_>>> {
+fn map_entries(source: SyntaxNode<'_>) -> Read<Vec<MapEntry<'_>>> {
     match source.kind {
-        Kind::Map(entries) => Ok(entries),
-        _ => Err(Finding::at(source.at(), "`<<` takes the alias of a map, or a list of them")),
+        NodeKind::Map(entries) => Ok(entries),
+        _ => Err(FileFinding::at(source.at(), "`<<` takes the alias of a map, or a list of them")),
     }
 }

@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::settings::{Protocol, Settings, Target};
+use crate::settings::{ExportSettings, ExportTarget, Protocol};
 
 /// Why there are no exporters.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,10 @@ pub(super) struct Exporters {
 impl Exporters {
     /// Makes them, within the runtime that they will use. Nothing is sent yet. Headers they read from
     /// the environment themselves.
-    pub(super) fn connect(settings: &Settings, resource: &Resource) -> Result<Self, ExporterError> {
+    pub(super) fn connect(
+        settings: &ExportSettings,
+        resource: &Resource,
+    ) -> Result<Self, ExporterError> {
         let mut traces = one(settings.traces.as_ref(), |it| match it.protocol {
             Protocol::Grpc => Ok(by_grpc(SpanExporter::builder().with_tonic(), it)?.build()?),
             Protocol::Http => Ok(by_http(SpanExporter::builder().with_http(), it)?.build()?),
@@ -75,8 +78,8 @@ impl Exporters {
 }
 
 fn one<T>(
-    target: Option<&Target>,
-    build: impl Fn(&Target) -> Result<T, ExporterError>,
+    target: Option<&ExportTarget>,
+    build: impl Fn(&ExportTarget) -> Result<T, ExporterError>,
 ) -> Result<Option<T>, ExporterError> {
     target.map(build).transpose()
 }
@@ -84,7 +87,7 @@ fn one<T>(
 /// An exporter without TLS settings of its own would trust nobody.
 fn by_grpc<B: WithExportConfig + WithTonicConfig>(
     builder: B,
-    target: &Target,
+    target: &ExportTarget,
 ) -> Result<B, ExporterError> {
     let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
     if !target.is_tls() {
@@ -100,7 +103,7 @@ fn by_grpc<B: WithExportConfig + WithTonicConfig>(
 /// The client that an exporter has of its own speaks no TLS.
 fn by_http<B: WithExportConfig + WithHttpConfig>(
     builder: B,
-    target: &Target,
+    target: &ExportTarget,
 ) -> Result<B, ExporterError> {
     let builder = builder.with_endpoint(&target.endpoint).with_timeout(target.timeout);
     if !target.is_tls() {
@@ -111,7 +114,7 @@ fn by_http<B: WithExportConfig + WithHttpConfig>(
     Ok(builder.with_http_client(HyperClient::new(connector, target.timeout, None)))
 }
 
-fn tls(target: &Target) -> Result<ClientConfig, ExporterError> {
+fn tls(target: &ExportTarget) -> Result<ClientConfig, ExporterError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions()?;
@@ -129,7 +132,7 @@ fn tls(target: &Target) -> Result<ClientConfig, ExporterError> {
 }
 
 /// The authorities that settings name, of which there is at least one.
-fn trusted(target: &Target) -> Result<Option<Vec<u8>>, ExporterError> {
+fn trusted(target: &ExportTarget) -> Result<Option<Vec<u8>>, ExporterError> {
     let Some(file) = &target.certificate else { return Ok(None) };
     let pem = std::fs::read(file)
         .map_err(|error| ExporterError::Unreadable { file: file.clone(), error })?;
@@ -141,7 +144,7 @@ fn trusted(target: &Target) -> Result<Option<Vec<u8>>, ExporterError> {
 
 /// Who this is. What the environment says (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`) goes
 /// before what the process knows of itself.
-pub(super) fn resource(settings: &Settings) -> Resource {
+pub(super) fn resource(settings: &ExportSettings) -> Resource {
     let said = Resource::builder().build();
     let is_said = |key: &'static str| {
         said.get(&Key::from_static_str(key))

@@ -20,9 +20,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant as Moment, sleep_until, timeout};
 
 use super::{Queued, SCOPE};
-use crate::counts::{Counts, Gauges};
+use crate::counts::{Gauges, Instruments};
 use crate::health::{ExportError, Health, Signal};
-use crate::logs::{Dropped, Record};
+use crate::logs::{Dropped, ScopedRecord};
 use crate::trace;
 
 /// Spans, or records, that go to the collector at a time: as SDKs do.
@@ -33,13 +33,13 @@ const EXPORT_MAX: Duration = Duration::from_secs(30);
 
 /// What all loops share.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
-    pub(super) counts: Option<Arc<Counts>>,
+pub(super) struct LoopShared {
+    pub(super) counts: Option<Arc<Instruments>>,
     pub(super) health: Arc<Health>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
-impl Line {
+impl LoopShared {
     /// Waits for an export, and notes what became of it. Whether it was taken.
     async fn note(
         &self,
@@ -86,11 +86,11 @@ pub(super) struct TraceLoop {
 }
 
 impl TraceLoop {
-    pub(super) async fn run(mut self, to: Option<SpanExporter>, mut line: Line) {
+    pub(super) async fn run(mut self, to: Option<SpanExporter>, mut line: LoopShared) {
         let Some(to) = to else { return };
         let scope = InstrumentationScope::builder(SCOPE).build();
         let (spans, asked, lost) = (Vec::new(), Vec::new(), self.lost);
-        let mut gathered = Gathered { to, line: line.clone(), spans, asked, lost };
+        let mut gathered = SpanBatch { to, line: line.clone(), spans, asked, lost };
         let (mut by, mut stops) = (None, false);
         loop {
             let queued = tokio::select! {
@@ -123,16 +123,16 @@ impl TraceLoop {
 
 /// Spans that are not sent yet.
 #[derive(Debug)]
-struct Gathered {
+struct SpanBatch {
     to: SpanExporter,
-    line: Line,
+    line: LoopShared,
     spans: Vec<SpanData>,
     /// Those who want to know when all that came before they asked is sent: with these at the latest.
     asked: Vec<oneshot::Sender<u64>>,
     lost: Arc<AtomicU64>,
 }
 
-impl Gathered {
+impl SpanBatch {
     async fn put(&mut self, span: SpanData) {
         self.spans.push(span);
         if self.spans.len() >= BATCH {
@@ -168,16 +168,16 @@ impl Gathered {
 /// Sends log records.
 #[derive(Debug)]
 pub(super) struct LogLoop {
-    pub(super) records: Receiver<Record>,
+    pub(super) records: Receiver<ScopedRecord>,
     /// Those that never came here.
     pub(super) dropped: Arc<Dropped>,
     pub(super) delay: Duration,
 }
 
 impl LogLoop {
-    pub(super) async fn run(mut self, to: Option<LogExporter>, mut line: Line) {
+    pub(super) async fn run(mut self, to: Option<LogExporter>, mut line: LoopShared) {
         let Some(to) = to else { return };
-        let mut batch: Vec<Record> = Vec::new();
+        let mut batch: Vec<ScopedRecord> = Vec::new();
         let mut stops = false;
         loop {
             if batch.is_empty() {
@@ -222,14 +222,18 @@ impl LogLoop {
 pub(super) struct MetricLoop {
     /// Keeps the instruments alive.
     pub(super) provider: SdkMeterProvider,
-    pub(super) reader: Reader,
+    pub(super) reader: SharedReader,
     pub(super) gauges: Arc<Gauges>,
     pub(super) begun: Instant,
     pub(super) interval: Duration,
 }
 
 /// Sends metrics at every interval, and when telemetry ends.
-pub(super) async fn metrics(from: Option<MetricLoop>, to: Option<MetricExporter>, line: Line) {
+pub(super) async fn metrics(
+    from: Option<MetricLoop>,
+    to: Option<MetricExporter>,
+    line: LoopShared,
+) {
     let (Some(from), Some(to), mut line) = (from, to, line) else { return };
     let mut all = ResourceMetrics::default();
     loop {
@@ -253,9 +257,9 @@ pub(super) async fn metrics(from: Option<MetricLoop>, to: Option<MetricExporter>
 
 /// A reader that the loop shares with the provider.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Reader(Arc<ManualReader>);
+pub(super) struct SharedReader(Arc<ManualReader>);
 
-impl MetricReader for Reader {
+impl MetricReader for SharedReader {
     fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
         self.0.register_pipeline(pipeline);
     }

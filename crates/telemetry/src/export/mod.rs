@@ -22,13 +22,13 @@ use tenure_ports::observer::{Sample, WorkerObserver};
 use tokio::sync::watch;
 
 use self::connect::{ExporterError, Exporters, resource};
-use self::loops::{Line, LogLoop, MetricLoop, TraceLoop};
-pub(crate) use self::queue::{Queue, Queued};
-use crate::counts::{Counts, Gauges};
+use self::loops::{LogLoop, LoopShared, MetricLoop, TraceLoop};
+pub(crate) use self::queue::{ExportQueue, Queued};
+use crate::counts::{Gauges, Instruments};
 use crate::health::Health;
 use crate::logs::{self, JsonLines, Processor};
-use crate::settings::Settings;
-use crate::watch::Watch;
+use crate::settings::ExportSettings;
+use crate::watch::SchedulerWatch;
 
 /// What made the telemetry: its instrumentation scope.
 pub(crate) const SCOPE: &str = "tenure";
@@ -36,12 +36,12 @@ pub(crate) const SCOPE: &str = "tenure";
 /// Why nothing is exported although it was asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("telemetry did not start: {0}")]
-pub struct StartError(ExporterError);
+pub struct ExportError(ExporterError);
 
 /// Running telemetry. Dropped, it sends what it has, but waits for a moment only.
 #[derive(Debug)]
 pub struct Telemetry {
-    watch: Arc<Watch>,
+    watch: Arc<SchedulerWatch>,
     gauges: Arc<Gauges>,
     logs: Option<SdkLoggerProvider>,
     health: Arc<Health>,
@@ -57,12 +57,12 @@ impl Telemetry {
     ///
     /// # Errors
     /// An endpoint is no URL, or there can be no further thread.
-    pub fn start(settings: Settings) -> Result<Option<Self>, StartError> {
+    pub fn start(settings: ExportSettings) -> Result<Option<Self>, ExportError> {
         if settings.is_off() {
             return Ok(None);
         }
         let resource = resource(&settings);
-        let (gauges, reader) = (Arc::new(Gauges::default()), loops::Reader::default());
+        let (gauges, reader) = (Arc::new(Gauges::default()), loops::SharedReader::default());
         let meters = settings.metrics.as_ref().map(|_| {
             let provider = SdkMeterProvider::builder().with_resource(resource.clone());
             provider.with_reader(reader.clone()).build()
@@ -70,9 +70,9 @@ impl Telemetry {
         let meter: Option<Meter> = meters.as_ref().map(|provider| provider.meter(SCOPE));
         let counts = meter.as_ref().map(|meter| {
             gauges.register(meter);
-            Arc::new(Counts::new(meter))
+            Arc::new(Instruments::new(meter))
         });
-        let (queue, tasks) = Queue::new(counts.clone());
+        let (queue, tasks) = ExportQueue::new(counts.clone());
         let lost = queue.lost();
         let belonging = Arc::default();
         let (processor, records) = Processor::new(counts.clone(), Arc::clone(&belonging));
@@ -81,7 +81,7 @@ impl Telemetry {
             let provider = SdkLoggerProvider::builder().with_resource(resource.clone());
             provider.with_log_processor(processor).build()
         });
-        let watch = Watch {
+        let watch = SchedulerWatch {
             counts: counts.clone(),
             traces: settings.traces.is_some().then_some(queue),
             belonging: settings.has_trace_ids().then_some(belonging),
@@ -89,7 +89,7 @@ impl Telemetry {
         };
         let (stop, stopping) = watch::channel(false);
         let health = Arc::new(Health::default());
-        let line = Line { counts, health: Arc::clone(&health), stopping };
+        let line = LoopShared { counts, health: Arc::clone(&health), stopping };
         let begun = Instant::now();
         let metrics = meters.map(|provider| MetricLoop {
             provider,
@@ -101,7 +101,7 @@ impl Telemetry {
         let traces = TraceLoop { tasks, lost, delay: settings.delay };
         let records = LogLoop { records, dropped, delay: settings.delay };
         let ended = Work { settings, resource, traces, metrics, records, line }.start();
-        let ended = ended.map_err(StartError)?;
+        let ended = ended.map_err(ExportError)?;
         let (watch, ended) = (Arc::new(watch), Mutex::new(ended));
         Ok(Some(Self { watch, gauges, logs, health, stop, ended }))
     }
@@ -159,12 +159,12 @@ impl Telemetry {
 
 /// What the thread has to do.
 struct Work {
-    settings: Settings,
+    settings: ExportSettings,
     resource: Resource,
     traces: TraceLoop,
     metrics: Option<MetricLoop>,
     records: LogLoop,
-    line: Line,
+    line: LoopShared,
 }
 
 impl Work {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::counts::Counts;
+use crate::counts::Instruments;
 use crate::health::Signal;
 use crate::trace::EndedTask;
 
@@ -17,50 +17,50 @@ const WAITING_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(crate) enum Queued {
     /// A Task, with its place.
-    Ended(EndedTask, Room),
+    Ended(EndedTask, QueuePermit),
     /// Is told, once what was in the queue before it has been sent, how often some was lost.
     Asked(oneshot::Sender<u64>),
 }
 
 /// The way into the queue. What has no room is counted and dropped; nobody waits.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct ExportQueue {
     sender: UnboundedSender<Queued>,
     used: Arc<AtomicUsize>,
     /// How often something had no room, or was not taken.
     lost: Arc<AtomicU64>,
-    counts: Option<Arc<Counts>>,
+    counts: Option<Arc<Instruments>>,
 }
 
 /// Room in the queue, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct QueuePermit {
     used: Arc<AtomicUsize>,
     size: usize,
 }
 
-impl Drop for Room {
+impl Drop for QueuePermit {
     fn drop(&mut self) {
         self.used.fetch_sub(self.size, Ordering::AcqRel);
     }
 }
 
-impl Queue {
-    pub(crate) fn new(counts: Option<Arc<Counts>>) -> (Self, UnboundedReceiver<Queued>) {
+impl ExportQueue {
+    pub(crate) fn new(counts: Option<Arc<Instruments>>) -> (Self, UnboundedReceiver<Queued>) {
         let (sender, receiver) = unbounded_channel();
         (Self { sender, used: Arc::default(), lost: Arc::default(), counts }, receiver)
     }
 
     /// Room for a Task with so many Attempts. One that is larger than the whole queue gets in where it
     /// is alone.
-    pub(crate) fn room_for(&self, attempts: usize) -> Option<Room> {
+    pub(crate) fn room_for(&self, attempts: usize) -> Option<QueuePermit> {
         let size = attempts + 1;
         let take = |used: usize| {
             (used == 0 || used.saturating_add(size) <= WAITING_MAX).then(|| used + size)
         };
         let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
         if taken.is_ok() {
-            return Some(Room { used: Arc::clone(&self.used), size });
+            return Some(QueuePermit { used: Arc::clone(&self.used), size });
         }
         self.lost.fetch_add(1, Ordering::AcqRel);
         if let Some(counts) = &self.counts {
@@ -69,7 +69,7 @@ impl Queue {
         None
     }
 
-    pub(crate) fn put(&self, task: EndedTask, room: Room) {
+    pub(crate) fn put(&self, task: EndedTask, room: QueuePermit) {
         let _ = self.sender.send(Queued::Ended(task, room)); // Telemetry may have ended.
     }
 
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_queue_has_a_bound_and_its_room_comes_back() {
-        let (queue, _receiver) = Queue::new(None);
+        let (queue, _receiver) = ExportQueue::new(None);
         let whole = queue.room_for(WAITING_MAX * 2).expect("alone, any task fits");
         assert!(queue.room_for(0).is_none());
         drop(whole);

@@ -6,7 +6,7 @@ use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, SessionId
 use tenure_core::status::{EndReason, Outcome, TaskStatus};
 use tenure_core::task::Attempt;
 
-use super::Parent;
+use super::ParentSpan;
 
 /// A Task that has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct EndedTask {
     /// Its kind, as its maker wrote it.
     pub kind: Option<SmolStr>,
     /// The span of whoever made it.
-    pub parent: Option<Parent>,
+    pub parent: Option<ParentSpan>,
     /// How it ended.
     pub status: TaskStatus,
     /// Why, as a code.
@@ -75,7 +75,7 @@ impl EndedTask {
             session_id: head.spec.session_id.clone(),
             task_id: head.spec.task_id.clone(),
             kind: head.spec.task_kind.clone(),
-            parent: head.trace.as_deref().and_then(Parent::parse),
+            parent: head.trace.as_deref().and_then(ParentSpan::parse),
             status: head.status,
             code: head.status_reason.as_ref().map(|reason| reason.code.clone()),
             created_at: head.created_at,

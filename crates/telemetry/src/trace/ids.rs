@@ -4,10 +4,10 @@ use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest as _, Sha256};
 use tenure_core::id::{AttemptId, SessionId, TaskId};
 
-use super::Parent;
+use super::ParentSpan;
 
 /// The trace of a Task: that of whoever made it, or its own.
-pub fn trace_of(session: &SessionId, task: &TaskId, parent: Option<Parent>) -> TraceId {
+pub fn trace_of(session: &SessionId, task: &TaskId, parent: Option<ParentSpan>) -> TraceId {
     parent.map_or_else(|| TraceId::from_bytes(digest("trace", session, task)), |it| it.trace)
 }
 

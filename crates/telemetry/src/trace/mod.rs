@@ -15,7 +15,7 @@ mod tests;
 
 pub use ended::{EndedAttempt, EndedTask};
 pub use ids::{attempt_span, part_span, task_span, trace_of};
-pub use parent::Parent;
+pub use parent::ParentSpan;
 pub use sampler::Sampler;
 pub use spans::{SpansOf, spans};
 
@@ -26,7 +26,7 @@ use tenure_core::view::View;
 /// Where spans of an Attempt's handler go: the traceparent of the Attempt's own span.
 pub fn traceparent(task: &View<'_>, attempt: AttemptId, sampler: Sampler) -> SmolStr {
     let head = task.head();
-    let parent = head.trace.as_deref().and_then(Parent::parse);
+    let parent = head.trace.as_deref().and_then(ParentSpan::parse);
     let trace = trace_of(&head.spec.session_id, &head.spec.task_id, parent);
     let flags = u8::from(sampler.takes(trace, parent));
     format_smolstr!("00-{trace}-{}-{flags:02x}", attempt_span(attempt))

@@ -5,7 +5,7 @@ use tenure_core::TraceParent;
 
 /// A span elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parent {
+pub struct ParentSpan {
     /// Its trace.
     pub trace: TraceId,
     /// The span.
@@ -14,7 +14,7 @@ pub struct Parent {
     pub is_sampled: bool,
 }
 
-impl Parent {
+impl ParentSpan {
     /// Reads a W3C `traceparent`; none if it is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let TraceParent { trace, span, is_sampled } = TraceParent::parse(text)?;

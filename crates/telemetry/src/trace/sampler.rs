@@ -2,7 +2,7 @@
 
 use opentelemetry::trace::TraceId;
 
-use super::Parent;
+use super::ParentSpan;
 
 /// Decides by the trace's id: everybody who asks gets the same answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,7 +33,7 @@ impl Sampler {
     }
 
     /// Whether a trace is kept.
-    pub fn takes(self, trace: TraceId, parent: Option<Parent>) -> bool {
+    pub fn takes(self, trace: TraceId, parent: Option<ParentSpan>) -> bool {
         match parent.filter(|_| self.follows_parent) {
             Some(parent) => parent.is_sampled,
             None => self.is_within(trace),
@@ -77,7 +77,7 @@ mod tests {
     fn a_parent_decides_where_it_is_asked() {
         let parent = |is_sampled| {
             let span = opentelemetry::trace::SpanId::from_bytes([1; 8]);
-            Some(Parent { trace: trace(1), span, is_sampled })
+            Some(ParentSpan { trace: trace(1), span, is_sampled })
         };
         let off = Sampler::named("parentbased_always_off", None).unwrap();
         assert!(off.takes(trace(1), parent(true)));

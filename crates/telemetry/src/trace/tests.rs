@@ -133,7 +133,7 @@ fn two_owners_make_the_same_trace() {
 #[test]
 fn below_a_span_of_its_maker_a_task_is_a_part_of_that_trace() {
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let spans = made(&EndedTask { parent: Parent::parse(parent), ..task() });
+    let spans = made(&EndedTask { parent: ParentSpan::parse(parent), ..task() });
     assert_eq!(spans[0].parent_span_id.to_string(), "00f067aa0ba902b7");
     assert!(spans[0].parent_span_is_remote);
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";

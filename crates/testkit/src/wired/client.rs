@@ -11,7 +11,7 @@ use tenure_core::{Context, Query, Rejection};
 use tenure_ports::client::{Answers, Changed, ClientPort, Listing, LogPage};
 use tenure_wire::bus::V;
 use tenure_wire::bus::event::{EventPage, Published, ReadEvents, Runtime};
-use tenure_wire::bus::request::{Ask, Committed, Head, Request};
+use tenure_wire::bus::request::{Ask, Committed, Request, RequestHead};
 
 use super::{answered, crossed, misread};
 
@@ -51,7 +51,7 @@ macro_rules! answers {
                 query: $query,
             ) -> Result<<$query as Query>::Output, Rejection> {
                 match asked(task, query)? {
-                    Request { head: Head { task_id: Some(task), .. }, ask: Ask::$ask(query) } => {
+                    Request { head: RequestHead { task_id: Some(task), .. }, ask: Ask::$ask(query) } => {
                         answered(self.0.ask(&task, query).await)
                     }
                     _ => Err(misread()),
@@ -111,9 +111,10 @@ impl<C: ClientPort> ClientPort for Client<C> {
 
     async fn events(&self, task: &TaskId, after: u64) -> Result<EventPage, Rejection> {
         match asked(task, ReadEvents { after })? {
-            Request { head: Head { task_id: Some(task), .. }, ask: Ask::ReadEvents(which) } => {
-                answered(self.0.events(&task, which.after).await)
-            }
+            Request {
+                head: RequestHead { task_id: Some(task), .. },
+                ask: Ask::ReadEvents(which),
+            } => answered(self.0.events(&task, which.after).await),
             _ => Err(misread()),
         }
     }

@@ -16,7 +16,7 @@ use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::V;
 use tenure_wire::bus::worker::{
-    Claim, Delivery as Sent, Heartbeat, Looking, Pulses, Query, Report, Room, Word,
+    Capacity, Claim, Delivery as Sent, Heartbeat, Looking, Pulses, QuerySteps, Report, Word,
 };
 use tokio::sync::oneshot;
 
@@ -91,8 +91,8 @@ async fn carry(
 /// A statement of room as it arrives.
 fn arrived(credit: Credit) -> Option<Credit> {
     let Credit { free, seen, lost, number } = credit;
-    let room = Room { v: V, link: "in-process".into(), number, free, seen, got: seen, lost };
-    let Room { number, free, seen, lost, .. } = crossed(&room).ok()?;
+    let room = Capacity { v: V, link: "in-process".into(), number, free, seen, got: seen, lost };
+    let Capacity { number, free, seen, lost, .. } = crossed(&room).ok()?;
     Some(Credit { free, seen, lost, number })
 }
 
@@ -121,8 +121,8 @@ impl<W: WorkerPort> WorkerPort for Worker<W> {
         let (inner, run) = (Arc::clone(&self.inner), run.clone());
         async move {
             let TaskKey { session_id, task_id } = task_of(&run);
-            let asked = Query { v: V, session_id, task_id, run_id: run.run_id, offset };
-            let Query { session_id, task_id, run_id, offset, .. } = crossed(&asked)?;
+            let asked = QuerySteps { v: V, session_id, task_id, run_id: run.run_id, offset };
+            let QuerySteps { session_id, task_id, run_id, offset, .. } = crossed(&asked)?;
             let run = RunOffer { session_id, task_id, run_id, ..run };
             answered(inner.query(&run, offset).await)
         }

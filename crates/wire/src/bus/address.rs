@@ -6,14 +6,14 @@ use percent_encoding::percent_decode_str;
 
 /// Who somebody says to be.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Login {
+pub struct UserLogin {
     /// The user, or a token where there is no password.
     pub user: String,
     /// The password.
     pub password: Option<String>,
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for UserLogin {
     /// Without the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").finish_non_exhaustive()
@@ -23,7 +23,7 @@ impl fmt::Debug for Login {
 /// The login of the first address that has one, of some separated by commas:
 /// `nats://user:password@host:port`, or `nats://token@host:port`. What has a meaning in addresses is
 /// written as `%40` for `@`, and so on.
-pub fn login(addresses: &str) -> Option<Login> {
+pub fn login(addresses: &str) -> Option<UserLogin> {
     addresses.split(',').find_map(|address| {
         let address = address.trim();
         let behind = address.split_once("://").map_or(address, |(_, behind)| behind);
@@ -31,9 +31,9 @@ pub fn login(addresses: &str) -> Option<Login> {
         let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
         Some(match login.split_once(':') {
             Some((user, password)) => {
-                Login { user: decoded(user), password: Some(decoded(password)) }
+                UserLogin { user: decoded(user), password: Some(decoded(password)) }
             }
-            None => Login { user: decoded(login), password: None },
+            None => UserLogin { user: decoded(login), password: None },
         })
     })
 }

@@ -9,7 +9,7 @@ use tenure_core::{Command, Query, Reads};
 
 use super::event::{EventPage, ReadEvents};
 use super::operate::{LeasePage, ListLeases};
-use super::request::{Entries, Head, List, LogPage, ReadLog, ReadParent, ViewPage, Views};
+use super::request::{Entries, List, LogPage, ReadLog, ReadParent, RequestHead, ViewPage, Views};
 use super::{BadMessage, V, operation};
 
 /// Queries that the bus alone has, with what each is answered with.
@@ -113,7 +113,7 @@ macro_rules! asks {
                 }
             }
 
-            pub(super) fn write(&self, head: &Head) -> Result<Vec<u8>, BadMessage> {
+            pub(super) fn write(&self, head: &RequestHead) -> Result<Vec<u8>, BadMessage> {
                 match self {
                     Self::Create(input) => write(head, input),
                     Self::RetryEnded(input) => write(head, input),
@@ -146,11 +146,11 @@ macro_rules! asks {
 queries!(asks);
 
 /// A request with its input; one that has no fields is left out.
-fn write<T: Serialize>(head: &Head, input: &T) -> Result<Vec<u8>, BadMessage> {
+fn write<T: Serialize>(head: &RequestHead, input: &T) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
     struct With<'a, T> {
         #[serde(flatten)]
-        head: &'a Head,
+        head: &'a RequestHead,
         input: &'a T,
     }
     match size_of::<T>() {
@@ -160,9 +160,9 @@ fn write<T: Serialize>(head: &Head, input: &T) -> Result<Vec<u8>, BadMessage> {
 }
 
 /// A request of a command, which says its name and its input itself.
-fn write_command(head: &Head, command: &Command) -> Result<Vec<u8>, BadMessage> {
+fn write_command(head: &RequestHead, command: &Command) -> Result<Vec<u8>, BadMessage> {
     #[derive(Serialize)]
-    struct Around<'a> {
+    struct CommandMessage<'a> {
         v: V,
         #[serde(flatten)] // As `operation` and `input`.
         command: &'a Command,
@@ -177,7 +177,7 @@ fn write_command(head: &Head, command: &Command) -> Result<Vec<u8>, BadMessage> 
         #[serde(skip_serializing_if = "Option::is_none")]
         trace: Option<&'a SmolStr>,
     }
-    super::encode(&Around {
+    super::encode(&CommandMessage {
         v: head.v,
         command,
         task_id: head.task_id.as_ref(),

@@ -5,11 +5,11 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smol_str::SmolStr;
 
-use super::worker::Room;
+use super::worker::Capacity;
 use super::{V, VERSION};
 
 /// Reads a statement of room; none where it is no such thing.
-pub(super) fn room<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Room>, D::Error> {
+pub(super) fn room<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Capacity>, D::Error> {
     Any::deserialize(d).map(|any| any.room())
 }
 
@@ -22,7 +22,7 @@ enum Any {
 }
 
 impl Any {
-    fn room(&self) -> Option<Room> {
+    fn room(&self) -> Option<Capacity> {
         if self.number("v")? != u64::from(VERSION) {
             return None;
         }
@@ -31,7 +31,7 @@ impl Any {
             _ => return None,
         };
         let (number, free) = (self.number("number")?, self.number("free")?);
-        Some(Room {
+        Some(Capacity {
             v: V,
             link,
             number,

@@ -28,9 +28,9 @@ pub struct Catalog {
     /// What stands around an operation, without its `input`.
     pub request: Schema,
     /// What orchestrators and observers ask the owner of a partition.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<OperationEntry>,
     /// What a worker asks about the Task of its Run, and what it reports.
-    pub worker_operations: Vec<Operation>,
+    pub worker_operations: Vec<OperationEntry>,
     /// Every other message.
     pub messages: Vec<Message>,
     /// Every code of a refusal.
@@ -43,7 +43,7 @@ pub struct Catalog {
 
 /// An operation that may be asked for.
 #[derive(Debug, Clone, Serialize)]
-pub struct Operation {
+pub struct OperationEntry {
     /// Its own name.
     pub name: String,
     /// Other names by which it may be asked for: those of agents' tools, and those of the control plane.
@@ -90,7 +90,7 @@ pub struct ErrorCode {
 /// Makes the catalog.
 pub fn catalog() -> Catalog {
     let mut made = Schemas::new();
-    let request = made.input::<request::Head>();
+    let request = made.input::<request::RequestHead>();
     let operations = made.operations();
     let worker_operations = made.worker_operations();
     let messages = made.messages();
@@ -137,7 +137,7 @@ impl Schemas {
         self.outputs.subschema_for::<T>()
     }
 
-    fn operations(&mut self) -> Vec<Operation> {
+    fn operations(&mut self) -> Vec<OperationEntry> {
         let input = self.input::<CreateTask>();
         let mut all = vec![self.command(Operator::TaskCreate, input)];
         for (name, input) in variants(Command::json_schema(&mut self.inputs)) {
@@ -155,7 +155,7 @@ impl Schemas {
         }
         let input = self.input::<TaskFields>();
         let update = self.command(Operator::TaskUpdate, input);
-        all.push(Operation { name: UPDATE_TASK.to_owned(), names: Vec::new(), ..update });
+        all.push(OperationEntry { name: UPDATE_TASK.to_owned(), names: Vec::new(), ..update });
         macro_rules! queries {
             ($($group:ident { $($ask:ident($query:ty))* })*) => {
                 $($(all.push(self.query::<$query>());)*)*
@@ -166,8 +166,8 @@ impl Schemas {
         all
     }
 
-    fn command(&mut self, operator: Operator, input: Schema) -> Operation {
-        Operation {
+    fn command(&mut self, operator: Operator, input: Schema) -> OperationEntry {
+        OperationEntry {
             name: operator.to_string(),
             names: others(operator).filter(|name| *name != UPDATE_TASK).collect(),
             subject: "cmd",
@@ -180,8 +180,8 @@ impl Schemas {
         }
     }
 
-    fn query<Q: Query>(&mut self) -> Operation {
-        Operation {
+    fn query<Q: Query>(&mut self) -> OperationEntry {
+        OperationEntry {
             name: Q::NAME.to_owned(),
             names: Operator::from_name(Q::NAME).map_or_else(Vec::new, |it| others(it).collect()),
             subject: "cmd",
@@ -194,7 +194,7 @@ impl Schemas {
         }
     }
 
-    fn worker_operations(&mut self) -> Vec<Operation> {
+    fn worker_operations(&mut self) -> Vec<OperationEntry> {
         let words = variants(worker::Word::json_schema(&mut self.inputs));
         let looks = variants(Look::json_schema(&mut self.inputs));
         let mut all = Vec::new();
@@ -212,7 +212,7 @@ impl Schemas {
                 _ => self.output::<TaskLines>(),
             };
             let writes = subject == "report";
-            all.push(Operation {
+            all.push(OperationEntry {
                 name,
                 names: others(operator).collect(),
                 subject,
@@ -251,9 +251,9 @@ impl Schemas {
             "tenure.v1.worker.<pool>.<principal>.<boot>.hello" worker::Hello;
             "tenure.v1.worker.<pool>.<principal>.<boot>.bye" worker::Bye;
             "tenure.v1.worker.<pool>.<principal>.<boot>.hb" worker::Heartbeat => worker::Pulses;
-            "tenure.v1.worker.<pool>.<principal>.<boot>.node.<node>" worker::Room;
+            "tenure.v1.worker.<pool>.<principal>.<boot>.node.<node>" worker::Capacity;
             "tenure.v1.worker.<pool>.<principal>.<boot>.report.<partition>" worker::Reports => worker::Reported;
-            "tenure.v1.worker.<pool>.<principal>.<boot>.query.<partition>" worker::Query => StepPage;
+            "tenure.v1.worker.<pool>.<principal>.<boot>.query.<partition>" worker::QuerySteps => StepPage;
             "tenure.v1.worker.<pool>.<principal>.<boot>.claim.<partition>" worker::Claim => ClaimResult;
             "tenure.v1.worker.<pool>.<principal>.<boot>.look.<partition>" worker::Looking => Looked;
         }

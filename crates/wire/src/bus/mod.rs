@@ -34,7 +34,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_core::Rejection;
 
-use self::reader::{Place, Unknown};
+use self::reader::{FieldPath, Unknown};
 
 /// The version that is spoken here.
 pub const VERSION: u16 = 1;
@@ -156,7 +156,7 @@ fn read<'de, S: DeserializeSeed<'de>>(
     }
     let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
     reader.set_max_depth(DEPTH_MAX);
-    let place = Place::default();
+    let place = FieldPath::default();
     let message = reader::read(seed, &mut reader, unknown, &place);
     let message =
         message.map_err(|error| BadMessage { why: error.to_string(), field: place.name() })?;

@@ -59,7 +59,7 @@ pub struct Serves {
 
 /// Something of a Task's family, for whichever node has it (`tenure.v1.system.kin.<node>`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Kin {
+pub struct FamilyMessage {
     /// The version.
     pub v: V,
     /// The session.

@@ -9,14 +9,14 @@ use tenure_core::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, StepId, T
 use tenure_core::{Counts, Rejection};
 
 use super::V;
-use super::request::Lines;
+use super::request::LogLines;
 
 /// Asks every node what it knows of workers (`nodes`). Each answers with [`NodeFacts`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
     /// The version.
     pub v: V,
-    /// Whether it is to be told, too, what each keeps for work ([`Kept`]).
+    /// Whether it is to be told, too, what each keeps for work ([`RetainedWork`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub audit: bool,
 }
@@ -55,14 +55,14 @@ pub struct NodeFacts {
     pub waits: Option<BTreeMap<SmolStr, u64>>,
     /// What it keeps for work, if that was asked for; none: it does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
+    pub kept: Option<RetainedWork>,
 }
 
 /// What a node keeps for work that is under way, of all sessions: when every Task has ended and nobody
 /// asks for anything, all of it is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Kept {
+pub struct RetainedWork {
     /// Tasks of its partitions that have not ended.
     pub live: u64,
     /// Leases that it knows of.
@@ -268,7 +268,7 @@ pub struct ImportLog {
     /// The part begins at this byte.
     pub from: u64,
     /// The part.
-    pub lines: Lines,
+    pub lines: LogLines,
 }
 
 /// How much of a log has come.

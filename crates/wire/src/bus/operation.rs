@@ -16,17 +16,17 @@ use super::{BadMessage, read};
 
 /// What is asked by a message with `operation` and `input`, which is of this operation.
 pub(super) fn asked<T: DeserializeOwned>(operation: &str, bytes: &[u8]) -> Result<T, BadMessage> {
-    within(INPUT, read(Around::of(Need::Operation(operation)), bytes, Unknown::AsItSays))
+    within(INPUT, read(InputSeed::of(InputNeed::Operation(operation)), bytes, Unknown::AsItSays))
 }
 
 /// The `input` of a message. Where there is none, or nil, it says nothing.
 pub(super) fn input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    within(INPUT, read(Around::of(Need::Nothing), bytes, Unknown::AsItSays))
+    within(INPUT, read(InputSeed::of(InputNeed::Nothing), bytes, Unknown::AsItSays))
 }
 
 /// The `input` of a message, which must be there.
 pub(super) fn required_input<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
-    within(INPUT, read(Around::of(Need::Input), bytes, Unknown::AsItSays))
+    within(INPUT, read(InputSeed::of(InputNeed::Input), bytes, Unknown::AsItSays))
 }
 
 /// Where the input of a request stands in its message.
@@ -44,7 +44,7 @@ pub(super) fn within<T>(input: &str, read: Result<T, BadMessage>) -> Result<T, B
 
 /// What an input needs.
 #[derive(Clone, Copy)]
-enum Need<'o> {
+enum InputNeed<'o> {
     Nothing,
     /// To be there.
     Input,
@@ -62,15 +62,15 @@ where
 }
 
 /// A message around an input.
-struct Around<'o, T>(Need<'o>, PhantomData<T>);
+struct InputSeed<'o, T>(InputNeed<'o>, PhantomData<T>);
 
-impl<'o, T> Around<'o, T> {
-    fn of(need: Need<'o>) -> Self {
+impl<'o, T> InputSeed<'o, T> {
+    fn of(need: InputNeed<'o>) -> Self {
         Self(need, PhantomData)
     }
 }
 
-impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Around<'_, T> {
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for InputSeed<'_, T> {
     type Value = T;
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<T, D::Error> {
@@ -78,7 +78,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Around<'_, T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Around<'_, T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for InputSeed<'_, T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +102,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Around<'_, T> {
 }
 
 /// The input in a message.
-struct Input<'o, T>(Need<'o>, PhantomData<T>);
+struct Input<'o, T>(InputNeed<'o>, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Input<'_, T> {
     type Value = T;
@@ -133,33 +133,33 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Input<'_, T> {
 }
 
 /// An operation that is asked for without a word.
-fn nothing<'de, T: Deserialize<'de>, E: Error>(need: Need<'_>) -> Result<T, E> {
-    if matches!(need, Need::Input) {
+fn nothing<'de, T: Deserialize<'de>, E: Error>(need: InputNeed<'_>) -> Result<T, E> {
+    if matches!(need, InputNeed::Input) {
         return Err(E::missing_field("input"));
     }
     of(need, MapDeserializer::new(empty::<(&str, &str)>()))
 }
 
 fn of<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    need: Need<'_>,
+    need: InputNeed<'_>,
     input: D,
 ) -> Result<T, D::Error> {
     match need {
-        Need::Nothing | Need::Input => T::deserialize(input),
-        Need::Operation(operation) => {
+        InputNeed::Nothing | InputNeed::Input => T::deserialize(input),
+        InputNeed::Operation(operation) => {
             let (operation, input) = (Some(operation), Some(input));
-            T::deserialize(MapAccessDeserializer::new(Named { operation, input }))
+            T::deserialize(MapAccessDeserializer::new(OperationSeed { operation, input }))
         }
     }
 }
 
 /// An operation, and behind it its input, which is read as it says.
-struct Named<'o, D> {
+struct OperationSeed<'o, D> {
     operation: Option<&'o str>,
     input: Option<D>,
 }
 
-impl<'de, D: Deserializer<'de>> MapAccess<'de> for Named<'_, D> {
+impl<'de, D: Deserializer<'de>> MapAccess<'de> for OperationSeed<'_, D> {
     type Error = D::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

@@ -21,7 +21,7 @@ use smol_str::SmolStr;
 
 /// Reads a value without what is not known.
 pub(super) fn lenient<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
-    read(PhantomData, d, Unknown::PassedOver, &Place::default())
+    read(PhantomData, d, Unknown::PassedOver, &FieldPath::default())
 }
 
 /// Reads a value. Where it fails, the place is left as it is.
@@ -29,7 +29,7 @@ pub(super) fn read<'de, S: DeserializeSeed<'de>, D: Deserializer<'de>>(
     seed: S,
     inner: D,
     unknown: Unknown,
-    place: &Place,
+    place: &FieldPath,
 ) -> Result<S::Value, D::Error> {
     seed.deserialize(Reader { inner, how: How { unknown, place, is_key: false } })
 }
@@ -45,7 +45,7 @@ pub(super) enum Unknown {
 
 /// The value that is being read, by all that it stands in.
 #[derive(Debug, Default)]
-pub(super) struct Place(RefCell<Vec<Part>>);
+pub(super) struct FieldPath(RefCell<Vec<Part>>);
 
 /// Where a value stands in another.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ enum Part {
     Element(usize),
 }
 
-impl Place {
+impl FieldPath {
     /// As people write it: `steps[2].summary`.
     pub(super) fn name(&self) -> Option<String> {
         let mut name = String::new();
@@ -85,7 +85,7 @@ impl Place {
 #[derive(Debug, Clone, Copy)]
 struct How<'p> {
     unknown: Unknown,
-    place: &'p Place,
+    place: &'p FieldPath,
     /// What is read names an entry of a map, whose value comes next.
     is_key: bool,
 }
@@ -336,12 +336,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Record<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         let Self { visitor, fields, how } = self;
-        visitor.visit_map(Fields { map, fields, how, depth: how.place.depth() })
+        visitor.visit_map(RecordFields { map, fields, how, depth: how.place.depth() })
     }
 }
 
 /// Fields of a record.
-struct Fields<'p, A> {
+struct RecordFields<'p, A> {
     map: A,
     fields: &'static [&'static str],
     how: How<'p>,
@@ -349,7 +349,7 @@ struct Fields<'p, A> {
     depth: usize,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for RecordFields<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

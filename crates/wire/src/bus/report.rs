@@ -12,12 +12,12 @@ use super::reader;
 
 /// Reads a report, in whatever order it comes with its operation.
 pub(super) fn read<'de, D: Deserializer<'de>>(d: D) -> Result<StepReport, D::Error> {
-    d.deserialize_map(Report)
+    d.deserialize_map(ReportSeed)
 }
 
-struct Report;
+struct ReportSeed;
 
-impl<'de> Visitor<'de> for Report {
+impl<'de> Visitor<'de> for ReportSeed {
     type Value = StepReport;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -42,7 +42,7 @@ pub struct Welcome {
 
 /// Everything around an operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Head {
+pub struct RequestHead {
     /// The version.
     pub v: V,
     /// The operation, by any of its names.
@@ -64,7 +64,7 @@ pub struct Head {
     pub trace: Option<SmolStr>,
 }
 
-impl Head {
+impl RequestHead {
     /// What a caller has said with a command that has this id, if it has said none.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Head {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// Everything around it.
-    pub head: Head,
+    pub head: RequestHead,
     /// What is asked.
     pub ask: Ask,
 }
@@ -109,7 +109,7 @@ pub struct ReadParent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogPage {
     /// Each as the lines that a log file has of it.
-    pub commits: Vec<Lines>,
+    pub commits: Vec<LogLines>,
     /// The one commit is cut off: its next part is that from this byte on, behind the same event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<u64>,
@@ -143,15 +143,15 @@ pub struct LeaseLeft {
 
 /// Lines of a log, as bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lines(pub Vec<u8>);
+pub struct LogLines(pub Vec<u8>);
 
-impl Serialize for Lines {
+impl Serialize for LogLines {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_bytes(&self.0)
     }
 }
 
-impl JsonSchema for Lines {
+impl JsonSchema for LogLines {
     fn schema_name() -> Cow<'static, str> {
         "Bytes".into()
     }
@@ -161,19 +161,19 @@ impl JsonSchema for Lines {
     }
 }
 
-impl<'de> Deserialize<'de> for Lines {
+impl<'de> Deserialize<'de> for LogLines {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Bytes;
         impl serde::de::Visitor<'_> for Bytes {
-            type Value = Lines;
+            type Value = LogLines;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("bytes")
             }
-            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<Lines, E> {
-                Ok(Lines(v.to_vec()))
+            fn visit_bytes<E: serde::de::Error>(self, v: &[u8]) -> Result<LogLines, E> {
+                Ok(LogLines(v.to_vec()))
             }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Lines, E> {
-                Ok(Lines(v.as_bytes().to_vec()))
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<LogLines, E> {
+                Ok(LogLines(v.as_bytes().to_vec()))
             }
         }
         d.deserialize_bytes(Bytes)
@@ -303,7 +303,7 @@ impl Request {
     ) -> Self {
         let ask = ask.into();
         let operation = SmolStr::new(ask.operation());
-        let head = Head { operation, task_id, command_id, ..Head::default() };
+        let head = RequestHead { operation, task_id, command_id, ..RequestHead::default() };
         Self { head, ask }
     }
 
@@ -311,7 +311,7 @@ impl Request {
     pub fn command(task: &TaskId, context: Context, what: Write) -> Self {
         let Context { command_id, expected_version, trace } = context;
         let Self { head, ask } = Self::new(Some(task.clone()), Some(command_id), what);
-        Self { head: Head { expected_version, trace, ..head }, ask }
+        Self { head: RequestHead { expected_version, trace, ..head }, ask }
     }
 
     /// Reads a request.
@@ -320,7 +320,7 @@ impl Request {
     /// `validation_error`: bytes that are no request, an operation that is unknown, an input that is
     /// not the operation's.
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
-        let head: Head = decode(bytes)?;
+        let head: RequestHead = decode(bytes)?;
         let name = head.operation.as_str();
         let ask = match Operator::called(name) {
             _ if name == UPDATE_TASK => {

@@ -157,7 +157,7 @@ pub fn runtime(session: &SessionId, task: Option<&TaskId>) -> String {
 
 /// What a subject says, read by a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum ParsedSubject {
     /// A worker speaks.
     Worker(WorkerName, WorkerVerb),
     /// An orchestrator or observer asks.
@@ -200,7 +200,7 @@ pub enum ClientVerb {
     Import(u32),
 }
 
-impl Heard {
+impl ParsedSubject {
     /// Reads a subject below [`ROOT`]; none if it is not of this form.
     pub fn read(subject: &str) -> Option<Self> {
         let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
@@ -247,7 +247,7 @@ pub struct Misnamed<'a> {
     pub why: BadId,
 }
 
-/// Reads the subject of a worker's hello that [`Heard::read`] cannot read, as its pool has no such name.
+/// Reads the subject of a worker's hello that [`ParsedSubject::read`] cannot read, as its pool has no such name.
 pub fn misnamed(subject: &str) -> Option<Misnamed<'_>> {
     let rest = subject.strip_prefix(ROOT)?.strip_prefix('.')?;
     let tokens: Vec<&str> = rest.split('.').collect();

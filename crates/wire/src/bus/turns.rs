@@ -5,18 +5,18 @@ use std::hash::{BuildHasher as _, RandomState};
 /// The turns of servers: the one that was tried longest ago is next. So that from which a connection was lost
 /// comes last: it may be frozen, let everybody in and answer nothing.
 #[derive(Debug)]
-pub struct Turns<A> {
+pub struct ServerTurns<A> {
     /// The one tried last stands last.
     tried: Vec<A>,
 }
 
-impl<A> Default for Turns<A> {
+impl<A> Default for ServerTurns<A> {
     fn default() -> Self {
         Self { tried: Vec::new() }
     }
 }
 
-impl<A: Clone + PartialEq> Turns<A> {
+impl<A: Clone + PartialEq> ServerTurns<A> {
     /// The server to try next, of all there are and whether there was a connection to each. None before there
     /// was any: then all are tried, in any order. Among those that were not tried yet chance decides, so that
     /// not all who have lost one server go to the same.
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_server_that_was_lost_is_tried_last() {
-        let mut turns = Turns::default();
+        let mut turns = ServerTurns::default();
         assert_eq!(turns.next(&[("a", false), ("b", false), ("c", false)]), None, "all are tried");
         let all = [("a", false), ("b", true), ("c", false)];
         let first = turns.next(&all).unwrap();
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn not_all_who_have_lost_a_server_go_to_the_same() {
         let all = [("a", true), ("b", false), ("c", false)];
-        let next = |_| Turns::default().next(&all).unwrap();
+        let next = |_| ServerTurns::default().next(&all).unwrap();
         let went: Vec<&str> = (0..64).map(next).collect();
         assert!(went.contains(&"b") && went.contains(&"c"), "{went:?}");
     }

@@ -38,7 +38,7 @@ pub struct Bye {
 ///
 /// `free + seen - sent` is what the node may still send, however late or often this comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Room {
+pub struct Capacity {
     /// The version.
     pub v: V,
     /// The link it speaks of; a node passes over what is said of another.
@@ -67,7 +67,7 @@ fn is_zero(count: &u64) -> bool {
 pub struct Deliveries {
     /// The version.
     pub v: V,
-    /// Where this worker's [`Room`] goes.
+    /// Where this worker's [`Capacity`] goes.
     pub node: SmolStr,
     /// Names the link: with another, all counts begin again.
     pub link: SmolStr,
@@ -114,7 +114,7 @@ pub struct Reports {
     /// The room there is now, for the node that owns the link. One that cannot be read costs no report.
     #[serde(default, deserialize_with = "beside::room")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub room: Option<Room>,
+    pub room: Option<Capacity>,
     /// In order.
     pub reports: Vec<Report>,
 }
@@ -249,7 +249,7 @@ pub struct Pulse {
 /// Looks for ready Steps in the scope of a Run (`query.<partition>`). Asks for a `StepPage`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "WorkerQuery")]
-pub struct Query {
+pub struct QuerySteps {
     /// The version.
     pub v: V,
     /// The session.
@@ -286,7 +286,7 @@ impl Looking {
     /// the operation's.
     pub fn read(bytes: &[u8]) -> Result<Self, Rejection> {
         #[derive(Deserialize)]
-        struct Given {
+        struct LookRequest {
             v: V,
             session_id: SessionId,
             task_id: TaskId,
@@ -297,7 +297,7 @@ impl Looking {
         struct Which {
             operation: SmolStr,
         }
-        let Given { v, session_id, task_id, run_id, look } = decode(bytes)?;
+        let LookRequest { v, session_id, task_id, run_id, look } = decode(bytes)?;
         let look = match Operator::called(&look.operation) {
             Some(Operator::TaskGet) => {
                 input_of::<GetInput>(bytes).map(|GetInput {}| Look::TaskGet)?

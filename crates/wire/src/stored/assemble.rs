@@ -11,12 +11,12 @@ pub struct Assembler {
     session: SessionId,
     task: TaskId,
     next_seq: u64,
-    open: Option<Open>,
+    open: Option<PartialCommit>,
 }
 
 /// A commit whose last line is still to come.
 #[derive(Debug)]
-struct Open {
+struct PartialCommit {
     commit: Commit,
     count: u32,
 }
@@ -38,7 +38,7 @@ impl Assembler {
     pub fn push(&mut self, line: Line) -> Result<Option<Commit>, LineError> {
         self.check_place(&line)?;
         let mut open = match self.open.take() {
-            None => Open::begin(&line)?,
+            None => PartialCommit::begin(&line)?,
             Some(open) => open.check(&line)?,
         };
         self.next_seq += 1;
@@ -80,7 +80,7 @@ impl Assembler {
 /// Room made for the events of a commit before they are seen: a count is not to be trusted.
 const EVENTS_RESERVED_MAX: u32 = 1024;
 
-impl Open {
+impl PartialCommit {
     fn begin(line: &Line) -> Result<Self, LineError> {
         if line.commit_index != 0 {
             return Err(LineError::Commit("commit_index"));

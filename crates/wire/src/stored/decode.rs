@@ -86,7 +86,7 @@ pub fn decode_line(line: &[u8]) -> Result<Line, LineError> {
         return Err(LineError::Crc);
     }
     let text = str::from_utf8(line).map_err(|error| LineError::Form(error.to_string()))?;
-    let raw = match serde_json::from_str::<Envelope<'_>>(text) {
+    let raw = match serde_json::from_str::<LineEnvelope<'_>>(text) {
         Ok(raw) => raw,
         Err(error) => return decode_marked(text, &error),
     };
@@ -107,13 +107,13 @@ fn decode_marked(text: &str, error: &serde_json::Error) -> Result<Line, LineErro
     }
     let form = |error: &serde_json::Error| LineError::Form(error.to_string());
     let stripped = without_marked(text).ok_or_else(|| form(error))?;
-    let raw = serde_json::from_str::<Envelope<'_>>(&stripped).map_err(|error| form(&error))?;
+    let raw = serde_json::from_str::<LineEnvelope<'_>>(&stripped).map_err(|error| form(&error))?;
     raw.into_line()
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Envelope<'a> {
+struct LineEnvelope<'a> {
     wal_seq: u64,
     session_id: SessionId,
     #[serde(borrow)]
@@ -142,7 +142,7 @@ struct Envelope<'a> {
     _crc: u32,
 }
 
-impl Envelope<'_> {
+impl LineEnvelope<'_> {
     fn into_line(self) -> Result<Line, LineError> {
         if self.schema_version != u64::from(SCHEMA_VERSION) {
             return Err(LineError::Schema(self.schema_version));
@@ -197,7 +197,7 @@ pub(super) fn decode_body(event_type: &str, payload: &str) -> Result<Body, LineE
 
 /// The JSON object without its ignorable fields; none if it has none or is not an object.
 fn without_marked(text: &str) -> Option<String> {
-    let Fields(fields) = serde_json::from_str(text).ok()?;
+    let ObjectFields(fields) = serde_json::from_str(text).ok()?;
     let kept: Vec<_> = fields.iter().filter(|(name, _)| !name.starts_with('_')).collect();
     if kept.len() == fields.len() {
         return None;
@@ -214,22 +214,22 @@ fn without_marked(text: &str) -> Option<String> {
 }
 
 /// The fields of an object in order, repeats included, so that those are still refused.
-struct Fields(Vec<(String, Box<RawValue>)>);
+struct ObjectFields(Vec<(String, Box<RawValue>)>);
 
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for ObjectFields {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
-            type Value = Fields;
+            type Value = ObjectFields;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObjectFields, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Fields(fields))
+                Ok(ObjectFields(fields))
             }
         }
         d.deserialize_map(InOrder)

@@ -49,7 +49,7 @@ pub fn encode(
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     let start = out.len();
-    let mut lines = Lines::of(commit, session, task, out);
+    let mut lines = LineEncoder::of(commit, session, task, out);
     let written = lines.write_all();
     if written.is_err() {
         out.truncate(start);
@@ -58,7 +58,7 @@ pub fn encode(
 }
 
 /// A commit on its way into a buffer, with what its lines share.
-struct Lines<'a> {
+struct LineEncoder<'a> {
     commit: &'a Commit,
     session: &'a SessionId,
     task: &'a TaskId,
@@ -68,7 +68,7 @@ struct Lines<'a> {
     out: &'a mut Vec<u8>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineEncoder<'a> {
     fn of(
         commit: &'a Commit,
         session: &'a SessionId,

@@ -217,8 +217,8 @@ struct PackedEvent<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for PackedEvent<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
             type Value = PackedEvent<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("type, step and payload of an event, and who acted under which run")
@@ -237,6 +237,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for PackedEvent<'a> {
                 Ok(PackedEvent { event_type, step_id, payload, by })
             }
         }
-        d.deserialize_seq(Fields)
+        d.deserialize_seq(FieldsVisitor)
     }
 }

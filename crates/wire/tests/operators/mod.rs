@@ -11,10 +11,10 @@ use tenure_core::status::{Intent, TaskStatus};
 use tenure_core::{Counts, Rejection};
 use tenure_wire::bus::node::Alive;
 use tenure_wire::bus::operate::{
-    Drain, Drained, ImportLog, Imported, Kept, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
-    PoolFacts, RefusedFacts, SuspendedFacts, WaitFacts, WorkerFacts,
+    Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, NodeFacts, Nodes, OpenAttempt,
+    PoolFacts, RefusedFacts, RetainedWork, SuspendedFacts, WaitFacts, WorkerFacts,
 };
-use tenure_wire::bus::request::{Ask, Lines, ReadParent, Request, Welcome};
+use tenure_wire::bus::request::{Ask, LogLines, ReadParent, Request, Welcome};
 use tenure_wire::bus::worker::Delivery;
 use tenure_wire::bus::{Answer, V, decode, encode};
 
@@ -69,7 +69,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         pools: vec![PoolFacts { longest: Some(longest), ..no_pool() }],
         ..facts.clone()
     };
-    let kept = Kept { live: 4, leases: 2, waiters: 1, reads: 1, ..Kept::default() };
+    let kept = RetainedWork { live: 4, leases: 2, waiters: 1, reads: 1, ..RetainedWork::default() };
     let audited = NodeFacts {
         workers: vec![WorkerFacts { sent: Some(9), seen: Some(8), ..worker }],
         kept: Some(kept),
@@ -107,7 +107,7 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
         left_ms: Some(29_000),
         open: Some(open),
     };
-    let lines = Lines(b"{}\n".to_vec());
+    let lines = LogLines(b"{}\n".to_vec());
     let import = ImportLog { v: V, task_id: "t".parse().unwrap(), len: 3, from: 0, lines };
     let mut all = vec![
         ("nodes", bytes(&Nodes { v: V, audit: false })),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure_core::event::Facts;
+use tenure_core::event::ReportFacts;
 use tenure_core::id::{
     AgentId, ArtifactId, AttemptId, CommitId, EdgeId, HandlerName, PoolId, Ref, RunId, SessionId,
     StepId, TaskId, WalName,
@@ -154,8 +154,8 @@ pub(crate) fn acceptance() -> Vec<Acceptance> {
     vec![Acceptance { id, text, reference: Some(reference("spec/7")), state: AcceptanceState::Met }]
 }
 
-pub(crate) fn facts() -> Option<Box<Facts>> {
-    let facts = Facts {
+pub(crate) fn facts() -> Option<Box<ReportFacts>> {
+    let facts = ReportFacts {
         progress: Some(progress()),
         result_summary: Some("nine pages".into()),
         artifact_ids: vec![ArtifactId::new("report.v1").unwrap()],

@@ -10,7 +10,7 @@ use tenure_core::view::query::PAGE_DEFAULT;
 
 use crate::cli::answer::{Exit, Failure, Shape};
 use crate::cli::answer::{Sheet, Tone, human, number, output, status, text, toned};
-use crate::cli::filter::{Asked, Cut, attempt_status};
+use crate::cli::filter::{Cut, StatusFilter, attempt_status};
 use crate::cli::place::OfTask;
 
 /// List the attempts of a task.
@@ -25,7 +25,7 @@ pub(crate) struct ListArgs {
 
     /// Only attempts in this status, as tables have it or the native one (repeatable)
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = attempt_status)]
-    status: Vec<Asked<AttemptStatus>>,
+    status: Vec<StatusFilter<AttemptStatus>>,
 
     /// Only attempts of this worker
     #[arg(long, value_name = "WORKER")]
@@ -37,7 +37,7 @@ pub(crate) struct ListArgs {
 
 /// A page of Attempts.
 #[derive(Serialize)]
-struct Page {
+struct AttemptPage {
     attempts: Vec<AttemptView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<usize>,
@@ -64,19 +64,19 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         let all = view.attempts().filter(|a| step.as_ref().is_none_or(|id| *id == a.step_id));
         let all = all.filter(|a| args.worker.as_ref().is_none_or(|who| *who == a.worker_id));
         let all = all.map(|a| AttemptView::of(view, a, known)).filter(|a| {
-            args.status.is_empty() || Asked::any(&args.status, a.status, a.normalized_status)
+            args.status.is_empty() || StatusFilter::any(&args.status, a.status, a.normalized_status)
         });
         let mut rest = all.skip(args.cut.offset);
         let shown = rest.by_ref().take(limit).collect();
         let truncated = rest.next().is_some();
         let next_offset = truncated.then_some(args.cut.offset + limit);
-        let page = Page { attempts: shown, next_offset, truncated, version: view.version() };
+        let page = AttemptPage { attempts: shown, next_offset, truncated, version: view.version() };
         let shape = Shape::many("attempts", "attempt_id").before(next_offset);
         args.of.look.output.answer(&page, shape, || print(&page, known.now))
     })
 }
 
-fn print(page: &Page, now: Millis) -> Result<(), Failure> {
+fn print(page: &AttemptPage, now: Millis) -> Result<(), Failure> {
     if page.attempts.is_empty() {
         output::say("no such attempt was made");
         return Ok(());

@@ -10,8 +10,8 @@ use tenure_core::Rejection;
 use tenure_node::doctor::Finding;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
-use tenure_sdk::nats::client::Heard;
-use tenure_wire::bus::operate::{Kept, NodeFacts, WorkerFacts};
+use tenure_sdk::nats::client::Gather;
+use tenure_wire::bus::operate::{NodeFacts, RetainedWork, WorkerFacts};
 
 use super::judge::AS_WHOM;
 use crate::cli::answer::human;
@@ -84,14 +84,14 @@ const THINGS: [Thing; 9] = [
         check: "audit.requests",
         name: "requests that take up room",
         count: |node| {
-            let Kept { commands, reports, reads, heartbeats, .. } = kept(node);
+            let RetainedWork { commands, reports, reads, heartbeats, .. } = kept(node);
             commands + reports + reads + heartbeats
         },
         goes_with_tasks: false,
     },
 ];
 
-fn kept(node: &NodeFacts) -> Kept {
+fn kept(node: &NodeFacts) -> RetainedWork {
     node.kept.unwrap_or_default()
 }
 
@@ -136,7 +136,7 @@ fn silent(refused: &Rejection) -> Finding {
 }
 
 /// Judges what all nodes have said at several looks.
-fn judge(looks: &[Heard<NodeFacts>]) -> Vec<Finding> {
+fn judge(looks: &[Gather<NodeFacts>]) -> Vec<Finding> {
     let mut steady = steady(looks);
     let mut findings = vec![nodes(looks, &steady), owners(looks)];
     steady.retain(|_, answers| answers.iter().all(|node| node.kept.is_some()));
@@ -162,7 +162,7 @@ fn judge(looks: &[Heard<NodeFacts>]) -> Vec<Finding> {
 }
 
 /// Each node that has answered at every look, with its answers.
-fn steady(looks: &[Heard<NodeFacts>]) -> BTreeMap<&str, Vec<&NodeFacts>> {
+fn steady(looks: &[Gather<NodeFacts>]) -> BTreeMap<&str, Vec<&NodeFacts>> {
     let mut by_name: BTreeMap<&str, Vec<&NodeFacts>> = BTreeMap::new();
     for node in looks.iter().flat_map(|look| &look.answers) {
         by_name.entry(node.node.as_str()).or_default().push(node);
@@ -172,7 +172,7 @@ fn steady(looks: &[Heard<NodeFacts>]) -> BTreeMap<&str, Vec<&NodeFacts>> {
 }
 
 /// Whose answers are judged.
-fn nodes(looks: &[Heard<NodeFacts>], steady: &BTreeMap<&str, Vec<&NodeFacts>>) -> Finding {
+fn nodes(looks: &[Gather<NodeFacts>], steady: &BTreeMap<&str, Vec<&NodeFacts>>) -> Finding {
     const CHECK: &str = "audit.nodes";
     let old = |answers: &[&NodeFacts]| answers.iter().any(|node| node.kept.is_none());
     let old: Vec<&str> = steady.iter().filter(|(_, of)| old(of)).map(|(name, _)| *name).collect();
@@ -200,9 +200,9 @@ fn nodes(looks: &[Heard<NodeFacts>], steady: &BTreeMap<&str, Vec<&NodeFacts>>) -
 }
 
 /// Partitions that two nodes serve, or none, at every look.
-fn owners(looks: &[Heard<NodeFacts>]) -> Finding {
+fn owners(looks: &[Gather<NodeFacts>]) -> Finding {
     const CHECK: &str = "audit.owners";
-    let counted = |look: &Heard<NodeFacts>, partition: u32| {
+    let counted = |look: &Gather<NodeFacts>, partition: u32| {
         look.answers.iter().filter(|node| node.owned.contains(&partition)).count()
     };
     let all = looks.iter().flat_map(|look| &look.answers).map(|node| node.partitions).max();
@@ -227,12 +227,12 @@ fn owners(looks: &[Heard<NodeFacts>]) -> Finding {
 }
 
 /// Something that a node must not say.
-type Wrong = (fn(&NodeFacts) -> bool, &'static str);
+type FactCheck = (fn(&NodeFacts) -> bool, &'static str);
 
 /// Links that should have ended, and counts of links that contradict each other, at every look.
 fn links(steady: &BTreeMap<&str, Vec<&NodeFacts>>) -> Finding {
     const CHECK: &str = "audit.links";
-    let wrongs: [Wrong; 3] = [
+    let wrongs: [FactCheck; 3] = [
         (
             |node| node.workers.iter().any(|one| one.silent_ms > SILENT_MS),
             "has a link that is silent",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::Rejection;
 use tenure_core::id::{Millis, SessionId};
 use tenure_node::doctor::{Finding, clock};
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
 
 use crate::cli::answer::{Failure, human};
@@ -28,7 +28,7 @@ pub(super) type Holders = BTreeMap<u32, String>;
 
 /// Judges what nodes have said at some moment `within` this machine's time.
 pub(super) fn nodes(
-    heard: Result<Heard<NodeFacts>, Rejection>,
+    heard: Result<Gather<NodeFacts>, Rejection>,
     within: RangeInclusive<Millis>,
     holders: &Holders,
 ) -> Vec<Finding> {
@@ -106,7 +106,7 @@ fn elsewhere(check: &'static str, answers: &[NodeFacts], holders: &Holders) -> O
 
 /// Judges whether leases fit logs. Sessions that say nothing are told together.
 pub(super) fn leases(
-    compared: Vec<(&SessionId, Result<lease::Report, Failure>)>,
+    compared: Vec<(&SessionId, Result<lease::LeaseAudit, Failure>)>,
     left_out: &[SessionId],
 ) -> Vec<Finding> {
     const CHECK: &str = "leases";
@@ -142,7 +142,7 @@ fn some_of(sessions: &[&SessionId]) -> String {
     format!("{} ({})", human::plural(sessions.len(), "session"), names.join(", "))
 }
 
-fn fit(check: &'static str, session: &SessionId, report: &lease::Report) -> Finding {
+fn fit(check: &'static str, session: &SessionId, report: &lease::LeaseAudit) -> Finding {
     let checked = human::plural(report.checked, "attempt");
     if report.ok {
         return Finding::good(
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn judged(answers: Vec<NodeFacts>, missing_partitions: Vec<u32>) -> Vec<(Verdict, String)> {
-        let heard = Ok(Heard { answers, missing_partitions });
+        let heard = Ok(Gather { answers, missing_partitions });
         let found = nodes(heard, 99_700..=100_000, &Holders::new()).into_iter();
         found.map(|finding| (finding.verdict, finding.found)).collect()
     }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn who_holds_what_is_not_served_is_named() {
         let judged = |owned, missing_partitions, holders: &[(u32, &str)]| {
-            let heard = Heard { answers: vec![node("n1", owned, None)], missing_partitions };
+            let heard = Gather { answers: vec![node("n1", owned, None)], missing_partitions };
             let holders = holders.iter().map(|(at, name)| (*at, (*name).to_owned())).collect();
             nodes(Ok(heard), 0..=1, &holders)
         };
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted() {
-        let report = |ok| lease::Report {
+        let report = |ok| lease::LeaseAudit {
             ok,
             checked: 3,
             without_lease: Vec::new(),

@@ -10,9 +10,9 @@ use clap::Args;
 use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use tenure_core::id::SessionId;
-use tenure_node::doctor::{Examined, Finding, Verdict, examine, latency};
+use tenure_node::doctor::{Examination, Finding, Verdict, examine, latency};
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{NatsClient, Settings};
+use tenure_sdk::nats::{NatsClient, NatsSettings};
 use tenure_wire::bus::subject::Token;
 
 use self::audit::audit;
@@ -21,7 +21,7 @@ use crate::cli::answer::{
     Exit, Failure, Format, Shape, Sheet, Stream, Tone, human, output, text, toned,
 };
 use crate::cli::lease::{self, compare};
-use crate::cli::place::{Caller, Looker};
+use crate::cli::place::{ClusterUser, Looker};
 use crate::cli::runtime::one_thread;
 use crate::cli::serve::NodeArgs;
 
@@ -82,7 +82,7 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     /// Nothing is bad.
     ok: bool,
     findings: Vec<Finding>,
@@ -95,24 +95,24 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     }
     let runtime = one_thread()?;
     let (findings, is_cut_off) = runtime.block_on(async {
-        let Examined { mut findings, sessions, holders, is_cut_off } =
+        let Examination { mut findings, sessions, holders, is_cut_off } =
             examine(&settings, &args.nats_monitor).await;
         let others = sessions.into_iter().filter(|session| *session != args.session);
         let sessions: Vec<SessionId> = iter::once(args.session.clone()).chain(others).collect();
         let url = args.client_nats.clone().unwrap_or_else(|| settings.nats.url.clone());
-        let asking = Settings {
+        let asking = NatsSettings {
             credentials: args.client_creds.clone(),
             ca: settings.nats.ca.clone(),
             name: format!("tenure-{}", args.name),
             request_timeout: PATIENCE,
             patience: PATIENCE,
-            ..Settings::new(url)
+            ..NatsSettings::new(url)
         };
         findings.extend(ask(&asking, &args, &sessions, &holders).await);
         (findings, is_cut_off)
     });
     let is_bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
-    let report = Report { ok: !is_bad, findings };
+    let report = DoctorReport { ok: !is_bad, findings };
     args.output.answer(&report, Shape::many("findings", "check"), || tell(&report.findings))?;
     Ok(match (is_cut_off, is_bad) {
         (true, _) => Exit::Unavailable,
@@ -123,19 +123,19 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Exit, Failure> {
 
 /// Asks the nodes of the cluster, in some sessions.
 async fn ask(
-    settings: &Settings,
+    settings: &NatsSettings,
     args: &DoctorArgs,
     sessions: &[SessionId],
     holders: &Holders,
 ) -> Vec<Finding> {
-    let caller = match Caller::looking(settings, args.role, args.name.clone()).await {
+    let caller = match ClusterUser::looking(settings, args.role, args.name.clone()).await {
         Ok(caller) => caller,
         Err(failure) => return vec![Finding::unknown("nodes", failure.message, AS_WHOM)],
     };
     let (most, at_once) = SESSIONS;
     let (sessions, left_out) = sessions.split_at(sessions.len().min(most));
     let looks = sessions.iter().map(|session| look(&caller, session));
-    let mut looked: Vec<Looked<'_>> = stream::iter(looks).buffered(at_once).collect().await;
+    let mut looked: Vec<SessionCheck<'_>> = stream::iter(looks).buffered(at_once).collect().await;
     let heard = looked.iter_mut().find_map(|one| Some((one.session, one.client.take()?)));
     let mut findings = match heard {
         Some((session, client)) => {
@@ -157,26 +157,26 @@ async fn ask(
 }
 
 /// A session that was looked into.
-struct Looked<'a> {
+struct SessionCheck<'a> {
     session: &'a SessionId,
     /// Who asks in it, if a node answered.
     client: Option<Client<NatsClient>>,
-    compared: Result<lease::Report, Failure>,
+    compared: Result<lease::LeaseAudit, Failure>,
 }
 
-async fn look<'a>(caller: &Caller, session: &'a SessionId) -> Looked<'a> {
+async fn look<'a>(caller: &ClusterUser, session: &'a SessionId) -> SessionCheck<'a> {
     match caller.client(session).await {
         Ok(client) => {
             let compared = compare(&client).await;
-            Looked { session, client: Some(client), compared }
+            SessionCheck { session, client: Some(client), compared }
         }
-        Err(failure) => Looked { session, client: None, compared: Err(failure) },
+        Err(failure) => SessionCheck { session, client: None, compared: Err(failure) },
     }
 }
 
 /// Hears how fast a node answers, and what all of them say, where somebody may ask.
 async fn hear(
-    caller: &Caller,
+    caller: &ClusterUser,
     session: &SessionId,
     client: &Client<NatsClient>,
     holders: &Holders,

@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// What does not fit together.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct LeaseAudit {
     pub(crate) ok: bool,
     /// Open Attempts and leases that were looked at.
     pub(crate) checked: usize,
@@ -53,7 +53,7 @@ pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
 }
 
 /// Holds the leases of a session against its logs.
-pub(crate) async fn compare(client: &Client<NatsClient>) -> Result<Report, Failure> {
+pub(crate) async fn compare(client: &Client<NatsClient>) -> Result<LeaseAudit, Failure> {
     let first = client.port().leases().await?;
     if first.iter().all(fits) {
         return Ok(judge(&first, &first));
@@ -68,7 +68,7 @@ fn fits(row: &LeaseRow) -> bool {
 }
 
 /// What does not fit, and did not before in the same way.
-fn judge(first: &[LeaseRow], second: &[LeaseRow]) -> Report {
+fn judge(first: &[LeaseRow], second: &[LeaseRow]) -> LeaseAudit {
     let before: BTreeMap<AttemptId, &LeaseRow> =
         first.iter().map(|row| (row.attempt_id, row)).collect();
     let twice = |row: &&LeaseRow, is_bad: fn(&LeaseRow) -> bool| {
@@ -80,7 +80,7 @@ fn judge(first: &[LeaseRow], second: &[LeaseRow]) -> Report {
     let without_lease = found(|row| row.left_ms.is_none());
     let without_attempt = found(|row| row.open.is_none());
     let ok = without_lease.is_empty() && without_attempt.is_empty();
-    Report { ok, checked: second.len(), without_lease, without_attempt }
+    LeaseAudit { ok, checked: second.len(), without_lease, without_attempt }
 }
 
 #[cfg(test)]

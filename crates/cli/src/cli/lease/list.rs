@@ -7,13 +7,13 @@ use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, outpu
 use crate::cli::place::FleetArgs;
 
 #[derive(Serialize)]
-struct Listing {
+struct LeaseListing {
     leases: Vec<LeaseRow>,
 }
 
 pub(super) fn run(args: &FleetArgs) -> Result<Exit, Failure> {
     let leases = args.ask(async |client| Ok(client.port().leases().await?))?;
-    let listing = Listing { leases };
+    let listing = LeaseListing { leases };
     args.output.answer(&listing, Shape::many("leases", "attempt_id"), || {
         if listing.leases.is_empty() {
             output::say(format_args!("no lease in session {}: nothing runs", args.session));

@@ -5,7 +5,7 @@ mod list;
 
 use clap::Subcommand;
 
-pub(crate) use self::audit::{Report, compare};
+pub(crate) use self::audit::{LeaseAudit, compare};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::FleetArgs;
 

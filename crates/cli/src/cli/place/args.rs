@@ -22,7 +22,7 @@ pub(crate) struct DataDir {
 
 /// A session of a directory or of a cluster.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
+pub(crate) struct PlaceArgs {
     /// Directory that keeps the tasks [default: .tenure, unless --nats names a cluster]
     #[arg(long = "data", value_name = "DIR", env = "TENURE_DATA")]
     pub(crate) data: Option<PathBuf>,
@@ -37,9 +37,9 @@ pub(crate) struct Place {
 
 /// Where to look, and how to answer.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Look {
+pub(crate) struct ViewArgs {
     #[command(flatten)]
-    pub(crate) at: Place,
+    pub(crate) at: PlaceArgs,
 
     /// How to write the answer
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
@@ -54,10 +54,10 @@ pub(crate) struct OfTask {
     task: String,
 
     #[command(flatten)]
-    pub(crate) look: Look,
+    pub(crate) look: ViewArgs,
 }
 
-impl Place {
+impl PlaceArgs {
     /// A cluster is to be looked into: it is named, and no directory is.
     pub(crate) const fn is_cluster(&self) -> bool {
         self.data.is_none() && self.cluster.is_given()

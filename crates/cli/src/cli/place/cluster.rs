@@ -7,7 +7,7 @@ use tenure_core::id::SessionId;
 use tenure_core::status::Role;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{ConnectError, Connection, NatsClient, Settings, boot, without_secrets};
+use tenure_sdk::nats::{ConnectError, Connection, NatsClient, NatsSettings, boot, without_secrets};
 use tenure_wire::bus::subject::{ClientName, Token, inbox};
 
 use crate::cli::answer::{Exit, Failure};
@@ -43,9 +43,9 @@ struct NatsFiles {
 
 impl NatsFiles {
     /// How to connect.
-    fn settings(&self, url: &str, name: &str) -> Settings {
+    fn settings(&self, url: &str, name: &str) -> NatsSettings {
         let (credentials, ca, name) = (self.creds.clone(), self.ca.clone(), name.to_owned());
-        Settings { credentials, ca, name, ..Settings::new(url) }
+        NatsSettings { credentials, ca, name, ..NatsSettings::new(url) }
     }
 }
 
@@ -90,7 +90,7 @@ impl ClusterArgs {
     /// Connects as an orchestrator of the session.
     pub(crate) async fn connect(&self) -> Result<Client<NatsClient>, Failure> {
         let settings = self.nats.files.settings(&self.nats.url, &format!("tenure-{}", self.name));
-        let caller = Caller::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
+        let caller = ClusterUser::connect(&settings, Role::Orchestrator, self.name.clone()).await?;
         caller.client(&self.session).await
     }
 }
@@ -150,33 +150,37 @@ impl LookArgs {
     }
 
     /// Connects, to the cluster that is named or to that of this machine.
-    pub(crate) async fn caller(&self) -> Result<Caller, Failure> {
+    pub(crate) async fn caller(&self) -> Result<ClusterUser, Failure> {
         let url = self.url.as_deref().unwrap_or("nats://127.0.0.1:4222");
         let settings = self.files.settings(url, &format!("tenure-{}", self.name));
-        Caller::looking(&settings, self.role, self.name.clone()).await
+        ClusterUser::looking(&settings, self.role, self.name.clone()).await
     }
 }
 
 /// Somebody whom the server has let in.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ClusterUser {
     connection: Connection,
     role: Role,
     principal: Token,
     address: String,
 }
 
-impl Caller {
+impl ClusterUser {
     /// Connects as somebody who looks.
     pub(crate) async fn looking(
-        settings: &Settings,
+        settings: &NatsSettings,
         role: Looker,
         principal: Token,
     ) -> Result<Self, Failure> {
         Self::connect(settings, role.role(), principal).await
     }
 
-    async fn connect(settings: &Settings, role: Role, principal: Token) -> Result<Self, Failure> {
+    async fn connect(
+        settings: &NatsSettings,
+        role: Role,
+        principal: Token,
+    ) -> Result<Self, Failure> {
         let boot = Token::new(boot()).map_err(Rejection::from)?;
         let connection = Connection::open(settings, inbox(role, &principal, &boot)).await?;
         let address = format!("nats://{}", without_secrets(&settings.url));

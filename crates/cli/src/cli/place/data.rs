@@ -15,16 +15,16 @@ use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tokio::runtime::Runtime;
 
-use super::args::{OfTask, Place, run_told};
+use super::args::{OfTask, PlaceArgs, run_told};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
-use super::scan::{self, Broken, Log};
+use super::scan::{self, Broken, LogFile};
 use crate::cli::answer::{Exit, Failure, did_you_mean, human};
 use crate::cli::runtime::one_thread;
 
 /// Tasks as somebody sees them who only looks.
-pub(crate) struct Data {
+pub(crate) struct TaskReader {
     path: PathBuf,
     reader: JsonlReader,
     /// The logs are those of a cluster, fetched as they are asked for.
@@ -52,18 +52,18 @@ pub(crate) struct Indexed {
     pub(crate) wal_name: WalName,
 }
 
-impl Data {
+impl TaskReader {
     /// Opens a directory if one is named, else a cluster if one is named, else `.tenure`.
-    pub(crate) fn open(place: &Place) -> Result<Self, Failure> {
+    pub(crate) fn open(place: &PlaceArgs) -> Result<Self, Failure> {
         Self::open_as(place, place.is_cluster())
     }
 
     /// Opens a cluster: the one that is named, or that of this machine.
-    pub(crate) fn far(place: &Place) -> Result<Self, Failure> {
+    pub(crate) fn far(place: &PlaceArgs) -> Result<Self, Failure> {
         Self::open_as(place, true)
     }
 
-    fn open_as(place: &Place, is_cluster: bool) -> Result<Self, Failure> {
+    fn open_as(place: &PlaceArgs, is_cluster: bool) -> Result<Self, Failure> {
         let runtime = one_thread()?;
         let cluster = match is_cluster {
             true => {
@@ -143,7 +143,7 @@ impl Data {
     ///
     /// An unknown Task is answered with the nearest names; one whose log was taken away, with the
     /// file that is missing.
-    pub(crate) fn find(&self, key: &TaskKey) -> Result<Log, Failure> {
+    pub(crate) fn find(&self, key: &TaskKey) -> Result<LogFile, Failure> {
         if let Some(log) = self.find_exactly(key)? {
             return Ok(log);
         }
@@ -158,11 +158,11 @@ impl Data {
     }
 
     /// The log of a Task that is named in full.
-    pub(crate) fn find_named(&self, key: &TaskKey) -> Result<Log, Failure> {
+    pub(crate) fn find_named(&self, key: &TaskKey) -> Result<LogFile, Failure> {
         self.find_exactly(key)?.ok_or_else(|| self.unknown(key))
     }
 
-    fn find_exactly(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
+    fn find_exactly(&self, key: &TaskKey) -> Result<Option<LogFile>, Failure> {
         if let Some(cluster) = &self.cluster {
             return self.runtime.block_on(cluster.log(key));
         }
@@ -195,8 +195,8 @@ impl Data {
     }
 
     /// The log of an entry: of a cluster, as it was or will be fetched.
-    pub(crate) fn log(&self, entry: &Entry) -> Log {
-        Log {
+    pub(crate) fn log(&self, entry: &Entry) -> LogFile {
+        LogFile {
             path: self.wal(&entry.key.session_id, &entry.wal_name),
             key: entry.key.clone(),
             wal_name: entry.wal_name.clone(),
@@ -209,12 +209,12 @@ impl Data {
     }
 
     /// Folds a log.
-    pub(crate) fn fold(&self, log: Log) -> Result<Loaded, Broken> {
+    pub(crate) fn fold(&self, log: LogFile) -> Result<Loaded, Broken> {
         self.fold_until(log, u64::MAX)
     }
 
     /// Folds a log up to the commit that contains `seq`, or to its end.
-    pub(crate) fn fold_until(&self, log: Log, seq: u64) -> Result<Loaded, Broken> {
+    pub(crate) fn fold_until(&self, log: LogFile, seq: u64) -> Result<Loaded, Broken> {
         let mut task = None;
         scan::walk(&log, |commit| {
             if commit.commit.first_seq > seq {
@@ -318,8 +318,8 @@ impl Data {
 
 impl OfTask {
     /// Opens where the Task is, and folds its log.
-    pub(crate) fn load(&self) -> Result<(Data, Loaded), Failure> {
-        let data = Data::open(&self.look.at)?;
+    pub(crate) fn load(&self) -> Result<(TaskReader, Loaded), Failure> {
+        let data = TaskReader::open(&self.look.at)?;
         let loaded = data.load(&self.key()?)?;
         Ok((data, loaded))
     }

@@ -16,7 +16,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes, patiently};
 use tenure_sdk::nats::NatsClient;
 
-use super::args::Place;
+use super::args::PlaceArgs;
 use super::data::me;
 use super::names::{self, HEADER_BYTES};
 use crate::cli::answer::{Exit, Failure, did_you_mean, output};
@@ -25,7 +25,7 @@ use crate::cli::answer::{Exit, Failure, did_you_mean, output};
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A Task, and whom to command.
-pub(crate) struct Desk {
+pub(crate) struct CallerSession {
     office: Office,
     key: TaskKey,
 }
@@ -47,8 +47,8 @@ macro_rules! ask {
     };
 }
 
-impl Desk {
-    pub(crate) async fn open(place: &Place, key: TaskKey) -> Result<Self, Failure> {
+impl CallerSession {
+    pub(crate) async fn open(place: &PlaceArgs, key: TaskKey) -> Result<Self, Failure> {
         if place.is_cluster() {
             let client = place.cluster.caller().await?.client(&key.session_id).await?;
             return Ok(Self { office: Office::Far(client), key });

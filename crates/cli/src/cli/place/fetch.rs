@@ -20,14 +20,14 @@ use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
 use tenure_wire::stored::encode;
 
-use super::cluster::Caller;
+use super::cluster::ClusterUser;
 use super::names;
-use super::scan::{Log, SUFFIX};
+use super::scan::{LogFile, SUFFIX};
 use crate::cli::answer::{Exit, Failure};
 
 /// A cluster as somebody sees it who only looks.
 pub(crate) struct Cluster {
-    caller: Caller,
+    caller: ClusterUser,
     session: SessionId,
     dir: TempDir,
     clients: RefCell<HashMap<SessionId, Client<NatsClient>>>,
@@ -66,7 +66,7 @@ pub(crate) struct Fetched {
 
 impl Cluster {
     /// Of a session, unless another is named with a Task.
-    pub(crate) fn new(caller: Caller, session: SessionId) -> std::io::Result<Self> {
+    pub(crate) fn new(caller: ClusterUser, session: SessionId) -> std::io::Result<Self> {
         let dir = TempDir::with_prefix("tenure-")?;
         let (clients, stands) = Default::default();
         Ok(Self { caller, session, dir, clients, stands })
@@ -127,7 +127,7 @@ impl Cluster {
     }
 
     /// Fetches the log of a Task; none if there is no such Task.
-    pub(crate) async fn log(&self, key: &TaskKey) -> Result<Option<Log>, Failure> {
+    pub(crate) async fn log(&self, key: &TaskKey) -> Result<Option<LogFile>, Failure> {
         let client = self.client(&key.session_id).await?;
         let fetched = match fetch(&client, key, self.dir(), |_, _| ()).await {
             Ok(fetched) => fetched,
@@ -136,7 +136,7 @@ impl Cluster {
         };
         self.stands.borrow_mut().insert(key.clone(), fetched.stand.clone());
         let (path, wal_name) = fetched.keep(key, self.dir())?;
-        Ok(Some(Log { path, key: key.clone(), wal_name }))
+        Ok(Some(LogFile { path, key: key.clone(), wal_name }))
     }
 }
 

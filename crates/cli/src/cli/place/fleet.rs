@@ -4,7 +4,7 @@ use clap::Args;
 use tenure_core::id::SessionId;
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
 
 use super::cluster::LookArgs;
@@ -40,7 +40,7 @@ impl FleetArgs {
     }
 
     /// What all nodes say of themselves. Says where they leave something out.
-    pub(crate) fn nodes(&self) -> Result<Heard<NodeFacts>, Failure> {
+    pub(crate) fn nodes(&self) -> Result<Gather<NodeFacts>, Failure> {
         let heard = self.ask(async |client| Ok(client.port().nodes().await?))?;
         warn_of_missing(&heard.missing_partitions);
         if heard.answers.iter().any(|node| node.more) {

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use tenure_core::eligibility::{PoolFacts, Wanted};
+use tenure_core::eligibility::{Wanted, WorkerCounts};
 use tenure_core::id::Millis;
 use tenure_core::view::Means;
 
@@ -37,11 +37,11 @@ impl Host {
         let Ok(locks) = fs::read_to_string("/proc/locks") else { return Self::Unknown };
         let signed: Option<u32> =
             fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-        let is_it = |held: &Held| {
+        let is_it = |held: &FileLock| {
             held.inode.is_some() && inodes.contains(&held.inode)
                 || signed.is_some_and(|pid| held.pid == Some(pid) && has_open(pid, &path))
         };
-        match locks.lines().filter_map(Held::of).find(is_it) {
+        match locks.lines().filter_map(FileLock::of).find(is_it) {
             Some(held) => Self::AtWork(signed.or(held.pid)),
             None => Self::Nobody,
         }
@@ -59,7 +59,7 @@ impl Host {
 
     /// What is known of what claims need: nothing, unless nobody is there, and so no worker.
     pub(crate) fn means(&self) -> Option<Means<'static>> {
-        let workers = &|_: Wanted<'_>| PoolFacts::default();
+        let workers = &|_: Wanted<'_>| WorkerCounts::default();
         (*self == Self::Nobody).then_some(Means { workers, log_trouble: None, lacks_leases: false })
     }
 
@@ -79,12 +79,12 @@ impl Host {
 ///
 /// `7: FLOCK  ADVISORY  WRITE 12590 fe:00:10010714 0 EOF`
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+struct FileLock {
     pid: Option<u32>,
     inode: Option<u64>,
 }
 
-impl Held {
+impl FileLock {
     fn of(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, file, ..] = fields[..] else { return None };
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn only_exclusive_locks_that_are_held_count() {
-        let held = |line| Held::of(line).map(|held| (held.pid, held.inode));
+        let held = |line| FileLock::of(line).map(|held| (held.pid, held.inode));
         assert_eq!(
             held("1: FLOCK  ADVISORY  WRITE 808 fe:00:77 0 EOF"),
             Some((Some(808), Some(77)))

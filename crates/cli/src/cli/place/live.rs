@@ -7,11 +7,11 @@ use tenure_ports::journal::TaskKey;
 use tenure_sdk::client::{Client, passes};
 use tenure_sdk::nats::NatsClient;
 
-use super::args::Place;
-use super::data::Data;
+use super::args::PlaceArgs;
+use super::data::TaskReader;
 use super::host::Host;
 use super::names;
-use super::scan::Log;
+use super::scan::LogFile;
 use crate::cli::answer::{Failure, output};
 
 /// Between two looks for a scheduler.
@@ -25,17 +25,17 @@ pub(crate) struct LiveTask {
     task: String,
 
     #[command(flatten)]
-    at: Place,
+    at: PlaceArgs,
 }
 
 impl LiveTask {
     /// The directory and the log of the Task, if it is in one. What nobody works on is followed all the
     /// same: somebody may begin.
-    pub(crate) fn here(&self) -> Result<Option<(Data, Log)>, Failure> {
+    pub(crate) fn here(&self) -> Result<Option<(TaskReader, LogFile)>, Failure> {
         if self.at.is_cluster() {
             return Ok(None);
         }
-        let data = Data::open(&self.at)?;
+        let data = TaskReader::open(&self.at)?;
         let log = data.find(&self.at.key(&self.task)?)?;
         if data.host == Host::Nobody && !data.fold(log.clone())?.task.is_terminal() {
             let resume = data.resume(&log.key);

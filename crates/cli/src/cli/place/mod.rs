@@ -35,10 +35,10 @@ mod live;
 pub(crate) mod names;
 pub(crate) mod scan;
 
-pub(crate) use self::args::{DataDir, Look, OfTask, Place};
-pub(crate) use self::cluster::{Caller, ClusterArgs, LookArgs, Looker, NatsArgs};
-pub(crate) use self::data::{Data, Indexed, Loaded, me};
-pub(crate) use self::desk::Desk;
+pub(crate) use self::args::{DataDir, OfTask, PlaceArgs, ViewArgs};
+pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
+pub(crate) use self::data::{Indexed, Loaded, TaskReader, me};
+pub(crate) use self::desk::CallerSession;
 pub(crate) use self::fetch::{Cluster, Fetched, fetch};
 pub(crate) use self::fleet::{FleetArgs, nobody_answers, warn_of_missing};
 pub(crate) use self::here::open_here;

@@ -22,7 +22,7 @@ pub(crate) const SUFFIX: &str = ".wal.jsonl";
 
 /// A log.
 #[derive(Debug, Clone)]
-pub(crate) struct Log {
+pub(crate) struct LogFile {
     /// Its file.
     pub(crate) path: PathBuf,
     /// Whose it is.
@@ -33,7 +33,7 @@ pub(crate) struct Log {
 
 /// A place in a log, and what is wrong there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct LogFault {
     /// From 1.
     pub(crate) line: u64,
     /// Byte offset of the line.
@@ -44,7 +44,7 @@ pub(crate) struct Fault {
 
 /// The end of a commit, or the start of a log.
 #[derive(Debug, Default)]
-pub(crate) struct Spot {
+pub(crate) struct CommitBoundary {
     line: u64,
     offset: u64,
     seq: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Spot {
 pub(crate) enum Broken {
     /// It is not a history from here on.
     #[error("{}:{} (byte {}): {}", .0.display(), .1.line, .1.offset, .1.message)]
-    Damaged(PathBuf, Fault),
+    Damaged(PathBuf, LogFault),
     /// The system refused.
     #[error("{}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
@@ -77,12 +77,12 @@ enum Foreign {
 
 /// How the reading of a log ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum LogEnd {
     /// With its last commit.
     Whole,
     /// Behind its last whole commit stands what a broken-off write left, which nobody was told of;
     /// it is `bytes` long.
-    Torn { at: Fault, bytes: u64 },
+    Torn { at: LogFault, bytes: u64 },
     /// Before it, by whoever was given the commits.
     Left,
 }
@@ -96,24 +96,24 @@ pub(crate) struct Placed<'a> {
 }
 
 /// Why the one who was given a commit cannot go on.
-pub(crate) enum Stop {
+pub(crate) enum ScanStop {
     /// The commit does not go on with the history.
-    Damaged(Fault),
+    Damaged(LogFault),
     /// Its own reason.
     Io(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ScanStop {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl Log {
+impl LogFile {
     /// What is said of a log without a whole commit.
     pub(crate) fn empty(&self) -> Broken {
         let message = "the log has no whole commit: its creation broke off".into();
-        Broken::Damaged(self.path.clone(), Fault { line: 1, offset: 0, message })
+        Broken::Damaged(self.path.clone(), LogFault { line: 1, offset: 0, message })
     }
 
     /// The log begins with the creation of its Task, under its own name (STORE-11).
@@ -144,7 +144,7 @@ impl Placed<'_> {
     }
 
     /// Goes on with a history, or begins one.
-    pub(crate) fn replay_onto(&self, task: &mut Option<Task>) -> Result<(), Stop> {
+    pub(crate) fn replay_onto(&self, task: &mut Option<Task>) -> Result<(), ScanStop> {
         let replayed = match task {
             Some(task) => task.replay(&self.commit),
             None => Task::restore(&self.commit).map(|made| *task = Some(made)),
@@ -152,43 +152,43 @@ impl Placed<'_> {
         replayed.map_err(|illegal| {
             let index = illegal.wal_seq.saturating_sub(self.commit.first_seq);
             let message = format!("does not go on with the history: {illegal}");
-            Stop::Damaged(self.fault_at(index, message))
+            ScanStop::Damaged(self.fault_at(index, message))
         })
     }
 
     /// A fault in the event at `index`.
-    fn fault_at(&self, index: u64, message: String) -> Fault {
+    fn fault_at(&self, index: u64, message: String) -> LogFault {
         let before = self.lines().take(usize::try_from(index).unwrap_or(usize::MAX));
         let offset = self.offset + before.map(|line| line.len() as u64 + 1).sum::<u64>();
-        Fault { line: self.line + index, offset, message }
+        LogFault { line: self.line + index, offset, message }
     }
 }
 
 /// Hands every whole commit to `each`, oldest first, until it breaks off.
 pub(crate) fn walk(
-    log: &Log,
-    each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
-) -> Result<End, Broken> {
-    walk_on(log, &mut Spot::default(), each)
+    log: &LogFile,
+    each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, ScanStop>,
+) -> Result<LogEnd, Broken> {
+    walk_on(log, &mut CommitBoundary::default(), each)
 }
 
 /// The same behind `spot`, which ends up behind the last commit that was handed out.
 pub(crate) fn walk_on(
-    log: &Log,
-    spot: &mut Spot,
-    mut each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, Stop>,
-) -> Result<End, Broken> {
+    log: &LogFile,
+    spot: &mut CommitBoundary,
+    mut each: impl FnMut(&Placed<'_>) -> Result<ControlFlow<()>, ScanStop>,
+) -> Result<LogEnd, Broken> {
     let unreadable = |error| Broken::Unreadable(log.path.clone(), error);
     let damaged = |fault| Broken::Damaged(log.path.clone(), fault);
-    let mut lines = Lines::open_at(log, spot).map_err(unreadable)?;
+    let mut lines = LineReader::open_at(log, spot).map_err(unreadable)?;
     let (session, task) = (log.key.session_id.clone(), log.key.task_id.clone());
     let mut commits = Assembler::after(session, task, spot.seq);
-    let mut open = Open::default();
+    let mut open = OpenCommit::default();
     loop {
         let text = match lines.next().map_err(unreadable)? {
-            Next::Line(text) => text,
-            Next::TooLong => return Err(damaged(lines.fault("the line is too long".into()))),
-            Next::Torn | Next::End => return Ok(open.end(&lines, &commits)),
+            NextLine::Line(text) => text,
+            NextLine::TooLong => return Err(damaged(lines.fault("the line is too long".into()))),
+            NextLine::Torn | NextLine::End => return Ok(open.end(&lines, &commits)),
         };
         let pushed = decode_line(text).map_err(|error| error.to_string()).and_then(|line| {
             log.check_first(&line).map_err(|foreign| foreign.to_string())?;
@@ -202,26 +202,26 @@ pub(crate) fn walk_on(
         };
         let flow = each(&Placed { commit, line: open.line, offset: open.offset, text: &open.text });
         open.text.clear();
-        *spot = Spot { line: lines.number, offset: lines.next, seq: commits.last_seq() };
+        *spot = CommitBoundary { line: lines.number, offset: lines.next, seq: commits.last_seq() };
         match flow {
             Ok(ControlFlow::Continue(())) => {}
-            Ok(ControlFlow::Break(())) => return Ok(End::Left),
-            Err(Stop::Damaged(fault)) => return Err(damaged(fault)),
-            Err(Stop::Io(error)) => return Err(Broken::Refused(error)),
+            Ok(ControlFlow::Break(())) => return Ok(LogEnd::Left),
+            Err(ScanStop::Damaged(fault)) => return Err(damaged(fault)),
+            Err(ScanStop::Io(error)) => return Err(Broken::Refused(error)),
         }
     }
 }
 
 /// The lines of the commit that is being read.
 #[derive(Default)]
-struct Open {
+struct OpenCommit {
     line: u64,
     offset: u64,
     text: Vec<u8>,
 }
 
-impl Open {
-    fn take(&mut self, lines: &Lines) {
+impl OpenCommit {
+    fn take(&mut self, lines: &LineReader) {
         if self.text.is_empty() {
             (self.line, self.offset) = (lines.number, lines.offset);
         }
@@ -230,17 +230,17 @@ impl Open {
     }
 
     /// What stands behind the last whole commit.
-    fn end(&self, lines: &Lines, commits: &Assembler) -> End {
+    fn end(&self, lines: &LineReader, commits: &Assembler) -> LogEnd {
         let is_partial = !lines.line.is_empty();
         if !commits.is_mid_commit() && !is_partial {
-            return End::Whole;
+            return LogEnd::Whole;
         }
         let mut at = lines.fault(what_is_torn(&lines.line).into());
         if commits.is_mid_commit() {
             let message = "a commit with too few lines".into();
-            at = Fault { line: self.line, offset: self.offset, message };
+            at = LogFault { line: self.line, offset: self.offset, message };
         }
-        End::Torn { bytes: lines.offset + lines.line.len() as u64 - at.offset, at }
+        LogEnd::Torn { bytes: lines.offset + lines.line.len() as u64 - at.offset, at }
     }
 }
 
@@ -252,7 +252,7 @@ fn what_is_torn(rest: &[u8]) -> &'static str {
 }
 
 /// Lines of a file with their places.
-pub(crate) struct Lines {
+pub(crate) struct LineReader {
     input: BufReader<File>,
     /// The line last read, without its newline.
     pub(crate) line: Vec<u8>,
@@ -264,7 +264,7 @@ pub(crate) struct Lines {
 }
 
 /// What stands next in a file.
-pub(crate) enum Next<'a> {
+pub(crate) enum NextLine<'a> {
     /// A line.
     Line(&'a [u8]),
     /// Bytes without a newline, up to the end.
@@ -275,12 +275,15 @@ pub(crate) enum Next<'a> {
     TooLong,
 }
 
-impl Lines {
-    pub(crate) fn open(log: &Log) -> io::Result<Self> {
-        Self::open_at(log, &Spot::default())
+impl LineReader {
+    pub(crate) fn open(log: &LogFile) -> io::Result<Self> {
+        Self::open_at(log, &CommitBoundary::default())
     }
 
-    fn open_at(log: &Log, &Spot { line, offset, .. }: &Spot) -> io::Result<Self> {
+    fn open_at(
+        log: &LogFile,
+        &CommitBoundary { line, offset, .. }: &CommitBoundary,
+    ) -> io::Result<Self> {
         let mut file = File::open(&log.path)?;
         file.seek(SeekFrom::Start(offset))?;
         let input = BufReader::with_capacity(64 << 10, file);
@@ -288,24 +291,24 @@ impl Lines {
     }
 
     /// The next line; [`line`](Self::line) holds it too.
-    pub(crate) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(crate) fn next(&mut self) -> io::Result<NextLine<'_>> {
         self.line.clear();
         self.number += 1;
         self.offset = self.next;
         let mut bounded = self.input.by_ref().take(LINE_MAX as u64 + 1);
         self.next += bounded.read_until(b'\n', &mut self.line)? as u64;
         match self.line.pop() {
-            None => Ok(Next::End),
-            Some(b'\n') => Ok(Next::Line(&self.line)),
+            None => Ok(NextLine::End),
+            Some(b'\n') => Ok(NextLine::Line(&self.line)),
             Some(last) => {
                 self.line.push(last);
-                Ok(if self.line.len() > LINE_MAX { Next::TooLong } else { Next::Torn })
+                Ok(if self.line.len() > LINE_MAX { NextLine::TooLong } else { NextLine::Torn })
             }
         }
     }
 
-    fn fault(&self, message: String) -> Fault {
-        Fault { line: self.number, offset: self.offset, message }
+    fn fault(&self, message: String) -> LogFault {
+        LogFault { line: self.number, offset: self.offset, message }
     }
 }
 

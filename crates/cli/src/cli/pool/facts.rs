@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 #[cfg(test)]
 use tenure_wire::bus::operate::PoolFacts;
 use tenure_wire::bus::operate::{NodeFacts, WaitFacts};
@@ -17,11 +17,11 @@ use crate::cli::answer::human;
 const SAME_MS: u64 = 1_000;
 
 /// What Steps of a cluster wait for: how many, by what stands most in their way.
-pub(crate) type Waits = BTreeMap<SmolStr, u64>;
+pub(crate) type WaitCounts = BTreeMap<SmolStr, u64>;
 
 /// A pool over all nodes.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Facts {
+pub(crate) struct PoolSums {
     pub(crate) workers: usize,
     pub(crate) free: u64,
     pub(crate) waiting: u64,
@@ -47,7 +47,7 @@ pub(crate) fn longest(step: Option<&WaitFacts>, oldest_ms: Option<u64>) -> Strin
 }
 
 /// What Steps wait for, over all nodes; none: no node tells.
-pub(crate) fn waits(heard: &Heard<NodeFacts>) -> Option<Waits> {
+pub(crate) fn waits(heard: &Gather<NodeFacts>) -> Option<WaitCounts> {
     heard.answers.iter().filter_map(|node| node.waits.clone()).reduce(|mut all, more| {
         more.into_iter().for_each(|(why, count)| *all.entry(why).or_default() += count);
         all
@@ -55,7 +55,7 @@ pub(crate) fn waits(heard: &Heard<NodeFacts>) -> Option<Waits> {
 }
 
 /// The most first, on a line.
-pub(crate) fn most_first(waits: &Waits) -> Vec<(String, u64)> {
+pub(crate) fn most_first(waits: &WaitCounts) -> Vec<(String, u64)> {
     let all = waits.iter().map(|(why, &count)| (human::one_line(why), count));
     let mut all: Vec<(String, u64)> = all.collect();
     all.sort_by_key(|(_, count)| Reverse(*count)); // Those that are as many stay in their order.
@@ -63,8 +63,8 @@ pub(crate) fn most_first(waits: &Waits) -> Vec<(String, u64)> {
 }
 
 /// Every pool once: a worker counts once, however many nodes it has links with.
-pub(crate) fn merged(heard: &Heard<NodeFacts>) -> BTreeMap<PoolId, Facts> {
-    let mut pools: BTreeMap<PoolId, Facts> = BTreeMap::new();
+pub(crate) fn merged(heard: &Gather<NodeFacts>) -> BTreeMap<PoolId, PoolSums> {
+    let mut pools: BTreeMap<PoolId, PoolSums> = BTreeMap::new();
     let mut workers: BTreeMap<&PoolId, BTreeSet<_>> = BTreeMap::new();
     for node in &heard.answers {
         for pool in &node.pools {
@@ -147,12 +147,12 @@ mod tests {
                 longest: Some(step(name, waiting)),
                 ..quiet("default")
             }],
-            waits: Some(Waits::from([("not_before".into(), waiting), (name.into(), 1)])),
+            waits: Some(WaitCounts::from([("not_before".into(), waiting), (name.into(), 1)])),
             ..NodeFacts::default()
         };
         let answers = vec![node("n1", 3), node("n2", 4)];
-        let heard = Heard { answers, missing_partitions: Vec::new() };
-        let facts = Facts {
+        let heard = Gather { answers, missing_partitions: Vec::new() };
+        let facts = PoolSums {
             workers: 1,
             free: 4,
             waiting: 7,

@@ -10,7 +10,7 @@ use tenure_core::id::PoolId;
 
 #[cfg(test)]
 pub(crate) use self::facts::quiet;
-pub(crate) use self::facts::{Facts, Waits, longest, merged, most_first, sum, waits};
+pub(crate) use self::facts::{PoolSums, WaitCounts, longest, merged, most_first, sum, waits};
 use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, output, text, toned};
 use crate::cli::place::FleetArgs;
 
@@ -27,37 +27,38 @@ pub(crate) fn run(command: PoolCommand) -> Result<Exit, Failure> {
 }
 
 #[derive(Serialize)]
-struct Pool {
+struct ListedPool {
     pool: PoolId,
     #[serde(flatten)]
-    facts: Facts,
+    facts: PoolSums,
 }
 
 #[derive(Serialize)]
-struct Listing {
-    pools: Vec<Pool>,
+struct PoolListing {
+    pools: Vec<ListedPool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<Waits>,
+    waits: Option<WaitCounts>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_partitions: Vec<u32>,
 }
 
 fn list(args: &FleetArgs) -> Result<Exit, Failure> {
     let heard = args.nodes()?;
-    let pools = merged(&heard).into_iter().map(|(pool, facts)| Pool { pool, facts }).collect();
+    let pools =
+        merged(&heard).into_iter().map(|(pool, facts)| ListedPool { pool, facts }).collect();
     let (waits, missing_partitions) = (waits(&heard), heard.missing_partitions);
-    let listing = Listing { pools, waits, missing_partitions };
+    let listing = PoolListing { pools, waits, missing_partitions };
     args.output.answer(&listing, Shape::many("pools", "pool"), || print(&listing))
 }
 
-fn print(listing: &Listing) -> io::Result<()> {
+fn print(listing: &PoolListing) -> io::Result<()> {
     if listing.pools.is_empty() {
         output::say("no pool: there is no worker, and nothing waits for one");
         return Ok(());
     }
     let mut sheet =
         Sheet::new(&["POOL", "WORKERS", "RUNNING", "FREE", "WAITING", "OLDEST", "WAITS LONGEST"]);
-    for Pool { pool, facts } in &listing.pools {
+    for ListedPool { pool, facts } in &listing.pools {
         let waiting = match facts.waiting > 0 && facts.workers == 0 {
             true => number(facts.waiting).in_tone(Tone::Bad),
             false => number(facts.waiting),

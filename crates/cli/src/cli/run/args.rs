@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::place::DataDir;
 use crate::cli::request::variable;
-use crate::cli::show::Format;
+use crate::cli::show::OutputFormat;
 
 /// Run a task file.
 #[derive(Debug, Clone, Args)]
@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
 
     /// What to print
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
-    pub(crate) output: Format,
+    pub(crate) output: OutputFormat,
 }
 
 impl RunArgs {

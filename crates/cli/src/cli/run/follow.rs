@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// Follows a Task. Commits come from the scheduler as they become durable; whoever falls too far
 /// behind gets what was missed from the log.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct CommitFollower {
     scheduler: LocalScheduler,
     commits: Receiver<Appended>,
     key: TaskKey,
@@ -24,7 +24,7 @@ pub(super) struct Follower {
     has_gap: bool,
 }
 
-impl Follower {
+impl CommitFollower {
     /// Follows a Task from the event `next_seq` on. `commits` was subscribed to before that event
     /// could happen.
     pub(super) fn new(

@@ -17,13 +17,13 @@ const FILES: &str = "files";
 
 /// A scheduler on the data directory, and workers that have only the built-in handlers.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct RunHost {
     pub(super) tenure: Embedded,
     files: PathBuf,
     workers: Vec<Arc<LocalWorkers>>,
 }
 
-impl Host {
+impl RunHost {
     /// Opens the data directory, and says what an earlier crash left there.
     pub(super) async fn open(data: &Path, telemetry: Option<&Telemetry>) -> Result<Self, Failure> {
         // Commands run in directories of their own, and are told of files by name.

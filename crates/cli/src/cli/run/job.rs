@@ -17,11 +17,11 @@ use tenure_ports::Journal as _;
 use tenure_ports::journal::{Entry, ReadError, TaskKey};
 
 use super::args::RunArgs;
-use super::follow::Follower;
-use super::host::Host;
+use super::follow::CommitFollower;
+use super::host::RunHost;
 use super::{hint, steer};
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::request::{HANDLERS, Origin, Request};
+use crate::cli::request::{HANDLERS, Origin, RunnablePlan};
 use crate::cli::show::{Show, show_all};
 use crate::cli::telemetry::trace_of_caller;
 
@@ -33,7 +33,7 @@ const AT_ONCE: usize = 1000;
 pub(super) struct Job {
     pub(super) key: TaskKey,
     /// Its commits from here on.
-    pub(super) follower: Follower,
+    pub(super) follower: CommitFollower,
     /// Its state so far; none if it is new.
     pub(super) replica: Option<Box<Task>>,
     /// This command has to end it, as nobody else will.
@@ -45,9 +45,9 @@ impl Job {
     /// Makes the Task of a file. Workers are there before it is: a Step that is ready at once is
     /// claimed in the write that creates the Task.
     pub(super) async fn create(
-        host: &mut Host,
+        host: &mut RunHost,
         session_id: SessionId,
-        request: Request,
+        request: RunnablePlan,
         args: &RunArgs,
     ) -> Result<Self, Failure> {
         let plan = request.into_plan(args.new, args.keep_going);
@@ -70,16 +70,16 @@ impl Job {
             Err(error) => return Err(error.into()),
         }
         let deadline = host.scheduler().read(&key, |task| task.head().spec.deadline_at()).await?;
-        let follower = Follower::new(host.scheduler().clone(), commits, key.clone(), 1);
+        let follower = CommitFollower::new(host.scheduler().clone(), commits, key.clone(), 1);
         Ok(Self { key, follower, replica: None, is_manual, deadline })
     }
 
     /// Finds the Task to go on with, and knows its state. Nothing of it runs before
     /// [`wake`](Self::wake).
     pub(super) async fn find(
-        host: &Host,
+        host: &RunHost,
         session_id: SessionId,
-        request: Option<&Request>,
+        request: Option<&RunnablePlan>,
         args: &RunArgs,
     ) -> Result<Self, Failure> {
         let key = find(host, session_id, request, args).await?;
@@ -89,7 +89,8 @@ impl Job {
             tenure_scheduler::load(&**journal, &key).await.map_err(|e| unreadable(&key, e))?;
         let spec = Arc::clone(&task.head().spec);
         let next_seq = task.version() + 1;
-        let follower = Follower::new(host.scheduler().clone(), commits, key.clone(), next_seq);
+        let follower =
+            CommitFollower::new(host.scheduler().clone(), commits, key.clone(), next_seq);
         Ok(Self {
             key,
             follower,
@@ -107,7 +108,7 @@ impl Job {
     /// Shows what an earlier run recorded and died before it could publish it (RECOVER-08).
     pub(super) async fn publish_missed(
         &self,
-        host: &Host,
+        host: &RunHost,
         show: &mut dyn Show,
     ) -> Result<(), Failure> {
         let (journal, key) = (host.scheduler().journal(), &self.key);
@@ -132,7 +133,7 @@ impl Job {
 
     /// Has the scheduler go on with a found Task: what an earlier boot left open ends, what is
     /// ready is offered to the workers that are hired here.
-    pub(super) async fn wake(&mut self, host: &mut Host, args: &RunArgs) -> Result<(), Failure> {
+    pub(super) async fn wake(&mut self, host: &mut RunHost, args: &RunArgs) -> Result<(), Failure> {
         let Some(task) = self.replica.as_deref() else { return Ok(()) };
         check_runnable(task)?;
         if args.keep_going && !self.is_manual {
@@ -176,7 +177,7 @@ fn check_runnable(task: &Task) -> Result<(), Failure> {
     }
 }
 
-async fn refuse_if_it_exists(host: &Host, key: &TaskKey, args: &RunArgs) -> Result<(), Failure> {
+async fn refuse_if_it_exists(host: &RunHost, key: &TaskKey, args: &RunArgs) -> Result<(), Failure> {
     match host.scheduler().journal().entry(key).await? {
         None => Ok(()),
         Some(entry) => Err(conflict(key, Some(&entry), args)),
@@ -201,12 +202,12 @@ fn conflict(key: &TaskKey, entry: Option<&Entry>, args: &RunArgs) -> Failure {
 }
 
 async fn find(
-    host: &Host,
+    host: &RunHost,
     session_id: SessionId,
-    request: Option<&Request>,
+    request: Option<&RunnablePlan>,
     args: &RunArgs,
 ) -> Result<TaskKey, Failure> {
-    let named = args.resumed_id().or_else(|| request.and_then(Request::task_id));
+    let named = args.resumed_id().or_else(|| request.and_then(RunnablePlan::task_id));
     let entry = match (named, request) {
         (Some(id), _) => {
             let task_id = TaskId::new(id).map_err(Rejection::from)?;
@@ -236,9 +237,9 @@ async fn find(
 
 /// The newest Task of a file whose Tasks have ids of their own: a live one, else an ended one.
 async fn newest_of(
-    host: &Host,
+    host: &RunHost,
     session_id: SessionId,
-    request: &Request,
+    request: &RunnablePlan,
     args: &RunArgs,
 ) -> Result<Entry, Failure> {
     let prefix = request.id_stem() + "-";
@@ -266,7 +267,7 @@ fn nothing(message: &str, session_id: &SessionId, args: &RunArgs) -> Failure {
 fn check_origin(
     key: &TaskKey,
     origin: Option<&Origin>,
-    request: &Request,
+    request: &RunnablePlan,
     args: &RunArgs,
 ) -> Result<(), Failure> {
     let (id, file) = (&key.task_id, &request.origin.file);
@@ -305,7 +306,7 @@ async fn commits_after(
 }
 
 /// What the first event of a Task says of its origin.
-async fn origin(host: &Host, key: &TaskKey) -> Result<Option<Origin>, Failure> {
+async fn origin(host: &RunHost, key: &TaskKey) -> Result<Option<Origin>, Failure> {
     let metadata: Arc<Mutex<Option<Object>>> = Arc::default();
     let into = Arc::clone(&metadata);
     let each = move |commit: Commit| {

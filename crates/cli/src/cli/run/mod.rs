@@ -1,6 +1,6 @@
 //! `tenure run`: a task file, from its first Step to its end, in this process.
 //!
-//! The file is read and checked before anything is touched ([`Request`]). Then scheduler and
+//! The file is read and checked before anything is touched ([`RunnablePlan`]). Then scheduler and
 //! workers start on the data directory ([`host`]), the Task is made or found again ([`job`]), a
 //! thread of its own shows what happens ([`watch`], [`show_as`]), and [`steer`] waits for the end or
 //! for whatever comes before it.
@@ -21,14 +21,14 @@ use tenure_core::status::StepStatus;
 use tenure_telemetry::Telemetry;
 
 pub(crate) use self::args::RunArgs;
-use self::host::Host;
+use self::host::RunHost;
 use self::job::Job;
-use self::steer::{Ended, Steer};
+use self::steer::{Steer, SteerEnd};
 use self::watch::Watcher;
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::request::Request;
-use crate::cli::runtime::{Stop, one_thread};
-use crate::cli::show::{Format, exit_of, print_end, show_as, steps};
+use crate::cli::request::RunnablePlan;
+use crate::cli::runtime::{StopSignals, one_thread};
+use crate::cli::show::{OutputFormat, exit_of, print_end, show_as, steps};
 
 /// Runs a task file.
 ///
@@ -42,12 +42,12 @@ pub(crate) fn run(args: RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, 
     let request = args
         .file
         .as_deref()
-        .map(|file| Request::open_to_run(file, &args.vars, args.time_scale))
+        .map(|file| RunnablePlan::open_to_run(file, &args.vars, args.time_scale))
         .transpose()?;
     let runtime = one_thread()?;
     runtime.block_on(async {
-        let mut stop = Stop::listen()?;
-        let mut host = Host::open(&args.data.path, telemetry).await?;
+        let mut stop = StopSignals::listen()?;
+        let mut host = RunHost::open(&args.data.path, telemetry).await?;
         let job = match &args.resume {
             None => {
                 let Some(request) = request else { return Err(no_file()) };
@@ -68,19 +68,19 @@ fn no_file() -> Failure {
 
 /// Brings a Task to its end, or as far as we are let. Answers its last state.
 async fn carry_out(
-    host: &mut Host,
+    host: &mut RunHost,
     mut job: Job,
     args: &RunArgs,
-    stop: &mut Stop,
-) -> Result<(Ended, Box<Task>), Failure> {
+    stop: &mut StopSignals,
+) -> Result<(SteerEnd, Box<Task>), Failure> {
     let mark = host.scheduler().journal().published(&job.key);
     let mut show = show_as(args.output, mark);
-    if args.output == Format::Jsonl && job.replica.is_some() {
+    if args.output == OutputFormat::Jsonl && job.replica.is_some() {
         job.publish_missed(host, &mut *show).await?;
     }
     if job.has_ended() {
         let ended = job.replica.ok_or_else(no_file)?;
-        return Ok((Ended::Task, ended));
+        return Ok((SteerEnd::Task, ended));
     }
     greet(&job, args);
     job.wake(host, args).await?;
@@ -92,13 +92,13 @@ async fn carry_out(
     let ended = ended?;
     let task = replica?.ok_or_else(|| Failure::new(Exit::Unavailable, "the task was not seen"))?;
     // The last Steps may have ended the Task while they were asked to stop.
-    let ended = if task.is_terminal() { Ended::Task } else { ended };
+    let ended = if task.is_terminal() { SteerEnd::Task } else { ended };
     Ok((ended, task))
 }
 
 /// Says what goes on with what, where somebody reads along.
 fn greet(job: &Job, args: &RunArgs) {
-    if args.output != Format::Table {
+    if args.output != OutputFormat::Table {
         return;
     }
     let id = &job.key.task_id;
@@ -113,14 +113,14 @@ fn greet(job: &Job, args: &RunArgs) {
 }
 
 /// Prints the result, and says what the process ends with.
-fn conclude(args: &RunArgs, ended: Ended, task: &Task, begun: Instant) -> Result<Exit, Failure> {
+fn conclude(args: &RunArgs, ended: SteerEnd, task: &Task, begun: Instant) -> Result<Exit, Failure> {
     print_end(args.output, task, begun)?;
     match ended {
-        Ended::Stopped => {
+        SteerEnd::Stopped => {
             let resume = hint::resume_task(args, &task.head().spec.task_id);
             output::say(format_args!("stopped; go on with: {resume}"));
             Ok(Exit::Interrupted)
         }
-        Ended::Task => Ok(exit_of(task)),
+        SteerEnd::Task => Ok(exit_of(task)),
     }
 }

@@ -11,10 +11,10 @@ use tenure_ports::journal::TaskKey;
 
 use super::args::RunArgs;
 use super::hint;
-use super::host::Host;
-use super::watch::{Stage, Watcher};
+use super::host::RunHost;
+use super::watch::{Progression, Watcher};
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::runtime::Stop;
+use crate::cli::runtime::StopSignals;
 use crate::cli::show::steps;
 
 /// How often the clock is looked at while a deadline is waited for: it may be set meanwhile.
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum SteerEnd {
     /// The Task did.
     Task,
     /// We were asked to stop, and the Task waits.
@@ -32,7 +32,7 @@ pub(super) enum Ended {
 /// What is steered, and with what.
 #[derive(Debug)]
 pub(super) struct Steer<'a> {
-    pub(super) host: &'a Host,
+    pub(super) host: &'a RunHost,
     pub(super) args: &'a RunArgs,
     pub(super) key: &'a TaskKey,
     pub(super) watcher: &'a Watcher,
@@ -43,25 +43,27 @@ pub(super) struct Steer<'a> {
 
 impl Steer<'_> {
     /// Returns when the Task has ended, or when this process is to end before it.
-    pub(super) async fn run_to_end(mut self, stop: &mut Stop) -> Result<Ended, Failure> {
+    pub(super) async fn run_to_end(mut self, stop: &mut StopSignals) -> Result<SteerEnd, Failure> {
         let mut stage = self.watcher.stage.clone();
         let mut trouble = self.host.scheduler().trouble();
         trouble.mark_changed(); // There may have been some since the Task was made.
         let mut left_to_itself_at = None;
         loop {
             match *stage.borrow_and_update() {
-                Stage::Ended => return Ok(Ended::Task),
-                Stage::Still { .. } if self.is_manual => {
+                Progression::Ended => return Ok(SteerEnd::Task),
+                Progression::Still { .. } if self.is_manual => {
                     left_to_itself_at = Some(self.leave_to_itself().await?);
                 }
-                Stage::Still { version } if left_to_itself_at.is_none_or(|at| version >= at) => {
+                Progression::Still { version }
+                    if left_to_itself_at.is_none_or(|at| version >= at) =>
+                {
                     return Err(stuck(&self.key.task_id));
                 }
-                Stage::Still { .. } | Stage::Moving => {}
+                Progression::Still { .. } | Progression::Moving => {}
             }
             tokio::select! {
                 changed = stage.changed() => if changed.is_err() {
-                    return Ok(Ended::Task); // The watcher has left; it says why.
+                    return Ok(SteerEnd::Task); // The watcher has left; it says why.
                 },
                 () = stop.asked() => return self.interrupt(stop).await,
                 () = self.until(self.deadline.filter(|_| self.is_manual)) => {
@@ -93,7 +95,7 @@ impl Steer<'_> {
         }
     }
 
-    async fn interrupt(self, stop: &mut Stop) -> Result<Ended, Failure> {
+    async fn interrupt(self, stop: &mut StopSignals) -> Result<SteerEnd, Failure> {
         let running = self.host.in_hand();
         if running > 0 {
             self.watcher.say(format!(
@@ -105,7 +107,7 @@ impl Steer<'_> {
             ));
         }
         tokio::select! {
-            () = self.host.interrupt() => Ok(Ended::Stopped),
+            () = self.host.interrupt() => Ok(SteerEnd::Stopped),
             () = stop.asked() => self.leave_at_once(),
         }
     }
@@ -133,7 +135,11 @@ fn stuck(id: &TaskId) -> Failure {
 }
 
 /// Changes the Task, and answers its version then. One that has ended meanwhile needs no change.
-pub(super) async fn change(host: &Host, key: &TaskKey, fields: TaskFields) -> Result<u64, Failure> {
+pub(super) async fn change(
+    host: &RunHost,
+    key: &TaskKey,
+    fields: TaskFields,
+) -> Result<u64, Failure> {
     let envelope = host.tenure.envelope(&key.session_id)?;
     let operations = vec![Operation::UpdateTask(Box::new(fields))];
     let changed = host.scheduler().command(key, envelope, Command::TaskUpdate { operations }).await;

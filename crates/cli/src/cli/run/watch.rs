@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::follow::Follower;
+use super::follow::CommitFollower;
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::show::{Show, show_all};
 
@@ -25,7 +25,7 @@ const GATHER: Duration = Duration::from_millis(5);
 
 /// How far the Task has come, for whoever steers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Progression {
     /// Something runs, or will by itself.
     Moving,
     /// Nothing runs and nothing will by itself, as of this version.
@@ -37,7 +37,7 @@ pub(super) enum Stage {
     Ended,
 }
 
-impl Stage {
+impl Progression {
     /// What a Task's state means. Steps that wait for their next try count as moving.
     pub(super) fn of(task: &Task) -> Self {
         if task.is_terminal() {
@@ -55,7 +55,7 @@ impl Stage {
 
 /// What the watcher is told.
 #[derive(Debug)]
-enum Word {
+enum WatcherMessage {
     Say(String),
     Leave,
 }
@@ -64,8 +64,8 @@ enum Word {
 #[derive(Debug)]
 pub(super) struct Watcher {
     /// How far the Task has come.
-    pub(super) stage: watch::Receiver<Stage>,
-    words: mpsc::UnboundedSender<Word>,
+    pub(super) stage: watch::Receiver<Progression>,
+    words: mpsc::UnboundedSender<WatcherMessage>,
     thread: JoinHandle<Result<Option<Box<Task>>, Failure>>,
 }
 
@@ -73,11 +73,12 @@ impl Watcher {
     /// Starts to watch. `replica` is the Task as of the commit before the follower's first; none
     /// if it is about to be made.
     pub(super) fn start(
-        follower: Follower,
+        follower: CommitFollower,
         replica: Option<Box<Task>>,
         show: Box<dyn Show>,
     ) -> std::io::Result<Self> {
-        let (stage_in, stage) = watch::channel(replica.as_deref().map_or(Stage::Moving, Stage::of));
+        let (stage_in, stage) =
+            watch::channel(replica.as_deref().map_or(Progression::Moving, Progression::of));
         let (words, heard) = mpsc::unbounded_channel();
         let watching = Watching { follower, replica, show, stage: stage_in, heard };
         let runtime = Handle::current();
@@ -88,13 +89,13 @@ impl Watcher {
 
     /// Has a line shown to people, in its place among what is shown.
     pub(super) fn say(&self, line: impl Into<String>) {
-        let _ = self.words.send(Word::Say(line.into())); // A watcher that has left says no more.
+        let _ = self.words.send(WatcherMessage::Say(line.into())); // A watcher that has left says no more.
     }
 
     /// Waits until the watcher has shown all there is, and takes its replica: none if the Task was
     /// never made.
     pub(super) async fn leave(self) -> Result<Option<Box<Task>>, Failure> {
-        let _ = self.words.send(Word::Leave); // It may have left by itself: the Task has ended.
+        let _ = self.words.send(WatcherMessage::Leave); // It may have left by itself: the Task has ended.
         let thread = self.thread;
         match tokio::task::spawn_blocking(move || thread.join()).await {
             Ok(Ok(result)) => result,
@@ -104,11 +105,11 @@ impl Watcher {
 }
 
 struct Watching {
-    follower: Follower,
+    follower: CommitFollower,
     replica: Option<Box<Task>>,
     show: Box<dyn Show>,
-    stage: watch::Sender<Stage>,
-    heard: mpsc::UnboundedReceiver<Word>,
+    stage: watch::Sender<Progression>,
+    heard: mpsc::UnboundedReceiver<WatcherMessage>,
 }
 
 impl Watching {
@@ -136,7 +137,7 @@ impl Watching {
                     next?;
                     let is_busy = commits.len() >= BUSY;
                     self.take(&mut commits)?;
-                    if *self.stage.borrow() == Stage::Ended {
+                    if *self.stage.borrow() == Progression::Ended {
                         return Ok(());
                     }
                     if is_busy {
@@ -144,8 +145,8 @@ impl Watching {
                     }
                 }
                 word = self.heard.recv() => match word {
-                    Some(Word::Say(line)) => self.show.say(&line),
-                    Some(Word::Leave) | None => {
+                    Some(WatcherMessage::Say(line)) => self.show.say(&line),
+                    Some(WatcherMessage::Leave) | None => {
                         self.follower.take_what_is_there(&mut commits);
                         return self.take(&mut commits);
                     }
@@ -163,7 +164,7 @@ impl Watching {
         show_all(&mut self.replica, commits, &mut *self.show)?;
         commits.clear();
         if let Some(task) = &self.replica {
-            self.stage.send_replace(Stage::of(task));
+            self.stage.send_replace(Progression::of(task));
         }
         Ok(())
     }

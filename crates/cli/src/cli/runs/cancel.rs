@@ -5,7 +5,7 @@ use tenure_core::Command;
 use tenure_core::command::RunAndWhy;
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::order::{Done, OnTask, Reason};
+use crate::cli::order::{CommandDone, OnTask, ReasonArgs};
 
 /// Cancel a run.
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub(crate) struct CancelArgs {
     run: String,
 
     #[command(flatten)]
-    why: Reason,
+    why: ReasonArgs,
 }
 
 /// Takes a Run back.
@@ -27,6 +27,6 @@ pub(super) fn run(args: &CancelArgs) -> Result<Exit, Failure> {
         let run_id = desk.run(&args.run).await?;
         let cancel = Command::CancelRun(RunAndWhy { reason: args.why.input(), run_id });
         let summary = desk.command(args.on.context()?, cancel).await?;
-        args.on.tell(desk.key(), Done::of(&summary))
+        args.on.tell(desk.key(), CommandDone::of(&summary))
     })
 }

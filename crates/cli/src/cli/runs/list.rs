@@ -53,7 +53,7 @@ impl ListArgs {
 }
 
 #[derive(Serialize)]
-struct Listing {
+struct RunListing {
     runs: Vec<RunView>,
     version: u64,
 }
@@ -63,7 +63,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     data.look(&loaded, |view, known| {
         let runs = view.runs().map(|(pos, _)| RunView::of(view, pos));
         let runs = runs.filter(|run| args.admits(view, run)).collect();
-        let listing = Listing { runs, version: view.version() };
+        let listing = RunListing { runs, version: view.version() };
         args.of.look.output.answer(&listing, Shape::many("runs", "run_id"), || {
             if listing.runs.is_empty() {
                 output::say("no such run; ended ones are shown with --all");

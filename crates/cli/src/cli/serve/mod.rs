@@ -7,7 +7,7 @@ use tenure_telemetry::Telemetry;
 
 pub(crate) use self::settings::{NodeArgs, ServeArgs};
 use crate::cli::answer::{Exit, Failure, output};
-use crate::cli::runtime::{Stop, one_thread};
+use crate::cli::runtime::{StopSignals, one_thread};
 
 /// Runs a node.
 ///
@@ -19,7 +19,7 @@ pub(crate) fn run(args: ServeArgs, telemetry: Option<&Telemetry>) -> Result<Exit
     settings.scheduler.observer = telemetry.map(Telemetry::observer);
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignals::listen()?;
         let node = tokio::select! {
             started = Node::start(settings) => started.map_err(not_started)?,
             () = stop.asked() => return Ok(Exit::Interrupted),

@@ -33,7 +33,7 @@ pub(crate) struct NodeArgs {
     config: Option<PathBuf>,
 
     #[command(flatten)]
-    given: Given,
+    given: GivenSettings,
 
     /// This start of the node: no other has the same
     #[arg(skip = boot())]
@@ -43,7 +43,7 @@ pub(crate) struct NodeArgs {
 /// Settings as they are given; the same names on the command line and in a file.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Given {
+struct GivenSettings {
     /// Where NATS is; several addresses separated by commas [default: nats://127.0.0.1:4222]
     #[arg(long, value_name = "URL", env = "TENURE_NATS_URL", hide_env_values = true)]
     nats: Option<String>,
@@ -170,7 +170,7 @@ impl NodeArgs {
         boot_name(self.given.node.clone().or_else(in_file), &self.boot)
     }
 
-    fn in_file(&self) -> Option<Given> {
+    fn in_file(&self) -> Option<GivenSettings> {
         self.config.as_deref().and_then(|file| read(file).ok())
     }
 
@@ -184,7 +184,7 @@ impl NodeArgs {
     }
 }
 
-fn read(file: &Path) -> Result<Given, Failure> {
+fn read(file: &Path) -> Result<GivenSettings, Failure> {
     let named = |why: &dyn std::fmt::Display| {
         Failure::new(Exit::Usage, format!("{}: {why}", file.display()))
     };
@@ -192,7 +192,7 @@ fn read(file: &Path) -> Result<Given, Failure> {
     toml::from_str(&text).map_err(|error| named(&error))
 }
 
-impl Given {
+impl GivenSettings {
     /// What is not given here is taken from there.
     fn or(self, other: Self) -> Self {
         Self {
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Settings, Failure> {
-        toml::from_str::<Given>(line).unwrap().into_settings("b")
+        toml::from_str::<GivenSettings>(line).unwrap().into_settings("b")
     }
 
     #[test]
@@ -365,9 +365,9 @@ mod tests {
 
     #[test]
     fn the_file_that_is_shipped_shows_every_setting_with_its_default() {
-        let as_it_is: Given = toml::from_str(SHIPPED).unwrap();
+        let as_it_is: GivenSettings = toml::from_str(SHIPPED).unwrap();
         as_it_is.into_settings("b").unwrap();
-        for argument in Given::augment_args(clap::Command::new("serve")).get_arguments() {
+        for argument in GivenSettings::augment_args(clap::Command::new("serve")).get_arguments() {
             let name = argument.get_id().as_str();
             let is_a_file = name.ends_with("_creds"); // One is named, beside the passwords.
             assert!(is_a_file || SHIPPED.contains(&format!("{name} = ")), "{name} is not there");
@@ -377,11 +377,12 @@ mod tests {
             _ => line,
         };
         let all = SHIPPED.lines().map(uncommented).collect::<Vec<_>>().join("\n");
-        let all: Given = toml::from_str(&all).unwrap();
+        let all: GivenSettings = toml::from_str(&all).unwrap();
         assert_eq!(all.telemetry.len(), 3);
         // Neither shows a default: it would be a file, and as much as the server has.
-        let all = Given { redis_ca: None, max_bytes: None, ..all }.into_settings("b").unwrap();
-        let default = Given::default().into_settings("b").unwrap();
+        let all =
+            GivenSettings { redis_ca: None, max_bytes: None, ..all }.into_settings("b").unwrap();
+        let default = GivenSettings::default().into_settings("b").unwrap();
         let numbers = |of: &Settings| (of.partitions, of.replicas, of.ownership);
         assert_eq!(numbers(&all), numbers(&default));
         assert_eq!(all.scheduler.limits, default.scheduler.limits);
@@ -395,6 +396,6 @@ mod tests {
         let limits = read(set).unwrap().scheduler.limits;
         assert_eq!((limits.cancel_wait_ms, limits.run_ttl_ms), (200, 5_000));
         assert_eq!((limits.steps_max, limits.board_tokens), (7, 300));
-        assert!(toml::from_str::<Given>("bored_tokens = 1").is_err());
+        assert!(toml::from_str::<GivenSettings>("bored_tokens = 1").is_err());
     }
 }

@@ -6,16 +6,16 @@ use clap::ValueEnum;
 use tenure_core::Task;
 use tenure_core::id::Millis;
 use tenure_core::status::TaskStatus;
-use tenure_local::Published;
+use tenure_local::PublishedMark;
 
-use super::report::Report;
-use super::seen::{Seen, Show};
+use super::report::RunReport;
+use super::seen::{SeenCommit, Show};
 use super::{jsonl, live, plain, table};
 use crate::cli::answer::{Exit, Failure, Paint, Stream, output};
 
 /// What goes to stdout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// Progress while it runs and a table at the end, for people
     #[default]
     Table,
@@ -28,33 +28,35 @@ pub(crate) enum Format {
 }
 
 /// The way to show that fits the format and who reads. `mark` is where it notes what it published.
-pub(crate) fn show_as(format: Format, mark: Option<Published>) -> Box<dyn Show> {
+pub(crate) fn show_as(format: OutputFormat, mark: Option<PublishedMark>) -> Box<dyn Show> {
     match format {
-        Format::Jsonl => Box::new(jsonl::Lines::new(mark)),
-        Format::Json | Format::Quiet => Box::new(Nothing),
-        Format::Table if Stream::Stderr.is_terminal() => Box::new(live::Live::new()),
-        Format::Table => Box::new(plain::Plain::new()),
+        OutputFormat::Jsonl => Box::new(jsonl::EventWriter::new(mark)),
+        OutputFormat::Json | OutputFormat::Quiet => Box::new(QuietOutput),
+        OutputFormat::Table if Stream::Stderr.is_terminal() => Box::new(live::Live::new()),
+        OutputFormat::Table => Box::new(plain::Plain::new()),
     }
 }
 
 /// Shows nothing: what there is to say is said at the end.
 #[derive(Debug)]
-struct Nothing;
+struct QuietOutput;
 
-impl Show for Nothing {
-    fn commit(&mut self, _: &Seen<'_>) -> Result<(), Failure> {
+impl Show for QuietOutput {
+    fn commit(&mut self, _: &SeenCommit<'_>) -> Result<(), Failure> {
         Ok(())
     }
 }
 
 /// Prints how a Task stands at the end of this command.
-pub(crate) fn print_end(format: Format, task: &Task, begun: Instant) -> Result<(), Failure> {
+pub(crate) fn print_end(format: OutputFormat, task: &Task, begun: Instant) -> Result<(), Failure> {
     let view = task.durable();
     let elapsed = Millis::try_from(begun.elapsed().as_millis()).unwrap_or(Millis::MAX);
     match format {
-        Format::Table => output::print(table::end(&view, elapsed, Paint::of(Stream::Stdout)))?,
-        Format::Json => output::print_json(&Report::of(&view, elapsed.unsigned_abs()))?,
-        Format::Jsonl | Format::Quiet => {}
+        OutputFormat::Table => {
+            output::print(table::end(&view, elapsed, Paint::of(Stream::Stdout)))?
+        }
+        OutputFormat::Json => output::print_json(&RunReport::of(&view, elapsed.unsigned_abs()))?,
+        OutputFormat::Jsonl | OutputFormat::Quiet => {}
     }
     Ok(())
 }

@@ -4,9 +4,9 @@
 use std::io;
 
 use tenure_core::view::public_events;
-use tenure_local::Published;
+use tenure_local::PublishedMark;
 
-use super::seen::{Seen, Show};
+use super::seen::{SeenCommit, Show};
 use crate::cli::answer::{Failure, output};
 
 /// Bytes gathered before they are written.
@@ -15,16 +15,16 @@ const BUFFER: usize = 64 * 1024;
 /// Writes public events. A reader that has left is told no more, and the Task runs on: whoever
 /// says `| head` has seen enough, not changed his mind about the work.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct EventWriter {
     buffer: Vec<u8>,
     has_reader: bool,
-    mark: Option<Published>,
+    mark: Option<PublishedMark>,
     /// The last event that was given.
     last_seq: u64,
 }
 
-impl Lines {
-    pub(super) fn new(mark: Option<Published>) -> Self {
+impl EventWriter {
+    pub(super) fn new(mark: Option<PublishedMark>) -> Self {
         Self { buffer: Vec::with_capacity(BUFFER), has_reader: true, mark, last_seq: 0 }
     }
 
@@ -41,8 +41,8 @@ impl Lines {
     }
 }
 
-impl Show for Lines {
-    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
+impl Show for EventWriter {
+    fn commit(&mut self, seen: &SeenCommit<'_>) -> Result<(), Failure> {
         if !self.has_reader {
             return Ok(());
         }

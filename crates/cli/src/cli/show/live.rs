@@ -6,8 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenure_core::status::StepStatus;
 use tenure_core::view::View;
 
-use super::news::{News, news};
-use super::seen::{Seen, Show};
+use super::news::{StepNews, news};
+use super::seen::{SeenCommit, Show};
 use super::words::{duration, steps};
 use crate::cli::answer::{Failure, Paint, Stream, Tone, human, output};
 
@@ -73,8 +73,8 @@ impl Live {
 }
 
 impl Show for Live {
-    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
-        for item in news(seen).filter(News::is_bad) {
+    fn commit(&mut self, seen: &SeenCommit<'_>) -> Result<(), Failure> {
+        for item in news(seen).filter(StepNews::is_bad) {
             self.say(&item.line(self.paint));
         }
         Ok(())

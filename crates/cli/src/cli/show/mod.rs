@@ -16,7 +16,7 @@ mod table;
 mod to_end;
 mod words;
 
-pub(crate) use self::format::{Format, exit_of, print_end, show_as};
+pub(crate) use self::format::{OutputFormat, exit_of, print_end, show_as};
 pub(crate) use self::replica::show_all;
 pub(crate) use self::seen::Show;
 pub(crate) use self::to_end::show_to_end;

@@ -6,7 +6,7 @@ use tenure_core::id::{Millis, StepId};
 use tenure_core::record::Reason;
 use tenure_core::view::View;
 
-use super::seen::Seen;
+use super::seen::SeenCommit;
 use super::words::duration;
 use crate::cli::answer::{Paint, Tone};
 
@@ -17,14 +17,14 @@ const ID_WIDTH: usize = 20;
 
 /// One thing that happened to a Step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct StepNews {
     pub(super) tone: Tone,
     word: &'static str,
     step_id: StepId,
     text: String,
 }
 
-impl News {
+impl StepNews {
     /// As a line.
     pub(super) fn line(&self, paint: Paint) -> String {
         let word = paint.text(self.tone, format_args!("{:<WORD_WIDTH$}", self.word));
@@ -42,11 +42,11 @@ impl News {
 }
 
 /// The news of a commit.
-pub(super) fn news<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = News> + 'a {
+pub(super) fn news<'a>(seen: &'a SeenCommit<'_>) -> impl Iterator<Item = StepNews> + 'a {
     seen.commit.events.iter().filter_map(move |event| of(seen, event))
 }
 
-fn of(seen: &Seen<'_>, event: &Event) -> Option<News> {
+fn of(seen: &SeenCommit<'_>, event: &Event) -> Option<StepNews> {
     let step_id = event.step_id.clone()?;
     let (tone, word, text) = match &event.body {
         Body::StepCompleted(_) => (Tone::Good, "completed", took(&seen.view, &step_id)),
@@ -71,7 +71,7 @@ fn of(seen: &Seen<'_>, event: &Event) -> Option<News> {
         },
         _ => return None,
     };
-    Some(News { tone, word, step_id, text })
+    Some(StepNews { tone, word, step_id, text })
 }
 
 /// How long the newest Attempt took.

@@ -6,7 +6,7 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::View;
 
 use super::news::news;
-use super::seen::{Seen, Show};
+use super::seen::{SeenCommit, Show};
 use crate::cli::answer::{Failure, Paint, Stream, output};
 
 /// A Task with more Steps than this has a line now and then instead of one for each Step.
@@ -30,7 +30,7 @@ impl Plain {
 }
 
 impl Show for Plain {
-    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure> {
+    fn commit(&mut self, seen: &SeenCommit<'_>) -> Result<(), Failure> {
         let is_large = seen.view.tally().steps() > LINE_PER_STEP_MAX;
         for item in news(seen).filter(|item| !is_large || item.is_bad()) {
             self.lines.push_str(&item.line(self.paint));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_core::view::Stage;
 use tenure_core::{Commit, Task};
 
-use super::seen::{Seen, Show};
+use super::seen::{SeenCommit, Show};
 use crate::cli::answer::{Exit, Failure};
 
 /// Shows commits that follow a Task's state; none if they begin with its creation.
@@ -16,7 +16,7 @@ pub(crate) fn show_all(
 ) -> Result<(), Failure> {
     for commit in commits {
         let (task, stages) = apply(replica, commit)?;
-        show.commit(&Seen { commit, stages: &stages, view: task.durable() })?;
+        show.commit(&SeenCommit { commit, stages: &stages, view: task.durable() })?;
     }
     show.flush()
 }

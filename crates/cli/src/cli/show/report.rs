@@ -7,25 +7,25 @@ use tenure_core::id::{Millis, SessionId, StepId, TaskId};
 use tenure_core::record::{Reason, Value};
 use tenure_core::status::{StepStatus, TaskStatus};
 use tenure_core::view::normal::Normal;
-use tenure_core::view::summary::Counts;
+use tenure_core::view::summary::StepCounts;
 use tenure_core::view::{Known, StepRef, TaskSummary, View};
 
 /// What `-o json` prints.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<'a> {
+pub(super) struct RunReport<'a> {
     task_id: TaskId,
     session_id: SessionId,
     status: Normal,
     native_status: TaskStatus,
     status_reason: Option<Reason>,
-    steps: Vec<StepReport<'a>>,
-    counts: Counts,
+    steps: Vec<StepOutcome<'a>>,
+    counts: StepCounts,
     elapsed_ms: u64,
 }
 
 /// One Step of it.
 #[derive(Debug, Serialize)]
-struct StepReport<'a> {
+struct StepOutcome<'a> {
     step_id: &'a StepId,
     status: StepStatus,
     /// Attempts that failed, as retry policies count them.
@@ -47,7 +47,7 @@ enum Output<'a> {
     Other(&'a Value),
 }
 
-impl<'a> Report<'a> {
+impl<'a> RunReport<'a> {
     /// A Task as it stands after this command has run for so long.
     pub(super) fn of(view: &View<'a>, elapsed_ms: u64) -> Self {
         let known = Known::new(human::now(), &|_| None);
@@ -58,14 +58,14 @@ impl<'a> Report<'a> {
             status: task.status,
             native_status: task.native_status,
             status_reason: task.status_reason,
-            steps: view.steps().map(|step| StepReport::of(view, step)).collect(),
+            steps: view.steps().map(|step| StepOutcome::of(view, step)).collect(),
             counts: task.counts,
             elapsed_ms,
         }
     }
 }
 
-impl<'a> StepReport<'a> {
+impl<'a> StepOutcome<'a> {
     fn of(view: &View<'a>, step: StepRef<'a>) -> Self {
         let (facts, times) = (step.facts(), Times::of(view, step));
         Self {

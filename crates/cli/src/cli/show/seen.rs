@@ -9,7 +9,7 @@ use crate::cli::answer::{Failure, output};
 
 /// A commit that has become durable, and the Task after it.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct SeenCommit<'a> {
     pub(crate) commit: &'a Commit,
     /// What only the moment knew, one for each event.
     pub(crate) stages: &'a [Stage],
@@ -19,7 +19,7 @@ pub(crate) struct Seen<'a> {
 /// A way to show a Task that runs.
 pub(crate) trait Show: Send {
     /// A commit, in order, each once.
-    fn commit(&mut self, seen: &Seen<'_>) -> Result<(), Failure>;
+    fn commit(&mut self, seen: &SeenCommit<'_>) -> Result<(), Failure>;
 
     /// All commits that are there have been given.
     fn flush(&mut self) -> Result<(), Failure> {

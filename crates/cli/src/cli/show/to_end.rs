@@ -7,13 +7,13 @@ use futures::{Stream, StreamExt as _};
 use tenure_core::{Commit, Task};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::format::{Format, exit_of, print_end, show_as};
+use super::format::{OutputFormat, exit_of, print_end, show_as};
 use super::replica::show_all;
 use crate::cli::answer::{Exit, Failure};
 
 /// Shows a Task by its commits, from the first on, until it has ended. Answers what its end means.
 pub(crate) async fn show_to_end(
-    format: Format,
+    format: OutputFormat,
     commits: impl Stream<Item = Result<Commit, Failure>>,
     begun: Instant,
 ) -> Result<Exit, Failure> {

@@ -11,7 +11,7 @@ use tenure_sdk::client::answering;
 
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::filter::named;
-use crate::cli::order::{OnTask, Reason};
+use crate::cli::order::{OnTask, ReasonArgs};
 
 /// Block a step.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(crate) struct StepArgs {
     step: StepId,
 
     #[command(flatten)]
-    why: Reason,
+    why: ReasonArgs,
 }
 
 /// Answer a step that asked for input.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde::Serialize;
 use tenure_core::id::StepId;
-use tenure_core::record::{Body, Value};
+use tenure_core::record::{Value, ValueBody};
 use tenure_core::status::StepStatus;
 use tenure_core::view::artifact::ArtifactView;
 use tenure_core::view::claim::DependencyResult;
@@ -16,7 +16,7 @@ use crate::cli::answer::{
     Exit, Failure, Paint, Shape, Sheet, Stream, human, number, output, section, status, text,
 };
 use crate::cli::attempt::attempt_rows;
-use crate::cli::place::{Data, Look};
+use crate::cli::place::{TaskReader, ViewArgs};
 
 /// Lines and characters of a value that are shown; JSON has it in full.
 const VALUE_LINES_MAX: usize = 20;
@@ -34,7 +34,7 @@ pub(crate) struct GetArgs {
     step: String,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 /// Everything that is known of a Step.
@@ -52,7 +52,7 @@ struct Dossier {
 }
 
 pub(super) fn run(args: &GetArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.look.at)?;
+    let data = TaskReader::open(&args.look.at)?;
     let loaded = data.load(&args.look.at.key(&args.task)?)?;
     let unknown = || loaded.unknown_step(&args.step);
     let id = StepId::new(&args.step).map_err(|_| unknown())?;
@@ -149,8 +149,8 @@ fn dependencies(view: &View<'_>, step: StepRef<'_>) -> String {
 fn value(value: Option<&Value>) -> String {
     let Some(value) = value else { return String::new() };
     let data = match &value.body {
-        Body::Ref(reference) => return format!("  {} at {reference}\n", value.content_type),
-        Body::Data(data) => data,
+        ValueBody::Ref(reference) => return format!("  {} at {reference}\n", value.content_type),
+        ValueBody::Data(data) => data,
     };
     let Ok(given) = std::str::from_utf8(data) else {
         return format!("  {} of {}\n", human::bytes(data.len() as u64), value.content_type);

@@ -10,7 +10,7 @@ use tenure_core::{Caller, Limits};
 
 use super::rows::step_rows;
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::filter::{Asked, Cut, step_status};
+use crate::cli::filter::{Cut, StatusFilter, step_status};
 use crate::cli::place::{OfTask, me};
 
 /// List the steps of a task.
@@ -26,7 +26,7 @@ pub(crate) struct ListArgs {
     /// Only steps in this status, as tables have it or the native one (repeatable); settled ones
     /// still need --all
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = step_status)]
-    status: Vec<Asked<StepStatus>>,
+    status: Vec<StatusFilter<StepStatus>>,
 
     /// Only steps that this worker holds
     #[arg(long, value_name = "WORKER")]
@@ -47,7 +47,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
         include_terminal_steps: args.all,
         limit: args.cut.limit,
         offset: args.cut.offset,
-        statuses: Asked::natives(&args.status),
+        statuses: StatusFilter::natives(&args.status),
         worker_pool_id: args.pool.clone(),
     };
     let who = me(&loaded.key.session_id)?;
@@ -68,7 +68,7 @@ fn query(
     view: &View<'_>,
     (who, known): (&Caller, &Known<'_>),
     input: &QueryInput,
-    asked: &[Asked<StepStatus>],
+    asked: &[StatusFilter<StepStatus>],
 ) -> Result<StepPage, Failure> {
     let limits = Limits::default();
     let page = query_steps(view, who, input, known, &limits)?;
@@ -79,7 +79,7 @@ fn query(
     while let Some(offset) = next {
         let input = QueryInput { limit: Some(limits.page_max), offset, ..input.clone() };
         let page = query_steps(view, who, &input, known, &limits)?;
-        let fits = |step: &StepView| Asked::any(asked, step.status, step.normalized_status);
+        let fits = |step: &StepView| StatusFilter::any(asked, step.status, step.normalized_status);
         fit.extend(page.steps.into_iter().filter(fits));
         next = page.next_offset;
     }

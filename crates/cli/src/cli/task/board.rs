@@ -6,7 +6,7 @@ use tenure_core::view::{BoardInput, TaskLines, board};
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure, Shape, output};
-use crate::cli::place::{Cluster, Data, Look, me};
+use crate::cli::place::{Cluster, TaskReader, ViewArgs, me};
 
 /// Print tasks in few words.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(crate) struct BoardArgs {
     template: bool,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
@@ -39,7 +39,7 @@ pub(super) fn run(args: &BoardArgs) -> Result<Exit, Failure> {
 
 fn board_of(args: &BoardArgs) -> Result<board::Board, Failure> {
     let input = BoardInput { token_budget: args.tokens };
-    let data = Data::open(&args.look.at)?;
+    let data = TaskReader::open(&args.look.at)?;
     let mut lines = Vec::new();
     for task in &args.tasks {
         let key = args.look.at.key(task)?;
@@ -57,7 +57,7 @@ async fn far(cluster: &Cluster, key: TaskKey, input: BoardInput) -> Result<TaskL
     Ok(client.ask(&key.task_id, input).await?)
 }
 
-fn near(data: &Data, key: &TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
+fn near(data: &TaskReader, key: &TaskKey, input: BoardInput) -> Result<TaskLines, Failure> {
     let tokens = input.budget(&Limits::default())?;
     let loaded = data.load(key)?;
     let caller = me(&loaded.key.session_id)?;

@@ -10,7 +10,7 @@ use tenure_wire::bus::event::TaskEvent;
 use super::follow::{follow, until_stopped};
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::LiveTask;
-use crate::cli::place::scan::Log;
+use crate::cli::place::scan::LogFile;
 
 /// Print the events of a task.
 #[derive(Debug, Args)]
@@ -24,12 +24,12 @@ pub(crate) struct EventsArgs {
 
     /// How to write them: both are a line for each event
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT", default_value_t)]
-    output: Lines,
+    output: EventFormat,
 }
 
 /// How events are written, which nobody reads as a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Lines {
+enum EventFormat {
     /// A line for each event
     #[default]
     Jsonl,
@@ -60,7 +60,7 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit, Failure> {
 
 /// The public events of a log behind event `after`.
 fn events_of(
-    log: Log,
+    log: LogFile,
     after: u64,
 ) -> std::io::Result<impl Stream<Item = Result<TaskEvent, Failure>>> {
     let mut follower = Follower::default();

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use tenure_core::eligibility::Obstacle;
 use tenure_core::id::{AgentId, RunId, StepId};
-use tenure_core::view::explain::{Evidence, ForWhom, Group, Remedy, Why};
+use tenure_core::view::explain::{Evidence, ExplainedReason, ForWhom, Group, Remedy};
 use tenure_core::view::{
     ExplainInput, ExplainTaskInput, Explanation, TaskExplanation, explain, explain_task,
 };
@@ -19,7 +19,7 @@ use tenure_ports::ClientPort as _;
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output, status};
-use crate::cli::place::{Cluster, Data, Host, Look};
+use crate::cli::place::{Cluster, Host, TaskReader, ViewArgs};
 
 /// Of Steps of a group as many as one line takes.
 const LINE_MAX: usize = 8;
@@ -44,11 +44,11 @@ pub(crate) struct ExplainArgs {
     worker: Option<AgentId>,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.look.at)?;
+    let data = TaskReader::open(&args.look.at)?;
     let key = args.look.at.key(&args.task)?;
     let (key, told) = match data.cluster() {
         Some(cluster) => asked(args, &data, cluster, key)?,
@@ -57,17 +57,17 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let said = Said { key: &key, data: &data };
     let format = args.look.output;
     match told {
-        Told::Step(step) => {
+        ExplainAnswer::Step(step) => {
             format.answer(&step, Shape::one("step_id"), || output::print(said.render_step(&step)))
         }
-        Told::Task(task) => {
+        ExplainAnswer::Task(task) => {
             format.answer(&task, Shape::one("task_id"), || output::print(said.render_task(&task)))
         }
     }
 }
 
 /// Why one Step is not running, or all of a Task.
-enum Told {
+enum ExplainAnswer {
     Step(Box<Explanation>),
     Task(Box<TaskExplanation>),
 }
@@ -75,10 +75,10 @@ enum Told {
 /// What the owner of a Task says.
 fn asked(
     args: &ExplainArgs,
-    data: &Data,
+    data: &TaskReader,
     cluster: &Cluster,
     key: TaskKey,
-) -> Result<(TaskKey, Told), Failure> {
+) -> Result<(TaskKey, ExplainAnswer), Failure> {
     let (run_id, worker_id) = (args.run, args.worker.clone());
     let (key, told) = data.runtime.block_on(async {
         let (client, key) = cluster.find(key).await?;
@@ -86,11 +86,11 @@ fn asked(
         let told = match args.step.as_deref().map(StepId::new) {
             None => {
                 let whom = ExplainTaskInput { run_id, worker_id };
-                port.ask(task, whom).await.map(|told| Told::Task(Box::new(told)))
+                port.ask(task, whom).await.map(|told| ExplainAnswer::Task(Box::new(told)))
             }
             Some(Ok(step_id)) => {
                 let input = ExplainInput { run_id, step_id, worker_id };
-                port.ask(task, input).await.map(|told| Told::Step(Box::new(told)))
+                port.ask(task, input).await.map(|told| ExplainAnswer::Step(Box::new(told)))
             }
             Some(Err(bad)) => Err(Rejection::new(Code::StepNotFound, bad.to_string())),
         };
@@ -113,16 +113,20 @@ fn is_of_operation(refused: &Rejection) -> bool {
 }
 
 /// What the log of a directory says.
-fn folded(args: &ExplainArgs, data: &Data, key: &TaskKey) -> Result<(TaskKey, Told), Failure> {
+fn folded(
+    args: &ExplainArgs,
+    data: &TaskReader,
+    key: &TaskKey,
+) -> Result<(TaskKey, ExplainAnswer), Failure> {
     let loaded = data.load(key)?;
     let whom = ForWhom { run_id: args.run, worker: args.worker.as_ref() };
     let told = data.look(&loaded, |view, known| match &args.step {
         Some(step) => {
             let id = StepId::new(step).ok().filter(|id| view.step(id).is_some());
             let id = id.ok_or_else(|| loaded.unknown_step(step))?;
-            Ok(Told::Step(Box::new(explain(view, &id, whom, known)?)))
+            Ok(ExplainAnswer::Step(Box::new(explain(view, &id, whom, known)?)))
         }
-        None => Ok::<_, Failure>(Told::Task(Box::new(explain_task(view, whom, known)?))),
+        None => Ok::<_, Failure>(ExplainAnswer::Task(Box::new(explain_task(view, whom, known)?))),
     })?;
     Ok((loaded.key, told))
 }
@@ -130,7 +134,7 @@ fn folded(args: &ExplainArgs, data: &Data, key: &TaskKey) -> Result<(TaskKey, To
 /// An answer for people.
 struct Said<'a> {
     key: &'a TaskKey,
-    data: &'a Data,
+    data: &'a TaskReader,
 }
 
 impl Said<'_> {
@@ -198,7 +202,7 @@ impl Said<'_> {
     }
 
     /// What the words of a reason leave out.
-    fn render_evidence(&self, out: &mut String, why: &Why) {
+    fn render_evidence(&self, out: &mut String, why: &ExplainedReason) {
         let ago = |at| human::local_and_ago(at, self.data.now);
         let _ = match &why.evidence {
             Evidence::Held { holder, since } => {
@@ -224,7 +228,7 @@ impl Said<'_> {
         };
     }
 
-    fn render_remedies(&self, out: &mut String, why: &Why) {
+    fn render_remedies(&self, out: &mut String, why: &ExplainedReason) {
         let mut shown: Vec<String> = why.remedies.iter().take(LINE_MAX).map(describe).collect();
         let needs_a_host = matches!(why.code, Obstacle::NoWorkerInPool | Obstacle::Held);
         if needs_a_host && self.data.host == Host::Nobody {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::LiveTask;
-use crate::cli::place::scan::{self, Log, Spot};
+use crate::cli::place::scan::{self, CommitBoundary, LogFile};
 use crate::cli::runtime::{one_thread, unless_stopped};
 
 /// Commits that are read ahead of whoever follows.
@@ -24,10 +24,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// item.
 ///
 /// They are read by a thread of its own, which leaves when nobody follows any more.
-pub(super) fn follow(log: Log) -> io::Result<impl Stream<Item = Result<Commit, Failure>>> {
+pub(super) fn follow(log: LogFile) -> io::Result<impl Stream<Item = Result<Commit, Failure>>> {
     let (to, commits) = mpsc::channel(AHEAD);
     let read = move || {
-        let (mut spot, mut has_ended) = (Spot::default(), false);
+        let (mut spot, mut has_ended) = (CommitBoundary::default(), false);
         loop {
             let walked = scan::walk_on(&log, &mut spot, |placed| {
                 has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());

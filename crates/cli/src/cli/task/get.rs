@@ -23,13 +23,13 @@ pub(super) fn run(args: &OfTask) -> Result<Exit, Failure> {
     let (data, loaded) = args.load()?;
     data.look(&loaded, |view, known| {
         let resume = (data.host == Host::Nobody).then(|| data.resume(&loaded.key));
-        let page = Page { host: Some(data.host.clone()), resume, note: None };
+        let page = TaskNotes { host: Some(data.host.clone()), resume, note: None };
         print_task(view, known, &page, args.look.output)
     })
 }
 
 /// What is said of a Task beside what its log says.
-pub(crate) struct Page {
+pub(crate) struct TaskNotes {
     /// Who runs it, where it is shown as of now.
     pub(crate) host: Option<Host>,
     /// What goes on with it, where nobody does.
@@ -42,14 +42,14 @@ pub(crate) struct Page {
 pub(crate) fn print_task(
     view: &View<'_>,
     known: &Known<'_>,
-    page: &Page,
+    page: &TaskNotes,
     format: Format,
 ) -> Result<Exit, Failure> {
     let task = TaskView::of(view, known);
     format.answer(&task, Shape::one("task_id"), || output::print(render(&task, known, page)))
 }
 
-fn render(task: &TaskView, known: &Known<'_>, page: &Page) -> String {
+fn render(task: &TaskView, known: &Known<'_>, page: &TaskNotes) -> String {
     let paint = Paint::of(Stream::Stdout);
     let head = &task.task;
     let mut out = String::new();
@@ -147,7 +147,7 @@ fn counts(task: &TaskView) -> String {
     out
 }
 
-fn fields(task: &TaskView, known: &Known<'_>, page: &Page) -> Sheet {
+fn fields(task: &TaskView, known: &Known<'_>, page: &TaskNotes) -> Sheet {
     let head = &task.task;
     let mut sheet = Sheet::bare();
     sheet.field("  title", human::one_line(&head.title));

@@ -10,7 +10,7 @@ use tenure_core::status::AcceptanceState;
 use tenure_ports::journal::TaskKey;
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::order::{Done, OnTask, Reason};
+use crate::cli::order::{CommandDone, OnTask, ReasonArgs};
 
 /// What takes a reason and nothing else.
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub(crate) struct WhyArgs {
     on: OnTask,
 
     #[command(flatten)]
-    why: Reason,
+    why: ReasonArgs,
 }
 
 /// End a task.
@@ -29,7 +29,7 @@ pub(crate) struct CloseArgs {
     on: OnTask,
 
     #[command(flatten)]
-    why: Reason,
+    why: ReasonArgs,
 
     /// Wait until its steps have stopped and the task has ended
     #[arg(long, short = 'w')]
@@ -74,7 +74,7 @@ pub(crate) struct RetryArgs {
     on: OnTask,
 
     #[command(flatten)]
-    why: Reason,
+    why: ReasonArgs,
 
     /// Only this step (repeatable) [default: all that failed]
     #[arg(long = "step", value_name = "STEP_ID")]
@@ -113,7 +113,7 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
             complete.acceptance = Some(args.judge(view.acceptance, desk.key())?);
         }
         let summary = desk.command(context, Command::TaskComplete(complete)).await?;
-        args.on.tell(desk.key(), Done::of(&summary))
+        args.on.tell(desk.key(), CommandDone::of(&summary))
     })
 }
 

@@ -15,9 +15,9 @@ use tenure_ports::journal::Entry;
 use crate::cli::answer::{
     Exit, Failure, Format, Shape, Sheet, Tone, human, number, output, status, text, toned,
 };
-use crate::cli::filter::{Asked, Cut, task_status};
-use crate::cli::place::scan::Log;
-use crate::cli::place::{Data, Look, nobody_answers};
+use crate::cli::filter::{Cut, StatusFilter, task_status};
+use crate::cli::place::scan::LogFile;
+use crate::cli::place::{TaskReader, ViewArgs, nobody_answers};
 
 /// List tasks.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct ListArgs {
     /// Only tasks in this status, as tables have it or the native one (repeatable); ended ones still
     /// need --all
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = task_status)]
-    status: Vec<Asked<TaskStatus>>,
+    status: Vec<StatusFilter<TaskStatus>>,
 
     /// Only tasks that are for the eyes of a user: no internal and hidden ones
     #[arg(long)]
@@ -43,19 +43,19 @@ pub(crate) struct ListArgs {
     cut: Cut,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 /// The answer: a page of `agent.task_list`, and what could not be read.
 #[derive(Serialize)]
-struct Listing {
+struct TaskListing {
     #[serde(flatten)]
     page: TaskPage,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<Unreadable>,
 }
 
-impl Listing {
+impl TaskListing {
     /// What owners know of a session.
     fn of(mut page: TaskPage, session: &SessionId) -> Self {
         let unreadable = std::mem::take(&mut page.unreadable).into_iter().map(|task| Unreadable {
@@ -64,7 +64,7 @@ impl Listing {
             wal_name: None,
             wal_path: None,
             status: Normal::Unknown,
-            status_reason: Why::unread(
+            status_reason: UnreadableReason::unread(
                 "the owner cannot read its log, or not yet: ask again".into(),
             ),
         });
@@ -84,36 +84,36 @@ struct Unreadable {
     #[serde(skip_serializing_if = "Option::is_none")]
     wal_path: Option<String>,
     status: Normal,
-    status_reason: Why,
+    status_reason: UnreadableReason,
 }
 
 #[derive(Serialize)]
-struct Why {
+struct UnreadableReason {
     code: &'static str,
     message: String,
 }
 
-impl Why {
+impl UnreadableReason {
     fn unread(message: String) -> Self {
         Self { code: "storage_error", message }
     }
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.look.at)?;
+    let data = TaskReader::open(&args.look.at)?;
     let input = ListInput {
         include_archived: args.archived,
         include_terminal: args.all || args.archived,
         limit: args.cut.limit,
         offset: args.cut.offset,
-        statuses: Asked::natives(&args.status),
+        statuses: StatusFilter::natives(&args.status),
         user_facing: args.user_facing,
     };
     let session = &args.look.at.session;
     let listing = match data.cluster() {
         Some(cluster) => {
             let page = |input| data.tasks(cluster, session, input);
-            Listing::of(far(page, (&input, &args.status))?, session)
+            TaskListing::of(far(page, (&input, &args.status))?, session)
         }
         None => {
             let found = data.listing(Some(session), input.include_terminal)?;
@@ -140,7 +140,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
 /// does not tell is looked for here, page by page.
 fn far(
     ask: impl Fn(ListInput) -> Result<TaskPage, Failure>,
-    (input, asked): (&ListInput, &[Asked<TaskStatus>]),
+    (input, asked): (&ListInput, &[StatusFilter<TaskStatus>]),
 ) -> Result<TaskPage, Failure> {
     if input.statuses.is_some() || asked.is_empty() {
         return ask(input.clone());
@@ -152,7 +152,8 @@ fn far(
         let page = ask(ListInput { limit: None, offset, ..input.clone() })?;
         // A page is a look of its own: what changed meanwhile may come twice.
         let fits = |task: &TaskSummary| {
-            Asked::any(asked, task.native_status, task.status) && seen.insert(task.task_id.clone())
+            StatusFilter::any(asked, task.native_status, task.status)
+                && seen.insert(task.task_id.clone())
         };
         all.tasks.extend(page.tasks.into_iter().filter(fits));
         all.unreadable.extend(page.unreadable);
@@ -175,14 +176,14 @@ fn far(
 /// The page. Only logs of Tasks that may be on it are folded (LIST-07): of ended Tasks the index
 /// knows enough to leave them out.
 fn list(
-    data: &Data,
+    data: &TaskReader,
     found: Found,
-    (input, asked): (&ListInput, &[Asked<TaskStatus>]),
-) -> Result<Listing, Failure> {
+    (input, asked): (&ListInput, &[StatusFilter<TaskStatus>]),
+) -> Result<TaskListing, Failure> {
     let limit = input.limit(&Limits::default())?;
     let asked = if input.statuses.is_some() { &[][..] } else { asked };
     let (tasks, unreadable) = Default::default();
-    let mut rows = Rows { data, input, asked, passed: 0, tasks, unreadable };
+    let mut rows = PageRows { data, input, asked, passed: 0, tasks, unreadable };
     let mut more = false;
     for entry in Entry::in_order(found.entries, input) {
         more = rows.take(data.log(&entry), limit);
@@ -198,28 +199,28 @@ fn list(
         missing_partitions: missing.map(|partition| partition.to_smolstr()).collect(),
         unreadable: Vec::new(), // The listing says more of them.
     };
-    Ok(Listing { page, unreadable: rows.unreadable })
+    Ok(TaskListing { page, unreadable: rows.unreadable })
 }
 
 /// The rows of a page as they are found.
-struct Rows<'a> {
-    data: &'a Data,
+struct PageRows<'a> {
+    data: &'a TaskReader,
     input: &'a ListInput,
     /// Statuses that the native one does not tell; none: all fit.
-    asked: &'a [Asked<TaskStatus>],
+    asked: &'a [StatusFilter<TaskStatus>],
     passed: usize,
     tasks: Vec<TaskSummary>,
     unreadable: Vec<Unreadable>,
 }
 
-impl Rows<'_> {
+impl PageRows<'_> {
     /// Takes the next Task, if it belongs on the page; answers whether the page was full before.
-    fn take(&mut self, log: Log, limit: usize) -> bool {
+    fn take(&mut self, log: LogFile, limit: usize) -> bool {
         match self.data.fold(log.clone()) {
             Ok(loaded) => {
                 let summary = self.data.look(&loaded, TaskSummary::of);
                 let (native, normal) = (summary.native_status, summary.status);
-                let fits = self.asked.is_empty() || Asked::any(self.asked, native, normal);
+                let fits = self.asked.is_empty() || StatusFilter::any(self.asked, native, normal);
                 if !fits || !self.input.admits(summary.listed()) {
                     return false;
                 }
@@ -237,19 +238,19 @@ impl Rows<'_> {
         false
     }
 
-    fn note_unreadable(&mut self, log: &Log, message: String) {
+    fn note_unreadable(&mut self, log: &LogFile, message: String) {
         self.unreadable.push(Unreadable {
             task_id: log.key.task_id.to_string(),
             session_id: log.key.session_id.to_string(),
             wal_name: Some(log.wal_name.to_string()),
             wal_path: Some(log.path.display().to_string()),
             status: Normal::Unknown,
-            status_reason: Why::unread(message),
+            status_reason: UnreadableReason::unread(message),
         });
     }
 }
 
-fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
+fn print(data: &TaskReader, listing: &TaskListing) -> Result<(), Failure> {
     let mut sheet = Sheet::new(&["TASK", "STATUS", "STEPS", "CREATED", "TOOK", "TITLE"]);
     for task in &listing.page.tasks {
         let steps = task.progress.counters.get("steps").copied();
@@ -278,7 +279,7 @@ fn print(data: &Data, listing: &Listing) -> Result<(), Failure> {
 }
 
 /// Nothing to show is seldom what somebody hoped for: says where there is something.
-fn say_what_else(data: &Data, args: &ListArgs) -> Result<(), Failure> {
+fn say_what_else(data: &TaskReader, args: &ListArgs) -> Result<(), Failure> {
     let session = &args.look.at.session;
     let here = data.entries(Some(session))?;
     output::say(format_args!("no such task in session {session} of {}", data.place()));

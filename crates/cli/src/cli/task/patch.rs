@@ -49,7 +49,7 @@ struct Patch {
 
 /// What a patch would do.
 #[derive(Debug, Serialize)]
-struct Plan {
+struct PatchPlan {
     /// The version that it was judged at.
     version: u64,
     added: Vec<StepId>,
@@ -122,12 +122,12 @@ fn show_plan(args: &PatchArgs, operations: Vec<Operation>) -> Result<Exit, Failu
     };
     loaded.task.decide(&cx, &Command::TaskUpdate { operations })?;
     loaded.task.settle(); // As if it were written: this is a copy.
-    let plan =
-        data.look(&loaded, |_, known| Plan::of(&before.durable(), &loaded.task.durable(), known));
+    let plan = data
+        .look(&loaded, |_, known| PatchPlan::of(&before.durable(), &loaded.task.durable(), known));
     look.output.answer(&plan, Shape::nameless(), || plan.print())
 }
 
-impl Plan {
+impl PatchPlan {
     fn of(before: &View<'_>, after: &View<'_>, known: &Known<'_>) -> Self {
         let (mut added, mut changed, mut ready) = (Vec::new(), Vec::new(), Vec::new());
         for step in after.steps() {

@@ -10,7 +10,7 @@ use crate::cli::answer::{
 };
 use crate::cli::attempt::attempt_rows;
 use crate::cli::filter::named;
-use crate::cli::place::{Data, Look, warn_of_missing};
+use crate::cli::place::{TaskReader, ViewArgs, warn_of_missing};
 
 /// Show all live tasks of a session and the newest ended ones, and count the others.
 #[derive(Debug, Args)]
@@ -28,11 +28,11 @@ pub(crate) struct ViewsArgs {
     user_facing: bool,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 #[derive(Serialize)]
-struct Views {
+struct ViewsAnswer {
     #[serde(flatten)]
     snapshot: Snapshot,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +40,7 @@ struct Views {
 }
 
 pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.look.at)?;
+    let data = TaskReader::open(&args.look.at)?;
     let asked = ViewsInput {
         views: args.views.clone(),
         statuses: (!args.status.is_empty()).then(|| args.status.clone()),
@@ -51,12 +51,12 @@ pub(super) fn run(args: &ViewsArgs) -> Result<Exit, Failure> {
     for task in &snapshot.unreadable {
         output::warn(format_args!("{task} cannot be read: `tenure wal verify {task}` says why"));
     }
-    let views = Views { snapshot, missing_partitions };
+    let views = ViewsAnswer { snapshot, missing_partitions };
     args.look.output.answer(&views, Shape::nameless(), || print(&views.snapshot, &data))
 }
 
 /// What people look for first; JSON has all of it.
-fn print(all: &Snapshot, data: &Data) -> std::io::Result<()> {
+fn print(all: &Snapshot, data: &TaskReader) -> std::io::Result<()> {
     if let Some(totals) = &all.task_summary {
         let mut sheet = Sheet::bare();
         sheet.field("live", totals.active);

@@ -15,8 +15,8 @@ use tenure_sdk::client::patiently;
 use super::follow::{LOOK, until_stopped};
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
 use crate::cli::place::names::HEADER_BYTES;
-use crate::cli::place::scan::{self, Log, Spot};
-use crate::cli::place::{Data, LiveTask};
+use crate::cli::place::scan::{self, CommitBoundary, LogFile};
+use crate::cli::place::{LiveTask, TaskReader};
 
 /// Wait for the end of a task.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(crate) struct WaitArgs {
 
 /// How a Task has ended.
 #[derive(Serialize)]
-struct End<'a> {
+struct EndAnswer<'a> {
     task_id: &'a TaskId,
     session_id: &'a SessionId,
     status: Normal,
@@ -64,7 +64,7 @@ pub(super) fn run(args: &WaitArgs) -> Result<Exit, Failure> {
         let (task_id, session_id) = (&ended.task_id, &ended.session_id);
         let key = TaskKey { session_id: session_id.clone(), task_id: task_id.clone() };
         let (status, native_status) = (ended.status, ended.native_status);
-        let end = End { task_id, session_id, status, native_status, version: ended.version };
+        let end = EndAnswer { task_id, session_id, status, native_status, version: ended.version };
         args.output.answer(&end, Shape::one("task_id"), || {
             output::print(format_args!("{key}  {}\n", ended.status))
         })?;
@@ -86,8 +86,8 @@ async fn end_far(of: &LiveTask, found: &OnceCell<TaskKey>) -> Result<TaskSummary
 
 /// How the Task of a log ends, when it has. What is there is read without a pause: however long the
 /// log, a Task that has ended is waited for no more.
-async fn end_of(data: &Data, log: &Log) -> Result<TaskSummary, Failure> {
-    let (mut spot, mut has_ended) = (Spot::default(), false);
+async fn end_of(data: &TaskReader, log: &LogFile) -> Result<TaskSummary, Failure> {
+    let (mut spot, mut has_ended) = (CommitBoundary::default(), false);
     loop {
         scan::walk_on(log, &mut spot, |placed| {
             has_ended |= placed.commit.events.iter().any(|event| event.body.end().is_some());

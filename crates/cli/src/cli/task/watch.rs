@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use super::follow::{follow, until_stopped};
 use crate::cli::answer::{Exit, Failure};
 use crate::cli::place::LiveTask;
-use crate::cli::show::{Format as ShowFormat, show_to_end};
+use crate::cli::show::{OutputFormat as ShowFormat, show_to_end};
 
 /// Watch a task.
 #[derive(Debug, Args)]

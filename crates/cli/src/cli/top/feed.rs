@@ -6,13 +6,13 @@ use tenure_core::id::SessionId;
 use tenure_core::{Code, Rejection};
 use tenure_sdk::client::Client;
 use tenure_sdk::nats::NatsClient;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::cli::answer::{Exit, Failure};
-use crate::cli::place::Caller;
+use crate::cli::place::ClusterUser;
 
 /// How long one try to find the cluster may take: then it is said that nobody answers.
 const JOIN: Duration = Duration::from_secs(3);
@@ -34,15 +34,19 @@ const LEASES_SHARE: u32 = 20;
 const NEWS_MAX: usize = 4;
 
 /// What was heard.
-pub(super) enum News {
-    Nodes(Result<Heard<NodeFacts>, Rejection>),
-    Leases(Result<Heard<LeaseRow>, Rejection>),
+pub(super) enum FeedMessage {
+    Nodes(Result<Gather<NodeFacts>, Rejection>),
+    Leases(Result<Gather<LeaseRow>, Rejection>),
     /// It is no use to ask any more.
     Refused(Failure),
 }
 
 /// Begins to ask. It ends when nobody listens any more.
-pub(super) fn start(caller: Caller, session: SessionId, every: Duration) -> mpsc::Receiver<News> {
+pub(super) fn start(
+    caller: ClusterUser,
+    session: SessionId,
+    every: Duration,
+) -> mpsc::Receiver<FeedMessage> {
     let (tell, news) = mpsc::channel(NEWS_MAX);
     tokio::spawn(async move {
         let asked = async {
@@ -58,43 +62,43 @@ pub(super) fn start(caller: Caller, session: SessionId, every: Duration) -> mpsc
 
 /// Tries until some node answers; none: it is no use.
 async fn join(
-    caller: &Caller,
+    caller: &ClusterUser,
     session: &SessionId,
-    tell: &Sender<News>,
+    tell: &Sender<FeedMessage>,
 ) -> Option<Client<NatsClient>> {
     loop {
         let why = match timeout(JOIN, caller.client(session)).await {
             Ok(Ok(client)) => return Some(client),
             Ok(Err(failure)) if failure.exit != Exit::Unavailable => {
-                let _ = tell.send(News::Refused(failure)).await;
+                let _ = tell.send(FeedMessage::Refused(failure)).await;
                 return None;
             }
             Ok(Err(failure)) => failure.message,
             Err(_) => "no node answers".into(),
         };
         let silence = Rejection::new(Code::Unavailable, why);
-        tell.send(News::Nodes(Err(silence))).await.ok()?;
+        tell.send(FeedMessage::Nodes(Err(silence))).await.ok()?;
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-async fn ask_nodes(client: &NatsClient, every: Duration, tell: &Sender<News>) {
+async fn ask_nodes(client: &NatsClient, every: Duration, tell: &Sender<FeedMessage>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let heard = client.nodes().await;
-        if tell.send(News::Nodes(heard)).await.is_err() {
+        if tell.send(FeedMessage::Nodes(heard)).await.is_err() {
             return;
         }
     }
 }
 
-async fn ask_leases(client: &NatsClient, tell: &Sender<News>) {
+async fn ask_leases(client: &NatsClient, tell: &Sender<FeedMessage>) {
     loop {
         let begun = Instant::now();
         let heard = client.oldest_leases(OLDEST).await;
-        if tell.send(News::Leases(heard)).await.is_err() {
+        if tell.send(FeedMessage::Leases(heard)).await.is_err() {
             return;
         }
         let wait = begun.elapsed() * LEASES_SHARE;

@@ -19,15 +19,15 @@ use tenure_core::id::SessionId;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use self::feed::News;
+use self::feed::FeedMessage;
 use self::model::Model;
-use self::screen::View;
-use self::snapshot::Snapshot;
+use self::screen::ScreenInput;
+use self::snapshot::TopSnapshot;
 use self::terminal::Screen;
 use self::ui::{Ui, Wish};
 use crate::cli::answer::{Exit, Failure, Stream, human, output};
 use crate::cli::place::LookArgs;
-use crate::cli::runtime::{Stop, one_thread};
+use crate::cli::runtime::{StopSignals, one_thread};
 
 /// Asking more often would say no more: nodes are waited for a quarter of a second.
 const EVERY_MIN: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ pub(crate) struct TopArgs {
 
     /// Print everything as JSON instead: once, or a line each time
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<TopFormat>,
 
     /// With -o jsonl: leave after so many lines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -75,7 +75,7 @@ pub(crate) struct TopArgs {
 
 /// How everything is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum TopFormat {
     /// Everything, once
     Json,
     /// Everything each time, on a line
@@ -92,7 +92,7 @@ fn every(text: &str) -> Result<Duration, String> {
 
 /// Shows, or prints.
 pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
-    if args.count.is_some() && args.output != Some(Format::Jsonl) {
+    if args.count.is_some() && args.output != Some(TopFormat::Jsonl) {
         return Err(Failure::new(Exit::Usage, "--count goes with -o jsonl"));
     }
     let is_live = args.output.is_none() && !args.once;
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
     }
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignals::listen()?;
         let caller = tokio::select! {
             caller = args.cluster.caller() => caller?,
             () = stop.asked() => return Ok(Exit::Interrupted),
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
         let news = feed::start(caller, args.session.clone(), args.every);
         match args.output {
             None if is_live => live(args.every, model, news, &mut stop).await,
-            Some(Format::Jsonl) if !args.once => tokio::select! {
+            Some(TopFormat::Jsonl) if !args.once => tokio::select! {
                 ended = lines(model, news, args.count) => ended,
                 () = stop.asked() => Ok(Exit::Interrupted),
             },
@@ -126,17 +126,17 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
 }
 
 impl Model {
-    fn take(&mut self, news: News) -> Result<(), Failure> {
+    fn take(&mut self, news: FeedMessage) -> Result<(), Failure> {
         match news {
-            News::Nodes(Ok(heard)) => self.note_nodes(heard, Instant::now()),
-            News::Nodes(Err(silence)) => self.note_silence(silence.message),
-            News::Leases(leases) => self.note_leases(leases, Instant::now()),
-            News::Refused(failure) => return Err(failure),
+            FeedMessage::Nodes(Ok(heard)) => self.note_nodes(heard, Instant::now()),
+            FeedMessage::Nodes(Err(silence)) => self.note_silence(silence.message),
+            FeedMessage::Leases(leases) => self.note_leases(leases, Instant::now()),
+            FeedMessage::Refused(failure) => return Err(failure),
         }
         Ok(())
     }
 
-    fn now(&self) -> Snapshot {
+    fn now(&self) -> TopSnapshot {
         self.snapshot(Instant::now(), human::now())
     }
 }
@@ -150,8 +150,8 @@ fn silenced() -> Failure {
 async fn live(
     every: Duration,
     mut model: Model,
-    mut news: mpsc::Receiver<News>,
-    stop: &mut Stop,
+    mut news: mpsc::Receiver<FeedMessage>,
+    stop: &mut StopSignals,
 ) -> Result<Exit, Failure> {
     let has_colour = Stream::Stdout.has_colour();
     let mut screen = Screen::open()?;
@@ -160,7 +160,7 @@ async fn live(
     let mut snapshot = model.now();
     loop {
         let mut shown = ui.shown;
-        let view = View { snapshot: &snapshot, ui: &ui, every: Some(every), has_colour };
+        let view = ScreenInput { snapshot: &snapshot, ui: &ui, every: Some(every), has_colour };
         screen.draw(|frame| shown = screen::draw(frame, &view))?;
         ui.shown = shown;
         tokio::select! {
@@ -183,8 +183,8 @@ async fn live(
 /// Everything once, with what only two answers say.
 async fn once(
     mut model: Model,
-    mut news: mpsc::Receiver<News>,
-    format: Option<Format>,
+    mut news: mpsc::Receiver<FeedMessage>,
+    format: Option<TopFormat>,
 ) -> Result<Exit, Failure> {
     let told = timeout(WHOLE, async {
         while !model.is_whole() {
@@ -197,8 +197,8 @@ async fn once(
     }
     model.is_heard().map_err(|why| Failure::new(Exit::Unavailable, why).help(SERVE))?;
     match format {
-        Some(Format::Json) => output::print_json(&model.now())?,
-        Some(Format::Jsonl) => drop(output::print_line(&model.now())?),
+        Some(TopFormat::Json) => output::print_json(&model.now())?,
+        Some(TopFormat::Jsonl) => drop(output::print_line(&model.now())?),
         None => output::print(screen::text(&model.now(), width()))?,
     }
     Ok(Exit::Ok)
@@ -216,13 +216,13 @@ fn width() -> usize {
 /// A line for each time that the cluster was asked, also where it did not answer.
 async fn lines(
     mut model: Model,
-    mut news: mpsc::Receiver<News>,
+    mut news: mpsc::Receiver<FeedMessage>,
     count: Option<u64>,
 ) -> Result<Exit, Failure> {
     let mut said = 0;
     while count.is_none_or(|count| said < count) {
         let heard = news.recv().await.ok_or_else(silenced)?;
-        let is_turn = matches!(heard, News::Nodes(_));
+        let is_turn = matches!(heard, FeedMessage::Nodes(_));
         model.take(heard)?;
         if is_turn {
             if !output::print_line(&model.now())? {

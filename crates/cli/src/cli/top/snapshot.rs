@@ -1,4 +1,4 @@
-//! What `tenure top` shows, at one moment. `-o json` prints it as it is.
+//! What `tenure top` shows, at one moment. `-o json` prints it is.
 
 use serde::Serialize;
 use smol_str::SmolStr;
@@ -6,11 +6,11 @@ use tenure_core::Counts;
 use tenure_core::id::{AgentId, AttemptId, Millis, PoolId, SessionId, StepId, TaskId};
 use tenure_wire::bus::operate::WaitFacts;
 
-use crate::cli::pool::Waits;
+use crate::cli::pool::WaitCounts;
 
 /// A cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Snapshot {
+pub(super) struct TopSnapshot {
     /// Where it is, without secrets.
     pub(super) address: String,
     /// Whose Attempts and waiting Steps are named. Nodes, pools and workers are those of all sessions.
@@ -27,7 +27,7 @@ pub(super) struct Snapshot {
     /// There are more workers than a node can name.
     pub(super) more_workers: bool,
     /// What Steps of live Tasks wait for, and how many; none: no node tells.
-    pub(super) waits: Option<Waits>,
+    pub(super) waits: Option<WaitCounts>,
     /// Tasks in memory, of all nodes.
     pub(super) tasks: u64,
     /// What has become durable since the nodes that answer began.
@@ -37,7 +37,7 @@ pub(super) struct Snapshot {
     pub(super) nodes: Vec<NodeRow>,
     pub(super) pools: Vec<PoolRow>,
     pub(super) workers: Vec<WorkerRow>,
-    pub(super) attempts: Attempts,
+    pub(super) attempts: LongestAttempts,
 }
 
 /// Counts for each second.
@@ -114,7 +114,7 @@ pub(super) struct WorkerRow {
 
 /// The Attempts of the session that have run longest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Attempts {
+pub(super) struct LongestAttempts {
     /// How long ago this was asked; none: it never was answered.
     pub(super) age_ms: Option<u64>,
     /// Why there was no answer since.

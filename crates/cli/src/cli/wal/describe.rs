@@ -1,7 +1,7 @@
 //! An event in a few words: what a reader of a log wants to know beside its type.
 
 use tenure_core::event::{
-    Body, Ended, Event, Facts, StepBlocked, StepClaimed, StepCompleted, StepFailed,
+    Body, Ended, Event, ReportFacts, StepBlocked, StepClaimed, StepCompleted, StepFailed,
     StepLeaseExpired, StepReopened, TaskCreated, TaskProgress, TaskUpdated,
 };
 use tenure_core::id::StepId;
@@ -129,7 +129,7 @@ fn expired(step: &StepLeaseExpired) -> String {
     format!("{}, loss {}, run {}", step.reason, step.lost_count, step.run_id)
 }
 
-fn facts(facts: Option<&Facts>) -> String {
+fn facts(facts: Option<&ReportFacts>) -> String {
     let Some(facts) = facts else { return String::new() };
     let artifacts = match facts.artifacts.len() + facts.artifact_ids.len() {
         0 => String::new(),

@@ -19,7 +19,7 @@ use tenure_ports::journal::TaskKey;
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Shape, human, output};
 use crate::cli::place::scan::SUFFIX;
-use crate::cli::place::{Data, Fetched, Host, Look, fetch, nobody_answers};
+use crate::cli::place::{Fetched, Host, TaskReader, ViewArgs, fetch, nobody_answers};
 
 /// Write logs of a cluster into a data directory.
 #[derive(Debug, Args)]
@@ -37,16 +37,16 @@ pub(crate) struct ExportArgs {
     to: PathBuf,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 /// What was written.
 #[derive(Serialize)]
-struct Report {
+struct ExportReport {
     data: PathBuf,
     events: u64,
     bytes: u64,
-    logs: Vec<Written>,
+    logs: Vec<ExportedLog>,
     /// Logs that were not written.
     #[serde(skip_serializing_if = "Failures::is_empty")]
     failed: Failures,
@@ -54,7 +54,7 @@ struct Report {
 
 /// A log that was written.
 #[derive(Serialize)]
-struct Written {
+struct ExportedLog {
     session_id: SessionId,
     task_id: String,
     file: PathBuf,
@@ -73,14 +73,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         );
     }
     refuse_where_somebody_works(&args.to)?;
-    let data = Data::far(&args.look.at)?;
+    let data = TaskReader::far(&args.look.at)?;
     let keys = match args.all {
         true => every_key(&data, &args.look.at.session)?,
         false => args.tasks.iter().map(|task| args.look.at.key(task)).collect::<Result<_, _>>()?,
     };
     let bar = Bar::of(keys.len());
     let (logs, failed) = (Vec::new(), Failures::default());
-    let mut report = Report { data: args.to.clone(), events: 0, bytes: 0, logs, failed };
+    let mut report = ExportReport { data: args.to.clone(), events: 0, bytes: 0, logs, failed };
     for key in &keys {
         match export(&data, key, &args.to, &bar) {
             Ok(written) => report.add(written),
@@ -95,7 +95,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
 }
 
 /// The Tasks of a session, if all partitions answer.
-fn every_key(data: &Data, session: &SessionId) -> Result<Vec<TaskKey>, Failure> {
+fn every_key(data: &TaskReader, session: &SessionId) -> Result<Vec<TaskKey>, Failure> {
     let listing = data.listing(Some(session), true)?;
     match &listing.missing_partitions[..] {
         [] => Ok(listing.entries.into_iter().map(|entry| entry.key).collect()),
@@ -104,15 +104,15 @@ fn every_key(data: &Data, session: &SessionId) -> Result<Vec<TaskKey>, Failure> 
     }
 }
 
-impl Report {
-    fn add(&mut self, written: Written) {
+impl ExportReport {
+    fn add(&mut self, written: ExportedLog) {
         self.events += written.events;
         self.bytes += written.bytes;
         self.logs.push(written);
     }
 }
 
-fn render(report: &Report) -> String {
+fn render(report: &ExportReport) -> String {
     let unchanged = report.logs.iter().filter(|log| log.unchanged).count();
     let unchanged = match unchanged {
         0 => String::new(),
@@ -142,7 +142,7 @@ fn refuse_where_somebody_works(to: &Path) -> Result<(), Failure> {
     }
 }
 
-fn export(data: &Data, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Written, Failure> {
+fn export(data: &TaskReader, key: &TaskKey, to: &Path, bar: &Bar) -> Result<ExportedLog, Failure> {
     let Some(cluster) = data.cluster() else { unreachable!("it was opened as one") };
     let fetched = data.runtime.block_on(async {
         let client = cluster.client(&key.session_id).await?;
@@ -166,7 +166,7 @@ fn export(data: &Data, key: &TaskKey, to: &Path, bar: &Bar) -> Result<Written, F
         File::open(&dir)?.sync_all()?;
     }
     let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
-    Ok(Written { session_id, task_id, file, native_status, events, bytes, unchanged })
+    Ok(ExportedLog { session_id, task_id, file, native_status, events, bytes, unchanged })
 }
 
 /// Whether what is there is all that was fetched. It must be what the fetched log begins with.

@@ -8,7 +8,7 @@ use crate::cli::answer::{Exit, Failure};
 
 /// A Task of several with which something did not work: the others are gone on with.
 #[derive(Debug, Serialize)]
-pub(super) struct Failed {
+pub(super) struct FailedTask {
     session_id: SessionId,
     task_id: String,
     /// What the command would end with if this were all.
@@ -20,7 +20,7 @@ pub(super) struct Failed {
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(super) struct Failures {
-    pub(super) all: Vec<Failed>,
+    pub(super) all: Vec<FailedTask>,
     #[serde(skip)]
     worst: Option<Exit>,
 }
@@ -37,7 +37,7 @@ impl Failures {
         told.tell(false);
         let (session_id, task_id) = (key.session_id.clone(), key.task_id.to_string());
         let (exit_code, message) = (failure.exit as u8, failure.message);
-        self.all.push(Failed { session_id, task_id, exit_code, message });
+        self.all.push(FailedTask { session_id, task_id, exit_code, message });
         self.worst = self.worst.max(Some(failure.exit));
     }
 

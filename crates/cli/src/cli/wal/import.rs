@@ -19,8 +19,8 @@ use tenure_sdk::nats::NatsClient;
 
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Format, Shape, human, output};
-use crate::cli::place::scan::{self, End, Log};
-use crate::cli::place::{Cluster, Data, Host, Look, Place, fetch};
+use crate::cli::place::scan::{self, LogEnd, LogFile};
+use crate::cli::place::{Cluster, Host, PlaceArgs, TaskReader, ViewArgs, fetch};
 
 /// Bring tasks of a data directory into a cluster.
 #[derive(Debug, Args)]
@@ -38,12 +38,12 @@ pub(crate) struct ImportArgs {
     all: bool,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 /// What was brought.
 #[derive(Serialize)]
-struct Report {
+struct ImportReport {
     events: u64,
     tasks: Vec<Brought>,
     /// Tasks that are not.
@@ -74,8 +74,9 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
         let help = "wait until it has ended: a task must not go on in two places";
         return Err(Failure::new(Exit::Unavailable, message).help(help));
     }
-    let here = Data::open(&Place { data: Some(args.from.clone()), ..args.look.at.clone() })?;
-    let logs: Vec<(TaskKey, Result<Log, Failure>)> = match args.all {
+    let here =
+        TaskReader::open(&PlaceArgs { data: Some(args.from.clone()), ..args.look.at.clone() })?;
+    let logs: Vec<(TaskKey, Result<LogFile, Failure>)> = match args.all {
         true => {
             let entries = here.entries(Some(&args.look.at.session))?;
             entries.iter().map(|entry| (entry.key.clone(), Ok(here.log(entry)))).collect()
@@ -86,9 +87,9 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
             keys.into_iter().map(|key| (key.clone(), here.find_named(&key))).collect()
         }
     };
-    let there = Data::far(&args.look.at)?;
+    let there = TaskReader::far(&args.look.at)?;
     let Some(cluster) = there.cluster() else { unreachable!("it was opened as one") };
-    let mut report = Report { events: 0, tasks: Vec::new(), failed: Failures::default() };
+    let mut report = ImportReport { events: 0, tasks: Vec::new(), failed: Failures::default() };
     let is_empty = logs.is_empty();
     for (key, log) in logs {
         match log.and_then(|log| there.runtime.block_on(bring(cluster, &log))) {
@@ -105,7 +106,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, Failure> {
     Ok(report.failed.exit())
 }
 
-impl Report {
+impl ImportReport {
     fn add(&mut self, brought: Brought, format: Format) -> std::io::Result<()> {
         if format == Format::Table {
             let how = if brought.unchanged { "was there already" } else { "is there now" };
@@ -119,7 +120,7 @@ impl Report {
     }
 }
 
-async fn bring(cluster: &Cluster, log: &Log) -> Result<Brought, Failure> {
+async fn bring(cluster: &Cluster, log: &LogFile) -> Result<Brought, Failure> {
     let (lines, commits) = whole(log)?;
     let events = commits.last().map_or(0, |(last, _)| *last);
     let client = cluster.client(&log.key.session_id).await?;
@@ -146,7 +147,7 @@ async fn bring(cluster: &Cluster, log: &Log) -> Result<Brought, Failure> {
 type Commits = Vec<(u64, String)>;
 
 /// A log up to its last whole commit.
-fn whole(log: &Log) -> Result<(Vec<u8>, Commits), Failure> {
+fn whole(log: &LogFile) -> Result<(Vec<u8>, Commits), Failure> {
     let mut commits = Vec::new();
     let mut task = None;
     let ended = scan::walk(log, |placed| {
@@ -157,10 +158,10 @@ fn whole(log: &Log) -> Result<(Vec<u8>, Commits), Failure> {
     let mut lines = Vec::new();
     let mut file = File::open(&log.path)?;
     match ended {
-        End::Torn { at, .. } => {
+        LogEnd::Torn { at, .. } => {
             file.take(at.offset).read_to_end(&mut lines)?; // Nobody was told of the rest.
         }
-        End::Whole | End::Left => {
+        LogEnd::Whole | LogEnd::Left => {
             file.read_to_end(&mut lines)?;
         }
     }
@@ -180,6 +181,6 @@ async fn there_already(
     let fetched = fetch(client, key, cluster.dir(), |_, _| ()).await?;
     let version = fetched.events;
     let (path, wal_name) = fetched.keep(key, cluster.dir())?;
-    let (_, theirs) = whole(&Log { path, key: key.clone(), wal_name })?;
+    let (_, theirs) = whole(&LogFile { path, key: key.clone(), wal_name })?;
     Ok(theirs.starts_with(commits).then_some(version))
 }

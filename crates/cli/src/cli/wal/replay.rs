@@ -5,8 +5,8 @@ use tenure_core::id::AttemptId;
 use tenure_core::view::{Known, LeaseFact};
 
 use crate::cli::answer::{Exit, Failure, Format};
-use crate::cli::place::{Data, Loaded, OfTask};
-use crate::cli::task::{Page, print_task};
+use crate::cli::place::{Loaded, OfTask, TaskReader};
+use crate::cli::task::{TaskNotes, print_task};
 
 /// Show a task as it was.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub(crate) struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
+    let data = TaskReader::open(&args.of.look.at)?;
     let log = data.find(&args.of.key()?)?;
     let until = args.until.unwrap_or(u64::MAX);
     let loaded = data.fold_until(log, until)?;
@@ -47,5 +47,5 @@ fn print_as_it_was(loaded: &Loaded, until: u64, format: Format) -> Result<Exit, 
         until if until < version => format!(", the end of the commit that event {until} is of"),
         _ => ", as it was then".to_owned(),
     };
-    print_task(&view, &known, &Page { host: None, resume: None, note: Some(note) }, format)
+    print_task(&view, &known, &TaskNotes { host: None, resume: None, note: Some(note) }, format)
 }

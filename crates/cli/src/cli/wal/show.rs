@@ -11,8 +11,8 @@ use tenure_core::id::Millis;
 use super::describe::describe;
 use crate::cli::answer::output::{self, Paint, Stream, Tone, stream};
 use crate::cli::answer::{Exit, Failure, Format, did_you_mean, human};
-use crate::cli::place::scan::{self, Broken, End, Lines, Log, Next};
-use crate::cli::place::{Data, OfTask};
+use crate::cli::place::scan::{self, Broken, LineReader, LogEnd, LogFile, NextLine};
+use crate::cli::place::{OfTask, TaskReader};
 
 /// Longest description on a line.
 const WORDS_MAX: usize = 120;
@@ -52,9 +52,9 @@ fn event_type(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.of.look.at)?;
+    let data = TaskReader::open(&args.of.look.at)?;
     let log = data.find(&args.of.key()?)?;
-    let mut ended = Ok(End::Left);
+    let mut ended = Ok(LogEnd::Left);
     stream(|out| {
         if args.raw {
             return raw(out, &log, args);
@@ -65,11 +65,11 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Failure> {
     let ended = match ended {
         Err(Broken::Refused(error)) => {
             output::unless_closed(Err(error))?; // A reader that has left has seen enough.
-            End::Left
+            LogEnd::Left
         }
         ended => ended?,
     };
-    if let End::Torn { at, bytes } = ended {
+    if let LogEnd::Torn { at, bytes } = ended {
         output::warn(format_args!(
             "{}:{} (byte {}): {}, {}: a write that broke off, or is going on just now",
             log.path.display(),
@@ -92,9 +92,9 @@ impl ShowArgs {
     }
 }
 
-fn events(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> Result<End, Broken> {
+fn events(out: &mut dyn Write, log: &LogFile, args: &ShowArgs) -> Result<LogEnd, Broken> {
     let range = args.range();
-    let rows = Rows { paint: Paint::of(Stream::Stdout) };
+    let rows = ColumnWriter { paint: Paint::of(Stream::Stdout) };
     let mut is_first = true;
     scan::walk(log, |placed| {
         let commit = &placed.commit;
@@ -130,11 +130,11 @@ fn write_line(out: &mut dyn Write, line: &[u8]) -> io::Result<()> {
 }
 
 /// Columns of a fixed width: what comes later is not known yet.
-struct Rows {
+struct ColumnWriter {
     paint: Paint,
 }
 
-impl Rows {
+impl ColumnWriter {
     fn header(&self, out: &mut dyn Write) -> io::Result<()> {
         let names = format!(
             "{:>6}  {:<23}  {:<24}  {:<20}  {:<18}  WHAT",
@@ -172,14 +172,14 @@ fn tone(body: &Body) -> Tone {
 
 /// The lines of the file as they stand there. A line is one event (WAL-02), so its number is what
 /// `--from` and `--to` name.
-fn raw(out: &mut dyn Write, log: &Log, args: &ShowArgs) -> io::Result<()> {
-    let mut lines = Lines::open(log)?;
+fn raw(out: &mut dyn Write, log: &LogFile, args: &ShowArgs) -> io::Result<()> {
+    let mut lines = LineReader::open(log)?;
     let range = args.range();
     loop {
         let ending = match lines.next()? {
-            Next::End => return Ok(()),
-            Next::Line(_) => &b"\n"[..],
-            Next::Torn | Next::TooLong => b"",
+            NextLine::End => return Ok(()),
+            NextLine::Line(_) => &b"\n"[..],
+            NextLine::Torn | NextLine::TooLong => b"",
         };
         if lines.number > *range.end() {
             return Ok(());

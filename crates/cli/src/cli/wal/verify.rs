@@ -15,8 +15,8 @@ use tenure_ports::journal::TaskKey;
 
 use super::failures::Failures;
 use crate::cli::answer::{Exit, Failure, Paint, Shape, Stream, Tone, human, output};
-use crate::cli::place::scan::{self, Broken, End, Fault, Log, SUFFIX};
-use crate::cli::place::{Data, Indexed, Look, nobody_answers};
+use crate::cli::place::scan::{self, Broken, LogEnd, LogFault, LogFile, SUFFIX};
+use crate::cli::place::{Indexed, TaskReader, ViewArgs, nobody_answers};
 
 /// Check logs.
 #[derive(Debug, Args)]
@@ -30,12 +30,12 @@ pub(crate) struct VerifyArgs {
     all: bool,
 
     #[command(flatten)]
-    look: Look,
+    look: ViewArgs,
 }
 
 /// What was found.
 #[derive(Default, Serialize)]
-struct Report {
+struct VerifyReport {
     /// Every log was read, and none is damaged or missing.
     ok: bool,
     checked: usize,
@@ -50,7 +50,7 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_partitions: Vec<u32>,
     /// In the order of their files.
-    logs: Vec<Verdict>,
+    logs: Vec<LogVerdict>,
     /// What lies where logs should be, and is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ignored: Vec<String>,
@@ -67,7 +67,7 @@ enum Verdicts {
 
 /// One log.
 #[derive(Serialize)]
-struct Verdict {
+struct LogVerdict {
     session_id: SessionId,
     task_id: TaskId,
     file: String,
@@ -88,8 +88,8 @@ struct Verdict {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
-    let data = Data::open(&args.look.at)?;
-    let mut report = Report::default();
+    let data = TaskReader::open(&args.look.at)?;
+    let mut report = VerifyReport::default();
     match &args.task {
         Some(task) => {
             let key = args.look.at.key(task)?;
@@ -114,7 +114,11 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit, Failure> {
 }
 
 /// Every log that a cluster has of a session.
-fn every_log_far(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
+fn every_log_far(
+    data: &TaskReader,
+    session: &SessionId,
+    report: &mut VerifyReport,
+) -> Result<(), Failure> {
     let listing = data.listing(Some(session), true)?;
     report.missing_partitions = listing.missing_partitions;
     for entry in listing.entries {
@@ -130,12 +134,12 @@ fn every_log_far(data: &Data, session: &SessionId, report: &mut Report) -> Resul
 }
 
 /// A log that was fetched goes by where it would stand.
-fn verdict_far(log: &Log) -> Verdict {
+fn verdict_far(log: &LogFile) -> LogVerdict {
     let file = format!("tasks/{}/{}{SUFFIX}", log.key.session_id, log.wal_name);
-    Verdict { file, ..verdict(log) }
+    LogVerdict { file, ..verdict(log) }
 }
 
-fn every_log(data: &Data, report: &mut Report) -> Result<(), Failure> {
+fn every_log(data: &TaskReader, report: &mut VerifyReport) -> Result<(), Failure> {
     let mut gone_ones = missing(data);
     let tasks = data.path().join("tasks");
     for name in names(&tasks)? {
@@ -149,7 +153,11 @@ fn every_log(data: &Data, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn every_log_of(data: &Data, session: &SessionId, report: &mut Report) -> Result<(), Failure> {
+fn every_log_of(
+    data: &TaskReader,
+    session: &SessionId,
+    report: &mut VerifyReport,
+) -> Result<(), Failure> {
     let dir = data.session_dir(session);
     let entries = data.entries(Some(session))?;
     for name in names(&dir)? {
@@ -168,11 +176,11 @@ fn every_log_of(data: &Data, session: &SessionId, report: &mut Report) -> Result
 }
 
 /// A log without a whole commit says of no Task; it goes by its name.
-fn unborn(data: &Data, session: &SessionId, wal_name: WalName) -> Result<Log, Failure> {
+fn unborn(data: &TaskReader, session: &SessionId, wal_name: WalName) -> Result<LogFile, Failure> {
     let bad = |error| Failure::caused(Exit::Unavailable, &error);
     let task_id = TaskId::new(wal_name.as_str()).map_err(bad)?;
     let key = TaskKey { session_id: session.clone(), task_id };
-    Ok(Log { path: data.wal(session, &wal_name), key, wal_name })
+    Ok(LogFile { path: data.wal(session, &wal_name), key, wal_name })
 }
 
 /// What lies in a directory, by name. A directory that is not there is empty.
@@ -190,8 +198,8 @@ fn names(dir: &std::path::Path) -> io::Result<Vec<String>> {
 }
 
 /// Logs that the index knows and that are not there (STORE-15).
-fn missing(data: &Data) -> Vec<Log> {
-    let log = |row: Indexed| Log {
+fn missing(data: &TaskReader) -> Vec<LogFile> {
+    let log = |row: Indexed| LogFile {
         path: data.wal(&row.session_id, &row.wal_name),
         key: TaskKey { session_id: row.session_id, task_id: row.task_id },
         wal_name: row.wal_name,
@@ -199,13 +207,13 @@ fn missing(data: &Data) -> Vec<Log> {
     data.indexed().into_iter().map(log).filter(|log| !log.path.exists()).collect()
 }
 
-fn gone(log: &Log) -> Verdict {
+fn gone(log: &LogFile) -> LogVerdict {
     let message = Some("the file is not there, but the index knows the task".to_owned());
-    Verdict { message, ..Verdict::of(log, Verdicts::Missing) }
+    LogVerdict { message, ..LogVerdict::of(log, Verdicts::Missing) }
 }
 
 /// Reads a log from its start, and replays it.
-fn verdict(log: &Log) -> Verdict {
+fn verdict(log: &LogFile) -> LogVerdict {
     let mut task = None;
     let (mut events, mut commits) = (0, 0);
     let ended = scan::walk(log, |placed| {
@@ -214,27 +222,28 @@ fn verdict(log: &Log) -> Verdict {
         commits += 1;
         Ok(ControlFlow::Continue(()))
     });
-    let at = |verdict, Fault { line, offset, message }| Verdict {
+    let at = |verdict, LogFault { line, offset, message }| LogVerdict {
         line: Some(line),
         offset: Some(offset),
         message: Some(message),
-        ..Verdict::of(log, verdict)
+        ..LogVerdict::of(log, verdict)
     };
     let found = match ended {
-        Ok(End::Whole | End::Left) => Verdict::of(log, Verdicts::Sound),
-        Ok(End::Torn { at: fault, bytes }) => {
-            Verdict { torn_bytes: Some(bytes), ..at(Verdicts::Torn, fault) }
+        Ok(LogEnd::Whole | LogEnd::Left) => LogVerdict::of(log, Verdicts::Sound),
+        Ok(LogEnd::Torn { at: fault, bytes }) => {
+            LogVerdict { torn_bytes: Some(bytes), ..at(Verdicts::Torn, fault) }
         }
         Err(Broken::Damaged(_, fault)) => at(Verdicts::Damaged, fault),
-        Err(Broken::Unreadable(_, error) | Broken::Refused(error)) => {
-            Verdict { message: Some(error.to_string()), ..Verdict::of(log, Verdicts::Damaged) }
-        }
+        Err(Broken::Unreadable(_, error) | Broken::Refused(error)) => LogVerdict {
+            message: Some(error.to_string()),
+            ..LogVerdict::of(log, Verdicts::Damaged)
+        },
     };
-    Verdict { events, commits, ..found }
+    LogVerdict { events, commits, ..found }
 }
 
-impl Verdict {
-    fn of(log: &Log, verdict: Verdicts) -> Self {
+impl LogVerdict {
+    fn of(log: &LogFile, verdict: Verdicts) -> Self {
         Self {
             session_id: log.key.session_id.clone(),
             task_id: log.key.task_id.clone(),
@@ -259,7 +268,7 @@ impl Verdict {
     }
 }
 
-impl Report {
+impl VerifyReport {
     /// The highest of what the logs would end with by themselves.
     fn exit(&self) -> Exit {
         let bad = if self.damaged + self.missing > 0 { Exit::TaskFailed } else { Exit::Ok };
@@ -267,7 +276,7 @@ impl Report {
         bad.max(unheard).max(self.failed.exit())
     }
 
-    fn add(&mut self, verdict: Verdict) {
+    fn add(&mut self, verdict: LogVerdict) {
         self.checked += 1;
         self.events += verdict.events;
         match verdict.verdict {
@@ -281,7 +290,7 @@ impl Report {
 }
 
 /// A line per log that is not sound, and one for all.
-fn render(report: &Report) -> String {
+fn render(report: &VerifyReport) -> String {
     let paint = Paint::of(Stream::Stdout);
     let mut out = String::new();
     for log in report.logs.iter().filter(|log| log.verdict != Verdicts::Sound) {
@@ -300,7 +309,7 @@ fn render(report: &Report) -> String {
     out
 }
 
-fn conclusion(report: &Report) -> String {
+fn conclusion(report: &VerifyReport) -> String {
     let checked = format!(
         "{} checked, {}",
         human::plural(report.checked, "log"),

@@ -27,7 +27,7 @@ pub(crate) struct DrainArgs {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct DrainAnswer {
     workers: Vec<AgentId>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing_partitions: Vec<u32>,
@@ -59,7 +59,7 @@ pub(super) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::NotFound, "there is no such worker")
             .help("`tenure worker list` shows those that there are"));
     }
-    let told = Told { workers, missing_partitions: heard.missing_partitions };
+    let told = DrainAnswer { workers, missing_partitions: heard.missing_partitions };
     args.fleet.output.answer(&told, Shape::many("workers", "worker_id"), || {
         told.workers.iter().try_for_each(|worker| {
             output::print(format_args!("{worker} takes no more, and leaves when it is done\n"))

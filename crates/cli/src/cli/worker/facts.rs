@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use smol_str::SmolStr;
 use tenure_core::id::PoolId;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 #[cfg(test)]
 use tenure_wire::bus::operate::WorkerFacts;
 use tenure_wire::bus::operate::{NodeFacts, SuspendedFacts};
@@ -14,7 +14,7 @@ use crate::cli::pool::sum;
 
 /// A worker as all nodes together know it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerSums {
     pub(crate) pool: PoolId,
     pub(crate) principal: SmolStr,
     pub(crate) boot: SmolStr,
@@ -33,12 +33,12 @@ pub(crate) struct Worker {
 }
 
 /// Every worker once, with what all nodes say of it.
-pub(crate) fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
-    let mut all: BTreeMap<(PoolId, SmolStr, SmolStr), Worker> = BTreeMap::new();
+pub(crate) fn merged(heard: &Gather<NodeFacts>) -> Vec<WorkerSums> {
+    let mut all: BTreeMap<(PoolId, SmolStr, SmolStr), WorkerSums> = BTreeMap::new();
     for node in &heard.answers {
         for seen in &node.workers {
             let name = (seen.pool.clone(), seen.principal.clone(), seen.boot.clone());
-            let new = |(pool, principal, boot): (PoolId, SmolStr, SmolStr)| Worker {
+            let new = |(pool, principal, boot): (PoolId, SmolStr, SmolStr)| WorkerSums {
                 pool,
                 principal,
                 boot,
@@ -62,7 +62,7 @@ pub(crate) fn merged(heard: &Heard<NodeFacts>) -> Vec<Worker> {
             worker.nodes.push(node.node.clone());
         }
     }
-    let mut all: Vec<Worker> = all.into_values().collect();
+    let mut all: Vec<WorkerSums> = all.into_values().collect();
     all.iter_mut().for_each(|worker| worker.nodes.sort_unstable());
     all
 }
@@ -103,7 +103,7 @@ mod tests {
     fn a_worker_that_several_nodes_know_is_shown_once() {
         let one = node("n2", vec![seen("b1", 2, 900, false), seen("b2", 1, 10, false)]);
         let other = node("n1", vec![seen("b1", 3, 40, true)]);
-        let heard = Heard { answers: vec![one, other], missing_partitions: Vec::new() };
+        let heard = Gather { answers: vec![one, other], missing_partitions: Vec::new() };
         let [first, second] = &merged(&heard)[..] else { panic!("two workers") };
         assert_eq!((first.free, first.unheard, first.silent_ms, first.draining), (5, 2, 40, true));
         assert_eq!((first.running, second.running), (Some(2), None));

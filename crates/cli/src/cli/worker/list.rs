@@ -7,7 +7,7 @@ use serde::Serialize;
 use tenure_core::id::PoolId;
 use tenure_wire::bus::operate::RefusedFacts;
 
-use super::facts::{Worker, merged};
+use super::facts::{WorkerSums, merged};
 use super::refused::{name, refused, why};
 use super::suspended;
 use crate::cli::answer::{Exit, Failure, Shape, Sheet, Tone, human, number, output, text, toned};
@@ -25,8 +25,8 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Serialize)]
-struct Listing {
-    workers: Vec<Worker>,
+struct WorkerListing {
+    workers: Vec<WorkerSums>,
     /// Those that a node gave no link lately.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedFacts>,
@@ -41,11 +41,11 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Failure> {
     workers.retain(|worker| is_meant(worker.pool.as_str()));
     let mut refused = refused(&heard);
     refused.retain(|worker| is_meant(&worker.pool));
-    let listing = Listing { workers, refused, missing_partitions: heard.missing_partitions };
+    let listing = WorkerListing { workers, refused, missing_partitions: heard.missing_partitions };
     args.fleet.output.answer(&listing, Shape::many("workers", "principal"), || print(&listing))
 }
 
-fn print(listing: &Listing) -> io::Result<()> {
+fn print(listing: &WorkerListing) -> io::Result<()> {
     if listing.workers.is_empty() && listing.refused.is_empty() {
         output::say("no worker: `tenure worker --pool POOL` runs one");
         return Ok(());

@@ -12,7 +12,7 @@ use tenure_telemetry::Telemetry;
 
 #[cfg(test)]
 pub(crate) use self::facts::idle;
-pub(crate) use self::facts::{Worker, merged};
+pub(crate) use self::facts::{WorkerSums, merged};
 pub(crate) use self::refused::finding as refused;
 pub(crate) use self::suspended::finding as suspended;
 use crate::cli::answer::{Exit, Failure};

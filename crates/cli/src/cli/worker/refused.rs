@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use smol_str::SmolStr;
 use tenure_node::doctor::Finding;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{NodeFacts, RefusedFacts};
 
 use crate::cli::answer::human;
@@ -13,7 +13,7 @@ use crate::cli::answer::human;
 const NAMED: usize = 3;
 
 /// Each worker that a node has refused lately once, with what was said to it last.
-pub(super) fn refused(heard: &Heard<NodeFacts>) -> Vec<RefusedFacts> {
+pub(super) fn refused(heard: &Gather<NodeFacts>) -> Vec<RefusedFacts> {
     let mut all: BTreeMap<(&str, &str, &str), &RefusedFacts> = BTreeMap::new();
     for one in heard.answers.iter().flat_map(|node| &node.refused) {
         let last = all.entry((&one.pool, &one.principal, &one.boot)).or_insert(one);
@@ -37,7 +37,7 @@ pub(super) fn why(worker: &RefusedFacts) -> String {
 }
 
 /// What to look at, if any was refused.
-pub(crate) fn finding(heard: &Heard<NodeFacts>) -> Option<Finding> {
+pub(crate) fn finding(heard: &Gather<NodeFacts>) -> Option<Finding> {
     let refused = refused(heard);
     let whys: Vec<String> = refused.iter().take(NAMED).map(why).collect();
     if whys.is_empty() {
@@ -73,7 +73,7 @@ mod tests {
     fn a_worker_that_several_nodes_refused_is_told_once() {
         let answers =
             vec![node("n1", &[("b1", 5_000), ("b2", 7_000)]), node("n2", &[("b1", 2_000)])];
-        let heard = Heard { answers, missing_partitions: Vec::new() };
+        let heard = Gather { answers, missing_partitions: Vec::new() };
         let [first, second] = &refused(&heard)[..] else { panic!("two workers") };
         assert_eq!((name(first).as_str(), first.ago_ms), ("w.b1", 2_000));
         assert_eq!(first.error.message, "said to n2", "the last that it was told");
@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn where_many_were_refused_some_are_named() {
         let many = [("b1", 1), ("b2", 1), ("b3", 1), ("b4", 1), ("b5", 1)];
-        let of = |boots| Heard { answers: vec![node("n1", boots)], missing_partitions: Vec::new() };
+        let of =
+            |boots| Gather { answers: vec![node("n1", boots)], missing_partitions: Vec::new() };
         let found = finding(&of(&many)).unwrap().found;
         assert!(found.contains("b3") && found.ends_with("; and 2 other workers"), "{found}");
         assert_eq!(finding(&of(&[])), None);

@@ -16,7 +16,7 @@ use tenure_wire::bus::subject::{Token, WorkerName};
 
 use crate::cli::answer::{Exit, Failure, output};
 use crate::cli::place::NatsArgs;
-use crate::cli::runtime::{Stop, one_thread};
+use crate::cli::runtime::{StopSignals, one_thread};
 use crate::cli::telemetry::LogArgs;
 
 /// Run steps of a pool.
@@ -57,7 +57,7 @@ pub(super) struct RunArgs {
 pub(super) fn run(args: &RunArgs, telemetry: Option<&Telemetry>) -> Result<Exit, Failure> {
     let runtime = one_thread()?;
     runtime.block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignals::listen()?;
         let (name, pool) = tokio::select! {
             begun = begin(args, telemetry) => begun?,
             () = stop.asked() => return Ok(Exit::Interrupted),
@@ -117,7 +117,7 @@ fn check_files(files: &Path, boot: &str) -> Result<(), Failure> {
 
 /// Takes nothing more and lets Steps end; those that take too long are asked to stop, then ended by
 /// force, and go back. Whoever asks again does not want to wait.
-async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut Stop, patience: Duration) {
+async fn end(pool: &WorkerPool<NatsWorker>, stop: &mut StopSignals, patience: Duration) {
     output::say(format_args!("no more steps are taken; {} in hand", pool.in_hand()));
     let is_done = tokio::select! {
         drained = tokio::time::timeout(patience, pool.drain()) => drained.is_ok(),

@@ -1,19 +1,19 @@
 //! Workers that nodes give nothing for a while, as they fail what others complete (DISP-19).
 
 use tenure_node::doctor::Finding;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{NodeFacts, SuspendedFacts};
 
-use super::facts::{Worker, merged};
+use super::facts::{WorkerSums, merged};
 use crate::cli::answer::human;
 
 /// How many are named.
 const NAMED: usize = 3;
 
 /// Why a worker gets no work; none: it gets some.
-pub(super) fn why(worker: &Worker) -> Option<String> {
+pub(super) fn why(worker: &WorkerSums) -> Option<String> {
     let SuspendedFacts { handler, again_ms } = worker.suspended.as_ref()?;
-    let Worker { pool, principal, boot, .. } = worker;
+    let WorkerSums { pool, principal, boot, .. } = worker;
     let again = match again_ms {
         0 => "is tried with one step".to_owned(),
         ms => format!("is given no steps for {}", human::duration(*ms)),
@@ -24,7 +24,7 @@ pub(super) fn why(worker: &Worker) -> Option<String> {
 }
 
 /// What to look at, if any is suspended.
-pub(crate) fn finding(heard: &Heard<NodeFacts>) -> Option<Finding> {
+pub(crate) fn finding(heard: &Gather<NodeFacts>) -> Option<Finding> {
     let all: Vec<String> = merged(heard).iter().filter_map(why).collect();
     let named = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = match all.len().saturating_sub(NAMED) {
@@ -44,7 +44,7 @@ mod tests {
     use super::super::facts::idle;
     use super::*;
 
-    fn heard(all: &[(&str, Option<u64>)]) -> Heard<NodeFacts> {
+    fn heard(all: &[(&str, Option<u64>)]) -> Gather<NodeFacts> {
         let worker = |(boot, again_ms): &(&str, Option<u64>)| WorkerFacts {
             suspended: again_ms.map(|again_ms| {
                 let handler = "convert".parse().unwrap();
@@ -53,7 +53,7 @@ mod tests {
             ..idle("p", "w", boot)
         };
         let node = NodeFacts { workers: all.iter().map(worker).collect(), ..NodeFacts::default() };
-        Heard { answers: vec![node], missing_partitions: Vec::new() }
+        Gather { answers: vec![node], missing_partitions: Vec::new() }
     }
 
     #[test]

@@ -34,8 +34,8 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn settings() -> Settings {
-    Settings { partitions: 2, ..Settings::default() }
+fn settings() -> LogSettings {
+    LogSettings { partitions: 2, ..LogSettings::default() }
 }
 
 fn judged(is_cluster: bool, changes: Value) -> Vec<Finding> {
@@ -148,7 +148,7 @@ fn servers_that_are_away_are_told() {
 #[test]
 fn one_copy_among_several_servers_is_told() {
     assert_eq!(one(true, json!({})), ("log.replicas", Verdict::Caution));
-    let wanted = Settings { replicas: 3, ..settings() };
+    let wanted = LogSettings { replicas: 3, ..settings() };
     let found = judge_streams(&wanted, true, &[Ok(Some(stream(json!({}))))]);
     let bad: Vec<_> = found.iter().filter(|f| f.verdict == Verdict::Bad).collect();
     assert_eq!((bad.len(), bad[0].check), (1, "log.replicas"));
@@ -221,8 +221,9 @@ fn what_cannot_be_stored_is_not_called_slow() {
 
 #[test]
 fn what_is_not_measured_is_said() {
-    let of =
-        |index: Seen| unmeasured(&settings(), &index).map(|found| (found.verdict, found.found));
+    let of = |index: StreamInfo| {
+        unmeasured(&settings(), &index).map(|found| (found.verdict, found.found))
+    };
     let first = "no checkpoint yet, beside which something could be stored".to_owned();
     assert_eq!(of(Ok(None)), Some((Verdict::Unknown, first)));
     let unanswered = "stream TENURE_INDEX: no answer".to_owned();

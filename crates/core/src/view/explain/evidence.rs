@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use super::Case;
-use crate::eligibility::{Obstacle, PoolFacts};
+use crate::eligibility::{Obstacle, WorkerCounts};
 use crate::id::{AgentId, AttemptId, HandlerName, Millis, PoolId, RunId, StepId};
 use crate::read::{StepRef, View};
 use crate::record::Reason;
@@ -202,7 +202,7 @@ impl Case<'_, '_> {
     }
 
     fn workers(&self) -> Option<Evidence> {
-        let PoolFacts { workers, able, free } = self.pool()?;
+        let WorkerCounts { workers, able, free } = self.pool()?;
         let wanted = self.wanted();
         let (worker_pool_id, handler) = (wanted.pool.clone(), Some(wanted.handler.clone()));
         let worker_id = wanted.only().cloned();

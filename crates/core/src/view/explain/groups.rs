@@ -19,7 +19,7 @@ use crate::read::{StepRef, View};
 use crate::record::Reason;
 use crate::reject::{Code, Rejection};
 use crate::status::{StepStatus, TaskStatus};
-use crate::view::summary::Counts;
+use crate::view::summary::StepCounts;
 use crate::view::{Known, Normal, TaskSummary};
 
 /// Steps of a group that are named.
@@ -54,12 +54,12 @@ pub struct TaskExplanation {
     /// Its version.
     pub version: u64,
     /// Its Steps by native status.
-    pub counts: Counts,
+    pub counts: StepCounts,
     /// Most decisive reason first; none: no Step waits for anything.
     pub groups: Vec<Group>,
     /// Where no Step waits any more: some of those that failed by themselves, and not with the Task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<Ended>,
+    pub failed: Vec<EndedStep>,
 }
 
 /// Steps that one reason keeps from running.
@@ -85,7 +85,7 @@ pub struct Group {
 
 /// A Step that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Ended {
+pub struct EndedStep {
     /// Which.
     pub step_id: StepId,
     /// Its status.
@@ -152,9 +152,9 @@ pub fn explain_task(
 }
 
 /// Steps that failed by themselves.
-fn failed(view: &View<'_>) -> Vec<Ended> {
+fn failed(view: &View<'_>) -> Vec<EndedStep> {
     let tried = view.failed().filter(|step| step.state.last_attempt.is_some());
-    let ended = |step: StepRef<'_>| Ended {
+    let ended = |step: StepRef<'_>| EndedStep {
         step_id: step.id().clone(),
         status: step.status(),
         reason: step.facts().status_reason.clone(),

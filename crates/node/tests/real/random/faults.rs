@@ -9,7 +9,7 @@ use futures::future::join_all;
 use tenure_ports::ClientPort;
 use tenure_ports::bus::Delivery;
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{NatsClient, NatsSettings, NatsWorker};
 use tenure_tests::cluster::{Cluster, Plan, redis, until};
 use tokio::sync::watch;
 
@@ -38,8 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Apart(String);
 
 impl Apart {
-    fn settings(&self, patience: Duration) -> Settings {
-        Settings { patience, ..Settings::new(self.0.clone()) }
+    fn settings(&self, patience: Duration) -> NatsSettings {
+        NatsSettings { patience, ..NatsSettings::new(self.0.clone()) }
     }
 
     /// One who waits for a place to ask, and then for nothing long.

@@ -27,7 +27,7 @@ use tenure_ports::ClientPort;
 use tenure_ports::bus::{Delivery, WorkerPort};
 use tenure_scheduler::{ClientLink, Config, Scheduler, WorkerLink};
 use tenure_sdk::client::Client;
-use tenure_sdk::nats::{Connection, NatsClient, NatsWorker, Settings};
+use tenure_sdk::nats::{Connection, NatsClient, NatsSettings, NatsWorker};
 use tenure_testkit::faulty::Fault;
 use tenure_testkit::{Faulty, MemoryJournal};
 use tenure_wire::bus::subject::{ClientName, Token, WorkerName, inbox};
@@ -191,15 +191,15 @@ impl Place for There<'_> {
     type Worker = NatsWorker;
 
     async fn client(&self) -> Client<NatsClient> {
-        client_at(&Settings::new(self.0.url())).await.unwrap()
+        client_at(&NatsSettings::new(self.0.url())).await.unwrap()
     }
 
     async fn join(&self, who: &str, pool: &str) -> (NatsWorker, UnboundedReceiver<Delivery>) {
-        worker_at(&Settings::new(self.0.url()), who, pool).await
+        worker_at(&NatsSettings::new(self.0.url()), who, pool).await
     }
 }
 
-async fn client_at(settings: &Settings) -> Result<Client<NatsClient>, Rejection> {
+async fn client_at(settings: &NatsSettings) -> Result<Client<NatsClient>, Rejection> {
     let (role, session) = (Role::Orchestrator, "s1".parse().unwrap());
     let name = ClientName { role, session, principal: token("boss") };
     let boot = token(&uuid::Uuid::now_v7().to_string());
@@ -209,7 +209,7 @@ async fn client_at(settings: &Settings) -> Result<Client<NatsClient>, Rejection>
 }
 
 async fn worker_at(
-    settings: &Settings,
+    settings: &NatsSettings,
     who: &str,
     pool: &str,
 ) -> (NatsWorker, UnboundedReceiver<Delivery>) {

@@ -128,7 +128,7 @@ fn a_suspended_worker_is_given_nothing_then_one() {
         members.join(Arc::clone(worker));
         members.note(worker, says(5, 0, 1));
     }
-    members.give(&a.id, Given::Nothing);
+    members.give(&a.id, Allowance::Nothing);
     check(&members);
     assert_eq!((members.left(&a), members.free()), (0, 5));
     assert!(members.try_one(&a.id));
@@ -166,11 +166,11 @@ fn a_suspended_worker_is_given_nothing_then_one() {
     members.try_again(&a.id);
     check(&members);
     assert_eq!(members.left(&again), 1);
-    members.give(&a.id, Given::All);
+    members.give(&a.id, Allowance::All);
     check(&members);
     assert_eq!((members.left(&again), members.bounds_some()), (3, false));
     members.leave(&again);
-    members.give(&a.id, Given::Nothing);
+    members.give(&a.id, Allowance::Nothing);
     assert!(!members.try_one(&a.id), "it has gone");
     check(&members);
 }

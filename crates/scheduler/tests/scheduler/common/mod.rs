@@ -26,7 +26,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_ports::leases::{Lease, LeaseError, Scan};
 use tenure_ports::observer::LeaseCall;
 use tenure_ports::{Journal, Leases};
-use tenure_scheduler::{Answer, Config, Envelope, Machine, Scheduler, WorkerLink};
+use tenure_scheduler::{Config, Envelope, Machine, Scheduler, WorkerLink, WriteAnswer};
 use tenure_sdk::worker::{Handlers, Options, WorkerPool};
 use tenure_testkit::{Faulty, MemoryJournal, wired};
 use tokio::time::Instant;
@@ -289,7 +289,7 @@ pub async fn create(node: &Node, input: CreateTask) -> Result<TaskKey, Rejection
     Ok(key)
 }
 
-pub async fn cancel(node: &Node, key: &TaskKey) -> Result<Answer, Rejection> {
+pub async fn cancel(node: &Node, key: &TaskKey) -> Result<WriteAnswer, Rejection> {
     node.command(key, envelope(), Command::TaskCancel(Close::default())).await
 }
 

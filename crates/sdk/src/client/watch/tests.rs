@@ -33,7 +33,7 @@ async fn a_watch_needs_no_hint() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_is_seen_at_the_first_look_by_a_hint_and_without_one() {
-    let ended = |version| Ended { status: TaskStatus::Completed, version };
+    let ended = |version| TaskEnded { status: TaskStatus::Completed, version };
     let fake = Fake::default();
     let client = Client::new(fake.clone());
     let (by_hint, task) = (client.clone(), task());
@@ -69,7 +69,7 @@ async fn a_wait_and_a_watch_go_on_however_long_nobody_answers() {
     assert_eq!(watch.next().await.unwrap().unwrap().first_seq, 2, "and later");
     assert!(watch.next().await.is_none());
     fake.falls_silent(100);
-    let ended = Ended { status: TaskStatus::Completed, version: 2 };
+    let ended = TaskEnded { status: TaskStatus::Completed, version: 2 };
     assert_eq!(client.wait_for_end(&task()).await, Ok(ended));
     for code in [Code::TaskNotFound, Code::Unauthenticated, Code::StorageError] {
         fake.refuses(code);

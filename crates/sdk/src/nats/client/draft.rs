@@ -19,7 +19,7 @@ const AROUND_A_STEP: usize = 32;
 
 /// A create in parts, in the order in which they are sent.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct CreateParts {
     /// A draft with the first Steps; all of it, if it has no others.
     pub(super) first: CreateTask,
     /// Patches that add the others, and the ids of these commands.
@@ -28,7 +28,7 @@ pub(super) struct Parts {
 
 /// Cuts a create by somebody into parts of about `most` bytes. A Step comes after those it waits for, and
 /// otherwise in its place.
-pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<Parts, Rejection> {
+pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<CreateParts, Rejection> {
     let of_digest = |error: DigestError| Rejection::invalid("steps", error.to_string());
     let draft = input.draft.unwrap_or(false);
     let whole = u32::try_from(input.steps.len()).unwrap_or(u32::MAX);
@@ -57,7 +57,7 @@ pub(super) fn cut(input: CreateTask, by: &AgentId, most: usize) -> Result<Parts,
         first = CreateTask { creation: Some(creation), draft: Some(true), ..first };
     }
     let rest = (1..).zip(rest).map(|(number, command)| Ok((creation.part(number)?, command)));
-    Ok(Parts { rest: rest.collect::<Result<_, Rejection>>()?, first })
+    Ok(CreateParts { rest: rest.collect::<Result<_, Rejection>>()?, first })
 }
 
 fn patch(steps: Vec<StepInput>) -> Command {
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_long_create_becomes_a_draft_and_patches() {
         let steps = vec![step("a", &[]), step("b", &["a"]), step("c", &[]), step("d", &[])];
-        let Parts { first, rest } = cut(create(steps.clone()), &me(), 2500).unwrap();
+        let CreateParts { first, rest } = cut(create(steps.clone()), &me(), 2500).unwrap();
         let creation = first.creation.unwrap();
         assert_eq!((first.draft, creation.draft, creation.steps), (Some(true), false, 4));
         assert_eq!(ids(&first.steps), ["a", "b"]);
@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_step_longer_than_a_part_goes_alone() {
-        let Parts { first, rest, .. } = cut(create(vec![step("a", &[])]), &me(), 100).unwrap();
+        let CreateParts { first, rest, .. } =
+            cut(create(vec![step("a", &[])]), &me(), 100).unwrap();
         assert!(first.steps.is_empty());
         assert_eq!(rest.iter().map(added).collect::<Vec<_>>(), [["a"]]);
     }

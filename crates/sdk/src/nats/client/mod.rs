@@ -31,16 +31,16 @@ use tenure_ports::journal::{Entry, TaskKey};
 use tenure_ports::placement;
 use tenure_wire::bus::event::{EventPage, ReadEvents, Runtime};
 use tenure_wire::bus::request::{
-    Ask, Entries, Hello, Lines, List, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
+    Ask, Entries, Hello, List, LogLines, LogPage as LogPageSent, ReadLog, Request, ViewPage, Views,
     Welcome,
 };
 use tenure_wire::bus::subject::{ClientName, ROOT, event, is_inbox_of, public, runtime};
 use tenure_wire::bus::{V, decode, encode};
 use tokio::sync::Semaphore;
 
-use self::draft::Parts;
-pub use self::operate::Heard;
-pub use self::read::{Changes, Events};
+use self::draft::CreateParts;
+pub use self::operate::Gather;
+pub use self::read::{NatsChanges, NatsEvents};
 use super::connect::Connection;
 use super::patience::{Patience, unavailable};
 
@@ -55,10 +55,10 @@ const LISTED_AT_ONCE: usize = 16;
 
 /// A client that is connected over NATS. Cheap to clone.
 #[derive(Clone)]
-pub struct NatsClient(Arc<Shared>);
+pub struct NatsClient(Arc<ClientShared>);
 
 #[derive(Clone)]
-struct Shared {
+struct ClientShared {
     connection: Connection,
     session: SessionId,
     /// Who asks, as logs name it.
@@ -99,7 +99,7 @@ impl NatsClient {
         let agent = name.agent().map_err(|bad| Rejection::invalid("name", bad.to_string()))?;
         let (partitions, max_bytes) = (0, None);
         let mut shared =
-            Shared { connection, session, agent, root, partitions, permits, max_bytes };
+            ClientShared { connection, session, agent, root, partitions, permits, max_bytes };
         let hello = Bytes::from(encode(&Hello { v: V })?);
         let patience = shared.connection.patience();
         let welcome: Welcome = shared.ask("hello".into(), hello, patience).await?;
@@ -109,7 +109,7 @@ impl NatsClient {
     }
 }
 
-impl Shared {
+impl ClientShared {
     /// Asks until there is an answer for good, or patience is over.
     async fn ask<T: DeserializeOwned>(
         &self,
@@ -168,7 +168,7 @@ impl Shared {
 
     /// A page of a log, a commit that comes in parts put together.
     async fn page(&self, task: &TaskId, after: u64) -> Result<LogPageSent, Rejection> {
-        let mut parts = Lines(Vec::new());
+        let mut parts = LogLines(Vec::new());
         let mut from = 0;
         loop {
             let mut page = self.ask_on(task, ReadLog { after, from }).await?;
@@ -179,7 +179,7 @@ impl Shared {
             }
             match (page.cut, page.commits.first_mut()) {
                 (Some(next), Some(first)) if next > from => {
-                    (from, parts) = (next, Lines(std::mem::take(&mut first.0)));
+                    (from, parts) = (next, LogLines(std::mem::take(&mut first.0)));
                 }
                 _ => return Ok(page),
             }
@@ -205,7 +205,7 @@ impl Shared {
         context: Context,
         input: CreateTask,
     ) -> Result<WriteSummary, Rejection> {
-        let Parts { first, rest } = draft::cut(input, &self.agent, PART)?;
+        let CreateParts { first, rest } = draft::cut(input, &self.agent, PART)?;
         let mut last = self.write(task, context.clone(), first).await?;
         for (command_id, command) in rest {
             let trace = context.trace.clone();
@@ -310,15 +310,15 @@ macro_rules! answers {
 tenure_wire::queries!(answers);
 
 impl ClientPort for NatsClient {
-    type Changes = Changes;
-    type Events = Events;
+    type Changes = NatsChanges;
+    type Events = NatsEvents;
 
     fn session(&self) -> &SessionId {
         &self.0.session
     }
 
     fn within(&self, max_bytes: usize) -> Self {
-        Self(Arc::new(Shared { max_bytes: Some(max_bytes), ..Shared::clone(&self.0) }))
+        Self(Arc::new(ClientShared { max_bytes: Some(max_bytes), ..ClientShared::clone(&self.0) }))
     }
 
     async fn write(
@@ -356,8 +356,8 @@ impl ClientPort for NatsClient {
         self.0.ask_on(task, ReadEvents { after }).await
     }
 
-    async fn published(&self, task: &TaskId) -> Result<Events, Rejection> {
-        self.0.connection.subscribe(public(&self.0.session, task)).await.map(Events::new)
+    async fn published(&self, task: &TaskId) -> Result<NatsEvents, Rejection> {
+        self.0.connection.subscribe(public(&self.0.session, task)).await.map(NatsEvents::new)
     }
 
     async fn runtime(
@@ -377,11 +377,11 @@ impl ClientPort for NatsClient {
         Ok(listing)
     }
 
-    async fn changes(&self, task: Option<&TaskId>) -> Result<Changes, Rejection> {
+    async fn changes(&self, task: Option<&TaskId>) -> Result<NatsChanges, Rejection> {
         let subject = match task {
             Some(task) => event(&self.0.session, task),
             None => format!("{ROOT}.event.{}.*", self.0.session),
         };
-        self.0.connection.subscribe(subject).await.map(Changes::new)
+        self.0.connection.subscribe(subject).await.map(NatsChanges::new)
     }
 }

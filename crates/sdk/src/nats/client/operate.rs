@@ -12,7 +12,7 @@ use tenure_ports::journal::TaskKey;
 use tenure_wire::bus::operate::{
     Drain, Drained, ImportLog, Imported, LeasePage, LeaseRow, ListLeases, NodeFacts, Nodes,
 };
-use tenure_wire::bus::request::{Lines, Request};
+use tenure_wire::bus::request::{LogLines, Request};
 use tenure_wire::bus::{V, encode};
 use tokio::time::timeout;
 
@@ -33,7 +33,7 @@ const BEGUN_MAX: u32 = 5;
 
 /// What nodes have answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard<T> {
+pub struct Gather<T> {
     /// One answer for each node.
     pub answers: Vec<T>,
     /// Partitions whose owner has not answered.
@@ -71,7 +71,7 @@ impl NatsClient {
     ///
     /// # Errors
     /// `unavailable` if no node answers.
-    pub async fn nodes(&self) -> Result<Heard<NodeFacts>, Rejection> {
+    pub async fn nodes(&self) -> Result<Gather<NodeFacts>, Rejection> {
         self.ask_nodes("nodes", encode(&Nodes { v: V, audit: false })?.into()).await
     }
 
@@ -79,7 +79,7 @@ impl NatsClient {
     ///
     /// # Errors
     /// As [`nodes`](Self::nodes).
-    pub async fn audit(&self) -> Result<Heard<NodeFacts>, Rejection> {
+    pub async fn audit(&self) -> Result<Gather<NodeFacts>, Rejection> {
         self.ask_nodes("nodes", encode(&Nodes { v: V, audit: true })?.into()).await
     }
 
@@ -88,12 +88,12 @@ impl NatsClient {
     /// # Errors
     /// `unavailable` if no node answers; `tool_not_available` to an observer, `unauthenticated` to whom
     /// the server refuses it.
-    pub async fn drain(&self, which: &Drain) -> Result<Heard<Drained>, Rejection> {
+    pub async fn drain(&self, which: &Drain) -> Result<Gather<Drained>, Rejection> {
         self.ask_nodes("drain", encode(which)?.into()).await
     }
 
     /// Asks every node, and waits until the owners of all partitions have answered.
-    async fn ask_nodes<T: OfNode>(&self, verb: &str, body: Bytes) -> Result<Heard<T>, Rejection> {
+    async fn ask_nodes<T: OfNode>(&self, verb: &str, body: Bytes) -> Result<Gather<T>, Rejection> {
         let subject = format!("{}.{verb}", self.0.root);
         let mut asked = self.0.connection.ask_all(subject.clone(), body, ANSWERS).await?;
         let mut answers: Vec<T> = Vec::new();
@@ -112,7 +112,7 @@ impl NatsClient {
             let denied = self.0.connection.denial_of(&subject);
             return Err(denied.unwrap_or_else(|| unavailable("no node answers")));
         }
-        Ok(Heard { answers, missing_partitions: missing.into_iter().collect() })
+        Ok(Gather { answers, missing_partitions: missing.into_iter().collect() })
     }
 
     /// Leases and open Attempts of the session, in the order of the Attempts.
@@ -144,7 +144,7 @@ impl NatsClient {
     ///
     /// # Errors
     /// A refusal, which another try would get too.
-    pub async fn oldest_leases(&self, most: usize) -> Result<Heard<LeaseRow>, Rejection> {
+    pub async fn oldest_leases(&self, most: usize) -> Result<Gather<LeaseRow>, Rejection> {
         let asked = stream::iter(0..self.0.partitions);
         let asked =
             asked.map(async |partition| (partition, self.oldest_leases_of(partition, most).await));
@@ -159,7 +159,7 @@ impl NatsClient {
         }
         answers.sort_by_key(|row| row.attempt_id);
         missing_partitions.sort_unstable();
-        Ok(Heard { answers, missing_partitions })
+        Ok(Gather { answers, missing_partitions })
     }
 
     /// Those of a partition, page by page.
@@ -197,7 +197,7 @@ impl NatsClient {
         loop {
             let part = &lines[from..lines.len().min(from + PART)];
             let is_last = from + part.len() == lines.len();
-            let (task_id, lines) = (task.clone(), Lines(part.to_vec()));
+            let (task_id, lines) = (task.clone(), LogLines(part.to_vec()));
             let part = ImportLog { v: V, task_id, len, from: from as u64, lines };
             let body = Bytes::from(encode(&part)?);
             let writes = Duration::from_secs(if is_last { (len >> 20) * 2 } else { 0 });

@@ -16,12 +16,12 @@ use tenure_core::{Limits, Rejection};
 use tenure_wire::bus::answer_bytes;
 use tenure_wire::bus::request::Request;
 
-use super::{LISTED_AT_ONCE, Shared};
+use super::{ClientShared, LISTED_AT_ONCE};
 
 /// Where a Task stands in a list: live ones first, the oldest of them; then ended ones, the newest first.
-type Place = (bool, Millis, TaskId);
+type ListPosition = (bool, Millis, TaskId);
 
-fn place(task: TaskSummary) -> Place {
+fn place(task: TaskSummary) -> ListPosition {
     match task.native_status.is_terminal() {
         false => (false, task.created_at, task.task_id),
         true => (true, task.updated_at.saturating_neg(), task.task_id),
@@ -38,7 +38,7 @@ struct Search {
     /// So many of a partition are passed over at a time.
     share: usize,
     /// The last Task of the next share of each partition that has so many.
-    named: BTreeSet<(Place, u32)>,
+    named: BTreeSet<(ListPosition, u32)>,
     /// Of which partition Tasks were passed over last.
     last: u32,
 }
@@ -69,7 +69,7 @@ impl Search {
 
     /// Passes over the share that ends first: of each other at most `share` - 1 are before that end,
     /// with its own no more than are left.
-    fn told(&mut self, named: impl Iterator<Item = (Place, u32)>) {
+    fn told(&mut self, named: impl Iterator<Item = (ListPosition, u32)>) {
         self.named.extend(named);
         let Some((_, partition)) = self.named.pop_first() else {
             self.enough = self.left; // The page is behind the last Task.
@@ -82,7 +82,7 @@ impl Search {
     }
 }
 
-impl Shared {
+impl ClientShared {
     pub(super) async fn page_of_tasks(&self, input: ListInput) -> Result<TaskPage, Rejection> {
         let limits = Limits::default(); // The largest page is no setting.
         let limit = input.limit(&limits)?;
@@ -137,7 +137,7 @@ impl Shared {
         partition: u32,
         offset: usize,
         input: &ListInput,
-    ) -> Result<Option<(Place, u32)>, Rejection> {
+    ) -> Result<Option<(ListPosition, u32)>, Rejection> {
         let one = self.tasks_of(partition, offset, input, 1).await?;
         Ok(one.tasks.into_iter().next().map(|task| (place(task), partition)))
     }
@@ -176,10 +176,10 @@ mod tests {
     use super::*;
 
     /// Tasks of each partition, in order.
-    type Tasks = Vec<Vec<Place>>;
+    type Tasks = Vec<Vec<ListPosition>>;
 
     /// Rows of the page, and how many Tasks are named for it.
-    fn page(tasks: &Tasks, offset: usize, limit: usize) -> (Vec<Place>, usize) {
+    fn page(tasks: &Tasks, offset: usize, limit: usize) -> (Vec<ListPosition>, usize) {
         let count = u32::try_from(tasks.len()).unwrap();
         let (mut search, mut asked) = (Search::new(count, offset, limit), 0);
         while search.pays() {
@@ -193,7 +193,7 @@ mod tests {
             .iter()
             .zip(&search.starts)
             .flat_map(|(own, start)| own.iter().skip(*start).take(search.left + limit).cloned());
-        let rest: BTreeSet<Place> = rest.collect();
+        let rest: BTreeSet<ListPosition> = rest.collect();
         (rest.into_iter().skip(search.left).take(limit).collect(), asked)
     }
 
@@ -201,7 +201,7 @@ mod tests {
     /// behind, few are named.
     #[test]
     fn what_is_before_a_page_is_found_by_few_names() {
-        let all: Vec<Place> = (0..2_000)
+        let all: Vec<ListPosition> = (0..2_000)
             .map(|number| (number >= 1_500, number / 3, format!("t{number:04}").parse().unwrap()))
             .collect();
         for count in [1, 2, 3, 8, 64] {
@@ -221,7 +221,7 @@ mod tests {
                 for limit in [1, 10, 100] {
                     for offset in (0..2_100).step_by(150) {
                         let (rows, asked) = page(&tasks, offset, limit);
-                        let right: Vec<Place> =
+                        let right: Vec<ListPosition> =
                             all.iter().skip(offset).take(limit).cloned().collect();
                         assert_eq!(rows, right, "{count} {way} {offset} {limit}");
                         let doublings = (offset / limit).max(1).ilog2() as usize + 1;

@@ -12,20 +12,20 @@ use tenure_ports::client::{Changed, LogPage};
 use tenure_ports::journal::{Entry, TaskKey};
 use tenure_wire::bus::decode;
 use tenure_wire::bus::event::Published;
-use tenure_wire::bus::request::{Committed, Entry as SentEntry, Lines, LogPage as SentPage};
+use tenure_wire::bus::request::{Committed, Entry as SentEntry, LogLines, LogPage as SentPage};
 use tenure_wire::stored::{Assembler, LineError, decode_line};
 
 /// Hints of changes, as they come.
 #[derive(Debug)]
-pub struct Changes(Subscriber);
+pub struct NatsChanges(Subscriber);
 
-impl Changes {
+impl NatsChanges {
     pub(super) fn new(events: Subscriber) -> Self {
         Self(events)
     }
 }
 
-impl Stream for Changes {
+impl Stream for NatsChanges {
     type Item = Changed;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Changed>> {
@@ -52,15 +52,15 @@ fn changed(message: &Message) -> Option<Changed> {
 
 /// Public events of a Task, as they come.
 #[derive(Debug)]
-pub struct Events(Subscriber);
+pub struct NatsEvents(Subscriber);
 
-impl Events {
+impl NatsEvents {
     pub(super) fn new(events: Subscriber) -> Self {
         Self(events)
     }
 }
 
-impl Stream for Events {
+impl Stream for NatsEvents {
     type Item = Published;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Published>> {
@@ -97,9 +97,9 @@ pub(super) fn log_page(
     Ok(LogPage { commits, more, version, status, now, leases, wal_path, steps_max })
 }
 
-fn decoded(mut log: Assembler, commits: &[Lines]) -> Result<Vec<Commit>, LineError> {
+fn decoded(mut log: Assembler, commits: &[LogLines]) -> Result<Vec<Commit>, LineError> {
     let mut found = Vec::with_capacity(commits.len());
-    for Lines(lines) in commits {
+    for LogLines(lines) in commits {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             found.extend(log.push(decode_line(line)?)?);
         }

@@ -8,9 +8,9 @@ use tenure_core::id::{AttemptId, SessionId, StepId, TaskId};
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_wire::bus::node::Alive;
-use tenure_wire::bus::worker::{Deliveries, Delivery as Sent, Room};
+use tenure_wire::bus::worker::{Capacity, Deliveries, Delivery as Sent};
 
-use super::link::{Came, Link};
+use super::link::{Came, LinkCounts};
 use super::share::shares;
 use crate::clock::Moment;
 
@@ -46,8 +46,8 @@ const LINKS_KEPT: usize = 8;
 
 /// The worker's side of all its links.
 #[derive(Debug)]
-pub(super) struct Desk {
-    nodes: BTreeMap<SmolStr, Node>,
+pub(super) struct WorkerLinks {
+    nodes: BTreeMap<SmolStr, KnownNode>,
     /// The room there is, as its pool last said.
     credit: Credit,
     /// Grants and Runs that were handed to the pool.
@@ -77,9 +77,9 @@ struct Judged {
 }
 
 #[derive(Debug)]
-struct Node {
+struct KnownNode {
     /// Kept while the node is silent: it may go on where it was.
-    link: Option<Link>,
+    link: Option<LinkCounts>,
     /// Whether the link is in use.
     is_linked: bool,
     past: VecDeque<SmolStr>,
@@ -88,7 +88,7 @@ struct Node {
     hungry: Option<Moment>,
 }
 
-impl Desk {
+impl WorkerLinks {
     pub(super) fn new(now: Moment) -> Self {
         Self {
             nodes: BTreeMap::new(),
@@ -143,7 +143,7 @@ impl Desk {
         }
         self.is_answered = true;
         let from = batch.node.clone();
-        let node = self.nodes.entry(batch.node).or_insert_with(|| Node::new(now));
+        let node = self.nodes.entry(batch.node).or_insert_with(|| KnownNode::new(now));
         // Opened by another word than a hello, a link brings nothing: the node does not know the
         // handlers. Said to one that was, the hello changes nothing.
         self.wants_hello |= node.link.as_ref().is_none_or(|link| *link.name() != batch.link);
@@ -200,7 +200,7 @@ impl Desk {
     pub(super) fn alive(&mut self, now: Moment, alive: Alive) {
         self.owners.retain(|_, owner| *owner != alive.node);
         self.owners.extend(alive.owned.into_iter().map(|one| (one, alive.node.clone())));
-        let node = self.nodes.entry(alive.node).or_insert_with(|| Node::new(now));
+        let node = self.nodes.entry(alive.node).or_insert_with(|| KnownNode::new(now));
         node.heard = now;
         self.wants_hello |= !node.is_linked;
     }
@@ -262,7 +262,7 @@ impl Desk {
     }
 
     /// What is to be said now, to which nodes.
-    pub(super) fn rooms(&mut self, now: Moment) -> Vec<(SmolStr, Room)> {
+    pub(super) fn rooms(&mut self, now: Moment) -> Vec<(SmolStr, Capacity)> {
         let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut rooms = Vec::new();
@@ -276,13 +276,13 @@ impl Desk {
     }
 
     /// The room to go with reports to the owner of a partition.
-    pub(super) fn room_for_owner(&mut self, now: Moment, partition: u32) -> Option<Room> {
+    pub(super) fn room_for_owner(&mut self, now: Moment, partition: u32) -> Option<Capacity> {
         let owner = self.owners.get(&partition)?.clone();
         self.room_for(now, &owner)
     }
 
     /// What is to be said to a node now: with it goes what came from there.
-    pub(super) fn room_for(&mut self, now: Moment, node: &str) -> Option<Room> {
+    pub(super) fn room_for(&mut self, now: Moment, node: &str) -> Option<Capacity> {
         let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == node);
@@ -302,14 +302,14 @@ impl Desk {
     }
 }
 
-impl Node {
+impl KnownNode {
     fn new(now: Moment) -> Self {
         let past = VecDeque::new();
         Self { link: None, is_linked: false, past, heard: now, spoken: now, hungry: None }
     }
 
     /// The link of this name, which is in use from now on; none if another took its place before.
-    fn link_named(&mut self, name: SmolStr, now: Moment) -> Option<&mut Link> {
+    fn link_named(&mut self, name: SmolStr, now: Moment) -> Option<&mut LinkCounts> {
         if self.past.contains(&name) {
             return None;
         }
@@ -319,7 +319,7 @@ impl Node {
             self.spoken = now;
         }
         let is_another = self.link.as_ref().is_none_or(|link| *link.name() != name);
-        if is_another && let Some(old) = self.link.replace(Link::new(name)) {
+        if is_another && let Some(old) = self.link.replace(LinkCounts::new(name)) {
             self.past.push_back(old.name().clone());
             if self.past.len() > LINKS_KEPT {
                 self.past.pop_front();
@@ -336,7 +336,7 @@ impl Node {
         self.hungry.is_some_and(|said| now.since(&said) < HUNGER)
     }
 
-    fn room(&mut self, now: Moment, (free, lost): (u64, u64), anyway: bool) -> Option<Room> {
+    fn room(&mut self, now: Moment, (free, lost): (u64, u64), anyway: bool) -> Option<Capacity> {
         let link = self.link.as_mut()?;
         if !anyway && !link.has_news(free, lost) {
             return None;

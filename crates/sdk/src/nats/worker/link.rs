@@ -2,11 +2,11 @@
 
 use smol_str::SmolStr;
 use tenure_wire::bus::V;
-use tenure_wire::bus::worker::Room;
+use tenure_wire::bus::worker::Capacity;
 
 /// The counts of a link. They begin anew with its name (mechanisms 8).
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct LinkCounts {
     name: SmolStr,
     /// Number of the next delivery.
     next: u64,
@@ -31,7 +31,7 @@ pub(super) enum Came {
     Early,
 }
 
-impl Link {
+impl LinkCounts {
     pub(super) fn new(name: SmolStr) -> Self {
         Self { name, next: 1, seen: 0, said: 0, free: 0, lost: 0, owes: true }
     }
@@ -68,11 +68,11 @@ impl Link {
     }
 
     /// States the room.
-    pub(super) fn room(&mut self, free: u64, lost: u64) -> Room {
+    pub(super) fn room(&mut self, free: u64, lost: u64) -> Capacity {
         self.said += 1;
         (self.free, self.lost) = (free, lost);
         self.owes = false;
-        Room {
+        Capacity {
             v: V,
             link: self.name.clone(),
             number: self.said,
@@ -88,8 +88,8 @@ impl Link {
 mod tests {
     use super::*;
 
-    fn link() -> Link {
-        Link::new("l".into())
+    fn link() -> LinkCounts {
+        LinkCounts::new("l".into())
     }
 
     #[test]

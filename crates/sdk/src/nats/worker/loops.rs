@@ -18,7 +18,7 @@ use tenure_ports::placement::{self, OtherPlacement};
 use tenure_ports::supervise::guard;
 use tenure_wire::bus::node::{Alive, Hungry};
 use tenure_wire::bus::subject::{ROOT, WorkerName};
-use tenure_wire::bus::worker::{Deliveries, Hello, Reported, Reports, Room};
+use tenure_wire::bus::worker::{Capacity, Deliveries, Hello, Reported, Reports};
 use tenure_wire::bus::{Answer, V, decode, encode};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -28,7 +28,7 @@ use super::Inner;
 use super::desk::{uses_room, was_lost};
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
-use crate::nats::connect::Asked;
+use crate::nats::connect::PendingRequest;
 use crate::nats::patience::{ambiguous, unavailable};
 
 /// What is said of room, and acknowledged where much comes, waits so long for more of it.
@@ -239,7 +239,7 @@ impl Inner {
         }
     }
 
-    fn what_to_say(&self) -> (bool, Vec<(SmolStr, Room)>) {
+    fn what_to_say(&self) -> (bool, Vec<(SmolStr, Capacity)>) {
         let now = Moment::now();
         // Before it is known where reports go there is no room.
         let is_placed = matches!(*self.partitions.borrow(), Some(Ok(_)));
@@ -272,7 +272,7 @@ impl Inner {
         }
     }
 
-    async fn state(&self, node: &str, room: &Room) {
+    async fn state(&self, node: &str, room: &Capacity) {
         let subject = format!("{}.node.{node}", self.root);
         if let Err(refused) = self.connection.tell(subject, room).await {
             tracing::debug!(node, %refused, "a node did not learn of room");
@@ -318,7 +318,7 @@ impl Inner {
         });
     }
 
-    async fn ask(&self, partition: u32, message: &Reports) -> Result<Asked, Rejection> {
+    async fn ask(&self, partition: u32, message: &Reports) -> Result<PendingRequest, Rejection> {
         let subject = format!("{}.report.{partition}", self.root);
         let within = self.connection.request_timeout();
         self.connection.ask(subject, encode(message)?.into(), within).await

@@ -8,7 +8,7 @@
 //!        ◄─ reports, by partition ── Outbox ◄──────────── reports
 //! ```
 //!
-//! [`Desk`] and [`Outbox`] decide without waiting for anything; the loops carry it out. What nodes
+//! [`WorkerLinks`] and [`Outbox`] decide without waiting for anything; the loops carry it out. What nodes
 //! send on a link is numbered: a gap drops what came behind it, and the statement of room that
 //! follows at once says what is missing.
 
@@ -39,12 +39,12 @@ use tenure_ports::bus::{Credit, Delivery, Holding, Pulse, Recorded, WorkerPort};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::placement::OtherPlacement;
 use tenure_wire::bus::subject::WorkerName;
-use tenure_wire::bus::worker::{Bye, Claim, Looking, Query, Report, Word};
+use tenure_wire::bus::worker::{Bye, Claim, Looking, QuerySteps, Report, Word};
 use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use self::desk::Desk;
+use self::desk::WorkerLinks;
 use self::outbox::{Item, Outbox};
 use super::connect::Connection;
 use super::patience::{Patience, unavailable};
@@ -70,7 +70,7 @@ struct Inner {
     /// What all subjects of this worker begin with.
     root: String,
     handlers: Option<Vec<HandlerName>>,
-    desk: Mutex<Desk>,
+    desk: Mutex<WorkerLinks>,
     outbox: Mutex<Outbox>,
     /// Partitions of the cluster; none while nobody has said. Of another placement it is not for this
     /// worker (OWN-01).
@@ -110,7 +110,7 @@ impl NatsWorker {
             pool: name.pool.clone(),
             root: name.root(),
             handlers,
-            desk: Mutex::new(Desk::new(Moment::now())),
+            desk: Mutex::new(WorkerLinks::new(Moment::now())),
             outbox: Mutex::default(),
             partitions: watch::Sender::new(None),
             refused: watch::Sender::new(None),
@@ -151,16 +151,24 @@ impl NatsWorker {
         }
     }
 
-    fn tell(&self, task: TaskKey, run_id: RunId, word: Word, room: Option<Credit>) -> Answering {
+    fn tell(
+        &self,
+        task: TaskKey,
+        run_id: RunId,
+        word: Word,
+        room: Option<Credit>,
+    ) -> PendingReport {
         if let Some(room) = room {
             self.credit(room);
         }
         let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
         let report = Report { session_id, task_id, run_id, word };
         match encode(&report).map(|body| body.len()) {
-            Ok(bytes) if bytes <= REPORT_MAX => Answering(Ok(self.enqueue(task, report, bytes))),
-            Ok(bytes) => Answering(Err(Some(too_long(bytes)))),
-            Err(bad) => Answering(Err(Some(bad.into()))),
+            Ok(bytes) if bytes <= REPORT_MAX => {
+                PendingReport(Ok(self.enqueue(task, report, bytes)))
+            }
+            Ok(bytes) => PendingReport(Err(Some(too_long(bytes)))),
+            Err(bad) => PendingReport(Err(Some(bad.into()))),
         }
     }
 
@@ -243,9 +251,9 @@ fn task_of(run: &RunOffer) -> TaskKey {
 
 /// Waits for what becomes of a report.
 #[derive(Debug)]
-pub struct Answering(Result<oneshot::Receiver<Result<Recorded, Rejection>>, Option<Rejection>>);
+pub struct PendingReport(Result<oneshot::Receiver<Result<Recorded, Rejection>>, Option<Rejection>>);
 
-impl Future for Answering {
+impl Future for PendingReport {
     type Output = Result<Recorded, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -260,7 +268,7 @@ impl Future for Answering {
 }
 
 impl WorkerPort for NatsWorker {
-    type Answer = Answering;
+    type Answer = PendingReport;
 
     const IS_REMOTE: bool = true;
 
@@ -281,7 +289,7 @@ impl WorkerPort for NatsWorker {
         let (inner, task, run_id) = (Arc::clone(&self.inner), task_of(run), run.run_id);
         async move {
             let (session_id, task_id) = (task.session_id.clone(), task.task_id.clone());
-            let body = encode(&Query { v: V, session_id, task_id, run_id, offset });
+            let body = encode(&QuerySteps { v: V, session_id, task_id, run_id, offset });
             inner.ask_owner("query", &task, body).await
         }
     }
@@ -332,7 +340,7 @@ impl WorkerPort for NatsWorker {
         run: &RunOffer,
         declined: Option<ReasonInput>,
         room: Option<Credit>,
-    ) -> Answering {
+    ) -> PendingReport {
         let word = match declined {
             None => Word::EndRun { outcome: RunOutcome::Finished, result: None },
             reason => Word::DeclineRun { reason },
@@ -340,7 +348,7 @@ impl WorkerPort for NatsWorker {
         self.tell(task_of(run), run.run_id, word, room)
     }
 
-    fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Answering {
+    fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> PendingReport {
         self.tell(held.task.clone(), held.run_id, Word::TaskUpdateStep(report), room)
     }
 
@@ -350,11 +358,11 @@ impl WorkerPort for NatsWorker {
         outcome: RunOutcome,
         result: Option<String>,
         room: Option<Credit>,
-    ) -> Answering {
+    ) -> PendingReport {
         self.tell(held.task.clone(), held.run_id, Word::EndRun { outcome, result }, room)
     }
 
-    fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> Answering {
+    fn release(&self, held: &Holding, how: GiveBack, room: Option<Credit>) -> PendingReport {
         let (attempt_id, fencing_token) = (held.attempt_id, held.fencing_token);
         let GiveBack { reason, retry_after_ms } = how;
         let word = Word::ReleaseStep { attempt_id, fencing_token, reason, retry_after_ms };

@@ -39,11 +39,11 @@ pub(super) struct Outbox {
     /// Partitions of the cluster; 0 while nobody has said.
     partitions: u32,
     unplaced: Vec<Item>,
-    lanes: BTreeMap<u32, Lane>,
+    lanes: BTreeMap<u32, OutboxLane>,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct OutboxLane {
     waiting: VecDeque<Item>,
     in_flight: usize,
 }
@@ -71,7 +71,7 @@ impl Outbox {
     /// What is to be sent now, and to which partition. [`answered`](Self::answered) follows.
     pub(super) fn next(&mut self) -> Option<(u32, Vec<Item>)> {
         let mut lanes = self.lanes.iter_mut();
-        let is_open = |lane: &Lane| lane.in_flight < IN_FLIGHT && !lane.waiting.is_empty();
+        let is_open = |lane: &OutboxLane| lane.in_flight < IN_FLIGHT && !lane.waiting.is_empty();
         let (partition, lane) = lanes.find(|(_, lane)| is_open(lane))?;
         lane.in_flight += 1;
         Some((*partition, lane.gather()))
@@ -85,7 +85,7 @@ impl Outbox {
     }
 }
 
-impl Lane {
+impl OutboxLane {
     fn gather(&mut self) -> Vec<Item> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = self.waiting.front() {

@@ -9,25 +9,25 @@ pub(super) fn shares(free: u64, hungry: &[bool], turn: u64) -> Vec<u64> {
     let with = hungry.iter().filter(|is| **is).count() as u64;
     let without = hungry.len() as u64 - with;
     if with == 0 || without == 0 {
-        let mut parts = Parts::of(free, hungry.len() as u64, turn);
+        let mut parts = EvenSplit::of(free, hungry.len() as u64, turn);
         return hungry.iter().map(|_| parts.next()).collect();
     }
     let kept = free.saturating_sub(with).min(without);
-    let mut for_hungry = Parts::of(free - kept, with, turn);
-    let mut for_others = Parts::of(kept, without, turn);
+    let mut for_hungry = EvenSplit::of(free - kept, with, turn);
+    let mut for_others = EvenSplit::of(kept, without, turn);
     let part = |is: &bool| if *is { for_hungry.next() } else { for_others.next() };
     hungry.iter().map(part).collect()
 }
 
 /// A number in parts that differ by at most one.
-struct Parts {
+struct EvenSplit {
     each: u64,
     more: u64,
     count: u64,
     at: u64,
 }
 
-impl Parts {
+impl EvenSplit {
     fn of(whole: u64, count: u64, turn: u64) -> Self {
         let parts = count.max(1);
         Self { each: whole / parts, more: whole % parts, count: parts, at: turn % parts }

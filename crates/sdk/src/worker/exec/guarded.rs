@@ -15,10 +15,10 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::guard::ARGV0;
-use super::guard::wire::{Inbox, Order, Report, encode};
+use super::guard::wire::{GuardReport, Inbox, Order, encode};
 use super::launch::Launch;
-use super::logs::Logs;
-use super::supervise::{Process, Status};
+use super::logs::OutputFiles;
+use super::supervise::{CommandProcess, Status};
 use super::{ExecError, blocking};
 
 /// Where the kernel keeps the running executable, also when its file was replaced or removed by an
@@ -41,7 +41,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    pub(super) async fn start(launch: Launch, logs: Logs) -> Result<Self, ExecError> {
+    pub(super) async fn start(launch: Launch, logs: OutputFiles) -> Result<Self, ExecError> {
         let (guard, socket) =
             blocking(|| spawn(logs).map_err(|source| ExecError::Guard { source })).await?;
         let inbox = Inbox::default();
@@ -56,15 +56,15 @@ impl Guarded {
         let program = launch.program.clone();
         self.send(&Order::Start(launch)).await.map_err(|source| ExecError::Guard { source })?;
         match self.next_report().await? {
-            Report::Started { pid } => {
+            GuardReport::Started { pid } => {
                 self.pid = pid;
                 Ok(())
             }
-            Report::NotStarted { errno, message } => {
+            GuardReport::NotStarted { errno, message } => {
                 let source = errno.map_or_else(|| io::Error::other(message), os_error);
                 Err(ExecError::Start { program, source })
             }
-            Report::Ended(_) | Report::Cleared => Err(ExecError::GuardLost),
+            GuardReport::Ended(_) | GuardReport::Cleared => Err(ExecError::GuardLost),
         }
     }
 
@@ -73,7 +73,7 @@ impl Guarded {
     }
 
     /// The next report. May be dropped and called again: nothing read is lost.
-    async fn next_report(&mut self) -> Result<Report, ExecError> {
+    async fn next_report(&mut self) -> Result<GuardReport, ExecError> {
         loop {
             match self.inbox.take() {
                 Some(Ok(report)) => return Ok(report),
@@ -97,15 +97,17 @@ impl Guarded {
 
     async fn note_next_report(&mut self) -> Result<(), ExecError> {
         match self.next_report().await? {
-            Report::Ended(status) => self.status = Some(status),
-            Report::Cleared => self.is_cleared = true,
-            Report::Started { .. } | Report::NotStarted { .. } => return Err(self.guard_lost()),
+            GuardReport::Ended(status) => self.status = Some(status),
+            GuardReport::Cleared => self.is_cleared = true,
+            GuardReport::Started { .. } | GuardReport::NotStarted { .. } => {
+                return Err(self.guard_lost());
+            }
         }
         Ok(())
     }
 }
 
-impl Process for Guarded {
+impl CommandProcess for Guarded {
     fn pid(&self) -> i32 {
         self.pid
     }
@@ -145,7 +147,7 @@ impl Process for Guarded {
 /// Starts this executable once more as a guard. The socket is its standard input, the logs are its
 /// outputs, for the command to inherit. Nothing here needs a hook between fork and exec, so the
 /// start costs the same however much memory the runner has.
-fn spawn(logs: Logs) -> io::Result<(Child, UnixStream)> {
+fn spawn(logs: OutputFiles) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let mut command = StdCommand::new(OWN_EXECUTABLE);
     command.arg0(ARGV0).stdin(Stdio::from(OwnedFd::from(theirs)));

@@ -12,12 +12,12 @@ const TAIL_BYTES_MAX: usize = 2 * 1024;
 
 /// The open files, to be inherited by the command.
 #[derive(Debug)]
-pub(super) struct Logs {
+pub(super) struct OutputFiles {
     pub(super) stdout: File,
     pub(super) stderr: File,
 }
 
-impl Logs {
+impl OutputFiles {
     pub(super) fn create(paths: &ExecPaths) -> Result<Self, ExecError> {
         Ok(Self { stdout: create(&paths.stdout)?, stderr: create(&paths.stderr)? })
     }

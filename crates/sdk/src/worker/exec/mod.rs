@@ -55,10 +55,10 @@ pub use self::error::{ExecError, OutputError};
 use self::guarded::Guarded;
 use self::launch::Launch;
 pub use self::launch::{INPUTS_ENV, OUTPUT_ENV};
-use self::logs::Logs;
+use self::logs::OutputFiles;
 pub use self::output::OUTPUT_BYTES_MAX;
 pub use self::spec::{ExecFields, ExecSpec, GRACE_DEFAULT, Program, SpecError};
-use self::supervise::{Limits, supervise};
+use self::supervise::{ExecLimits, supervise};
 use self::unguarded::Unguarded;
 
 /// The files of one command. Their directories exist already.
@@ -79,7 +79,7 @@ pub struct ExecPaths {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutcome {
     /// How it ended.
-    pub ended: Ended,
+    pub ended: CommandEnd,
     /// Size of the standard output.
     pub stdout_bytes: u64,
     /// Size of the standard error.
@@ -97,7 +97,7 @@ pub struct ExecOutcome {
 
 /// How a command ended. A command we stopped is `TimedOut` or `Cancelled`, whatever its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum CommandEnd {
     /// It exited with this code.
     Exited(i32),
     /// This signal, not ours, ended it.
@@ -126,9 +126,9 @@ pub async fn run(
     let called = Instant::now();
     let logs = prepare(spec, paths).await?;
     let (ended, started) = if cancel.is_cancelled() {
-        (Ended::Cancelled, Instant::now())
+        (CommandEnd::Cancelled, Instant::now())
     } else {
-        execute(launch, logs, Limits::of(spec), cancel).await?
+        execute(launch, logs, ExecLimits::of(spec), cancel).await?
     };
     let (startup, duration) = (started - called, started.elapsed());
     conclude(paths, ended, startup, duration).await
@@ -137,10 +137,10 @@ pub async fn run(
 /// Starts the command under the best leash there is and sees it through. Also tells when it began.
 async fn execute(
     launch: Launch,
-    logs: Logs,
-    limits: Limits,
+    logs: OutputFiles,
+    limits: ExecLimits,
     cancel: &CancellationToken,
-) -> Result<(Ended, Instant), ExecError> {
+) -> Result<(CommandEnd, Instant), ExecError> {
     if guard::is_ready() {
         let process = Guarded::start(launch, logs).await?;
         let started = Instant::now();
@@ -153,28 +153,28 @@ async fn execute(
 }
 
 /// Readies the files, and refuses a bad `cwd`, which would look like a missing program later.
-async fn prepare(spec: &ExecSpec, paths: &ExecPaths) -> Result<Logs, ExecError> {
+async fn prepare(spec: &ExecSpec, paths: &ExecPaths) -> Result<OutputFiles, ExecError> {
     let (cwd, paths) = (spec.cwd().map(Path::to_owned), paths.clone());
     blocking(move || {
         if let Some(path) = cwd.filter(|path| !path.is_dir()) {
             return Err(ExecError::Cwd { path });
         }
         output::clear(&paths.output)?;
-        Logs::create(&paths)
+        OutputFiles::create(&paths)
     })
     .await
 }
 
 async fn conclude(
     paths: &ExecPaths,
-    ended: Ended,
+    ended: CommandEnd,
     startup: Duration,
     duration: Duration,
 ) -> Result<ExecOutcome, ExecError> {
     let paths = paths.clone();
     blocking(move || {
         let output = match (ended, output::read(&paths.output)) {
-            (Ended::Exited(0), read) => read?,
+            (CommandEnd::Exited(0), read) => read?,
             (_, read) => read.unwrap_or_default(),
         };
         let (stdout_bytes, stderr_bytes) = logs::sizes(&paths)?;

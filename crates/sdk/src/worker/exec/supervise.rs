@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Ended, ExecError, ExecSpec};
+use super::{CommandEnd, ExecError, ExecSpec};
 
 /// How long killed processes may take to be gone. The kernel needs milliseconds, except for one
 /// that hangs in a broken file system or device, and then nobody can tell how long.
@@ -15,12 +15,12 @@ const CLEAR_MAX: Duration = Duration::from_secs(10);
 
 /// The limits a command runs under.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct ExecLimits {
     timeout: Option<Duration>,
     grace: Duration,
 }
 
-impl Limits {
+impl ExecLimits {
     pub(super) fn of(spec: &ExecSpec) -> Self {
         Self { timeout: spec.timeout(), grace: spec.grace() }
     }
@@ -44,7 +44,7 @@ impl From<std::process::ExitStatus> for Status {
     }
 }
 
-impl From<Status> for Ended {
+impl From<Status> for CommandEnd {
     fn from(status: Status) -> Self {
         match status {
             Status::Exited(code) => Self::Exited(code),
@@ -55,7 +55,7 @@ impl From<Status> for Ended {
 
 /// A started command on its leash. Dropping it kills the command; every wait may be dropped and
 /// begun again.
-pub(super) trait Process {
+pub(super) trait CommandProcess {
     /// The process id of the command's first process, its leader.
     fn pid(&self) -> i32;
     /// How the leader ended, if that is known yet.
@@ -72,13 +72,13 @@ pub(super) trait Process {
 }
 
 /// Sees a command through until nothing of it is left.
-pub(super) async fn supervise<P: Process>(
+pub(super) async fn supervise<P: CommandProcess>(
     mut process: P,
-    limits: Limits,
+    limits: ExecLimits,
     cancel: &CancellationToken,
-) -> Result<Ended, ExecError> {
+) -> Result<CommandEnd, ExecError> {
     let ended = end_or_stop(&mut process, limits, cancel).await?;
-    if matches!(ended, Ended::TimedOut | Ended::Cancelled) {
+    if matches!(ended, CommandEnd::TimedOut | CommandEnd::Cancelled) {
         stop(&mut process, limits.grace).await?;
     }
     clear(&mut process).await?;
@@ -86,11 +86,11 @@ pub(super) async fn supervise<P: Process>(
 }
 
 /// Waits for the leader's own end, or for a reason to stop it. An end that is there already wins.
-async fn end_or_stop<P: Process>(
+async fn end_or_stop<P: CommandProcess>(
     process: &mut P,
-    limits: Limits,
+    limits: ExecLimits,
     cancel: &CancellationToken,
-) -> Result<Ended, ExecError> {
+) -> Result<CommandEnd, ExecError> {
     let time_is_over = async {
         match limits.timeout {
             Some(timeout) => sleep(timeout).await,
@@ -100,13 +100,13 @@ async fn end_or_stop<P: Process>(
     tokio::select! {
         biased;
         status = process.ended() => Ok(status?.into()),
-        () = cancel.cancelled() => Ok(Ended::Cancelled),
-        () = time_is_over => Ok(Ended::TimedOut),
+        () = cancel.cancelled() => Ok(CommandEnd::Cancelled),
+        () = time_is_over => Ok(CommandEnd::TimedOut),
     }
 }
 
 /// Asks, waits for the grace, and kills.
-async fn stop<P: Process>(process: &mut P, grace: Duration) -> Result<(), ExecError> {
+async fn stop<P: CommandProcess>(process: &mut P, grace: Duration) -> Result<(), ExecError> {
     if !grace.is_zero() {
         process.terminate().await;
         if let Ok(cleared) = timeout(grace, process.cleared()).await {
@@ -119,7 +119,7 @@ async fn stop<P: Process>(process: &mut P, grace: Duration) -> Result<(), ExecEr
 
 /// Waits until all is gone. A leader that does not go is an error. Leftovers of a leader that ended
 /// are not, since its outcome is known: they are still being killed when this gives up on them.
-async fn clear<P: Process>(process: &mut P) -> Result<(), ExecError> {
+async fn clear<P: CommandProcess>(process: &mut P) -> Result<(), ExecError> {
     if let Ok(cleared) = timeout(CLEAR_MAX, process.cleared()).await {
         return cleared;
     }

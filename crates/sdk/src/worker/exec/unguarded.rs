@@ -14,8 +14,8 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use super::guard::sys;
 use super::launch::Launch;
-use super::logs::Logs;
-use super::supervise::{Process, Status};
+use super::logs::OutputFiles;
+use super::supervise::{CommandProcess, Status};
 use super::{ExecError, blocking};
 
 /// Deaf to the signals the group is asked to end with; only reads, so it costs nothing.
@@ -33,12 +33,12 @@ pub(super) struct Unguarded {
 }
 
 impl Unguarded {
-    pub(super) async fn start(launch: Launch, logs: Logs) -> Result<Self, ExecError> {
+    pub(super) async fn start(launch: Launch, logs: OutputFiles) -> Result<Self, ExecError> {
         tracing::debug!("`main` does not call `run_if_requested`: the command runs without guard");
         blocking(move || Self::spawn(&launch, logs)).await
     }
 
-    fn spawn(launch: &Launch, logs: Logs) -> Result<Self, ExecError> {
+    fn spawn(launch: &Launch, logs: OutputFiles) -> Result<Self, ExecError> {
         let (mut watchdog, group) = spawn_watchdog()?;
         let leash = watchdog.stdin.take();
         let start_error = |source| ExecError::Start { program: launch.program.clone(), source };
@@ -56,7 +56,7 @@ impl Unguarded {
     }
 }
 
-impl Process for Unguarded {
+impl CommandProcess for Unguarded {
     fn pid(&self) -> i32 {
         self.pid
     }

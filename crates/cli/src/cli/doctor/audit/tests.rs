@@ -19,16 +19,16 @@ fn node(name: &str, owned: u32) -> NodeFacts {
         workers: vec![worker],
         pools: vec![pool],
         tasks: Some(0),
-        kept: Some(Kept::default()),
+        kept: Some(RetainedWork::default()),
         ..NodeFacts::default()
     }
 }
 
-fn look(answers: Vec<NodeFacts>) -> Heard<NodeFacts> {
-    Heard { answers, missing_partitions: Vec::new() }
+fn look(answers: Vec<NodeFacts>) -> Gather<NodeFacts> {
+    Gather { answers, missing_partitions: Vec::new() }
 }
 
-fn at_rest() -> Heard<NodeFacts> {
+fn at_rest() -> Gather<NodeFacts> {
     look(vec![node("n1", 0), node("n2", 1)])
 }
 
@@ -39,7 +39,7 @@ fn changed(change: impl Fn(&mut NodeFacts)) -> Vec<(&'static str, Verdict, Strin
     found(&looks)
 }
 
-fn found(looks: &[Heard<NodeFacts>]) -> Vec<(&'static str, Verdict, String)> {
+fn found(looks: &[Gather<NodeFacts>]) -> Vec<(&'static str, Verdict, String)> {
     let found = judge(looks).into_iter();
     found.map(|finding| (finding.check, finding.verdict, finding.found)).collect()
 }
@@ -71,8 +71,8 @@ fn a_cluster_at_rest_keeps_nothing() {
 
 #[test]
 fn each_thing_that_stays_is_left_over() {
-    let with = |kept: Kept| move |node: &mut NodeFacts| node.kept = Some(kept);
-    let none = Kept::default();
+    let with = |kept: RetainedWork| move |node: &mut NodeFacts| node.kept = Some(kept);
+    let none = RetainedWork::default();
     let left = "are left over: n1";
     is_bad("audit.tasks", &format!("2 ended tasks in memory {left} 2"), |node| {
         node.tasks = Some(2);
@@ -86,12 +86,12 @@ fn each_thing_that_stays_is_left_over() {
     is_bad(
         "audit.waiters",
         &format!("1 callers that wait for an end {left} 1"),
-        with(Kept { waiters: 1, ..none }),
+        with(RetainedWork { waiters: 1, ..none }),
     );
     is_bad(
         "audit.leases",
         &format!("4 leases that a node knows of {left} 4"),
-        with(Kept { leases: 4, ..none }),
+        with(RetainedWork { leases: 4, ..none }),
     );
     is_bad(
         "audit.credits",
@@ -106,12 +106,12 @@ fn each_thing_that_stays_is_left_over() {
     is_bad(
         "audit.signals",
         &format!("5 signals for workers that have no link {left} 5"),
-        with(Kept { signals: 5, ..none }),
+        with(RetainedWork { signals: 5, ..none }),
     );
     is_bad(
         "audit.requests",
         &format!("10 requests that take up room {left} 10"),
-        with(Kept { commands: 1, reports: 2, reads: 3, heartbeats: 4, ..none }),
+        with(RetainedWork { commands: 1, reports: 2, reads: 3, heartbeats: 4, ..none }),
     );
 }
 
@@ -119,9 +119,11 @@ fn each_thing_that_stays_is_left_over() {
 #[test]
 fn what_is_not_there_at_every_look_is_not_left_over() {
     let mut looks = [at_rest(), at_rest()];
-    looks[0].answers[0].kept = Some(Kept { waiters: 1, commands: 3, ..Kept::default() });
+    looks[0].answers[0].kept =
+        Some(RetainedWork { waiters: 1, commands: 3, ..RetainedWork::default() });
     looks[0].answers[1].workers[0].unheard = 1;
-    looks[1].answers[1].kept = Some(Kept { leases: 1, reads: 7, ..Kept::default() });
+    looks[1].answers[1].kept =
+        Some(RetainedWork { leases: 1, reads: 7, ..RetainedWork::default() });
     looks[1].answers[0].workers[0].sent = Some(10);
     let found = found(&looks);
     assert!(found.iter().all(|(_, verdict, _)| *verdict == Good), "{found:?}");
@@ -132,7 +134,7 @@ fn what_is_not_there_at_every_look_is_not_left_over() {
 fn what_belongs_to_work_is_not_judged_while_there_is_work() {
     let waits = |node: &mut NodeFacts| {
         node.tasks = Some(2);
-        node.kept = Some(Kept { live: 2, waiters: 1, ..Kept::default() });
+        node.kept = Some(RetainedWork { live: 2, waiters: 1, ..RetainedWork::default() });
     };
     let (check, verdict, told) = only(changed(waits));
     assert_eq!((check, verdict), ("audit.live", Unknown));
@@ -158,7 +160,7 @@ fn what_belongs_to_work_is_not_judged_while_there_is_work() {
 /// Nobody knows what lives in a partition that nobody answers for.
 #[test]
 fn nothing_has_ended_for_sure_while_a_partition_is_not_heard_of() {
-    let look = || Heard { answers: vec![node("n1", 0)], missing_partitions: vec![1] };
+    let look = || Gather { answers: vec![node("n1", 0)], missing_partitions: vec![1] };
     let found = found(&[look(), look()]);
     let not: Vec<_> = found.iter().filter(|(_, verdict, _)| *verdict != Good).collect();
     assert_eq!(not[0], &("audit.owners", Bad, "no node serves partitions 1".to_owned()));

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use tenure_core::status::StepStatus;
 use tenure_core::view::Graph;
-use tenure_core::view::graph::Node;
+use tenure_core::view::graph::GraphNode;
 
 use super::layers::Layers;
 use crate::cli::answer::{Paint, Stream, Tone, human, output, status};
@@ -148,7 +148,7 @@ impl Picture<'_> {
 }
 
 /// What a line says beside mark and time.
-fn remarks(node: &Node) -> String {
+fn remarks(node: &GraphNode) -> String {
     let mut out = String::new();
     if node.attempts > 1 {
         out.push_str(&format!("  ×{}", node.attempts));

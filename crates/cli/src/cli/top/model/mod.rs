@@ -1,7 +1,7 @@
 //! What is known of a cluster: the answers of its nodes put together, and what earlier ones say about
 //! it.
 //!
-//! It is told of answers and asked for [`Snapshot`]s; times are given to it.
+//! It is told of answers and asked for [`TopSnapshot`]s; times are given to it.
 
 mod rates;
 #[cfg(test)]
@@ -15,12 +15,14 @@ use std::time::{Duration, Instant};
 use smol_str::SmolStr;
 use tenure_core::id::{Millis, SessionId};
 use tenure_core::{Counts, Rejection};
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{LeaseRow, NodeFacts};
 
-use self::rates::{Counted, ms};
-use self::workers::Workers;
-use super::snapshot::{AttemptRow, Attempts, NodeRow, NodeState, PoolRow, Rates, Snapshot};
+use self::rates::{BootCounts, ms};
+use self::workers::LastWorkers;
+use super::snapshot::{
+    AttemptRow, LongestAttempts, NodeRow, NodeState, PoolRow, Rates, TopSnapshot,
+};
 use crate::cli::pool;
 
 /// How long a node is shown that answers no more, though others do.
@@ -35,18 +37,18 @@ pub(super) struct Model {
     address: String,
     session: SessionId,
     /// The last answers, and when they had come.
-    heard: Option<(Heard<NodeFacts>, Instant)>,
+    heard: Option<(Gather<NodeFacts>, Instant)>,
     trouble: Option<String>,
-    nodes: BTreeMap<SmolStr, Node>,
-    workers: Workers,
-    leases: Option<(Heard<LeaseRow>, Instant)>,
+    nodes: BTreeMap<SmolStr, NodeBoot>,
+    workers: LastWorkers,
+    leases: Option<(Gather<LeaseRow>, Instant)>,
     leases_trouble: Option<String>,
 }
 
 /// A boot of a node, as it answered last.
 #[derive(Debug)]
-struct Node {
-    counted: Counted,
+struct NodeBoot {
+    counted: BootCounts,
     owned: Vec<u32>,
     tasks: Option<u64>,
 }
@@ -60,19 +62,19 @@ impl Model {
             heard: None,
             trouble: None,
             nodes: BTreeMap::new(),
-            workers: Workers::default(),
+            workers: LastWorkers::default(),
             leases: None,
             leases_trouble: None,
         }
     }
 
     /// Nodes have answered.
-    pub(super) fn note_nodes(&mut self, heard: Heard<NodeFacts>, now: Instant) {
+    pub(super) fn note_nodes(&mut self, heard: Gather<NodeFacts>, now: Instant) {
         for facts in &heard.answers {
             let before = self.nodes.get(&facts.node).map(|node| &node.counted);
-            let counted = Counted::after(before, facts, now);
+            let counted = BootCounts::after(before, facts, now);
             let (owned, tasks) = (facts.owned.clone(), facts.tasks);
-            self.nodes.insert(facts.node.clone(), Node { counted, owned, tasks });
+            self.nodes.insert(facts.node.clone(), NodeBoot { counted, owned, tasks });
         }
         self.nodes.retain(|_, node| now - node.counted.heard < NODE_KEPT);
         self.workers.note(&heard, now);
@@ -86,7 +88,11 @@ impl Model {
     }
 
     /// The Attempts that were claimed first, or why they are not known.
-    pub(super) fn note_leases(&mut self, leases: Result<Heard<LeaseRow>, Rejection>, now: Instant) {
+    pub(super) fn note_leases(
+        &mut self,
+        leases: Result<Gather<LeaseRow>, Rejection>,
+        now: Instant,
+    ) {
         match leases {
             Ok(leases) => (self.leases, self.leases_trouble) = (Some((leases, now)), None),
             Err(silence) => self.leases_trouble = Some(silence.message),
@@ -113,11 +119,11 @@ impl Model {
     }
 
     /// Everything at this moment, `clock` being that of this machine.
-    pub(super) fn snapshot(&self, now: Instant, clock: Millis) -> Snapshot {
+    pub(super) fn snapshot(&self, now: Instant, clock: Millis) -> TopSnapshot {
         let answers = self.heard.as_ref().map_or(&[][..], |(heard, _)| &heard.answers);
         let (missing, partitions) = self.partitions();
         let rates = self.present().filter_map(|(_, node)| node.counted.rates);
-        Snapshot {
+        TopSnapshot {
             address: self.address.clone(),
             session: self.session.clone(),
             at: clock,
@@ -147,7 +153,7 @@ impl Model {
     }
 
     /// Nodes that answered when it was last asked.
-    fn present(&self) -> impl Iterator<Item = (&SmolStr, &Node)> {
+    fn present(&self) -> impl Iterator<Item = (&SmolStr, &NodeBoot)> {
         let last = self.heard.as_ref().map(|(_, then)| *then);
         self.nodes.iter().filter(move |(_, node)| Some(node.counted.heard) == last)
     }
@@ -201,10 +207,10 @@ impl Model {
         rows
     }
 
-    fn attempts(&self, now: Instant, clock: Millis) -> Attempts {
+    fn attempts(&self, now: Instant, clock: Millis) -> LongestAttempts {
         let trouble = self.leases_trouble.clone();
         let Some((leases, asked)) = &self.leases else {
-            return Attempts { trouble, ..Attempts::default() };
+            return LongestAttempts { trouble, ..LongestAttempts::default() };
         };
         let clock = self.clock_of_nodes(*asked).unwrap_or(clock);
         let mut oldest: Vec<AttemptRow> =
@@ -212,7 +218,7 @@ impl Model {
         oldest.sort_by_key(|row| (row.started_at, row.attempt_id));
         oldest.truncate(ATTEMPTS_MAX);
         let missing_partitions = leases.missing_partitions.clone();
-        Attempts { age_ms: Some(ms(now - *asked)), trouble, missing_partitions, oldest }
+        LongestAttempts { age_ms: Some(ms(now - *asked)), trouble, missing_partitions, oldest }
     }
 
     /// What time it was where Attempts begin.

@@ -11,7 +11,7 @@ use crate::cli::top::snapshot::Rates;
 
 /// What a boot of a node has counted until its last answer, and how fast it went.
 #[derive(Debug, Clone)]
-pub(super) struct Counted {
+pub(super) struct BootCounts {
     /// When it answered, by the clock here.
     pub(super) heard: Instant,
     /// The same by its own clock.
@@ -23,7 +23,7 @@ pub(super) struct Counted {
     pub(super) steps: BTreeMap<PoolId, f64>,
 }
 
-impl Counted {
+impl BootCounts {
     /// What is known of a node after an answer; `before` is what was known of the same boot.
     pub(super) fn after(before: Option<&Self>, facts: &NodeFacts, heard: Instant) -> Self {
         let ended = facts.pools.iter();

@@ -2,7 +2,7 @@
 
 use tenure_core::id::AttemptId;
 use tenure_core::{Code, Rejection};
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::{
     LeaseRow, NodeFacts, OpenAttempt, PoolFacts, SuspendedFacts, WorkerFacts,
 };
@@ -41,8 +41,8 @@ fn node(name: &str, at: Millis, claims: u64) -> NodeFacts {
     }
 }
 
-fn heard(answers: Vec<NodeFacts>) -> Heard<NodeFacts> {
-    Heard { answers, missing_partitions: Vec::new() }
+fn heard(answers: Vec<NodeFacts>) -> Gather<NodeFacts> {
+    Gather { answers, missing_partitions: Vec::new() }
 }
 
 fn model() -> (Model, Instant) {
@@ -216,7 +216,7 @@ fn attempts_are_aged_by_the_clock_of_the_nodes() {
         }
     };
     let answers = vec![row(1, 48_000, true), row(2, 40_000, true), row(3, 1, false)];
-    let leases = Heard { answers, missing_partitions: vec![1] };
+    let leases = Gather { answers, missing_partitions: vec![1] };
     model.note_leases(Ok(leases), now + SECOND);
     model.note_leases(Err(silence("nobody serves this now")), now + 2 * SECOND);
     let attempts = model.snapshot(now + 3 * SECOND, 77).attempts;

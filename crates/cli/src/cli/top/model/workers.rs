@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tenure_core::id::AgentId;
-use tenure_sdk::nats::client::Heard;
+use tenure_sdk::nats::client::Gather;
 use tenure_wire::bus::operate::NodeFacts;
 
 use super::rates::ms;
 use crate::cli::top::snapshot::{WorkerRow, WorkerState};
-use crate::cli::worker::{self, Worker};
+use crate::cli::worker::{self, WorkerSums};
 
 /// A worker says something every 2 s.
 const SILENT: Duration = Duration::from_secs(3);
@@ -20,25 +20,25 @@ const GONE_KEPT: Duration = Duration::from_secs(15);
 
 /// Workers as they were last heard of.
 #[derive(Debug, Default)]
-pub(super) struct Workers {
-    all: BTreeMap<AgentId, Seen>,
+pub(super) struct LastWorkers {
+    all: BTreeMap<AgentId, SeenWorker>,
     /// When nodes last answered.
     last: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    worker: Worker,
+struct SeenWorker {
+    worker: WorkerSums,
     at: Instant,
 }
 
-impl Workers {
-    pub(super) fn note(&mut self, heard: &Heard<NodeFacts>, now: Instant) {
+impl LastWorkers {
+    pub(super) fn note(&mut self, heard: &Gather<NodeFacts>, now: Instant) {
         for worker in worker::merged(heard) {
             let Ok(name) = AgentId::new(format!("{}.{}", worker.principal, worker.boot)) else {
                 continue;
             };
-            self.all.insert(name, Seen { worker, at: now });
+            self.all.insert(name, SeenWorker { worker, at: now });
         }
         self.all.retain(|_, seen| {
             seen.at == now || (!seen.worker.draining && now - seen.at < GONE_KEPT)
@@ -57,8 +57,8 @@ impl Workers {
         rows
     }
 
-    fn row(&self, name: &AgentId, seen: &Seen, now: Instant) -> WorkerRow {
-        let Seen { worker, at } = seen;
+    fn row(&self, name: &AgentId, seen: &SeenWorker, now: Instant) -> WorkerRow {
+        let SeenWorker { worker, at } = seen;
         let is_gone = Some(*at) != self.last;
         let state = if is_gone {
             WorkerState::Gone

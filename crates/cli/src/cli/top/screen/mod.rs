@@ -14,9 +14,9 @@ use std::time::Duration;
 use ratatui::Frame;
 use ratatui::text::{Line, Span};
 
-use self::sections::{Part, counts, part, ranges, waits};
+use self::sections::{ScreenSection, counts, part, ranges, waits};
 use self::table::{Theme, squeezed};
-use super::snapshot::{NodeState, Snapshot, WorkerRow, WorkerState};
+use super::snapshot::{NodeState, TopSnapshot, WorkerRow, WorkerState};
 use super::ui::{Section, Shown, Ui};
 use crate::cli::answer::{Tone, human};
 
@@ -41,8 +41,8 @@ const HELP: [&str; 3] = [
 ];
 
 /// What a screen is made of.
-pub(super) struct View<'a> {
-    pub(super) snapshot: &'a Snapshot,
+pub(super) struct ScreenInput<'a> {
+    pub(super) snapshot: &'a TopSnapshot,
     pub(super) ui: &'a Ui,
     /// How often the cluster is asked; none: this is all that will be shown.
     pub(super) every: Option<Duration>,
@@ -50,7 +50,7 @@ pub(super) struct View<'a> {
 }
 
 /// Draws everything. Answers how much of each section is shown.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) -> [Shown; 4] {
+pub(super) fn draw(frame: &mut Frame<'_>, view: &ScreenInput<'_>) -> [Shown; 4] {
     let area = frame.area();
     let (lines, shown) = view.lines(area.width.into(), Some(area.height.into()));
     for (y, line) in (area.top()..area.bottom()).zip(&lines) {
@@ -60,13 +60,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) -> [Shown; 4] {
 }
 
 /// Everything as text, with all rows.
-pub(super) fn text(snapshot: &Snapshot, width: usize) -> String {
-    let view = View { snapshot, ui: &Ui::new(), every: None, has_colour: false };
+pub(super) fn text(snapshot: &TopSnapshot, width: usize) -> String {
+    let view = ScreenInput { snapshot, ui: &Ui::new(), every: None, has_colour: false };
     let (lines, _) = view.lines(width, None);
     lines.iter().fold(String::new(), |text, line| text + line.to_string().trim_end() + "\n")
 }
 
-impl View<'_> {
+impl ScreenInput<'_> {
     /// All lines; without a height, as many as there are.
     fn lines(&self, width: usize, height: Option<usize>) -> (Vec<Line<'static>>, [Shown; 4]) {
         let mut lines = vec![self.title(width)];
@@ -191,7 +191,7 @@ impl View<'_> {
     }
 
     /// How many lines each section gets.
-    fn heights(&self, parts: &[Part; 4], room: usize) -> [usize; 4] {
+    fn heights(&self, parts: &[ScreenSection; 4], room: usize) -> [usize; 4] {
         let wanted = |at: usize| SECTION_MIN - 1 + parts[at].table.rows.len().max(1);
         let mut heights = [0; 4];
         let mut left = room;
@@ -218,7 +218,7 @@ impl View<'_> {
     fn section(
         &self,
         section: Section,
-        part: &Part,
+        part: &ScreenSection,
         shown: Shown,
         width: usize,
     ) -> Vec<Line<'static>> {
@@ -237,7 +237,7 @@ impl View<'_> {
     fn rule(
         &self,
         section: Section,
-        part: &Part,
+        part: &ScreenSection,
         (first, shown): (usize, Shown),
         width: usize,
     ) -> Line<'static> {

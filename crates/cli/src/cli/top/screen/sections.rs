@@ -3,11 +3,12 @@
 use tenure_core::Counts;
 use tenure_core::eligibility::Obstacle;
 
-use super::table::{Cell, Column, Table, cell, name, number, perhaps, toned, word};
+use super::table::{Cell, Column, TextTable, cell, name, number, perhaps, toned, word};
 use crate::cli::answer::{Tone, human};
 use crate::cli::pool::{longest, most_first};
 use crate::cli::top::snapshot::{
-    AttemptRow, Attempts, NodeRow, NodeState, PoolRow, Rates, Snapshot, WorkerRow, WorkerState,
+    AttemptRow, LongestAttempts, NodeRow, NodeState, PoolRow, Rates, TopSnapshot, WorkerRow,
+    WorkerState,
 };
 use crate::cli::top::ui::Section;
 
@@ -18,11 +19,11 @@ const LONG_WAIT_MS: u64 = 60_000;
 const SHORT_LEASE_MS: u64 = 5_000;
 
 /// A part of the screen.
-pub(super) struct Part {
+pub(super) struct ScreenSection {
     pub(super) title: String,
     /// What is to be known of all of it.
     pub(super) note: Option<(Tone, String)>,
-    pub(super) table: Table,
+    pub(super) table: TextTable,
     /// What is said where there are no rows.
     pub(super) nothing: &'static str,
 }
@@ -77,21 +78,21 @@ const COUNTS: &[Column] = &[
 ];
 
 /// A section as it is now.
-pub(super) fn part(section: Section, snapshot: &Snapshot) -> Part {
+pub(super) fn part(section: Section, snapshot: &TopSnapshot) -> ScreenSection {
     match section {
-        Section::Nodes => Part {
+        Section::Nodes => ScreenSection {
             title: "nodes".into(),
             note: None,
             table: table(NODES, &snapshot.nodes, node),
             nothing: "no node has answered",
         },
-        Section::Pools => Part {
+        Section::Pools => ScreenSection {
             title: "pools".into(),
             note: None,
             table: table(POOLS, &snapshot.pools, pool),
             nothing: "there is no worker, and nothing waits for one",
         },
-        Section::Workers => Part {
+        Section::Workers => ScreenSection {
             title: "workers".into(),
             note: snapshot
                 .more_workers
@@ -99,7 +100,7 @@ pub(super) fn part(section: Section, snapshot: &Snapshot) -> Part {
             table: table(WORKERS, &snapshot.workers, worker),
             nothing: "no worker: `tenure worker --pool POOL` runs one",
         },
-        Section::Attempts => Part {
+        Section::Attempts => ScreenSection {
             title: format!("running longest in session {}", snapshot.session),
             note: asked(&snapshot.attempts),
             table: table(ATTEMPTS, &snapshot.attempts.oldest, attempt),
@@ -108,12 +109,12 @@ pub(super) fn part(section: Section, snapshot: &Snapshot) -> Part {
     }
 }
 
-fn table<T>(columns: &'static [Column], rows: &[T], row: fn(&T) -> Vec<Cell>) -> Table {
-    Table { columns, rows: rows.iter().map(row).collect() }
+fn table<T>(columns: &'static [Column], rows: &[T], row: fn(&T) -> Vec<Cell>) -> TextTable {
+    TextTable { columns, rows: rows.iter().map(row).collect() }
 }
 
 /// How old the list of Attempts is.
-fn asked(attempts: &Attempts) -> Option<(Tone, String)> {
+fn asked(attempts: &LongestAttempts) -> Option<(Tone, String)> {
     let ago = attempts.age_ms.map(|age| format!("asked {} ago", human::duration(age)));
     Some(match (ago, &attempts.trouble) {
         (Some(ago), None) if !attempts.missing_partitions.is_empty() => {
@@ -163,7 +164,7 @@ fn pool(pool: &PoolRow) -> Vec<Cell> {
 }
 
 /// What Steps wait for, the most first, and how bad that is.
-pub(super) fn waits(snapshot: &Snapshot) -> Vec<(Option<Tone>, String)> {
+pub(super) fn waits(snapshot: &TopSnapshot) -> Vec<(Option<Tone>, String)> {
     let all = snapshot.waits.iter().flat_map(most_first);
     let each = all.map(|(why, count)| {
         let tone = match Obstacle::from_name(&why) {
@@ -219,7 +220,7 @@ fn attempt(attempt: &AttemptRow) -> Vec<Cell> {
 }
 
 /// What is done for each second, and what was since nodes began.
-pub(super) fn counts(snapshot: &Snapshot) -> Table {
+pub(super) fn counts(snapshot: &TopSnapshot) -> TextTable {
     let per_second = match snapshot.rates {
         Some(rates) => rates_row(rates),
         None => [toned("for each second", Tone::Faint)]
@@ -227,7 +228,7 @@ pub(super) fn counts(snapshot: &Snapshot) -> Table {
             .chain((1..COUNTS.len()).map(|_| cell(unknown())))
             .collect(),
     };
-    Table { columns: COUNTS, rows: vec![per_second, totals_row(snapshot.counts)] }
+    TextTable { columns: COUNTS, rows: vec![per_second, totals_row(snapshot.counts)] }
 }
 
 fn rates_row(rates: Rates) -> Vec<Cell> {

@@ -86,12 +86,12 @@ pub(super) fn perhaps(text: impl ToString, tone: Option<Tone>) -> Cell {
 
 /// Rows below the names of their columns.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct TextTable {
     pub(super) columns: &'static [Column],
     pub(super) rows: Vec<Vec<Cell>>,
 }
 
-impl Table {
+impl TextTable {
     /// The names of the columns.
     pub(super) fn header(&self, width: usize, theme: Theme) -> Line<'static> {
         let line = self.places(width).into_iter().map(|(at, room)| {
@@ -198,9 +198,9 @@ mod tests {
 
     const COLUMNS: &[Column] = &[name("NAME", 0), word("STATUS", 2), number("FREE", 1)];
 
-    fn table() -> Table {
+    fn table() -> TextTable {
         let row = |name: &str, free: u32| vec![cell(name), cell("here"), cell(free)];
-        Table { columns: COLUMNS, rows: vec![row("a-worker-with-a-name", 7), row("b", 12)] }
+        TextTable { columns: COLUMNS, rows: vec![row("a-worker-with-a-name", 7), row("b", 12)] }
     }
 
     fn text(lines: &[Line<'_>]) -> Vec<String> {

@@ -9,12 +9,12 @@ use tenure_wire::bus::operate::WaitFacts;
 use uuid::Uuid;
 
 use super::*;
-use crate::cli::pool::Waits;
+use crate::cli::pool::WaitCounts;
 use crate::cli::top::snapshot::{
-    AttemptRow, Attempts, NodeRow, PoolRow, Rates, WorkerRow, WorkerState,
+    AttemptRow, LongestAttempts, NodeRow, PoolRow, Rates, WorkerRow, WorkerState,
 };
 
-fn snapshot() -> Snapshot {
+fn snapshot() -> TopSnapshot {
     let rates = Rates {
         claims: 12.5,
         completed: 12.0,
@@ -64,7 +64,7 @@ fn snapshot() -> Snapshot {
         running_ms: 7_500_000,
         left_ms: Some(21_000),
     };
-    Snapshot {
+    TopSnapshot {
         address: "nats://127.0.0.1:4222".into(),
         session: "default".parse().unwrap(),
         at: 0,
@@ -73,7 +73,7 @@ fn snapshot() -> Snapshot {
         partitions: 8,
         missing_partitions: vec![4, 5, 6, 7],
         more_workers: false,
-        waits: Some(Waits::from([
+        waits: Some(WaitCounts::from([
             ("dependency_pending".into(), 1_204),
             ("no_worker_in_pool".into(), 3),
         ])),
@@ -86,7 +86,7 @@ fn snapshot() -> Snapshot {
         ],
         pools: vec![pool("gpu", 0, 3), pool("default", 30, 0)],
         workers: (0..30).map(worker).collect(),
-        attempts: Attempts {
+        attempts: LongestAttempts {
             age_ms: Some(1_200),
             trouble: None,
             missing_partitions: Vec::new(),
@@ -96,13 +96,13 @@ fn snapshot() -> Snapshot {
 }
 
 fn drawn(
-    snapshot: &Snapshot,
+    snapshot: &TopSnapshot,
     ui: &Ui,
     (width, height): (u16, u16),
 ) -> (Terminal<TestBackend>, [Shown; 4]) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let every = Some(Duration::from_secs(1));
-    let view = View { snapshot, ui, every, has_colour: true };
+    let view = ScreenInput { snapshot, ui, every, has_colour: true };
     let mut shown = ui.shown;
     terminal.draw(|frame| shown = draw(frame, &view)).unwrap();
     (terminal, shown)
@@ -180,14 +180,14 @@ fn what_is_scrolled_to_is_shown() {
 #[test]
 fn a_cluster_that_is_away_is_told() {
     let away =
-        Snapshot { trouble: Some("no node answers".into()), age_ms: Some(12_300), ..snapshot() };
+        TopSnapshot { trouble: Some("no node answers".into()), age_ms: Some(12_300), ..snapshot() };
     let (terminal, _) = drawn(&away, &Ui::new(), (80, 24));
     assert_eq!(text(&terminal)[1], "no answer for 12.3 s: no node answers");
     assert_eq!(colour(&terminal, "no answer"), Color::Red);
-    let never = Snapshot { age_ms: None, trouble: None, nodes: vec![], pools: vec![], ..away };
+    let never = TopSnapshot { age_ms: None, trouble: None, nodes: vec![], pools: vec![], ..away };
     let (terminal, _) = drawn(&never, &Ui::new(), (80, 24));
     assert_eq!(text(&terminal)[1], "asking");
-    let never = Snapshot { trouble: Some("a\x1b[2Jb".into()), ..never };
+    let never = TopSnapshot { trouble: Some("a\x1b[2Jb".into()), ..never };
     let (terminal, _) = drawn(&never, &Ui::new(), (80, 24));
     assert_eq!(text(&terminal)[1], "no answer yet: a\\u{1b}[2Jb");
 }

@@ -7,9 +7,9 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn a_desk() -> (Desk, Moment) {
+fn a_desk() -> (WorkerLinks, Moment) {
     let now = Moment::now();
-    (Desk::new(now), now)
+    (WorkerLinks::new(now), now)
 }
 
 /// A batch of `count` signals: they use no room.
@@ -40,7 +40,7 @@ fn credit(free: u64, number: u64) -> Credit {
     Credit { free, seen: 0, lost: 0, number }
 }
 
-fn said(rooms: Vec<(SmolStr, Room)>) -> Vec<(String, u64)> {
+fn said(rooms: Vec<(SmolStr, Capacity)>) -> Vec<(String, u64)> {
     rooms.into_iter().map(|(node, room)| (node.to_string(), room.free)).collect()
 }
 
@@ -239,7 +239,7 @@ fn what_was_lost_goes_back_where_another_node_gave_such_a_step_just_now() {
     let (mut desk, now) = a_desk();
     let mut next = BTreeMap::<&str, u64>::new();
     let mut gives =
-        |desk: &mut Desk, after_ms: u64, node: &'static str, session: &str, step: &str| {
+        |desk: &mut WorkerLinks, after_ms: u64, node: &'static str, session: &str, step: &str| {
             let first = next.entry(node).or_insert(1);
             let batch = lost(node, *first, session, step);
             *first += 1;

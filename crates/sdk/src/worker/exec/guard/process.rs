@@ -17,7 +17,7 @@ use super::super::launch::Launch;
 use super::super::supervise::Status;
 use super::sweep;
 use super::sys::{self, Reaped};
-use super::wire::{Inbox, Order, Report, encode};
+use super::wire::{GuardReport, Inbox, Order, encode};
 
 /// Guards one command to its end and says with which code to exit. Never prints: the standard
 /// outputs are the command's. A guard that fails closes the socket, and the runner takes over.
@@ -50,12 +50,12 @@ fn start_command(runner: &mut Runner) -> io::Result<Option<Leader>> {
     match spawn(&launch) {
         Ok(child) => {
             let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-            runner.report(&Report::Started { pid });
+            runner.report(&GuardReport::Started { pid });
             Ok(Some(Leader { pid: Pid::from_raw(pid), has_ended: false }))
         }
         Err(error) => {
             let (errno, message) = (error.raw_os_error(), error.to_string());
-            runner.report(&Report::NotStarted { errno, message });
+            runner.report(&GuardReport::NotStarted { errno, message });
             Ok(None)
         }
     }
@@ -93,7 +93,7 @@ impl Guard {
     fn watch(mut self) -> io::Result<()> {
         let watched = self.watch_until_over();
         self.clear_up()?;
-        self.runner.report(&Report::Cleared);
+        self.runner.report(&GuardReport::Cleared);
         watched
     }
 
@@ -172,7 +172,7 @@ impl Guard {
     fn note_end(&mut self, pid: Pid, status: Status) {
         if pid == self.leader.pid {
             self.leader.has_ended = true;
-            self.runner.report(&Report::Ended(status));
+            self.runner.report(&GuardReport::Ended(status));
         }
     }
 
@@ -206,7 +206,7 @@ impl Runner {
     }
 
     /// A runner that is gone needs no report; that it is gone shows when reading.
-    fn report(&mut self, report: &Report) {
+    fn report(&mut self, report: &GuardReport) {
         let _ = encode(report).and_then(|line| self.socket.write_all(&line));
     }
 

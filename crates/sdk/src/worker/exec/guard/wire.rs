@@ -25,7 +25,7 @@ pub(in super::super) enum Order {
 /// From the guard: either `NotStarted`, or `Started`, `Ended`, `Cleared` in this order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in super::super) enum Report {
+pub(in super::super) enum GuardReport {
     /// The command runs.
     Started { pid: i32 },
     /// The command could not be started, and nothing is left of the attempt.
@@ -69,17 +69,17 @@ mod tests {
 
     #[test]
     fn messages_arrive_whole_however_they_were_cut() {
-        let mut sent = encode(&Report::Started { pid: 7 }).expect("encodes");
-        sent.extend(encode(&Report::Ended(Status::Signaled(9))).expect("encodes"));
+        let mut sent = encode(&GuardReport::Started { pid: 7 }).expect("encodes");
+        sent.extend(encode(&GuardReport::Ended(Status::Signaled(9))).expect("encodes"));
         let mut inbox = Inbox::default();
         let mut received = Vec::new();
         for byte in sent {
             inbox.buffer().push(byte);
-            received.extend(inbox.take::<Report>());
+            received.extend(inbox.take::<GuardReport>());
         }
         assert!(matches!(
             received.as_slice(),
-            [Ok(Report::Started { pid: 7 }), Ok(Report::Ended(Status::Signaled(9)))]
+            [Ok(GuardReport::Started { pid: 7 }), Ok(GuardReport::Ended(Status::Signaled(9)))]
         ));
     }
 }
