@@ -50,7 +50,7 @@ const REPEAT_REFUSED: Duration = Duration::from_secs(1);
 
 /// What became of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum AppendOutcome {
     /// Stored; the sequence of its last message.
     Stored(u64),
     /// Another's message stands there: this one never will be stored.
@@ -131,24 +131,24 @@ impl Appender {
     }
 
     /// Appends messages, all or none of them, behind the message `expected`.
-    pub(crate) async fn append(&mut self, expected: u64, messages: &[Bytes]) -> Fate {
+    pub(crate) async fn append(&mut self, expected: u64, messages: &[Bytes]) -> AppendOutcome {
         let (mut wait, mut was_unknown) = (REPEAT.0, false);
         let (mut refusals, mut lost_since, mut refused_since) = (0, None, None);
         let first = self.asked + 1;
         loop {
             match self.try_append(expected, messages, first).await {
-                Tried::Stored(seq) => return Fate::Stored(seq),
+                Tried::Stored(seq) => return AppendOutcome::Stored(seq),
                 Tried::WrongPlace(Some(last)) if last < expected => {
                     let since = *lost_since.get_or_insert_with(Instant::now);
                     if self.last_seq().await.is_none_or(|seen| seen >= expected) {
                         lost_since = None;
                     } else if since.elapsed() >= LOST_AFTER {
-                        return Fate::Lost { last };
+                        return AppendOutcome::Lost { last };
                     }
                 }
                 Tried::WrongPlace(_) => {
-                    if let Some(fate) = look(&*self, expected, messages).await {
-                        return fate;
+                    if let Some(outcome) = look(&*self, expected, messages).await {
+                        return outcome;
                     }
                 }
                 Tried::Refused(why) => {
@@ -159,10 +159,10 @@ impl Appender {
                         && since.elapsed() >= REFUSED_AFTER
                         && self.last_seq().await == Some(expected)
                     {
-                        return Fate::Refused(why);
+                        return AppendOutcome::Refused(why);
                     }
                     if refusals >= REFUSALS_MAX {
-                        return Fate::Unknown(why);
+                        return AppendOutcome::Unknown(why);
                     }
                 }
                 Tried::Unknown(why) => {
@@ -265,21 +265,23 @@ trait Stored {
 
 /// Whose message stands at the expected place; none while there is none, or nobody says. That ours never
 /// will be stored is said only where another's is seen.
-async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option<Fate> {
+async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option<AppendOutcome> {
     match is_at(stream, expected + 1, messages.first()?).await? {
         Occupant::Same => {}
-        Occupant::Other => return Some(Fate::Never),
-        Occupant::Empty => return Some(Fate::Unknown("the message at its place is gone".into())),
+        Occupant::Other => return Some(AppendOutcome::Never),
+        Occupant::Empty => {
+            return Some(AppendOutcome::Unknown("the message at its place is gone".into()));
+        }
     }
     let end = expected + messages.len() as u64;
     if messages.len() == 1 {
-        return Some(Fate::Stored(end));
+        return Some(AppendOutcome::Stored(end));
     }
     // A server that died may have kept a part of a batch. One that does not say may be dying.
     match is_at(stream, end, messages.last()?).await? {
-        Occupant::Same => Some(Fate::Stored(end)),
+        Occupant::Same => Some(AppendOutcome::Stored(end)),
         Occupant::Other | Occupant::Empty => {
-            Some(Fate::Unknown("only a part of a batch is stored".into()))
+            Some(AppendOutcome::Unknown("only a part of a batch is stored".into()))
         }
     }
 }
@@ -378,34 +380,34 @@ mod tests {
         messages: &[Option<Option<&'static str>>],
         last_seqs: &[Option<u64>],
         ours: &[&'static str],
-    ) -> Option<Fate> {
+    ) -> Option<AppendOutcome> {
         let told = Told {
             messages: Mutex::new(messages.iter().copied().collect()),
             last_seqs: Mutex::new(last_seqs.iter().copied().collect()),
         };
         let ours: Vec<Bytes> = ours.iter().map(|message| Bytes::from(*message)).collect();
-        let fate = look(&told, 7, &ours).await;
+        let outcome = look(&told, 7, &ours).await;
         assert!(told.messages.lock().is_empty() && told.last_seqs.lock().is_empty());
-        fate
+        outcome
     }
 
     /// Mechanisms 1: what is on its way may land between two questions, and is stored then.
     #[tokio::test]
     async fn an_append_that_lands_between_two_looks_is_stored() {
         let (not_there, ours) = (Some(None), Some(Some("ours")));
-        let fate = seen(&[not_there, ours], &[Some(8)], &["ours"]).await;
-        assert_eq!(fate, Some(Fate::Stored(8)));
+        let outcome = seen(&[not_there, ours], &[Some(8)], &["ours"]).await;
+        assert_eq!(outcome, Some(AppendOutcome::Stored(8)));
         let parts = ["first", "ours"];
         let first = Some(Some("first"));
-        let fate = seen(&[not_there, first, not_there, ours], &[Some(8), Some(9)], &parts).await;
-        assert_eq!(fate, Some(Fate::Stored(9)));
+        let outcome = seen(&[not_there, first, not_there, ours], &[Some(8), Some(9)], &parts).await;
+        assert_eq!(outcome, Some(AppendOutcome::Stored(9)));
     }
 
     /// Mechanisms 1: only another's message at its place says that an append never will be stored.
     #[tokio::test]
     async fn an_append_never_was_only_where_another_stands() {
         let (not_there, other) = (Some(None), Some(Some("other")));
-        let never = Some(Fate::Never);
+        let never = Some(AppendOutcome::Never);
         assert_eq!(seen(&[other], &[], &["ours"]).await, never);
         assert_eq!(seen(&[not_there, other], &[Some(8)], &["ours"]).await, never);
         // It may yet come, or nobody says.
@@ -415,7 +417,7 @@ mod tests {
         assert_eq!(seen(&[not_there, None], &[Some(8)], &["ours"]).await, None);
         // It may have been there.
         let gone = seen(&[not_there, not_there], &[Some(8)], &["ours"]).await;
-        assert!(matches!(gone, Some(Fate::Unknown(_))), "{gone:?}");
+        assert!(matches!(gone, Some(AppendOutcome::Unknown(_))), "{gone:?}");
     }
 
     /// Mechanisms 1, 10: a batch of which a part is there is neither stored nor not.
@@ -428,8 +430,8 @@ mod tests {
         };
         for last in [&[Some(Some("other"))][..], &[not_there, not_there]] {
             let seqs = if last.len() > 1 { &[Some(9)][..] } else { &[] };
-            let fate = of(last, seqs).await;
-            assert!(matches!(fate, Some(Fate::Unknown(_))), "{fate:?}");
+            let outcome = of(last, seqs).await;
+            assert!(matches!(outcome, Some(AppendOutcome::Unknown(_))), "{outcome:?}");
         }
         assert_eq!(of(&[not_there], &[Some(8)]).await, None, "it may yet come");
         assert_eq!(of(&[None], &[]).await, None);

@@ -86,14 +86,14 @@ struct Case {
 
 /// How Attempts of the workers of a pool went, as far as it matters: nothing is kept while none fails.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct AttemptRecords {
     /// Attempts that were noted.
     noted: u64,
     cases: BTreeMap<HandlerName, Case>,
     suspended: BTreeMap<AgentId, Suspension>,
 }
 
-impl Records {
+impl AttemptRecords {
     /// Notes how an Attempt went. `is_there` says whether another worker is there and is given Steps.
     pub fn note(
         &mut self,

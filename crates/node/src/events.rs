@@ -84,14 +84,14 @@ impl Followed {
     pub(crate) fn ask(&self, key: &TaskKey) -> bool {
         let until = Instant::now() + FOLLOWED;
         let mut followed = self.tasks.lock();
-        let has_room = followed.len() < FOLLOWED_MAX;
+        let has_capacity = followed.len() < FOLLOWED_MAX;
         match followed.entry(key.clone()) {
             Entry::Occupied(mut here) => {
                 let watched = here.get_mut();
                 (watched.until, watched.is_news) = (until, true);
                 matches!(watched.what, FollowState::Known(_))
             }
-            Entry::Vacant(here) if has_room => {
+            Entry::Vacant(here) if has_capacity => {
                 self.asked.notify_one(); // It is there before whoever hears this may look.
                 let what = FollowState::Waiting(Vec::new());
                 here.insert(Watched { until, is_news: true, untold: Vec::new(), what });

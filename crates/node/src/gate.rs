@@ -21,7 +21,7 @@ use serde::Serialize;
 use tenure_core::Rejection;
 use tenure_core::status::Role;
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::Parting;
+use tenure_ports::observer::LinkEnd;
 use tenure_ports::placement::PLACEMENT;
 use tenure_wire::bus::subject::{ClientVerb, ParsedSubject, Token, WorkerVerb, is_inbox_of};
 use tenure_wire::bus::{Answer, BadMessage, encode};
@@ -35,7 +35,7 @@ use crate::bus::send;
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::links::Links;
-use crate::out::Out;
+use crate::out::PublishedMarks;
 use crate::refused::RefusedWorkers;
 
 /// What serves everybody who speaks to a node.
@@ -58,7 +58,7 @@ pub(crate) struct Gate {
     /// Tasks whose public events are published.
     pub(crate) followed: Followed,
     /// Partitions whose past is out.
-    pub(crate) out: Out,
+    pub(crate) out: PublishedMarks,
     /// Logs that are read for those who ask for what was, at a time: each is in memory as a whole.
     pub(crate) event_reads: Semaphore,
     /// Those who wait for that.
@@ -89,7 +89,7 @@ impl Gate {
         match heard {
             ParsedSubject::Worker(name, verb) => match verb {
                 WorkerVerb::Hello => self.hello(&name, bytes).await,
-                WorkerVerb::Bye => self.links.close(&name, Parting::Left),
+                WorkerVerb::Bye => self.links.close(&name, LinkEnd::Left),
                 WorkerVerb::Room => self.room(&name, bytes).await,
                 WorkerVerb::Heartbeat => self.heartbeat(&name, bytes, reply),
                 WorkerVerb::Report(partition) => self.report(&name, partition, bytes, reply),

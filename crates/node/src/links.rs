@@ -23,7 +23,7 @@ use tenure_core::status::StepStatus;
 use tenure_core::view::ClaimResult;
 use tenure_ports::bus::{Credit, Delivery as Sent, Holding, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::Parting;
+use tenure_ports::observer::LinkEnd;
 use tenure_ports::supervise;
 use tenure_wire::bus::operate::{SuspendedFacts, WorkerFacts};
 use tenure_wire::bus::subject::{Token, WorkerName};
@@ -52,7 +52,7 @@ const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 512 << 10;
 
 /// Steps that any worker may ask for at a time.
-const ROOM_MAX: u64 = 1 << 20;
+const CAPACITY_MAX: u64 = 1 << 20;
 
 /// The largest count that every language has.
 const COUNT_MAX: u64 = 1 << 53;
@@ -184,14 +184,14 @@ impl Links {
     }
 
     /// Notes that a worker has spoken, if it has a link.
-    pub(crate) fn note_heard(&self, name: &WorkerName) {
+    pub(crate) fn acknowledge(&self, name: &WorkerName) {
         if let Some(link) = self.all.lock().links.get(name) {
             link.state.lock().heard = Instant::now();
         }
     }
 
     /// A worker has gone.
-    pub(crate) fn close(&self, name: &WorkerName, why: Parting) {
+    pub(crate) fn close(&self, name: &WorkerName, why: LinkEnd) {
         let link = self.all.lock().links.remove(name);
         if let Some(link) = link {
             self.part(&link, why);
@@ -199,7 +199,7 @@ impl Links {
     }
 
     /// A link that was taken from the others is over.
-    fn part(&self, link: &NodeLink, why: Parting) {
+    fn part(&self, link: &NodeLink, why: LinkEnd) {
         Self::end(link);
         if let Some(observer) = self.scheduler.observer() {
             observer.parted(why);
@@ -226,7 +226,7 @@ impl Links {
         };
         if let Some((name, link)) = gone {
             tracing::info!(worker = ?name, "a worker is not there");
-            self.part(&link, Parting::Gone);
+            self.part(&link, LinkEnd::Gone);
         }
     }
 
@@ -294,14 +294,14 @@ impl Links {
         links.retain(|name, link| {
             let mut state = link.state.lock();
             let why = match now - state.heard >= SILENCE_MAX {
-                true => Parting::Silent,
+                true => LinkEnd::Silent,
                 false => match state.window.judge(now) {
                     Silence::Bearable => return true,
                     Silence::SendAgain => {
                         judged.again.push(Arc::clone(link));
                         return true;
                     }
-                    Silence::GiveUp => Parting::Unheard,
+                    Silence::GiveUp => LinkEnd::Unacknowledged,
                 },
             };
             if state.is_draining {
@@ -318,7 +318,7 @@ impl Links {
 #[derive(Default)]
 struct LinkReview {
     again: Vec<Arc<NodeLink>>,
-    over: Vec<(WorkerName, Arc<NodeLink>, Parting)>,
+    over: Vec<(WorkerName, Arc<NodeLink>, LinkEnd)>,
 }
 
 impl LinkState {
@@ -372,12 +372,12 @@ impl NodeLink {
         self.state.lock().window.heard(room.got, Instant::now());
         self.said.as_ref()?;
         // More than anybody has is no number: what it says is bounded before it is added up.
-        let (free, seen) = (room.free.min(ROOM_MAX), room.seen.min(COUNT_MAX));
+        let (free, seen) = (room.free.min(CAPACITY_MAX), room.seen.min(COUNT_MAX));
         Some(Credit { free, seen, lost: room.lost, number: room.number })
     }
 
     /// The same, with nothing else said. Answers whether it spoke of this link.
-    pub(crate) fn note_room(&self, room: &Capacity) -> bool {
+    pub(crate) fn note_capacity(&self, room: &Capacity) -> bool {
         if let Some(credit) = self.room(room) {
             self.port.credit(credit);
         }
@@ -422,7 +422,7 @@ impl NodeLink {
                     if let Some(claim) = &delivery.grant {
                         self.fail(claim, &error.why);
                     }
-                    if delivery.uses_room() {
+                    if delivery.uses_capacity() {
                         self.port.unspent(); // The worker never counts it as seen.
                     }
                 }
@@ -461,7 +461,9 @@ impl NodeLink {
                 let (session_id, task_id) = (claim.session_id, claim.task_id);
                 self.port.undelivered(&TaskKey { session_id, task_id }, claim.attempt_id);
             }
-            Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => self.port.unheard(signal),
+            Some(signal @ (Sent::CancelRequested(_) | Sent::Lost(_))) => {
+                self.port.unacknowledged(signal)
+            }
             // Only a worker says `Crossed`, to itself: no node has sent it.
             Some(Sent::Run(_) | Sent::Drain | Sent::Crossed(_)) | None => {}
         }

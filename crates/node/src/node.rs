@@ -26,7 +26,7 @@ use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists};
 use crate::links::Links;
-use crate::out::{self, Out};
+use crate::out::{self, PublishedMarks};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
 use crate::refused::RefusedWorkers;
@@ -116,7 +116,7 @@ impl Node {
             imports: Imports::default(),
             lists: Lists::default(),
             followed: Followed::default(),
-            out: Out::default(),
+            out: PublishedMarks::default(),
             event_reads: Semaphore::new(events::READ_AT_ONCE),
             event_queue: Semaphore::new(settings.reads_max.div_ceil(4)),
             reads_max: settings.reads_max,
@@ -270,7 +270,7 @@ async fn sweep(gate: Arc<Gate>) {
         ticks.tick().await;
         let is_connected = gate.control.connection_state() == State::Connected;
         if !is_connected {
-            gate.scheduler.note_unheard();
+            gate.scheduler.note_unacknowledged();
         }
         gate.links.sweep(SWEEP, is_connected).await;
         gate.lists.sweep();

@@ -47,17 +47,17 @@ pub(crate) type MissedQuery = mpsc::Sender<oneshot::Sender<Option<u64>>>;
 
 /// Partitions of which all is out that other owners wrote, each with the epoch of this one.
 #[derive(Debug, Default)]
-pub(crate) struct Out(Mutex<HashMap<u32, u64>>);
+pub(crate) struct PublishedMarks(Mutex<HashMap<u32, u64>>);
 
-impl Out {
-    fn is_past_out(&self, of: &Reached) -> bool {
+impl PublishedMarks {
+    fn is_past_published(&self, of: &Reached) -> bool {
         self.0.lock().get(&of.partition) == Some(&of.epoch)
     }
 }
 
 /// When all was out last, or given up, and what had been lost by then, counted since the start.
 #[derive(Debug)]
-struct LastOut {
+struct LastPublished {
     at: Instant,
     /// Commits that were not published.
     missed: u64,
@@ -65,7 +65,7 @@ struct LastOut {
     untraced: u64,
 }
 
-impl LastOut {
+impl LastPublished {
     fn new(at: Instant) -> Self {
         Self { at, missed: 0, untraced: 0 }
     }
@@ -73,8 +73,8 @@ impl LastOut {
     /// Whether marks may be set. What was lost holds them back until it is given up, also when nothing
     /// more is lost: it is told again only while it is behind them.
     fn passes(&mut self, missed: Option<u64>, untraced: Option<u64>, now: Instant) -> bool {
-        let is_out = missed == Some(self.missed) && untraced == Some(self.untraced);
-        if !is_out && now.duration_since(self.at) < GIVEN_UP {
+        let is_published = missed == Some(self.missed) && untraced == Some(self.untraced);
+        if !is_published && now.duration_since(self.at) < GIVEN_UP {
             return false;
         }
         self.at = now;
@@ -87,13 +87,15 @@ impl LastOut {
 /// Sets the marks, until the node ends.
 pub(crate) async fn mark(gate: Arc<Gate>, ask: MissedQuery) {
     let mut marks: HashMap<u32, u64> = HashMap::new();
-    let mut last_out = LastOut::new(Instant::now());
+    let mut last_published = LastPublished::new(Instant::now());
     loop {
         sleep(EVERY).await;
         let mut reached = gate.fence.journal.reached();
-        reached.retain(|it| gate.out.is_past_out(it) && marks.get(&it.partition) != Some(&it.last));
+        reached.retain(|it| {
+            gate.out.is_past_published(it) && marks.get(&it.partition) != Some(&it.last)
+        });
         if reached.is_empty() {
-            last_out.at = Instant::now();
+            last_published.at = Instant::now();
             continue;
         }
         // What hangs in one partition, or in whoever keeps traces, holds the marks of others no longer
@@ -102,14 +104,14 @@ pub(crate) async fn mark(gate: Arc<Gate>, ask: MissedQuery) {
             gate.scheduler.settled().await;
             tokio::join!(missed_of(&ask), lost_of(&gate))
         };
-        let given_up = (last_out.at + GIVEN_UP).max(Instant::now() + EVERY); // It may have stood still.
+        let given_up = (last_published.at + GIVEN_UP).max(Instant::now() + EVERY); // It may have stood still.
         let lost = timeout_at(given_up, lost).await;
         let (missed, untraced) = lost.unwrap_or((None, None));
-        if !last_out.passes(missed, untraced, Instant::now()) {
+        if !last_published.passes(missed, untraced, Instant::now()) {
             continue;
         }
         for Reached { partition, epoch, last } in reached {
-            match gate.fence.journal.note_out(partition, epoch, last).await {
+            match gate.fence.journal.note_published(partition, epoch, last).await {
                 Ok(()) => drop(marks.insert(partition, last)),
                 Err(error) => tracing::debug!(partition, %error, "more is told again than need be"),
             }
@@ -404,16 +406,16 @@ mod tests {
     fn no_mark_passes_what_was_lost_until_it_is_given_up() {
         let begun = Instant::now();
         for (missed, untraced) in [(Some(3), Some(0)), (Some(0), Some(2)), (Some(3), Some(2))] {
-            let mut last_out = LastOut::new(begun);
-            assert!(last_out.passes(Some(0), Some(0), begun + EVERY), "nothing is lost yet");
+            let mut last_published = LastPublished::new(begun);
+            assert!(last_published.passes(Some(0), Some(0), begun + EVERY), "nothing is lost yet");
             let given_up = begun + EVERY + GIVEN_UP;
             let mut now = begun + 2 * EVERY;
             while now < given_up {
-                assert!(!last_out.passes(missed, untraced, now), "{missed:?}, {untraced:?}");
+                assert!(!last_published.passes(missed, untraced, now), "{missed:?}, {untraced:?}");
                 now += EVERY;
             }
-            assert!(last_out.passes(missed, untraced, given_up), "{missed:?}, {untraced:?}");
-            assert!(last_out.passes(missed, untraced, given_up + EVERY), "it counts no more");
+            assert!(last_published.passes(missed, untraced, given_up), "{missed:?}, {untraced:?}");
+            assert!(last_published.passes(missed, untraced, given_up + EVERY), "it counts no more");
         }
     }
 
@@ -422,12 +424,12 @@ mod tests {
     fn what_is_not_known_to_be_out_waits() {
         for (missed, untraced) in [(None, Some(0)), (Some(0), None), (None, None)] {
             let begun = Instant::now();
-            let mut last_out = LastOut::new(begun);
-            assert!(!last_out.passes(missed, untraced, begun + EVERY));
-            assert!(last_out.passes(Some(0), Some(0), begun + 2 * EVERY));
+            let mut last_published = LastPublished::new(begun);
+            assert!(!last_published.passes(missed, untraced, begun + EVERY));
+            assert!(last_published.passes(Some(0), Some(0), begun + 2 * EVERY));
             let given_up = begun + 2 * EVERY + GIVEN_UP;
-            assert!(!last_out.passes(missed, untraced, given_up - EVERY));
-            assert!(last_out.passes(missed, untraced, given_up), "it is given up");
+            assert!(!last_published.passes(missed, untraced, given_up - EVERY));
+            assert!(last_published.passes(missed, untraced, given_up), "it is given up");
         }
     }
 }

@@ -25,14 +25,14 @@ pub(crate) struct Partitions {
     /// Each with its epoch and what ends its subscriptions.
     served: HashMap<u32, (u64, DropGuard)>,
     /// Why others cannot be listened to.
-    unheard: Unheard,
+    unanswered: UnansweredPartitions,
 }
 
 /// Partitions that cannot be listened to, each with why that was last.
 #[derive(Debug, Default)]
-struct Unheard(HashMap<u32, String>);
+struct UnansweredPartitions(HashMap<u32, String>);
 
-impl Unheard {
+impl UnansweredPartitions {
     /// Says so, unless that was said and is as it was.
     fn note(&mut self, partition: u32, why: &str) {
         if self.is_news(partition, why) {
@@ -52,7 +52,7 @@ impl Unheard {
 
 impl Partitions {
     pub(crate) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate, served: HashMap::new(), unheard: Unheard::default() }
+        Self { gate, served: HashMap::new(), unanswered: UnansweredPartitions::default() }
     }
 
     /// Makes what is served what is owned.
@@ -67,7 +67,7 @@ impl Partitions {
             self.gate.scheduler.leave(partition, Some(epoch)).await;
             tracing::info!(partition, "partition left");
         }
-        self.unheard.0.retain(|partition, _| owned.contains_key(partition));
+        self.unanswered.0.retain(|partition, _| owned.contains_key(partition));
         for (partition, epoch) in owned {
             if !self.served.contains_key(&partition) {
                 self.serve(partition, epoch).await;
@@ -82,10 +82,10 @@ impl Partitions {
         let guard = ends.clone().drop_guard();
         if let Err(error) = self.listen_to(partition, &ends).await {
             // The owner says nothing until it can hear: tried again with the next look.
-            self.unheard.note(partition, &error.to_string());
+            self.unanswered.note(partition, &error.to_string());
             return;
         }
-        self.unheard.0.remove(&partition);
+        self.unanswered.0.remove(&partition);
         self.served.insert(partition, (epoch, guard));
         self.gate.served.lock().insert(partition);
         self.gate.announces.notify_one(); // Whoever waits for an owner need not wait longer.
@@ -171,11 +171,11 @@ mod tests {
     /// That a partition cannot be listened to is said once, until it changes.
     #[test]
     fn what_cannot_be_listened_to_is_said_once() {
-        let mut unheard = Unheard::default();
+        let mut unanswered = UnansweredPartitions::default();
         let said = [(1, "away"), (1, "away"), (2, "away"), (1, "refused"), (1, "refused")]
-            .map(|(partition, why)| unheard.is_news(partition, why));
+            .map(|(partition, why)| unanswered.is_news(partition, why));
         assert_eq!(said, [true, false, true, true, false]);
-        unheard.0.remove(&1);
-        assert!(unheard.is_news(1, "refused"), "it was listened to meanwhile");
+        unanswered.0.remove(&1);
+        assert!(unanswered.is_news(1, "refused"), "it was listened to meanwhile");
     }
 }

@@ -110,7 +110,7 @@ impl Window {
 
     /// Steps and Runs that were sent, or are to be, and not heard of.
     pub(crate) fn unheard(&self) -> u64 {
-        self.kept.iter().filter(|one| one.uses_room()).count() as u64
+        self.kept.iter().filter(|one| one.uses_capacity()).count() as u64
     }
 
     /// Ends the window: what nobody has said to have got.

@@ -43,8 +43,8 @@ impl std::fmt::Display for TaskKey {
 ///
 /// A write that has begun goes through even if its future is dropped.
 ///
-/// What waits to be written may be bounded (mechanisms 16): `create` and `append_if_room` are refused then
-/// with [`AppendError::NoRoom`], `append` waits.
+/// What waits to be written may be bounded (mechanisms 16): `create` and `append_within_capacity` are refused then
+/// with [`AppendError::AtCapacity`], `append` waits.
 pub trait Journal: Send + Sync + 'static {
     /// Starts the log of a new Task. The first event is its `task_created`, which carries the same
     /// ids and `wal_name`. Exactly one of several concurrent creates of a key wins (OWN-07).
@@ -65,7 +65,7 @@ pub trait Journal: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), AppendError>> + Send;
 
     /// As [`append`](Self::append), of what can be asked for again.
-    fn append_if_room(
+    fn append_within_capacity(
         &self,
         key: &TaskKey,
         after: u64,
@@ -138,24 +138,28 @@ pub trait Journal: Send + Sync + 'static {
 
     /// Tasks whose state this journal would keep, so that they need not be read from their first
     /// commit: told one after another, to whoever asked last. None where nothing is kept.
-    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotRequest>> {
         None
     }
 
     /// Keeps a state of a live Task, folded from commits that are durable. It is derived and
     /// disposable: it may not be kept, and may be lost at any time.
-    fn keep(&self, _: &TaskKey, _: Folded) -> impl Future<Output = ()> + Send {
+    fn keep(&self, _: &TaskKey, _: EncodedSnapshot) -> impl Future<Output = ()> + Send {
         async {}
     }
 
     /// The newest state that is kept of a live Task: whole, as it was given, and of an event that
     /// its log has. None if there is none, it is of a later event than `until`, or it cannot be had now.
-    fn kept(&self, _: &TaskKey, _until: u64) -> impl Future<Output = Option<Folded>> + Send {
+    fn kept(
+        &self,
+        _: &TaskKey,
+        _until: u64,
+    ) -> impl Future<Output = Option<EncodedSnapshot>> + Send {
         async { None }
     }
 
     /// The state that is kept of a Task is of no use to this node, which would keep another.
-    fn forget_kept(&self, _: &TaskKey) {}
+    fn forget_snapshot(&self, _: &TaskKey) {}
 
     /// The caller is done with a Task for now: caches of it may go.
     fn release(&self, key: &TaskKey);
@@ -199,13 +203,13 @@ impl<J: Journal> Journal for Arc<J> {
         J::append(self, key, after, commits)
     }
 
-    fn append_if_room(
+    fn append_within_capacity(
         &self,
         key: &TaskKey,
         after: u64,
         commits: Vec<Arc<Commit>>,
     ) -> impl Future<Output = Result<(), AppendError>> + Send {
-        J::append_if_room(self, key, after, commits)
+        J::append_within_capacity(self, key, after, commits)
     }
 
     fn wal_path(&self, key: &TaskKey, wal_name: &WalName) -> Option<String> {
@@ -258,20 +262,24 @@ impl<J: Journal> Journal for Arc<J> {
         J::live(self)
     }
 
-    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotRequest>> {
         J::wanted(self)
     }
 
-    fn keep(&self, key: &TaskKey, folded: Folded) -> impl Future<Output = ()> + Send {
+    fn keep(&self, key: &TaskKey, folded: EncodedSnapshot) -> impl Future<Output = ()> + Send {
         J::keep(self, key, folded)
     }
 
-    fn kept(&self, key: &TaskKey, until: u64) -> impl Future<Output = Option<Folded>> + Send {
+    fn kept(
+        &self,
+        key: &TaskKey,
+        until: u64,
+    ) -> impl Future<Output = Option<EncodedSnapshot>> + Send {
         J::kept(self, key, until)
     }
 
-    fn forget_kept(&self, key: &TaskKey) {
-        J::forget_kept(self, key);
+    fn forget_snapshot(&self, key: &TaskKey) {
+        J::forget_snapshot(self, key);
     }
 
     fn release(&self, key: &TaskKey) {
@@ -285,7 +293,7 @@ impl<J: Journal> Journal for Arc<J> {
 
 /// A Task's state, folded from its log: bytes that a journal does not look into.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folded {
+pub struct EncodedSnapshot {
     /// The last event in it: the last of a commit.
     pub version: u64,
     /// The state.
@@ -294,13 +302,13 @@ pub struct Folded {
 
 /// A Task whose state is wanted. Who wants it waits until this is dropped.
 #[derive(Debug)]
-pub struct SnapshotWanted {
+pub struct SnapshotRequest {
     /// Which Task.
     pub key: TaskKey,
     _waits: oneshot::Sender<()>,
 }
 
-impl SnapshotWanted {
+impl SnapshotRequest {
     /// With what ends when it is dropped.
     pub fn new(key: TaskKey) -> (Self, impl Future<Output = ()> + Send) {
         let (waits, dropped) = oneshot::channel();
@@ -434,7 +442,7 @@ pub enum AppendError {
     NotOwner,
     /// Too much waits to be written; nothing was, and the same again later is as good.
     #[error("too much waits to be written")]
-    NoRoom,
+    AtCapacity,
     /// Nothing was written: whoever keeps the log does not answer, and the same again in a moment is as good.
     #[error("{0}")]
     Unavailable(String),

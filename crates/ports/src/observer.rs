@@ -58,7 +58,7 @@ impl LeaseCall {
 
 /// Why the link of a worker has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parting {
+pub enum LinkEnd {
     /// It has said so.
     Left,
     /// The server says that nobody is there.
@@ -66,12 +66,12 @@ pub enum Parting {
     /// It has said nothing for long.
     Silent,
     /// It does not get what it is sent.
-    Unheard,
+    Unacknowledged,
 }
 
-impl Parting {
+impl LinkEnd {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Left, Self::Gone, Self::Silent, Self::Unheard];
+    pub const ALL: [Self; 4] = [Self::Left, Self::Gone, Self::Silent, Self::Unacknowledged];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -79,7 +79,7 @@ impl Parting {
             Self::Left => "left",
             Self::Gone => "gone",
             Self::Silent => "silent",
-            Self::Unheard => "unheard",
+            Self::Unacknowledged => "unheard",
         }
     }
 }
@@ -176,7 +176,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     fn answered(&self, operation: &'static str, took: Duration, refused: Option<Code>);
 
     /// The link of a worker has ended.
-    fn parted(&self, why: Parting);
+    fn parted(&self, why: LinkEnd);
 
     /// A live Task was read from its log: this scheduler has it from now on.
     fn opened(&self, task: &Task);

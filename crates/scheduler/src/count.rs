@@ -182,14 +182,14 @@ impl Hand {
     }
 
     /// Whether its place for a Step that was lost before is taken.
-    pub(crate) fn has_apart(&self) -> bool {
+    pub(crate) fn is_isolating(&self) -> bool {
         self.apart.load(Ordering::Acquire)
     }
 
     /// Whether it has a Step in hand that was lost before, or is about to get one.
     pub(crate) fn has_lost(&self) -> bool {
         let is_some = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
-        self.has_apart() || is_some(&self.lost) || is_some(&self.said_lost)
+        self.is_isolating() || is_some(&self.lost) || is_some(&self.said_lost)
     }
 
     /// Notes how many of those it has said to have.
@@ -198,12 +198,12 @@ impl Hand {
     }
 
     /// Takes that place; answers whether it was free.
-    pub(crate) fn try_take_apart(&self) -> bool {
+    pub(crate) fn try_isolate(&self) -> bool {
         !self.apart.swap(true, Ordering::AcqRel)
     }
 
     /// Frees it.
-    pub(crate) fn leave_apart(&self) {
+    pub(crate) fn end_isolation(&self) {
         self.apart.store(false, Ordering::Release);
     }
 }

@@ -107,7 +107,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         node.supervise(root.get_cell(), cells);
         // A node whose scan has died would never lose a worker, and own its partitions still.
         end_with("the lease scan", crate::scan::scan_leases(&node));
-        if let Some(keeping) = crate::keep::keep_states(&node) {
+        if let Some(keeping) = crate::keep::store_snapshots(&node) {
             end_with("the keeping of states", keeping);
         }
         Ok(Self {
@@ -264,7 +264,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
     pub(crate) fn release_undelivered(&self, key: &TaskKey, attempt: AttemptId) {
         if let Some(actor) = self.node.directory.get(key) {
             // One that has gone knows: whoever reads the Task next sends the grant again.
-            let _ = actor.cast(Msg::Unheard(attempt));
+            let _ = actor.cast(Msg::Unacknowledged(attempt));
         }
     }
 
@@ -380,7 +380,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 
     /// No worker can be heard just now: no lease is judged before they had the time to be, once they
     /// can (LEASE-14).
-    pub fn note_unheard(&self) {
+    pub fn note_unacknowledged(&self) {
         self.node.note_leases_lost();
     }
 

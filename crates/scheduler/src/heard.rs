@@ -137,12 +137,12 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     /// When every worker has had the time to be heard from now on, on the steady line. As leases: they are
     /// raised to one and a half heartbeat intervals, and not judged for one and some more.
     pub(crate) fn after_grace(&self) -> Millis {
-        let heard = u64::try_from(self.heard_after().as_millis()).unwrap_or(u64::MAX);
+        let heard = u64::try_from(self.reachable_since().as_millis()).unwrap_or(u64::MAX);
         self.clock.passed().saturating_add_unsigned(heard.max(self.config.limits.lease_ms / 2))
     }
 
     /// How long after a gap no lease is judged: a heartbeat interval and a little.
-    pub(crate) fn heard_after(&self) -> Duration {
+    pub(crate) fn reachable_since(&self) -> Duration {
         Duration::from_millis(self.config.limits.lease_ms / 3) + SLACK
     }
 
@@ -173,7 +173,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
         self.note_log(task, Some("an append has had no answer for seconds"));
         loop {
             self.note_leases_lost();
-            if let Ok(done) = timeout(self.heard_after() / 2, append.as_mut()).await {
+            if let Ok(done) = timeout(self.reachable_since() / 2, append.as_mut()).await {
                 self.note_leases_lost();
                 return done;
             }

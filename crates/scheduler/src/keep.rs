@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tenure_core::Task;
 use tenure_core::view::View;
-use tenure_ports::journal::{Folded, TaskKey};
+use tenure_ports::journal::{EncodedSnapshot, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::stored::{StateError, encode_state};
+use tenure_wire::stored::{SnapshotError, encode_snapshot};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -15,7 +15,7 @@ use crate::node::NodeShared;
 use crate::task::{Msg, ReadFn};
 
 /// Gives the journal the states that it wants, one after another: one is in memory twice at a time.
-pub(crate) fn keep_states<J: Journal, L: Leases>(
+pub(crate) fn store_snapshots<J: Journal, L: Leases>(
     node: &Arc<NodeShared<J, L>>,
 ) -> Option<JoinHandle<()>> {
     let mut wanted = node.journal.wanted()?;
@@ -47,8 +47,8 @@ async fn copy<J: Journal, L: Leases>(node: &NodeShared<J, L>, key: &TaskKey) -> 
     copied.await.ok().flatten()
 }
 
-fn fold(task: Task) -> Result<Folded, StateError> {
-    let records = task.into_records();
-    let bytes = encode_state(&records)?;
-    Ok(Folded { version: records.version(), bytes })
+fn fold(task: Task) -> Result<EncodedSnapshot, SnapshotError> {
+    let records = task.into_snapshot();
+    let bytes = encode_snapshot(&records)?;
+    Ok(EncodedSnapshot { version: records.version(), bytes })
 }

@@ -9,13 +9,13 @@
 //! any rule of the domain. A refusal is an answer of the core, handed on.
 
 mod ask;
+mod cache;
 mod client;
 mod clock;
 mod config;
 mod count;
 mod directory;
 mod edge;
-mod folds;
 mod follow;
 mod handle;
 mod heard;

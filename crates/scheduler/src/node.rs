@@ -20,19 +20,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
+use crate::cache::TaskCache;
 use crate::client::reads::EncodedCommit;
 use crate::clock::Clock;
 use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Gauge, Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
-use crate::folds::Folds;
 use crate::follow::FollowedTask;
 use crate::heard::NodeHealth;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
-use crate::rounds::Rounds;
+use crate::rounds::AppendsInFlight;
 use crate::task::Begin;
-use crate::task::address::{Address, Letter};
+use crate::task::address::{ActorMessage, Address};
 use crate::task::host::TaskActor;
 
 /// A commit that is durable, for whoever watches.
@@ -76,7 +76,7 @@ struct PartitionTable {
 struct PartitionActors {
     supervisor: ActorCell,
     /// Actors of Tasks that are busy with none.
-    free: Vec<ActorRef<Letter>>,
+    free: Vec<ActorRef<ActorMessage>>,
 }
 
 /// Actors that a node keeps though they are busy with no Task, some 6 KB each.
@@ -100,15 +100,15 @@ pub(crate) struct NodeShared<J, L> {
     pub(crate) waits: Arc<WaitTotals>,
     /// Callers that wait for the end of a Task or of a Run.
     pub(crate) waiters: Gauge,
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: AppendsInFlight,
     pub(crate) heard: NodeHealth,
     /// Ended Tasks that somebody has asked for.
-    pub(crate) ended: Folds<TaskKey, Box<Task>>,
+    pub(crate) ended: TaskCache<TaskKey, Box<Task>>,
     /// How far public events were told to whoever reads them page by page, by the event behind which
     /// the next page begins.
-    pub(crate) told: Folds<(TaskKey, u64), FollowedTask>,
+    pub(crate) told: TaskCache<(TaskKey, u64), FollowedTask>,
     /// Commits that are read out in parts, by the event behind which they begin.
-    pub(crate) long: Folds<(TaskKey, u64), EncodedCommit>,
+    pub(crate) long: TaskCache<(TaskKey, u64), EncodedCommit>,
     hands: Mutex<Hands>,
     pools: RwLock<HashMap<PoolId, Arc<Pool>>>,
     workers: RwLock<Workers>,
@@ -136,11 +136,11 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             totals: NodeCounters::default(),
             waits: Arc::default(),
             waiters: Gauge::default(),
-            rounds: Rounds::default(),
+            rounds: AppendsInFlight::default(),
             heard: NodeHealth::default(),
-            ended: Folds::default(),
-            told: Folds::default(),
-            long: Folds::default(),
+            ended: TaskCache::default(),
+            told: TaskCache::default(),
+            long: TaskCache::default(),
             hands: Mutex::default(),
             pools: RwLock::default(),
             workers: RwLock::default(),
@@ -183,7 +183,10 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     }
 
     /// An actor for a Task: one that is free, or a new one.
-    pub(crate) fn lend(self: &Arc<Self>, key: &TaskKey) -> Result<ActorRef<Letter>, Rejection> {
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        key: &TaskKey,
+    ) -> Result<ActorRef<ActorMessage>, Rejection> {
         let mut partitions = self.partitions.lock();
         let at = place(key, &partitions.all);
         let partition = partitions.all.get_mut(at).ok_or_else(|| stopped("the node"))?;
@@ -201,12 +204,12 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
     }
 
     /// An actor that was busy with this Task is free.
-    pub(crate) fn take_back(&self, key: &TaskKey, actor: &ActorRef<Letter>) {
+    pub(crate) fn take_back(&self, key: &TaskKey, actor: &ActorRef<ActorMessage>) {
         let mut partitions = self.partitions.lock();
         let at = place(key, &partitions.all);
-        let has_room = partitions.free < FREE_MAX;
+        let has_capacity = partitions.free < FREE_MAX;
         match partitions.all.get_mut(at) {
-            Some(partition) if has_room || partition.free.len() < FREE_MIN => {
+            Some(partition) if has_capacity || partition.free.len() < FREE_MIN => {
                 partition.free.push(actor.clone());
                 partitions.free += 1;
             }

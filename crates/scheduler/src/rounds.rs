@@ -6,7 +6,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Appends under way, from before they are sent to the log until others were told of what they wrote.
 #[derive(Debug)]
-pub(crate) struct Rounds {
+pub(crate) struct AppendsInFlight {
     newest: Mutex<(Sender<()>, Receiver<()>)>,
     /// Those that are waited for, also by the next who asks if this one gives up.
     ending: AsyncMutex<Option<Receiver<()>>>,
@@ -15,7 +15,7 @@ pub(crate) struct Rounds {
 /// An append is under way until this is dropped. Nothing is sent with it.
 pub(crate) type UnderWay = Sender<()>;
 
-impl Rounds {
+impl AppendsInFlight {
     pub(crate) fn begin(&self) -> UnderWay {
         self.newest.lock().0.clone()
     }
@@ -37,7 +37,7 @@ async fn all_ended(ending: &mut Option<Receiver<()>>) {
     }
 }
 
-impl Default for Rounds {
+impl Default for AppendsInFlight {
     fn default() -> Self {
         Self { newest: Mutex::new(channel(1)), ending: AsyncMutex::default() }
     }
@@ -52,7 +52,7 @@ mod tests {
     /// RECOVER-08: what was under way is waited for, what begins later is not.
     #[tokio::test]
     async fn a_round_ends_with_the_last_that_had_begun() {
-        let rounds = Rounds::default();
+        let rounds = AppendsInFlight::default();
         rounds.end().await;
         let (first, second) = (rounds.begin(), rounds.begin());
         let mut end = Box::pin(rounds.end());
@@ -67,7 +67,7 @@ mod tests {
     /// RECOVER-08: who gives up waiting makes nobody else believe that all was told.
     #[tokio::test]
     async fn what_one_gave_up_waiting_for_the_next_waits_for() {
-        let rounds = Rounds::default();
+        let rounds = AppendsInFlight::default();
         let first = rounds.begin();
         assert!(rounds.end().now_or_never().is_none());
         let second = rounds.begin();

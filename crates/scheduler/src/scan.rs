@@ -31,7 +31,7 @@ pub(crate) fn scan_leases<J: Journal, L: Leases>(node: &Arc<NodeShared<J, L>>) -
         loop {
             ticks.tick().await;
             let Some(node) = node.upgrade() else { return };
-            let heard = node.heard_after();
+            let heard = node.reachable_since();
             let now = Instant::now();
             let has_moved = node.clock.look(node.config.embedded);
             if node.note_tick() {

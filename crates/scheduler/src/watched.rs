@@ -98,7 +98,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
                 | AppendError::NameTaken
                 | AppendError::Fenced { .. }
                 | AppendError::NotOwner
-                | AppendError::NoRoom,
+                | AppendError::AtCapacity,
             ) => return answered,
         };
         observer.wrote(Called { took: begun.elapsed(), items, is_ok });

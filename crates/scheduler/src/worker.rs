@@ -143,7 +143,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
     }
 
     /// A signal did not reach its worker: it goes on the link that it has now, or has next (CANCEL-07).
-    pub fn unheard(&self, signal: Delivery) {
+    pub fn unacknowledged(&self, signal: Delivery) {
         self.scheduler.node.signal(&self.worker.id, signal);
     }
 

@@ -18,7 +18,7 @@ const REMEMBERED_MAX: usize = 16_384;
 
 /// Traces of Tasks that have a parent elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Belonging {
+pub(crate) struct TraceOwners {
     known: Mutex<TraceIds>,
 }
 
@@ -28,7 +28,7 @@ struct TraceIds {
     oldest: VecDeque<SmolStr>,
 }
 
-impl Belonging {
+impl TraceOwners {
     /// Remembers a Task if that takes remembering.
     pub(crate) fn note(&self, task: &View<'_>) {
         let head = task.head();
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_record_belongs_to_its_task_and_only_so_many_are_remembered() {
-        let (belonging, elsewhere) = (Belonging::default(), TraceId::from_bytes([7; 16]));
+        let (belonging, elsewhere) = (TraceOwners::default(), TraceId::from_bytes([7; 16]));
         let own = belonging.of("main/t-0").unwrap();
         for n in 0..=REMEMBERED_MAX {
             belonging.remember(format_smolstr!("main/t-{n}"), elsewhere);

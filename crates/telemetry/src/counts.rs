@@ -7,7 +7,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use parking_lot::Mutex;
 use tenure_core::Code;
-use tenure_ports::observer::{Parting, PoolSample, Sample};
+use tenure_ports::observer::{LinkEnd, PoolSample, Sample};
 
 use crate::health::Signal;
 use crate::names::{self, Metric};
@@ -76,7 +76,7 @@ impl Instruments {
     }
 
     /// Workers that have gone.
-    pub(crate) fn note_parted(&self, why: Parting, workers: u64) {
+    pub(crate) fn note_parted(&self, why: LinkEnd, workers: u64) {
         self.parted.add(workers, &[KeyValue::new(names::REASON, why.as_str())]);
     }
 
@@ -89,7 +89,7 @@ impl Instruments {
     pub(crate) fn begin(&self) {
         Signal::ALL.into_iter().for_each(|signal| self.note_dropped(signal, 0));
         Code::ALL.iter().for_each(|code| self.note_refused(*code, 0));
-        Parting::ALL.into_iter().for_each(|why| self.note_parted(why, 0));
+        LinkEnd::ALL.into_iter().for_each(|why| self.note_parted(why, 0));
         self.overloaded.add(0, &[]);
         self.tally.begin();
     }

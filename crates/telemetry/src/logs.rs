@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::{FmtContext, format};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::belonging::Belonging;
+use crate::belonging::TraceOwners;
 use crate::counts::Instruments;
 use crate::health::Signal;
 
@@ -73,7 +73,7 @@ where
 pub(crate) struct Processor {
     sender: Sender<ScopedRecord>,
     counts: Option<Arc<Instruments>>,
-    belonging: Arc<Belonging>,
+    belonging: Arc<TraceOwners>,
     dropped: Arc<Dropped>,
     second: Mutex<(Instant, u32)>,
 }
@@ -87,7 +87,7 @@ impl fmt::Debug for Processor {
 impl Processor {
     pub(crate) fn new(
         counts: Option<Arc<Instruments>>,
-        belonging: Arc<Belonging>,
+        belonging: Arc<TraceOwners>,
     ) -> (Self, Receiver<ScopedRecord>) {
         let (sender, receiver) = channel(WAITING_MAX);
         let (dropped, second) = (Arc::default(), Mutex::new((Instant::now(), 0)));
@@ -148,7 +148,7 @@ impl LogProcessor for Processor {
 
 /// The log on stderr as lines of JSON: one that names a Task names its trace too, if there is one.
 #[derive(Debug, Default)]
-pub struct JsonLines(pub(crate) Option<Arc<Belonging>>);
+pub struct JsonLines(pub(crate) Option<Arc<TraceOwners>>);
 
 impl<S, N> FormatEvent<S, N> for JsonLines
 where
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_line_of_json_that_names_a_task_names_its_trace() {
-        let belonging = Arc::new(Belonging::default());
+        let belonging = Arc::new(TraceOwners::default());
         let (lines, known) = (Lines::default(), JsonLines(Some(Arc::clone(&belonging))));
         let to = lines.clone();
         let layer = tracing_subscriber::fmt::layer().json().event_format(known);

@@ -11,10 +11,10 @@ use tenure_core::task::Attempt;
 use tenure_core::view::{ClaimResult, View};
 use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::Observer;
-use tenure_ports::observer::{Called, LeaseCall, Parting, WorkerObserver};
+use tenure_ports::observer::{Called, LeaseCall, LinkEnd, WorkerObserver};
 use tokio::sync::oneshot;
 
-use crate::belonging::Belonging;
+use crate::belonging::TraceOwners;
 use crate::counts::Instruments;
 use crate::export::ExportQueue;
 use crate::names;
@@ -28,7 +28,7 @@ pub(crate) struct SchedulerWatch {
     /// None: no traces are exported.
     pub(crate) traces: Option<ExportQueue>,
     /// None: nothing that names traces is exported.
-    pub(crate) belonging: Option<Arc<Belonging>>,
+    pub(crate) belonging: Option<Arc<TraceOwners>>,
     pub(crate) sampler: Sampler,
 }
 
@@ -118,7 +118,7 @@ impl Observer for SchedulerWatch {
         }
     }
 
-    fn parted(&self, why: Parting) {
+    fn parted(&self, why: LinkEnd) {
         if let Some(counts) = &self.counts {
             counts.note_parted(why, 1);
         }
@@ -154,10 +154,10 @@ impl SchedulerWatch {
         let parent = task.head().trace.as_deref().and_then(ParentSpan::parse);
         let trace = trace::trace_of(&spec.session_id, &spec.task_id, parent);
         if self.sampler.takes(trace, parent)
-            && let Some(room) = queue.room_for(task.durable().attempts_len())
+            && let Some(capacity) = queue.capacity_for(task.durable().attempts_len())
             && let Some(ended) = EndedTask::of(task)
         {
-            queue.put(ended, room);
+            queue.put(ended, capacity);
         }
     }
 

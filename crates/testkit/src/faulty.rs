@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tenure_core::event::Commit;
 use tenure_core::id::{SessionId, WalName};
 use tenure_ports::journal::{
-    AppendError, EndedLog, Entry, Folded, Journal, ReadError, SnapshotWanted, TaskKey,
+    AppendError, EncodedSnapshot, EndedLog, Entry, Journal, ReadError, SnapshotRequest, TaskKey,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -127,13 +127,13 @@ impl<J> Faulty<J> {
     }
 
     /// While there is no room for more to wait, what may be refused for that is.
-    pub fn set_room(&self, has_room: bool) {
-        self.has_no_room.store(!has_room, Ordering::SeqCst);
+    pub fn set_room(&self, has_capacity: bool) {
+        self.has_no_room.store(!has_capacity, Ordering::SeqCst);
     }
 
     fn check_room(&self) -> Result<(), AppendError> {
         let has_no_room = self.has_no_room.load(Ordering::SeqCst);
-        if has_no_room { Err(AppendError::NoRoom) } else { Ok(()) }
+        if has_no_room { Err(AppendError::AtCapacity) } else { Ok(()) }
     }
 
     /// The next `count` reads of logs fail.
@@ -262,7 +262,7 @@ impl<J: Journal> Journal for Faulty<J> {
         self.write(key, append).await
     }
 
-    async fn append_if_room(
+    async fn append_within_capacity(
         &self,
         key: &TaskKey,
         after: u64,
@@ -310,20 +310,20 @@ impl<J: Journal> Journal for Faulty<J> {
         self.inner.entries(session).await
     }
 
-    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotRequest>> {
         self.inner.wanted()
     }
 
-    async fn keep(&self, key: &TaskKey, folded: Folded) {
+    async fn keep(&self, key: &TaskKey, folded: EncodedSnapshot) {
         self.inner.keep(key, folded).await;
     }
 
-    async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+    async fn kept(&self, key: &TaskKey, until: u64) -> Option<EncodedSnapshot> {
         self.inner.kept(key, until).await
     }
 
-    fn forget_kept(&self, key: &TaskKey) {
-        self.inner.forget_kept(key);
+    fn forget_snapshot(&self, key: &TaskKey) {
+        self.inner.forget_snapshot(key);
     }
 
     fn release(&self, key: &TaskKey) {

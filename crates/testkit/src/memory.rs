@@ -7,7 +7,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenure_core::event::{Body, Commit};
 use tenure_core::id::{SessionId, WalName};
-use tenure_ports::journal::{AppendError, EndedLog, Entry, Folded, Journal, ReadError, TaskKey};
+use tenure_ports::journal::{
+    AppendError, EncodedSnapshot, EndedLog, Entry, Journal, ReadError, TaskKey,
+};
 
 /// Bytes of an event, as somebody reckons who has never written one down.
 const EVENT_BYTES: u64 = 256;
@@ -30,7 +32,7 @@ struct Logs {
 struct Log {
     commits: Vec<Arc<Commit>>,
     entry: Entry,
-    kept: Option<Folded>,
+    kept: Option<EncodedSnapshot>,
 }
 
 impl Log {
@@ -159,17 +161,17 @@ impl Journal for MemoryJournal {
         Ok(logs.logs.values().filter(of_session).map(|log| log.entry.clone()).collect())
     }
 
-    async fn keep(&self, key: &TaskKey, folded: Folded) {
+    async fn keep(&self, key: &TaskKey, folded: EncodedSnapshot) {
         if let Some(log) = self.logs.lock().logs.get_mut(key) {
             log.kept = Some(folded);
         }
     }
 
-    async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+    async fn kept(&self, key: &TaskKey, until: u64) -> Option<EncodedSnapshot> {
         self.logs.lock().logs.get(key)?.kept.clone().filter(|kept| kept.version <= until)
     }
 
-    fn forget_kept(&self, key: &TaskKey) {
+    fn forget_snapshot(&self, key: &TaskKey) {
         if let Some(log) = self.logs.lock().logs.get_mut(key) {
             log.kept = None;
         }

@@ -11,8 +11,8 @@ use samples::{commit, event, full, least_step, retry_policy, task_spec};
 use tenure_core::Task;
 use tenure_core::event::Body;
 use tenure_core::record::{StepSpec, TaskSpec, Value};
-use tenure_core::task::Records;
-use tenure_wire::stored::{STATE_VERSION, StateError, decode_state, encode_state};
+use tenure_core::task::TaskSnapshot;
+use tenure_wire::stored::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapshot};
 
 /// An event of a type, with every field.
 fn full_of(name: &str) -> Body {
@@ -43,17 +43,17 @@ fn task() -> Task {
     task
 }
 
-fn records() -> Records {
-    task().into_records()
+fn records() -> TaskSnapshot {
+    task().into_snapshot()
 }
 
 /// RECOVER-01, mechanisms 5: every record comes back as it was.
 #[test]
 fn what_is_kept_is_read() {
-    let read = decode_state(&encode_state(&records()).unwrap()).unwrap();
+    let read = decode_snapshot(&encode_snapshot(&records()).unwrap()).unwrap();
     assert_eq!(read, records());
     assert_eq!(read.version(), 8);
-    let made = Task::of_records(read);
+    let made = Task::of_snapshot(read);
     assert_eq!(made, task());
     made.check_invariants().unwrap();
 }
@@ -64,7 +64,7 @@ fn what_is_kept_is_read() {
 fn other_bytes_are_another_version() {
     let name = format!("tests/golden/state-v{STATE_VERSION}.bin");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    let written = encode_state(&records()).unwrap();
+    let written = encode_snapshot(&records()).unwrap();
     if std::env::var_os("TENURE_WRITE_GOLDEN").is_some() {
         std::fs::write(file, &written).unwrap();
         return;
@@ -75,27 +75,33 @@ fn other_bytes_are_another_version() {
 /// Mechanisms 5: what is damaged, cut off, of another version or something else is no state.
 #[test]
 fn what_is_no_state_is_refused() {
-    let whole = encode_state(&records()).unwrap();
-    assert!(matches!(decode_state(b""), Err(StateError::NoState)));
-    assert!(matches!(decode_state(b"TNF1 and more of it"), Err(StateError::NoState)));
+    let whole = encode_snapshot(&records()).unwrap();
+    assert!(matches!(decode_snapshot(b""), Err(SnapshotError::NoState)));
+    assert!(matches!(decode_snapshot(b"TNF1 and more of it"), Err(SnapshotError::NoState)));
     for len in 0..12 {
-        assert!(matches!(decode_state(&whole[..len]), Err(StateError::NoState)), "{len} bytes");
+        assert!(
+            matches!(decode_snapshot(&whole[..len]), Err(SnapshotError::NoState)),
+            "{len} bytes"
+        );
     }
     for len in [12, 13, whole.len() - 1] {
-        assert!(matches!(decode_state(&whole[..len]), Err(StateError::Damaged)), "{len} bytes");
+        assert!(
+            matches!(decode_snapshot(&whole[..len]), Err(SnapshotError::Damaged)),
+            "{len} bytes"
+        );
     }
     for at in [8, 12, whole.len() / 2, whole.len() - 1] {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
-        assert!(matches!(decode_state(&damaged), Err(StateError::Damaged)), "byte {at}");
+        assert!(matches!(decode_snapshot(&damaged), Err(SnapshotError::Damaged)), "byte {at}");
     }
     let mut later = whole.clone();
     later[4] += 1;
     assert!(
-        matches!(decode_state(&later), Err(StateError::Version(version)) if version != STATE_VERSION)
+        matches!(decode_snapshot(&later), Err(SnapshotError::Version(version)) if version != STATE_VERSION)
     );
     let mut other = whole[..8].to_vec();
     other.extend_from_slice(&crc32fast::hash(b"\x80").to_le_bytes());
     other.extend_from_slice(b"\x80"); // A map of nothing.
-    assert!(matches!(decode_state(&other), Err(StateError::Records(_))));
+    assert!(matches!(decode_snapshot(&other), Err(SnapshotError::TaskSnapshot(_))));
 }

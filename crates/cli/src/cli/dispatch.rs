@@ -60,13 +60,13 @@ pub(crate) fn run(args: &DispatchArgs) -> Result<Exit, Failure> {
         let message = "--wait needs a cluster: in a directory no worker is there to take the run";
         return Err(Failure::new(Exit::Usage, message));
     }
-    args.on.at(async |desk| {
-        let command = Command::DispatchWorker(args.command(args.pool(desk).await?));
+    args.on.at(async |session| {
+        let command = Command::DispatchWorker(args.command(args.pool(session).await?));
         if args.wait {
-            return args.wait_for_end(desk, command).await;
+            return args.wait_for_end(session, command).await;
         }
-        let summary = desk.command(args.on.context()?, command).await?;
-        args.tell(desk.key(), &summary)
+        let summary = session.command(args.on.context()?, command).await?;
+        args.tell(session.key(), &summary)
     })
 }
 
@@ -85,7 +85,7 @@ impl DispatchArgs {
 
     /// The pool that is named; else that of the Steps that it is for, if they agree; else the Task's.
     /// It is for the Steps that are named; else for all that have not settled.
-    async fn pool(&self, desk: &CallerSession) -> Result<PoolId, Failure> {
+    async fn pool(&self, session: &CallerSession) -> Result<PoolId, Failure> {
         if let Some(pool) = &self.pool {
             return Ok(pool.clone());
         }
@@ -96,7 +96,7 @@ impl DispatchArgs {
                 "--command-id goes with --pool or --step: else another time it may be another pool";
             return Err(Failure::new(Exit::Usage, message));
         }
-        let steps = desk.steps(!is_any).await?;
+        let steps = session.steps(!is_any).await?;
         let mut pools: BTreeMap<&PoolId, Vec<&str>> = BTreeMap::new();
         for step in steps.iter().map(|step| &step.spec) {
             if is_any || self.steps.contains(&step.step_id) {
@@ -113,22 +113,26 @@ impl DispatchArgs {
                 let help = "name the steps of one pool, or the pool with --pool";
                 Err(Failure::new(Exit::Usage, message).help(help))
             }
-            _ => Ok(desk.view().await?.default_worker_pool_id),
+            _ => Ok(session.view().await?.default_worker_pool_id),
         }
     }
 
     /// Says which Run it is as soon as that is known, and how it ended when it has.
-    async fn wait_for_end(&self, desk: &CallerSession, command: Command) -> Result<Exit, Failure> {
+    async fn wait_for_end(
+        &self,
+        session: &CallerSession,
+        command: Command,
+    ) -> Result<Exit, Failure> {
         let mut stop = StopSignals::listen()?;
         let context = self.on.context()?;
         let after = match self.on.command_id {
             Some(_) => 0, // It may have been made before.
-            None => desk.version().await?,
+            None => session.version().await?,
         };
         let command_id = context.command_id.clone();
         let run = Cell::new(None);
         let told = async {
-            run.set(desk.run_made_by(&command_id, after).await);
+            run.set(session.run_made_by(&command_id, after).await);
             if let Some(run) = run.get() {
                 output::say(format_args!("run {run} is dispatched, and waited for"));
             }
@@ -136,13 +140,13 @@ impl DispatchArgs {
         };
         let most = self.timeout.map_or(Duration::MAX, Duration::from_secs);
         tokio::select! {
-            answer = desk.answer(context, command) => self.tell(desk.key(), &answer?),
+            answer = session.answer(context, command) => self.tell(session.key(), &answer?),
             () = told => Ok(Exit::Ok), // It never ends.
             () = tokio::time::sleep(most) => {
-                Err(has_not_ended(desk.key(), run.get(), most, &command_id))
+                Err(has_not_ended(session.key(), run.get(), most, &command_id))
             },
             () = stop.asked() => {
-                output::say(stopped(desk.key(), run.get(), &command_id));
+                output::say(stopped(session.key(), run.get(), &command_id));
                 Ok(Exit::Interrupted)
             }
         }

@@ -67,14 +67,14 @@ impl OnTask {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
-            let mut desk = CallerSession::open(&self.of.look.at, self.of.key()?).await?;
-            if desk.find_last().await? && self.command_id.is_some() {
+            let mut session = CallerSession::open(&self.of.look.at, self.of.key()?).await?;
+            if session.find_last().await? && self.command_id.is_some() {
                 // Another one, perhaps, whenever somebody asks.
                 let message = "--command-id goes with a task that is named in full";
                 return Err(Failure::new(Exit::Usage, message));
             }
-            match work(&desk).await {
-                Err(failure) => Err(desk.with_names(failure).await),
+            match work(&session).await {
+                Err(failure) => Err(session.with_names(failure).await),
                 done => done,
             }
         })
@@ -82,21 +82,21 @@ impl OnTask {
 
     /// Sends a command and says what became of the Task; with `wait`, when it has ended.
     pub(crate) fn order(&self, command: Command, wait: bool) -> Result<Exit, Failure> {
-        self.at(async |desk| {
-            let summary = desk.command(self.context()?, command).await?;
+        self.at(async |session| {
+            let summary = session.command(self.context()?, command).await?;
             if !wait {
-                return self.tell(desk.key(), CommandDone::of(&summary));
+                return self.tell(session.key(), CommandDone::of(&summary));
             }
             let said = || {
-                let key = desk.key();
+                let key = session.key();
                 let waits_on = self.of.look.at.waits_on(key);
                 format!(
                     "stopped; task {key} was asked to end, and has not yet; to wait for its end: {waits_on}"
                 )
             };
             let ended = async {
-                let end = desk.end().await?;
-                self.tell(desk.key(), CommandDone::of(&summary).at_end(&end))
+                let end = session.end().await?;
+                self.tell(session.key(), CommandDone::of(&summary).at_end(&end))
             };
             unless_stopped(said, ended).await
         })
@@ -104,9 +104,9 @@ impl OnTask {
 
     /// Makes a Task that has ended again, and says what became of that.
     pub(crate) fn retry_ended(&self, new: &TaskId, why: ReasonInput) -> Result<Exit, Failure> {
-        self.at(async |desk| {
-            let summary = desk.retry_ended(new, self.context()?, why).await?;
-            let key = TaskKey { task_id: new.clone(), ..desk.key().clone() };
+        self.at(async |session| {
+            let summary = session.retry_ended(new, self.context()?, why).await?;
+            let key = TaskKey { task_id: new.clone(), ..session.key().clone() };
             self.tell(&key, CommandDone::of(&summary))
         })
     }

@@ -1,5 +1,5 @@
 //! Reading ahead: who goes backwards along a chain whose frames stand close together asks for a
-//! stretch of the stream in one request, and finds the rest of it on the [`shelf`](super::shelf).
+//! stretch of the stream in one request, and finds the rest of it on the [`frame_cache`](super::frame_cache).
 //! A stretch is longer where the last one was well used, and shorter where it was not, so that few
 //! frames are read of which none is wanted. What does not come is asked for alone.
 
@@ -12,8 +12,8 @@ use serde::Serialize;
 use tenure_wire::stored::frame::decode_chunk;
 use tokio::time::timeout;
 
+use super::frame_cache::OpenedFrame;
 use super::read::{FOLLOWER, Frames};
-use super::shelf::OpenedFrame;
 
 /// Messages of a stretch.
 const LENGTH_MAX: u64 = 256;
@@ -42,14 +42,14 @@ impl Ahead {
     /// A frame is wanted, and none before `floor` will be: has it and those before it fetched, if that
     /// pays.
     pub(super) async fn reach(&mut self, frames: Frames<'_>, at: u64, floor: u64) {
-        let Some(shelf) = frames.shelf else { return };
+        let Some(frame_cache) = frames.frame_cache else { return };
         self.used += u64::from((self.first..=self.last).contains(&at));
-        if shelf.has(at) {
+        if frame_cache.has(at) {
             return;
         }
         let length = self.next_length().min((at + 1).saturating_sub(floor)).max(1);
         (self.first, self.last, self.used) = (at + 1 - length, at, 1);
-        while self.first < at && shelf.has(self.first) {
+        while self.first < at && frame_cache.has(self.first) {
             self.first += 1;
         }
         self.bytes = match self.first < at {
@@ -81,8 +81,8 @@ impl Frames<'_> {
     /// Puts the frames that end in a stretch of the stream on the shelf, as far as they come. Answers
     /// how many bytes did.
     async fn stretch(self, first: u64, last: u64) -> u64 {
-        let Some(shelf) = self.shelf else { return 0 };
-        let _turn = shelf.turn().await;
+        let Some(frame_cache) = self.frame_cache else { return 0 };
+        let _turn = frame_cache.turn().await;
         let Some(mut messages) = self.ask_for(first, last).await else { return 0 };
         let (mut parts, mut bytes) = (ChunkJoiner::default(), 0);
         // Any replica may answer, and one of them may hang: the rest waits on its turn meanwhile.
@@ -93,7 +93,7 @@ impl Frames<'_> {
             bytes += message.payload.len() as u64;
             let whole = parts.take(&message.payload);
             if let Some(Ok(opened)) = whole.map(OpenedFrame::read) {
-                shelf.put(at, Arc::new(opened));
+                frame_cache.put(at, Arc::new(opened));
             }
             if at == last {
                 break;

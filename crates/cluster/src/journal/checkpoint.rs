@@ -25,7 +25,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{SessionId, TaskId};
 use tenure_core::view::snapshot::Ends;
-use tenure_ports::journal::{ReadError, SnapshotWanted, TaskKey};
+use tenure_ports::journal::{ReadError, SnapshotRequest, TaskKey};
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
@@ -348,7 +348,7 @@ pub(super) struct Checkpoints {
 }
 
 /// Where it is told which states are wanted.
-pub(super) type Wants = parking_lot::Mutex<Option<mpsc::Sender<SnapshotWanted>>>;
+pub(super) type Wants = parking_lot::Mutex<Option<mpsc::Sender<SnapshotRequest>>>;
 
 impl Checkpoints {
     /// Commits were stored.
@@ -371,7 +371,7 @@ impl Checkpoints {
         let timeout = self.store.settings.timeout;
         let client = self.store.context.client();
         let (client, stream, name) = (&client, &self.wal, name.as_str());
-        let wal = Frames { client, stream, name, timeout, asks_leader: true, shelf: None };
+        let wal = Frames { client, stream, name, timeout, asks_leader: true, frame_cache: None };
         let WrittenCheckpoint { covered, left } = self.store.write(&self.index, wal, *slot).await?;
         self.commits.fetch_sub(commits, Ordering::AcqRel);
         *slot = 1 - *slot;
@@ -397,7 +397,7 @@ impl Checkpoints {
                 tokio::select! {
                     _ = closes.wait_for(|closes| *closes) => return,
                     // Those that take longer are for the next one.
-                    _ = timeout(every, self.keep_states()) => {}
+                    _ = timeout(every, self.store_snapshots()) => {}
                 }
             }
             if let Err(error) = self.write().await {

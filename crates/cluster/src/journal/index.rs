@@ -17,9 +17,9 @@ use tenure_core::view::snapshot::Ends;
 use tenure_ports::journal::{AppendError, Entry, Overview, TaskKey};
 use tenure_wire::stored::frame::CommitHead;
 
-use super::cells::Cells;
 use super::ended::EndedIndex;
 use super::row::{Counted, TaskRow, end_of, fallback};
+use super::slots::Slots;
 use super::states::Stored;
 
 /// Commits of a Task behind its state from which on a newer one is kept.
@@ -54,7 +54,7 @@ pub(super) struct Index {
     covered: u64,
     /// The newest version in which the partition is written, as owners have said; 0: none has.
     level: u32,
-    pub(super) cells: Cells,
+    pub(super) slots: Slots,
 }
 
 /// What an index says of a Task.
@@ -94,8 +94,8 @@ impl Index {
     /// Of an empty partition, in which so many ended Tasks keep their rows.
     pub(super) fn new(recent_max: usize) -> Self {
         let (rows, recent, ended) = (HashMap::new(), VecDeque::new(), EndedIndex::default());
-        let (ends, cells) = (HashMap::new(), Cells::default());
-        Self { rows, recent, recent_max, ended, ends, covered: 0, level: 0, cells }
+        let (ends, slots) = (HashMap::new(), Slots::default());
+        Self { rows, recent, recent_max, ended, ends, covered: 0, level: 0, slots }
     }
 
     /// As a checkpoint has it.
@@ -110,9 +110,9 @@ impl Index {
         recent.sort_by_key(|(_, row)| row.newest.stream_seq);
         let recent = recent.into_iter().map(|(key, _)| key.clone()).collect();
         let states = rows.iter().filter_map(|(_, row)| row.state.as_ref());
-        let cells = Cells::of_used(states.flat_map(|state| state.cells()));
+        let slots = Slots::of_used(states.flat_map(|state| state.slots()));
         let (rows, ends) = (rows.into_iter().collect(), ends.into_iter().collect());
-        Self { rows, recent, recent_max, ended, ends, covered, level: 0, cells }
+        Self { rows, recent, recent_max, ended, ends, covered, level: 0, slots }
     }
 
     /// For a checkpoint.
@@ -127,7 +127,7 @@ impl Index {
             }
         }
         let ends = self.ends.iter().map(|(session, ends)| (session.clone(), *ends)).collect();
-        let (covered, level, left) = (self.covered, self.level, self.cells.left().to_vec());
+        let (covered, level, left) = (self.covered, self.level, self.slots.left().to_vec());
         IndexParts { covered, rows, ends, pairs, level, left }
     }
 
@@ -212,7 +212,7 @@ impl Index {
                 row.unkept += 1;
                 row.note_mark(newest, head.len);
                 if let Some(state) = row.state.take_if(|_| row.ended.is_some()) {
-                    self.cells.leave(state.cells());
+                    self.slots.leave(state.slots());
                 }
                 if before.is_none() && row.is_small() {
                     self.recent.push_back(key.clone());
@@ -317,7 +317,7 @@ impl Index {
             }
             None => Some(Arc::new(stored)),
         };
-        self.cells.leave(left.iter().flat_map(|left| left.cells()));
+        self.slots.leave(left.iter().flat_map(|left| left.slots()));
     }
 
     /// The state of a Task is of no use: it is kept anew.
@@ -325,7 +325,7 @@ impl Index {
         let Some(row) = self.rows.get_mut(key) else { return };
         let Some(left) = row.state.take() else { return };
         row.unkept = row.newest.wal_seq;
-        self.cells.leave(left.cells());
+        self.slots.leave(left.slots());
     }
 
     /// The state of a live Task.

@@ -2,18 +2,19 @@
 //!
 //! Tasks know nothing of partitions: they hand their commits to the [`Journal`] port. A partition has
 //! one [`writer`] at a time, which gathers the commits of all Tasks that wait while an append is in
-//! flight into one frame; [`room`] bounds what waits. What a node must know of each Task, where its newest
+//! flight into one frame; [`capacity`] bounds what waits. What a node must know of each Task, where its newest
 //! commit is and whether it has ended, is in memory ([`index`]); a Task is read along its own chain
 //! ([`read`]), part by part ([`marks`]). Who takes a partition has the index from a [`checkpoint`] and
 //! the [`tail`] of the stream behind it. A long Task is read from its [`state`](states) on, which lies
 //! beside the checkpoints.
 
 mod ahead;
-mod cells;
+mod capacity;
 mod checkpoint;
 mod confirm;
 mod ended;
 mod ensure;
+mod frame_cache;
 mod index;
 mod leave;
 mod lists;
@@ -21,10 +22,9 @@ mod marks;
 mod out;
 mod read;
 pub(crate) mod record;
-mod room;
 mod row;
 mod settings;
-mod shelf;
+mod slots;
 mod states;
 mod tail;
 mod take;
@@ -41,23 +41,23 @@ use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
 use tenure_ports::journal::{
-    AppendError, EndedLog, Entry, Folded, ReadError, SnapshotWanted, TaskKey, up_to,
+    AppendError, EncodedSnapshot, EndedLog, Entry, ReadError, SnapshotRequest, TaskKey, up_to,
 };
 use tenure_ports::{Journal, Observer};
 use tenure_wire::stored::encode_packed;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use self::capacity::{Asks, ByteCapacity};
 pub use self::checkpoint::CheckpointError;
 use self::checkpoint::{Checkpoints, Wants};
+use self::frame_cache::FrameCache;
 use self::index::{Index, IndexLookup};
 pub use self::leave::Leaving;
 pub use self::out::{Reached, Stored};
 use self::read::Frames;
 pub use self::record::OtherCluster;
-use self::room::{Asks, ByteCapacity};
 pub use self::settings::LogSettings;
-use self::shelf::FrameCache;
 pub use self::tail::StreamError;
 use self::writer::{AppendRequest, AppendWaiter};
 use crate::owned::Owned;
@@ -137,7 +137,7 @@ pub enum TakeError {
 struct OwnedPartition {
     epoch: u64,
     requests: mpsc::Sender<AppendRequest>,
-    room: ByteCapacity,
+    capacity: ByteCapacity,
     index: Arc<RwLock<Index>>,
     stream: stream::Stream<()>,
     /// The last message of the stream, as far as its writer knows.
@@ -147,7 +147,7 @@ struct OwnedPartition {
     /// Ends when what was accepted has its answer.
     writer: Mutex<Option<JoinHandle<()>>>,
     checkpoints: Arc<Checkpoints>,
-    shelf: FrameCache,
+    frame_cache: FrameCache,
 }
 
 /// Requests that wait for the writer of a partition.
@@ -209,7 +209,7 @@ impl JetStreamJournal {
         let places = (0..settings.partitions).map(|_| PartitionSlot::default()).collect();
         let turns = Arc::new(Semaphore::new(writer::APPENDS_AT_ONCE));
         let pulls = Semaphore::new(tail::PULLS_AT_ONCE);
-        let fetches = Arc::new(Semaphore::new(shelf::FETCHES));
+        let fetches = Arc::new(Semaphore::new(frame_cache::FETCHES));
         Ok(Self {
             client,
             context,
@@ -240,10 +240,10 @@ impl JetStreamJournal {
         &'a self,
         stream: &'a stream::Stream<()>,
         name: &'a str,
-        shelf: Option<&'a FrameCache>,
+        frame_cache: Option<&'a FrameCache>,
     ) -> Frames<'a> {
         let (client, timeout) = (&self.client, self.settings.timeout);
-        Frames { client, stream, name, timeout, asks_leader: false, shelf }
+        Frames { client, stream, name, timeout, asks_leader: false, frame_cache }
     }
 
     /// Writes a checkpoint of a partition that is owned here now, not when it is time.
@@ -324,9 +324,10 @@ impl JetStreamJournal {
                 encoded.map_err(|error| AppendError::Failed(error.to_string()))??
             }
         };
-        let room = partition.room.take(lines.len(), asks).await.ok_or(AppendError::NoRoom)?;
+        let capacity =
+            partition.capacity.take(lines.len(), asks).await.ok_or(AppendError::AtCapacity)?;
         let (to, answer) = oneshot::channel();
-        let reply = AppendWaiter { to, room };
+        let reply = AppendWaiter { to, capacity };
         let request = AppendRequest { key: key.clone(), after, known, heads, lines, reply };
         let gone = || AppendError::NotOwner;
         partition.requests.send(request).await.map_err(|_| gone())?;
@@ -412,7 +413,7 @@ impl Journal for JetStreamJournal {
         self.write(key, Where::After(after), commits, Asks::Waits).await
     }
 
-    async fn append_if_room(
+    async fn append_within_capacity(
         &self,
         key: &TaskKey,
         after: u64,
@@ -468,24 +469,24 @@ impl Journal for JetStreamJournal {
         Ok(self.all().iter().flat_map(|(_, partition)| partition.index.read().live()).collect())
     }
 
-    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotWanted>> {
+    fn wanted(&self) -> Option<mpsc::Receiver<SnapshotRequest>> {
         let (wants, wanted) = mpsc::channel(1);
         *self.wants.lock() = Some(wants);
         Some(wanted)
     }
 
-    async fn keep(&self, key: &TaskKey, folded: Folded) {
+    async fn keep(&self, key: &TaskKey, folded: EncodedSnapshot) {
         let Some(partition) = self.of(key) else { return };
         if let Err(error) = partition.checkpoints.keep(key, folded).await {
             tracing::warn!(task = %key, %error, "its state was not kept");
         }
     }
 
-    async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+    async fn kept(&self, key: &TaskKey, until: u64) -> Option<EncodedSnapshot> {
         self.of(key)?.checkpoints.kept(key, until).await
     }
 
-    fn forget_kept(&self, key: &TaskKey) {
+    fn forget_snapshot(&self, key: &TaskKey) {
         if let Some(partition) = self.of(key) {
             partition.checkpoints.forget(key);
         }

@@ -70,7 +70,12 @@ impl JetStreamJournal {
     ///
     /// # Errors
     /// It is not, or the mark could not be set: more than need be is told again.
-    pub async fn note_out(&self, partition: u32, epoch: u64, last: u64) -> Result<(), ReadError> {
+    pub async fn note_published(
+        &self,
+        partition: u32,
+        epoch: u64,
+        last: u64,
+    ) -> Result<(), ReadError> {
         let store = self.marks(partition, epoch)?;
         store.set_mark(last).await.map_err(|error| ReadError::Failed(error.to_string()))
     }
@@ -88,7 +93,7 @@ impl JetStreamJournal {
     ) -> Result<Vec<Stored>, ReadError> {
         let found = self.in_epoch(partition, epoch)?;
         let name = self.settings.stream(partition);
-        let frames = self.frames(&found.stream, &name, Some(&found.shelf));
+        let frames = self.frames(&found.stream, &name, Some(&found.frame_cache));
         let frame = match frames.opened(at).await {
             Ok(frame) => frame,
             Err(ReadError::Damaged { .. }) => return Ok(Vec::new()),

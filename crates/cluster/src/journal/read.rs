@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::JetStreamJournal;
 use super::ahead::Ahead;
+use super::frame_cache::{FrameCache, OpenedFrame};
 use super::index::Newest;
-use super::shelf::{FrameCache, OpenedFrame};
 use crate::request::{RequestError, within};
 
 /// Where frames are read.
@@ -31,7 +31,7 @@ pub(super) struct Frames<'a> {
     /// Whether only the leader will do: a follower may have what was overwritten.
     pub(super) asks_leader: bool,
     /// Where others find what is read here.
-    pub(super) shelf: Option<&'a FrameCache>,
+    pub(super) frame_cache: Option<&'a FrameCache>,
 }
 
 /// How long a follower may take to answer: one that is frozen never does, and the leader is asked.
@@ -62,19 +62,20 @@ impl Frames<'_> {
 
     /// The frame that ends with a message, opened: fetched once for all who ask at a time.
     pub(super) async fn opened(self, at: u64) -> Result<Arc<OpenedFrame>, ReadError> {
-        let Some(shelf) = self.shelf else { return self.open(at).await };
+        let Some(frame_cache) = self.frame_cache else { return self.open(at).await };
         let fetch = || {
             let (client, stream) = (self.client.clone(), self.stream.clone());
             let (name, timeout, asks_leader) =
                 (self.name.to_owned(), self.timeout, self.asks_leader);
             let fetch = async move {
                 let (client, stream, name) = (&client, &stream, name.as_str());
-                let alone = Frames { client, stream, name, timeout, asks_leader, shelf: None };
+                let alone =
+                    Frames { client, stream, name, timeout, asks_leader, frame_cache: None };
                 alone.open(at).await
             };
             fetch.boxed()
         };
-        shelf.frame(at, fetch).await
+        frame_cache.frame(at, fetch).await
     }
 
     async fn open(self, at: u64) -> Result<Arc<OpenedFrame>, ReadError> {
@@ -144,10 +145,10 @@ impl JetStreamJournal {
         mut each: impl FnMut(Commit) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         let partition = self.of(key).ok_or(ReadError::NotOwner)?;
-        let _reading = partition.shelf.reading();
+        let _reading = partition.frame_cache.reading();
         let row = self.known(key, &partition).await?.row.ok_or(ReadError::NotFound)?;
         let name = self.settings.stream(key.partition(self.settings.partitions));
-        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
+        let frames = self.frames(&partition.stream, &name, Some(&partition.frame_cache));
         let (chain, mut ahead) = (Chain { frames, key, until }, Ahead::new());
         for (start, end) in row.marks.parts(after, until, row.newest) {
             match chain.read(start, end, after, &mut ahead, &mut each).await {
@@ -302,8 +303,8 @@ impl Chain<'_> {
 
     /// Damage in a frame that could be opened: it does not stay on the shelf.
     fn damaged(&self, at: u64, message: String) -> ReadError {
-        if let Some(shelf) = self.frames.shelf {
-            shelf.forget(at);
+        if let Some(frame_cache) = self.frames.frame_cache {
+            frame_cache.forget(at);
         }
         self.frames.damaged(at, message)
     }

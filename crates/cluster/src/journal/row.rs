@@ -143,8 +143,8 @@ impl JetStreamJournal {
         among: Vec<u64>,
     ) -> Result<IndexLookup, ReadError> {
         let name = self.settings.stream(key.partition(self.settings.partitions));
-        let frames = self.frames(&partition.stream, &name, Some(&partition.shelf));
-        let _reading = partition.shelf.reading();
+        let frames = self.frames(&partition.stream, &name, Some(&partition.frame_cache));
+        let _reading = partition.frame_cache.reading();
         Ok(match frames.row(key, &among).await? {
             None => IndexLookup { row: None, others: among },
             Some(row) => {

@@ -15,7 +15,7 @@ use crc32fast::hash;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use tenure_ports::journal::{Folded, SnapshotWanted, TaskKey};
+use tenure_ports::journal::{EncodedSnapshot, SnapshotRequest, TaskKey};
 
 use super::JetStreamJournal;
 use super::checkpoint::{Checkpoints, PARTS_AT_ONCE, Store, Unread};
@@ -32,30 +32,30 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn cells(&self) -> impl Iterator<Item = u32> {
-        self.parts.iter().map(|(cell, _)| *cell)
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().map(|(slot, _)| *slot)
     }
 }
 
 impl Store {
-    fn cell(&self, cell: u32) -> String {
-        self.subject("state", cell)
+    fn slot(&self, slot: u32) -> String {
+        self.subject("state", slot)
     }
 
     async fn keep(
         &self,
         index: &RwLock<Index>,
         key: &TaskKey,
-        folded: Folded,
+        folded: EncodedSnapshot,
     ) -> Result<(), RequestError> {
         self.ensure().await?;
         let parts = self.cut(&folded.bytes.into());
-        let cells = index.write().cells.take(parts.len());
-        let placed = cells.into_iter().zip(parts.iter().map(|part| hash(part)));
+        let slots = index.write().slots.take(parts.len());
+        let placed = slots.into_iter().zip(parts.iter().map(|part| hash(part)));
         let stored = Stored { wal_seq: folded.version, parts: placed.collect() };
-        for (cell, part) in stored.cells().zip(parts) {
-            if let Err(error) = self.publish(self.cell(cell), part).await {
-                index.write().cells.leave(stored.cells());
+        for (slot, part) in stored.slots().zip(parts) {
+            if let Err(error) = self.publish(self.slot(slot), part).await {
+                index.write().slots.leave(stored.slots());
                 return Err(error);
             }
         }
@@ -66,15 +66,15 @@ impl Store {
     async fn state(&self, stored: &Stored) -> Result<Vec<u8>, Unread> {
         let stream = self.stream().await?;
         let parts = stored.parts.clone().into_iter();
-        let parts = parts.map(|(cell, checksum)| self.part(&stream, cell, checksum));
+        let parts = parts.map(|(slot, checksum)| self.part(&stream, slot, checksum));
         let parts: Vec<Bytes> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
         Ok(parts.concat())
     }
 
     /// Who takes a partition reads many states: the server is asked for a few parts at a time.
-    async fn part(&self, stream: &Stream<()>, cell: u32, checksum: u32) -> Result<Bytes, Unread> {
+    async fn part(&self, stream: &Stream<()>, slot: u32, checksum: u32) -> Result<Bytes, Unread> {
         let _turn = self.turns.acquire().await; // It is never closed.
-        self.message(stream, self.cell(cell), Some(checksum)).await
+        self.message(stream, self.slot(slot), Some(checksum)).await
     }
 
     /// Empties cells that no checkpoint points to any more.
@@ -83,10 +83,10 @@ impl Store {
         index: &RwLock<Index>,
         left: &[u32],
     ) -> Result<(), RequestError> {
-        for &cell in left {
-            self.publish(self.cell(cell), Bytes::new()).await?;
+        for &slot in left {
+            self.publish(self.slot(slot), Bytes::new()).await?;
         }
-        index.write().cells.free_left(left.len());
+        index.write().slots.free_left(left.len());
         Ok(())
     }
 }
@@ -94,11 +94,11 @@ impl Store {
 impl Checkpoints {
     /// Has the states of Tasks kept that have many commits since their last ones, if anybody folds
     /// them.
-    pub(super) async fn keep_states(&self) {
+    pub(super) async fn store_snapshots(&self) {
         let Some(wants) = self.wants.lock().clone() else { return };
         let long = self.index.read().long();
         for key in long {
-            let (wanted, dropped) = SnapshotWanted::new(key);
+            let (wanted, dropped) = SnapshotRequest::new(key);
             if wants.send(wanted).await.is_err() {
                 return;
             }
@@ -107,7 +107,11 @@ impl Checkpoints {
     }
 
     /// Keeps a state, which the next checkpoint points to.
-    pub(super) async fn keep(&self, key: &TaskKey, folded: Folded) -> Result<(), RequestError> {
+    pub(super) async fn keep(
+        &self,
+        key: &TaskKey,
+        folded: EncodedSnapshot,
+    ) -> Result<(), RequestError> {
         if !self.index.read().is_live(key) {
             return Ok(());
         }
@@ -117,13 +121,13 @@ impl Checkpoints {
     }
 
     /// The state of a Task, as far as it is whole, of an event up to this one.
-    pub(super) async fn kept(&self, key: &TaskKey, until: u64) -> Option<Folded> {
+    pub(super) async fn kept(&self, key: &TaskKey, until: u64) -> Option<EncodedSnapshot> {
         let stored: Arc<Stored> = self.index.read().state(key)?;
         if stored.wal_seq > until {
             return None;
         }
         match self.store.state(&stored).await {
-            Ok(bytes) => Some(Folded { version: stored.wal_seq, bytes }),
+            Ok(bytes) => Some(EncodedSnapshot { version: stored.wal_seq, bytes }),
             Err(Unread::Unsound(why)) => {
                 tracing::warn!(task = %key, why, "its state is not used");
                 self.forget(key);
@@ -146,10 +150,10 @@ impl Checkpoints {
 impl JetStreamJournal {
     /// Has the states of long Tasks of a partition kept now, not when it is time, if it is owned
     /// here. The next [checkpoint](Self::checkpoint) points to them.
-    pub async fn keep_states(&self, partition: u32) {
+    pub async fn store_snapshots(&self, partition: u32) {
         let found = self.partitions.lock().get(partition as usize).cloned().flatten();
         if let Some(found) = found {
-            found.checkpoints.keep_states().await;
+            found.checkpoints.store_snapshots().await;
         }
     }
 }

@@ -20,15 +20,15 @@ use tenure_wire::stored::frame::{FRAME_VERSION, FrameError, Header, encode_heade
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
+use super::capacity::ByteCapacity;
 use super::checkpoint::{Checkpoints, Store};
+use super::frame_cache::FrameCache;
 use super::index::Index;
 use super::read::silence;
-use super::room::ByteCapacity;
-use super::shelf::FrameCache;
 use super::tail::StreamTail;
 use super::writer::Writing;
 use super::{JetStreamJournal, LogSettings, OwnedPartition, REQUESTS_MAX, TakeError};
-use crate::append::{Appender, Fate};
+use crate::append::{AppendOutcome, Appender};
 use crate::request::within;
 
 /// Timeouts for which the fate of an owner record is waited for.
@@ -128,14 +128,14 @@ impl JetStreamJournal {
             *slot = Some(Arc::new(OwnedPartition {
                 epoch,
                 requests,
-                room: ByteCapacity::of(self.settings.in_flight_bytes),
+                capacity: ByteCapacity::of(self.settings.in_flight_bytes),
                 index,
                 stream,
                 last_seq,
                 closes,
                 writer,
                 checkpoints,
-                shelf: FrameCache::new(Arc::clone(&self.fetches)),
+                frame_cache: FrameCache::new(Arc::clone(&self.fetches)),
             }));
         }
         self.owned.set(partition, Some(epoch));
@@ -223,21 +223,23 @@ impl Taking<'_> {
             // A record that is stored late fences an owner, who takes the partition again; nobody may
             // wait for its fate for ever.
             let record = std::slice::from_ref(&record);
-            let fate = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
-            let Ok(fate) = fate.await else {
+            let outcome = timeout(RECORD * self.settings.timeout, appender.append(read_to, record));
+            let Ok(outcome) = outcome.await else {
                 return Err(TakeFailure::Passing(
                     "the fate of the owner record is not known".into(),
                 ));
             };
-            match fate {
-                Fate::Stored(epoch) => {
+            match outcome {
+                AppendOutcome::Stored(epoch) => {
                     self.index.note_level(write_level);
                     self.index.cover(epoch);
                     return Ok((self.index, appender, epoch));
                 }
-                Fate::Never => {} // Another has written meanwhile: read on.
-                Fate::Refused(why) | Fate::Unknown(why) => return Err(TakeFailure::Passing(why)),
-                Fate::Lost { last } => {
+                AppendOutcome::Never => {} // Another has written meanwhile: read on.
+                AppendOutcome::Refused(why) | AppendOutcome::Unknown(why) => {
+                    return Err(TakeFailure::Passing(why));
+                }
+                AppendOutcome::Lost { last } => {
                     let why = format!("the stream ends at {last}, after {read_to} was read");
                     return Err(TakeFailure::Lost(why));
                 }

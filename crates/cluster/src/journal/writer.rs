@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::checkpoint::Checkpoints;
 use super::index::{Index, IndexLookup, Newest};
-use crate::append::{Appender, Fate};
+use crate::append::{AppendOutcome, Appender};
 use crate::owned::Owned;
 
 /// Commits of a frame.
@@ -117,12 +117,12 @@ pub(super) struct AppendRequest {
 #[derive(Debug)]
 pub(super) struct AppendWaiter {
     pub(super) to: oneshot::Sender<Result<(), AppendError>>,
-    pub(super) room: OwnedSemaphorePermit,
+    pub(super) capacity: OwnedSemaphorePermit,
 }
 
 impl AppendWaiter {
     fn send(self, result: Result<(), AppendError>) {
-        drop(self.room); // Who is answered finds it free.
+        drop(self.capacity); // Who is answered finds it free.
         let _ = self.to.send(result); // Whoever asked may have gone.
     }
 }
@@ -260,13 +260,13 @@ impl Writing {
         let messages = messages(frame, self.message_bytes);
         let last_seq = self.last_seq.load(Ordering::Acquire);
         let begun = Instant::now();
-        let fate = self.appender.append(last_seq, &messages).await;
+        let outcome = self.appender.append(last_seq, &messages).await;
         if let Some(observer) = &self.observer {
-            let is_ok = matches!(fate, Fate::Stored(_));
+            let is_ok = matches!(outcome, AppendOutcome::Stored(_));
             observer.framed(Called { took: begun.elapsed(), items: heads.len(), is_ok });
         }
-        match fate {
-            Fate::Stored(seq) => {
+        match outcome {
+            AppendOutcome::Stored(seq) => {
                 self.last_seq.store(seq, Ordering::Release);
                 self.acknowledged.fetch_max(seq, Ordering::AcqRel);
                 let mut index = self.index.write();
@@ -280,19 +280,19 @@ impl Writing {
                 replies.into_iter().for_each(|reply| reply.send(Ok(())));
                 Ok(())
             }
-            Fate::Refused(why) => {
+            AppendOutcome::Refused(why) => {
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Ok(())
             }
-            Fate::Unknown(why) => {
+            AppendOutcome::Unknown(why) => {
                 let error = || AppendError::Unsettled(why.clone());
                 Err(self.stop(replies, Cause::InDoubt, &why, error))
             }
-            Fate::Never => {
+            AppendOutcome::Never => {
                 let why = "another node has taken the partition";
                 Err(self.stop(replies, Cause::Superseded, why, || AppendError::NotOwner))
             }
-            Fate::Lost { last } => {
+            AppendOutcome::Lost { last } => {
                 let why = format!(
                     "the stream ends at {last}, and {last_seq} was acknowledged: \
                      the store has lost data"

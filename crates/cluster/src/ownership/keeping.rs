@@ -13,8 +13,8 @@ use tenure_ports::supervise::guard;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::fitness::NodeFitness;
 use super::rank::Ranking;
-use super::standing::Standing;
 use super::takings::Takings;
 use super::{KeeperShared, OwnershipOptions};
 use crate::clock::since_boot;
@@ -96,7 +96,7 @@ pub(super) struct Keeping {
     /// Whether everything is handed over, and nothing taken any more.
     ends: bool,
     /// Whether this node should have partitions.
-    standing: Standing,
+    fitness: NodeFitness,
 }
 
 /// What a poll answers: live nodes, owners with the rest of their leases, who could not take what,
@@ -154,7 +154,7 @@ impl Keeping {
             settled: BTreeMap::new(),
             outlived: 0,
             ends: false,
-            standing: Standing::default(),
+            fitness: NodeFitness::default(),
         }
     }
 
@@ -178,13 +178,13 @@ impl Keeping {
             }
             self.ends = self.shared.stops();
             self.note_the_log();
-            let (begun, at, counts) = (Instant::now(), since_boot(), self.standing.hears);
+            let (begun, at, counts) = (Instant::now(), since_boot(), self.fitness.hears);
             let polled = self.poll(&client, &changes).await;
             if let Some(observer) = self.journal.observer() {
                 let (items, is_ok) = (self.mine.len(), polled.is_ok());
                 observer.leased(LeaseCall::Own, Called { took: begun.elapsed(), items, is_ok });
             }
-            self.standing.hears = polled.is_ok();
+            self.fitness.hears = polled.is_ok();
             self.note_redis(begun, polled.as_ref().err());
             // What it has heard again it says at once: it lives, and keeps what is still its own.
             is_to_say = polled.is_ok() && !counts;
@@ -233,7 +233,7 @@ impl Keeping {
         call.arg(&self.options.node).arg(lease).arg(self.partitions);
         // Redis may hear a node that does not hear Redis: only after an answer in time does it live, and
         // keep what it has. One that is no candidate keeps what it has not given yet.
-        call.arg(match (self.standing.hears, self.ends || !self.standing.is_candidate()) {
+        call.arg(match (self.fitness.hears, self.ends || !self.fitness.is_candidate()) {
             (false, _) => "asks",
             (true, true) => "leaves",
             (true, false) => "lives",
@@ -243,7 +243,7 @@ impl Keeping {
             call.arg(self.journal.acknowledged(partition));
         });
         let is_kept = |p: &&u32| !changes.iter().any(|change| change.of() == **p);
-        for &partition in self.mine.iter().filter(|_| self.standing.hears).filter(is_kept) {
+        for &partition in self.mine.iter().filter(|_| self.fitness.hears).filter(is_kept) {
             call.arg("r").arg(partition);
         }
         for change in changes {
@@ -273,7 +273,7 @@ impl Keeping {
         let is_sure = self.is_sure();
         let has_others = nodes.iter().any(|node| *node != me);
         // Where the log answers nobody, nobody is left after a moment.
-        self.outlived = match (self.standing.is_cut_off && has_others, cause) {
+        self.outlived = match (self.fitness.is_cut_off && has_others, cause) {
             (true, Cause::Tick) => self.outlived + 1,
             (true, Cause::Haste) => self.outlived,
             (false, _) => 0,
@@ -309,11 +309,11 @@ impl Keeping {
             let seen = count(&mut self.ended, partition, has_ended, cause);
             // One that rests takes what there is nobody else for.
             let may_take =
-                self.standing.is_candidate() || (self.standing.can_take() && !order.replaces(&me));
+                self.fitness.is_candidate() || (self.fitness.can_take() && !order.replaces(&me));
             if has_ended && may_take && seen >= ENDED_POLLS + order.rank(&me) {
                 changes.push(PollRequest::Take(partition));
             }
-            let keeps = self.standing.is_cut_off || self.standing.rests();
+            let keeps = self.fitness.is_cut_off || self.fitness.rests();
             let is_due = is_mine && better.is_some() && !keeps;
             let seen = count(&mut self.settled, partition, is_due, cause);
             if cause == Cause::Tick && seen >= SETTLED_POLLS && self.leaving.is_empty() {
@@ -321,9 +321,9 @@ impl Keeping {
                 self.begin_leaving(partition, better);
             }
         }
-        let has_let_go = self.standing.is_cut_off && !changes.is_empty();
+        let has_let_go = self.fitness.is_cut_off && !changes.is_empty();
         if has_lost || has_let_go {
-            let rest = self.standing.note_loss();
+            let rest = self.fitness.note_loss();
             tracing::info!(
                 ?rest,
                 "partitions were lost, not given: while it rests this node takes none"
@@ -359,7 +359,7 @@ impl Keeping {
         let limit = self.options.lease * SILENT_LEASES;
         let (silent, unlooked) = self.shared.log_silence(self.options.lease);
         let is_cut_off = silent >= limit || unlooked >= limit;
-        match (self.standing.is_cut_off, is_cut_off) {
+        match (self.fitness.is_cut_off, is_cut_off) {
             (false, true) if unlooked >= limit => tracing::warn!(
                 ?unlooked,
                 "this node's work stands still: it takes no partition, and gives its own to others that are \
@@ -372,7 +372,7 @@ impl Keeping {
             (true, false) => tracing::info!("the log answers this node again"),
             _ => {}
         }
-        self.standing.is_cut_off = is_cut_off;
+        self.fitness.is_cut_off = is_cut_off;
     }
 
     /// Notes whether this node's clock is off Redis', which answered within `took`.
@@ -382,7 +382,7 @@ impl Keeping {
         }
         let apart = (self.options.clock)().abs_diff(there);
         let is_off = Duration::from_millis(apart) > APART + took;
-        if is_off != self.standing.is_off {
+        if is_off != self.fitness.is_off {
             match is_off {
                 true => tracing::error!(
                     apart_ms = apart,
@@ -393,7 +393,7 @@ impl Keeping {
                 false => tracing::info!("this node's clock and Redis' agree again"),
             }
         }
-        self.standing.is_off = is_off;
+        self.fitness.is_off = is_off;
     }
 
     /// The lease is this node's: has the journal take the partition, if it has not, and write what nodes
@@ -404,7 +404,7 @@ impl Keeping {
         if self.leaving.contains_key(&partition) {
             return None;
         }
-        if self.standing.is_cut_off {
+        if self.fitness.is_cut_off {
             let other = other.filter(|_| self.outlived >= SETTLED_POLLS)?;
             self.mine.remove(&partition);
             // What is in flight is settled by the record of the next owner.
@@ -412,7 +412,7 @@ impl Keeping {
             return Some(PollRequest::Give(partition, other.clone()));
         }
         let is_taken = self.journal.owned().epoch(partition).is_some();
-        if is_taken || self.standing.is_off {
+        if is_taken || self.fitness.is_off {
             return None;
         }
         if other.is_some() && self.takings.fails(partition) {

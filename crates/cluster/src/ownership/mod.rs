@@ -6,7 +6,7 @@
 //! that the log does not answer. The lease only says who tries: what fences is the owner record in the stream
 //! (mechanisms 3). While Redis is away everybody keeps what he has, as nobody can take it.
 //!
-//! Whether a node should have partitions at all is its [`standing`]. What it says arrives in Redis even if
+//! Whether a node should have partitions at all is its [`fitness`]. What it says arrives in Redis even if
 //! it does not hear the answers in time: so only a poll that follows an answered one counts, others only
 //! ask. A node that the log does not answer gives what it has to those whom it answers.
 //!
@@ -29,10 +29,10 @@
 //! A node whose clock is more than 5 s off Redis' takes no partition, and gives those it has to others
 //! if there are any: nobody could believe its times.
 
+mod fitness;
 mod keeping;
 mod log;
 mod rank;
-mod standing;
 mod takings;
 
 use std::sync::Arc;

@@ -233,7 +233,7 @@ async fn what_is_behind_the_mark_is_found_by_the_next_owner() {
     let mut history = History::of("s", "t");
     create(&first, &mut history).await;
     let (out, created) = (first.reached()[0], history.last_seq());
-    first.note_out(0, out.epoch, out.last).await.unwrap();
+    first.note_published(0, out.epoch, out.last).await.unwrap();
     work(&first, &mut history, 1).await.unwrap();
     let worked = history.last_seq();
     complete(&first, &mut history).await;
@@ -253,12 +253,12 @@ async fn what_is_behind_the_mark_is_found_by_the_next_owner() {
     assert_eq!(behind, [(key(), created, worked, None), end]);
 
     // Of an epoch that has passed nothing is said.
-    assert_eq!(second.note_out(0, out.epoch, 1).await, Err(ReadError::NotOwner));
+    assert_eq!(second.note_published(0, out.epoch, 1).await, Err(ReadError::NotOwner));
     assert_eq!(second.out(0, taken.epoch).await, Ok(out.last));
     let (context, _) = index_stream(&server).await;
     context.delete_stream("TENURE_INDEX").await.unwrap();
     assert_eq!(second.out(0, taken.epoch).await, Ok(0), "nothing is known, and all is near");
-    second.note_out(0, taken.epoch, taken.last).await.unwrap();
+    second.note_published(0, taken.epoch, taken.last).await.unwrap();
     assert_eq!(second.out(0, taken.epoch).await, Ok(taken.last));
 }
 

@@ -31,7 +31,7 @@ pub(crate) async fn ask<F: Future + ?Sized>(mut write: Pin<&mut F>) -> Poll<F::O
 /// It is refused at once.
 async fn assert_refused(mut write: Pin<Box<impl Future<Output = Result<(), AppendError>>>>) {
     let answer = ask(write.as_mut()).await;
-    assert!(matches!(answer, Poll::Ready(Err(AppendError::NoRoom))), "{answer:?}");
+    assert!(matches!(answer, Poll::Ready(Err(AppendError::AtCapacity))), "{answer:?}");
 }
 
 /// Mechanisms 16: while an append is held back so many bytes are taken in and no more: creates and what
@@ -58,21 +58,21 @@ async fn what_waits_for_a_held_append_is_bounded() {
 
     server.signal(Signal::SIGSTOP);
     tokio::time::sleep(Duration::from_millis(100)).await; // It may be answering still.
-    let mut first = Box::pin(journal.append_if_room(&held.key, after, first));
+    let mut first = Box::pin(journal.append_within_capacity(&held.key, after, first));
     assert!(ask(first.as_mut()).await.is_pending(), "it is held");
-    let mut second = Box::pin(journal.append_if_room(&fits.key, after, second));
+    let mut second = Box::pin(journal.append_within_capacity(&fits.key, after, second));
     assert!(ask(second.as_mut()).await.is_pending(), "there is room for it");
-    let refused = Box::pin(journal.append_if_room(&over.key, after, third.clone()));
+    let refused = Box::pin(journal.append_within_capacity(&over.key, after, third.clone()));
     assert_refused(refused).await;
     assert_refused(Box::pin(journal.create(&new.key, &new.wal_name, creation.clone()))).await;
     let mut fourth = Box::pin(journal.append(&ends.key, after, fourth));
     assert!(ask(fourth.as_mut()).await.is_pending(), "it waits");
-    assert_refused(Box::pin(journal.append_if_room(&over.key, after, small))).await;
+    assert_refused(Box::pin(journal.append_within_capacity(&over.key, after, small))).await;
 
     server.signal(Signal::SIGCONT);
     let (first, second, fourth) = tokio::join!(first, second, fourth);
     assert!(first.is_ok() && second.is_ok() && fourth.is_ok(), "{first:?} {second:?} {fourth:?}");
-    journal.append_if_room(&over.key, after, third).await.unwrap();
+    journal.append_within_capacity(&over.key, after, third).await.unwrap();
     journal.create(&new.key, &new.wal_name, creation).await.unwrap();
     for history in histories.iter().chain([&new]) {
         assert_holds(&journal, history).await;

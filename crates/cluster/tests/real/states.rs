@@ -13,10 +13,10 @@ use tenure_core::id::{AgentId, CommandId, PoolId, Ref};
 use tenure_core::status::Role;
 use tenure_core::{Caller, Command, Task};
 use tenure_ports::Journal;
-use tenure_ports::journal::Folded;
+use tenure_ports::journal::EncodedSnapshot;
 use tenure_scheduler::{Config, Envelope, Scheduler, load, load_until};
 use tenure_testkit::conformance::History;
-use tenure_wire::stored::encode_state;
+use tenure_wire::stored::encode_snapshot;
 use uuid::Uuid;
 
 use crate::journal::{connect, create, owner, settings, work};
@@ -55,9 +55,9 @@ async fn long(journal: &JetStreamJournal, name: &str) -> History {
     history
 }
 
-fn folded(task: Task) -> Folded {
-    let records = task.into_records();
-    Folded { version: records.version(), bytes: encode_state(&records).unwrap() }
+fn folded(task: Task) -> EncodedSnapshot {
+    let records = task.into_snapshot();
+    EncodedSnapshot { version: records.version(), bytes: encode_snapshot(&records).unwrap() }
 }
 
 /// Folds what the journal wants, as a scheduler does.
@@ -75,7 +75,7 @@ fn serve(journal: &Arc<JetStreamJournal>) {
 
 /// Has the states of long Tasks kept, and a checkpoint point to them.
 async fn checkpoint(journal: &JetStreamJournal) {
-    journal.keep_states(0).await;
+    journal.store_snapshots(0).await;
     journal.checkpoint(0).await.unwrap();
 }
 
@@ -153,7 +153,7 @@ async fn a_long_task_is_told_of_again_from_its_state_on() {
     let fetched = client.statistics().in_messages.load(Ordering::Relaxed) - before;
     assert!(fetched <= 8, "{fetched} messages came for a state and a commit, not for all");
     assert_eq!(told.page.through, last);
-    heir.forget_kept(key);
+    heir.forget_snapshot(key);
     assert_eq!(node.read_again(key, at, last).await.unwrap(), told);
 }
 
@@ -237,11 +237,12 @@ async fn without_a_sound_state_a_task_is_read_whole() {
 
     // The journal keeps what it is given, and it is no state. It is not believed.
     let last = owner(&server, one()).await;
-    let ahead = Folded { version: history.last_seq() + 1, ..good.clone() };
+    let ahead = EncodedSnapshot { version: history.last_seq() + 1, ..good.clone() };
     last.keep(&history.key, ahead).await;
     assert_eq!(last.kept(&history.key, u64::MAX).await, None);
     let bytes = b"no state".repeat(100_000);
-    last.keep(&history.key, Folded { version: history.last_seq(), bytes: bytes.clone() }).await;
+    last.keep(&history.key, EncodedSnapshot { version: history.last_seq(), bytes: bytes.clone() })
+        .await;
     assert!(
         last.kept(&history.key, u64::MAX).await.is_some_and(|kept| kept.bytes == bytes),
         "in two parts"
@@ -249,7 +250,7 @@ async fn without_a_sound_state_a_task_is_read_whole() {
     assert_eq!(load(&last, &history.key).await.unwrap(), task);
     assert_eq!(last.kept(&history.key, u64::MAX).await, None, "what was of no use is forgotten");
     last.keep(&history.key, good.clone()).await;
-    let same = Folded { version: good.version, bytes };
+    let same = EncodedSnapshot { version: good.version, bytes };
     last.keep(&history.key, same).await;
     let is_good = last.kept(&history.key, u64::MAX).await.is_some_and(|kept| kept == good);
     assert!(is_good, "neither an older one takes its place nor one of the same place");

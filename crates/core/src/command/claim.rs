@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::tx::{By, Did};
-use super::{Caller, Command, Cx, Grant, Minded, Tx};
+use super::{Caller, Command, Cx, Grant, NextStepNeeds, Tx};
 use crate::eligibility::{Asker, Obstacle, Obstacles, has_handler, is_in_scope, obstacles};
 use crate::event::{Body, StepClaimed, StepSnapshot};
 use crate::id::{
@@ -203,13 +203,13 @@ impl Task {
 
     /// What is to be minded of the ready Step that a worker would get next; none: nothing, or there is none.
     /// Where the worker has a Step in hand that was lost, each Step is better elsewhere.
-    pub fn minded(
+    pub fn next_step_needs(
         &self,
         worker: &AgentId,
         pool: &PoolId,
         handlers: Option<&[HandlerName]>,
         has_lost: bool,
-    ) -> Option<Minded> {
+    ) -> Option<NextStepNeeds> {
         let step = &self.steps[self.next_for(worker, pool, handlers, true)?];
         let last = step.state.last_attempt;
         if last.is_none() && !has_lost {
@@ -223,7 +223,7 @@ impl Task {
         let handler = step.spec.handler.clone();
         let is_back = tried.contains(worker);
         let is_assigned = self.head.spec.assignee.is_some() || step.spec.assignee.is_some();
-        (was_lost || is_back || has_lost).then_some(Minded {
+        (was_lost || is_back || has_lost).then_some(NextStepNeeds {
             handler,
             was_lost,
             is_suspect,

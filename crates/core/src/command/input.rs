@@ -319,7 +319,7 @@ pub struct Grant {
 
 /// What is to be minded when the next ready Step is given to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Minded {
+pub struct NextStepNeeds {
     /// The handler that the Step needs.
     pub handler: HandlerName,
     /// It was lost before: better apart from others that were (LEASE-19).

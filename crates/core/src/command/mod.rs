@@ -53,8 +53,8 @@ use crate::task::{Made, Task, Written};
 
 pub use absent::not_its_runs;
 pub use input::{
-    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, Minded, RetryEnded, RetrySteps,
-    RunAndWhy, RunOutcome, StepReport, Unlink, Why,
+    AppendProgress, Close, Complete, Dispatch, EndRun, Grant, Link, NextStepNeeds, RetryEnded,
+    RetrySteps, RunAndWhy, RunOutcome, StepReport, Unlink, Why,
 };
 pub use operator::{Operator, check_principal, check_session, check_tool};
 pub use run_end::GiveBack;
@@ -254,7 +254,7 @@ pub enum Command {
     },
     /// Internal: grants of these Attempts that their workers have not said to have got.
     #[serde(skip)]
-    Unheard {
+    Unacknowledged {
         /// The Attempts; those that are not open any more are passed over.
         attempt_ids: Vec<AttemptId>,
     },
@@ -289,7 +289,7 @@ impl Command {
             Self::CancelRun(_) => Operator::CancelRun,
             Self::ReleaseStep { .. } => Operator::ReleaseStep,
             Self::GrantStep(_) => Operator::GrantStep,
-            Self::ExpireLeases { .. } | Self::Unheard { .. } => Operator::ExpireLeases,
+            Self::ExpireLeases { .. } | Self::Unacknowledged { .. } => Operator::ExpireLeases,
             Self::Due => Operator::Due,
         }
     }
@@ -323,7 +323,7 @@ impl Command {
                     | Self::TaskFail(_)
                     | Self::TaskCancel(_)
                     | Self::ExpireLeases { .. }
-                    | Self::Unheard { .. }
+                    | Self::Unacknowledged { .. }
                     | Self::Due
             )
     }

@@ -22,7 +22,7 @@ use crate::task::lost_with;
 use crate::task::{Stopping, Task};
 
 /// Grants of a Step in a row that no worker said to have got: from this one on each is a loss.
-const UNHEARD_MAX: u32 = 5;
+const UNACKNOWLEDGED_MAX: u32 = 5;
 
 /// So many Steps are named of those that were lost together.
 const LOST_WITH_MAX: usize = 16;
@@ -276,10 +276,10 @@ impl Tx<'_, '_> {
 
     /// S26: the Steps go back. A worker that a Step ends at once, and with it the word that it came, is not told
     /// from one that was gone before: of so many in a row the last, and what follows, is a loss (S11, S12).
-    pub(super) fn unheard(&mut self, ids: &[AttemptId]) -> Result<Did, Rejection> {
+    pub(super) fn unacknowledged(&mut self, ids: &[AttemptId]) -> Result<Did, Rejection> {
         for pos in self.held_under(ids) {
-            let in_a_row = self.task.note_unheard(pos);
-            let is_loss = in_a_row >= UNHEARD_MAX;
+            let in_a_row = self.task.note_unacknowledged(pos);
+            let is_loss = in_a_row >= UNACKNOWLEDGED_MAX;
             let reason = if is_loss { LeaseEnd::LeaseExpired } else { LeaseEnd::Released };
             self.expire_one(pos, reason, &[])?;
         }

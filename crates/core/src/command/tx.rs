@@ -183,7 +183,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             }
             Command::GrantStep(grant) => self.grant(grant),
             Command::ExpireLeases { attempt_ids, reason } => self.expire(attempt_ids, *reason),
-            Command::Unheard { attempt_ids } => self.unheard(attempt_ids),
+            Command::Unacknowledged { attempt_ids } => self.unacknowledged(attempt_ids),
             Command::Due => self.judge_due(),
         }
     }

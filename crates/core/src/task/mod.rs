@@ -42,7 +42,7 @@ use crate::status::{
 use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
-pub use records::Records;
+pub use records::TaskSnapshot;
 pub(crate) use step_events::lost_with;
 use undo::UndoLog;
 pub use volatile::{Stopping, Taken, Volatile};

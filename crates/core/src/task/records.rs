@@ -18,7 +18,7 @@ use crate::table::{Pos, Table, next_pos};
 /// Its stored form has a version: a change of what is in here, or of what the reducer makes of an
 /// event, is a new one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Records {
+pub struct TaskSnapshot {
     seed: u64,
     head: Head,
     mark: Mark,
@@ -30,7 +30,7 @@ pub struct Records {
     commands: Vec<CommandRecord>,
 }
 
-impl Records {
+impl TaskSnapshot {
     /// `wal_seq` of the last event in them.
     pub fn version(&self) -> u64 {
         self.mark.version
@@ -39,9 +39,9 @@ impl Records {
 
 impl Task {
     /// Its records as the log has them: what is not durable is taken back.
-    pub fn into_records(mut self) -> Records {
+    pub fn into_snapshot(mut self) -> TaskSnapshot {
         self.abort();
-        Records {
+        TaskSnapshot {
             seed: self.seed,
             head: self.head,
             mark: self.mark,
@@ -58,7 +58,7 @@ impl Task {
     ///
     /// # Panics
     /// They are not those of a Task: a record names another that is not there.
-    pub fn of_records(records: Records) -> Self {
+    pub fn of_snapshot(records: TaskSnapshot) -> Self {
         let seed = records.seed;
         let mut task = Self {
             head: records.head,

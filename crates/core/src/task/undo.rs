@@ -59,7 +59,7 @@ pub(crate) enum Note {
     /// How a Run was asked to stop.
     Stopping(Pos, Option<Box<Stopping>>),
     /// What was known of grants of a Step that nobody said to have got.
-    Unheard(Pos, Option<(u32, u32)>),
+    Unacknowledged(Pos, Option<(u32, u32)>),
 }
 
 /// A point in the notes to come back to.
@@ -249,10 +249,10 @@ impl Task {
             Note::Stopping(pos, stopping) => {
                 self.volatile.put_stopping(pos, stopping.map(|stopping| *stopping));
             }
-            Note::Unheard(step, Some(before)) => {
-                self.volatile.unheard.insert(step, before);
+            Note::Unacknowledged(step, Some(before)) => {
+                self.volatile.unacknowledged.insert(step, before);
             }
-            Note::Unheard(step, None) => drop(self.volatile.unheard.remove(&step)),
+            Note::Unacknowledged(step, None) => drop(self.volatile.unacknowledged.remove(&step)),
         }
     }
 
@@ -339,7 +339,10 @@ impl<'a> Before<'a> {
             Note::Spent(pos) => drop(self.not_spent.insert(*pos)),
             Note::Result(pos) => drop(self.silent.insert(*pos)),
             Note::Stopping(pos, before) => drop(self.stopping.insert(*pos, before.as_deref())),
-            Note::Anew(_) | Note::Dependents { .. } | Note::CommandAdded | Note::Unheard(..) => {}
+            Note::Anew(_)
+            | Note::Dependents { .. }
+            | Note::CommandAdded
+            | Note::Unacknowledged(..) => {}
         }
     }
 }

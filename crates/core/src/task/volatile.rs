@@ -26,7 +26,7 @@ pub struct Volatile {
     /// Runs that a worker may take, by pool: unused, as far as the log and this memory know.
     pub to_take: BTreeMap<PoolId, BTreeSet<Pos>>,
     /// Of Steps that were granted and not heard of: which claim that was last, and how many in a row.
-    pub unheard: BTreeMap<Pos, (u32, u32)>,
+    pub unacknowledged: BTreeMap<Pos, (u32, u32)>,
     /// When unused Runs end by themselves (2.3): those that ended with nothing claimed do not.
     pub run_expiry: BTreeSet<(Millis, Pos)>,
     /// Until when no Step fails by a time limit of its own, on the steady line.
@@ -132,15 +132,15 @@ impl Task {
     }
 
     /// Remembers that nobody said to have got the Step that is granted now; answers how often in a row.
-    pub(crate) fn note_unheard(&mut self, step: Pos) -> u32 {
+    pub(crate) fn note_unacknowledged(&mut self, step: Pos) -> u32 {
         let ordinal = self.steps[step].state.ordinal;
-        let before = self.volatile.unheard.get(&step).copied();
+        let before = self.volatile.unacknowledged.get(&step).copied();
         let in_a_row = match before {
             Some((last, count)) if last + 1 == ordinal => count.saturating_add(1),
             _ => 1,
         };
-        self.note(|_| Note::Unheard(step, before));
-        self.volatile.unheard.insert(step, (ordinal, in_a_row));
+        self.note(|_| Note::Unacknowledged(step, before));
+        self.volatile.unacknowledged.insert(step, (ordinal, in_a_row));
         in_a_row
     }
 

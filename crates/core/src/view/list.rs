@@ -119,7 +119,7 @@ impl ListInput {
 
     /// Whether an index, which knows of each Task whether it has ended, how, and whether it is
     /// archived, can tell that a Task belongs into the list: what it does not tell is in the log.
-    pub fn is_told_by_index(&self, is_ended: bool) -> bool {
+    pub fn is_settled_by_index(&self, is_ended: bool) -> bool {
         !self.user_facing && (is_ended || self.statuses.is_none())
     }
 

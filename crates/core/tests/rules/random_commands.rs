@@ -24,7 +24,7 @@ use tenure_core::record::{RetryPolicy, Value};
 use tenure_core::status::{
     self, DeliveryState, EdgeKind, Policy, Role, RunState, StepStatus, TaskStatus, WaitKind,
 };
-use tenure_core::task::{Attempt, Records};
+use tenure_core::task::{Attempt, TaskSnapshot};
 use tenure_core::{Caller, Command, Commit, Counts, Cx, Limits, Outcome, Rejection, Stamp, Task};
 use uuid::Uuid;
 
@@ -601,10 +601,10 @@ impl Reader<'_> {
 
 /// The Task of another's records, as they are stored.
 fn made_again(task: &Task) -> Task {
-    let stored = rmp_serde::to_vec_named(&task.clone().into_records()).unwrap();
-    let records: Records = rmp_serde::from_slice(&stored).unwrap();
+    let stored = rmp_serde::to_vec_named(&task.clone().into_snapshot()).unwrap();
+    let records: TaskSnapshot = rmp_serde::from_slice(&stored).unwrap();
     assert_eq!(records.version(), task.version());
-    let made = Task::of_records(records);
+    let made = Task::of_snapshot(records);
     assert_eq!(&made, task);
     made.check_invariants().expect("the invariants hold for what was made again");
     made
@@ -730,8 +730,8 @@ proptest! {
             step_world(&mut folded, op);
             step_world(&mut made, op);
             prop_assert_eq!(&folded.in_flight, &made.in_flight);
-            let durable = folded.durable.clone().into_records();
-            prop_assert_eq!(folded.task.clone().into_records(), durable, "nothing that is not durable");
+            let durable = folded.durable.clone().into_snapshot();
+            prop_assert_eq!(folded.task.clone().into_snapshot(), durable, "nothing that is not durable");
             if folded.in_flight.is_empty() {
                 folded.task = folded.durable.clone(); // Both forget what only memory holds.
                 made.task = made_again(&made.durable);

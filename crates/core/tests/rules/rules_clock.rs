@@ -26,7 +26,7 @@ impl Fixture {
     }
 
     /// What is due next is due that long after this moment of the steady line, and not before.
-    fn is_due(&mut self, from: Millis, after: Millis, what: &str) {
+    fn expect_due(&mut self, from: Millis, after: Millis, what: &str) {
         let ahead = self.ahead;
         self.task.note_steady_ahead(ahead);
         assert_eq!(self.task.next_due().map(|at| at - from), Some(after), "{what}");
@@ -157,7 +157,7 @@ fn a_wait_takes_as_long_as_it_was_to_whatever_is_done_to_the_clock() {
             let stays = before >= 0 || t.log.last().unwrap().created_at == last;
             assert!(stays, "{what}: a stamp stays at the last one until the clock reaches it");
             t.set_clock(meanwhile);
-            t.is_due(from, long, what);
+            t.expect_due(from, long, what);
         }
     }
 }
@@ -172,7 +172,7 @@ fn a_deadline_comes_when_the_clock_says_so() {
         let mut t = Fixture::create(given, Policy::Auto);
         t.set_clock(by);
         let (from, left) = (t.steady(), START + 2 * HOUR - t.now);
-        t.is_due(from, left, "the deadline");
+        t.expect_due(from, left, "the deadline");
         assert_eq!((t.task_status(), t.task_code()), (TaskStatus::Failed, "timed_out"));
     }
 }

@@ -150,13 +150,14 @@ fn a_lease_ended_by_the_host_counts_for_nothing() {
 #[test]
 fn a_step_that_nobody_acknowledges_is_lost_in_the_end() {
     let mut t = Fixture::auto("a");
-    let unheard = |held: &Held| Command::Unheard { attempt_ids: vec![held.attempt_id] };
+    let unacknowledged =
+        |held: &Held| Command::Unacknowledged { attempt_ids: vec![held.attempt_id] };
     let mut lost = Vec::new();
     for n in 0..7 {
         let held = t.grant("ant", POOL).unwrap();
-        t.ahead(&system(), &unheard(&held)); // Its append fails, and counts nothing.
+        t.ahead(&system(), &unacknowledged(&held)); // Its append fails, and counts nothing.
         t.task.abort();
-        t.ok_as(&system(), unheard(&held));
+        t.ok_as(&system(), unacknowledged(&held));
         lost.push(t.step("a").state.lost_count);
         assert_eq!(t.attempt_of(&held).outcome == Some(Outcome::Lost), n >= 4, "{n}");
     }
@@ -173,8 +174,8 @@ fn grants_that_nobody_acknowledges_count_in_a_row_only() {
     for round in 0..3 {
         for _ in 0..4 {
             let held = t.grant("ant", POOL).unwrap();
-            t.ok_as(&system(), Command::Unheard { attempt_ids: vec![held.attempt_id] });
-            let again = Command::Unheard { attempt_ids: vec![held.attempt_id] };
+            t.ok_as(&system(), Command::Unacknowledged { attempt_ids: vec![held.attempt_id] });
+            let again = Command::Unacknowledged { attempt_ids: vec![held.attempt_id] };
             assert!(t.run(&system(), &again).unwrap().commit.is_none(), "it is over");
         }
         let held = t.grant("ant", POOL).unwrap();
@@ -300,7 +301,7 @@ fn other_reasons_count_nothing_and_start_anew() {
             t.ok_as(&system(), Command::ExpireLeases { attempt_ids, reason });
         },
         &|t, held| {
-            t.ok_as(&system(), Command::Unheard { attempt_ids: vec![held.attempt_id] });
+            t.ok_as(&system(), Command::Unacknowledged { attempt_ids: vec![held.attempt_id] });
         },
         &|t, held| t.lose(held),
         &|t, held| {
@@ -371,17 +372,20 @@ fn steps_that_were_lost_together_name_each_other() {
 fn what_is_to_be_minded_of_the_next_step_is_told() {
     let mut t = Fixture::auto("a b c");
     let names = |ids: &[AgentId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    let minded = |t: &Fixture, worker: &str| {
-        let minded = t.task.minded(&agent_id(worker), &pool_id(POOL), None, false);
-        minded.map(|minded| (minded.was_lost, names(&minded.tried)))
+    let next_step_needs = |t: &Fixture, worker: &str| {
+        let next_step_needs =
+            t.task.next_step_needs(&agent_id(worker), &pool_id(POOL), None, false);
+        next_step_needs
+            .map(|next_step_needs| (next_step_needs.was_lost, names(&next_step_needs.tried)))
     };
-    assert_eq!(minded(&t, "ant"), None);
-    let beside_suspect = t.task.minded(&agent_id("ant"), &pool_id(POOL), None, true).unwrap();
+    assert_eq!(next_step_needs(&t, "ant"), None);
+    let beside_suspect =
+        t.task.next_step_needs(&agent_id("ant"), &pool_id(POOL), None, true).unwrap();
     assert!(!beside_suspect.was_lost && beside_suspect.tried.is_empty());
     let held = t.grant("ant", POOL).unwrap();
     t.lose(&held);
-    assert_eq!(minded(&t, "ant"), Some((true, "ant".into())));
-    assert_eq!(minded(&t, "bee"), Some((true, "ant".into())));
+    assert_eq!(next_step_needs(&t, "ant"), Some((true, "ant".into())));
+    assert_eq!(next_step_needs(&t, "bee"), Some((true, "ant".into())));
     let held = t.grant("bee", POOL).unwrap();
     t.lose(&held);
     let (worker_id, worker_pool_id) = (agent_id("bee"), pool_id(POOL));
@@ -391,7 +395,7 @@ fn what_is_to_be_minded_of_the_next_step_is_told() {
     let held = t.grant("cat", POOL).unwrap();
     assert_eq!(held.step_id, "a");
     t.ok_as(&held.caller(), held.releases());
-    assert_eq!(minded(&t, "bee"), Some((true, "cat bee ant".into())), "one was not fit");
+    assert_eq!(next_step_needs(&t, "bee"), Some((true, "cat bee ant".into())), "one was not fit");
 }
 
 /// LEASE-19, CLAIM-14: a claim says that its Step was lost, since its creation or its last explicit reopen.

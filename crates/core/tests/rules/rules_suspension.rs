@@ -2,7 +2,8 @@
 
 use tenure_core::id::{AgentId, HandlerName, Millis};
 use tenure_core::suspension::{
-    COMPLETED_MIN, FAILED_MIN, PAUSE_MAX_MS, PAUSE_MS, Records, Went, WorkerVerdict, can_replace,
+    AttemptRecords, COMPLETED_MIN, FAILED_MIN, PAUSE_MAX_MS, PAUSE_MS, Went, WorkerVerdict,
+    can_replace,
 };
 
 fn agent(name: &str) -> AgentId {
@@ -16,7 +17,7 @@ fn handler(name: &str) -> HandlerName {
 /// Workers of a pool that are all there.
 #[derive(Default)]
 struct Fleet {
-    records: Records,
+    records: AttemptRecords,
     now: Millis,
 }
 

@@ -35,7 +35,7 @@ const LOG_BYTES: usize = 512 << 10;
 const VIEW_BYTES_MAX: usize = MESSAGE_MAX - (16 << 10);
 
 /// Tasks of which an answer tells what each says itself.
-pub(super) const FOLDED_MAX: usize = 256;
+pub(super) const READ_LOGS_MAX: usize = 256;
 
 pub(super) type CallLink =
     ClientLink<tenure_cluster::JetStreamJournal, tenure_cluster::RedisLeases>;
@@ -255,7 +255,7 @@ impl ServeQuery<Views> for Call<'_> {
             self.gate.fence.journal.overview_in(self.asked.partition, self.link.session());
         let overview = overview.map_err(|error| tenure_scheduler::unreadable(&error))?;
         let (asked, after) = which.into_input();
-        let mut most = FOLDED_MAX;
+        let mut most = READ_LOGS_MAX;
         loop {
             let page = self.link.views_page(&asked, &overview, after.as_ref(), most).await;
             let (mut snapshot, next) = page?;

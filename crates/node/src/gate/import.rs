@@ -247,7 +247,7 @@ fn not_written(key: &TaskKey, error: &AppendError) -> Rejection {
     match error {
         AppendError::TaskExists => exists(key),
         AppendError::NotOwner => not_owner(),
-        AppendError::NoRoom => later("too much waits to be written here"),
+        AppendError::AtCapacity => later("too much waits to be written here"),
         AppendError::Unavailable(why) => later(&format!("the log does not answer: {why}")),
         AppendError::Unknown(_) | AppendError::Unsettled(_) => {
             Rejection::in_doubt(format!("whether the log was written is not known yet: {error}"))
@@ -342,7 +342,7 @@ mod tests {
             let told = told(unknown);
             assert_eq!((told.code, told.is_ambiguous()), (Code::Unavailable, true));
         }
-        for passing in [AppendError::NoRoom, AppendError::Unavailable("x".into())] {
+        for passing in [AppendError::AtCapacity, AppendError::Unavailable("x".into())] {
             assert_eq!(told(passing).code, Code::Unavailable);
         }
         let failed = told(AppendError::Failed("x".into()));

@@ -21,7 +21,7 @@ use tenure_wire::bus::request::{Entries, Entry, List};
 use tokio::time::Instant;
 
 use super::Gate;
-use super::calls::{CallLink, FOLDED_MAX, first_of, is_long};
+use super::calls::{CallLink, READ_LOGS_MAX, first_of, is_long};
 
 /// Tasks in an answer.
 const ENTRIES_MAX: usize = 1_000;
@@ -142,10 +142,10 @@ impl Gate {
         let most = input.limit(&limits)?.saturating_add(input.offset).saturating_add(1);
         let unreadable = |error| tenure_scheduler::unreadable(&error);
         let mut oldest = None;
-        if !input.include_terminal && input.is_told_by_index(false) && most <= OLDEST_MAX {
+        if !input.include_terminal && input.is_settled_by_index(false) && most <= OLDEST_MAX {
             let found = self.fence.journal.oldest_in(partition, link.session(), None, most);
             let (found, more) = found.map_err(unreadable)?;
-            let page = link.tasks_page(found, &input, FOLDED_MAX).await?;
+            let page = link.tasks_page(found, &input, READ_LOGS_MAX).await?;
             // Unless some of them have ended since or cannot be read, and others take their places.
             oldest = Some(page).filter(|page| page.truncated || !more);
         }
@@ -163,7 +163,7 @@ impl Gate {
                         known.map_err(unreadable)?.live
                     }
                 };
-                link.tasks_page(found, &input, FOLDED_MAX).await?
+                link.tasks_page(found, &input, READ_LOGS_MAX).await?
             }
         };
         while is_long(&page) && page.halve(input.offset) {}

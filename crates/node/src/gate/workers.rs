@@ -65,7 +65,7 @@ impl Gate {
     pub(super) async fn room(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
         let said = decode::<Capacity>(bytes).map_err(Rejection::from);
         match said.and_then(|room| Ok((room, self.links.of(name)?))) {
-            Ok((room, link)) if link.note_room(&room) => {}
+            Ok((room, link)) if link.note_capacity(&room) => {}
             Ok((_, link)) => link.greet(&self.links).await,
             Err(refused) => self.turn_away(name.into(), refused).await,
         }
@@ -91,7 +91,7 @@ impl Gate {
             }
         }
         if mine.is_empty() {
-            return self.links.note_heard(name); // Others answer for theirs.
+            return self.links.acknowledge(name); // Others answer for theirs.
         }
         // One that is not answered comes again.
         let leave = Arc::clone(&self.heartbeats).try_acquire_owned();

@@ -292,7 +292,7 @@ impl Hand {
         let deliveries = self.next().await;
         assert_eq!(deliveries.first, self.got + 1);
         self.got += deliveries.deliveries.len() as u64;
-        self.seen += deliveries.deliveries.iter().filter(|d| d.uses_room()).count() as u64;
+        self.seen += deliveries.deliveries.iter().filter(|d| d.uses_capacity()).count() as u64;
         deliveries.deliveries
     }
 }

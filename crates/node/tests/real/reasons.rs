@@ -159,7 +159,7 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.of_workers().await;
         self.of_what_is_away().await;
         self.say("auto", "task_cancel", json!({"wait": false})).await;
-        self.is_told(Obstacle::TaskCancelling, "auto", "merge").await;
+        self.expect_reason(Obstacle::TaskCancelling, "auto", "merge").await;
         self.told
     }
 
@@ -176,10 +176,10 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
                 self.say(id, operation, json!({})).await;
             }
         }
-        self.is_told(Obstacle::TaskDraft, "draft", "a").await;
-        self.is_told(Obstacle::TaskPaused, "paused", "a").await;
-        self.is_told(Obstacle::TaskBlocked, "blocked", "a").await;
-        self.is_told(Obstacle::TaskTerminal, "ended", "a").await;
+        self.expect_reason(Obstacle::TaskDraft, "draft", "a").await;
+        self.expect_reason(Obstacle::TaskPaused, "paused", "a").await;
+        self.expect_reason(Obstacle::TaskBlocked, "blocked", "a").await;
+        self.expect_reason(Obstacle::TaskTerminal, "ended", "a").await;
     }
 
     async fn of_steps(&mut self) {
@@ -198,13 +198,13 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
             let report = json!({"step_id": step, "status": status});
             self.say("steps", "task_update_step", report).await;
         }
-        self.is_told(Obstacle::StepTerminal, "steps", "fetch").await;
-        self.is_told(Obstacle::StepFailed, "steps", "parse").await;
-        self.is_told(Obstacle::StepBlocked, "steps", "ask").await;
-        self.is_told(Obstacle::DependencyPending, "steps", "deploy").await;
-        self.is_told(Obstacle::DependencyUnsatisfiable, "steps", "load").await;
+        self.expect_reason(Obstacle::StepTerminal, "steps", "fetch").await;
+        self.expect_reason(Obstacle::StepFailed, "steps", "parse").await;
+        self.expect_reason(Obstacle::StepBlocked, "steps", "ask").await;
+        self.expect_reason(Obstacle::DependencyPending, "steps", "deploy").await;
+        self.expect_reason(Obstacle::DependencyUnsatisfiable, "steps", "load").await;
         let ant: Option<AgentId> = Some("ant".parse().unwrap());
-        self.is_told_to(Obstacle::AssignedElsewhere, "steps", "sign", (None, ant)).await;
+        self.expect_reason_for(Obstacle::AssignedElsewhere, "steps", "sign", (None, ant)).await;
     }
 
     async fn of_runs(&mut self) {
@@ -212,8 +212,8 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         self.say("steps", "dispatch_worker", scope).await;
         let run =
             self.client.ask(&"steps".parse().unwrap(), GetInput {}).await.unwrap().runs[0].run_id;
-        self.is_told_to(Obstacle::RunnableNow, "steps", "build", (Some(run), None)).await;
-        self.is_told_to(Obstacle::ScopeExcludes, "steps", "check", (Some(run), None)).await;
+        self.expect_reason_for(Obstacle::RunnableNow, "steps", "build", (Some(run), None)).await;
+        self.expect_reason_for(Obstacle::ScopeExcludes, "steps", "check", (Some(run), None)).await;
         self.say("steps", "cancel_run", json!({"run_id": run})).await;
     }
 
@@ -227,9 +227,9 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
             json!({"step_id": "merge"}),
         ];
         self.create("auto", "auto", &steps, json!({})).await;
-        self.is_told(Obstacle::NoWorkerInPool, "auto", "train").await;
-        self.is_told(Obstacle::NoWorkerWithHandler, "auto", "mail").await;
-        self.is_told(Obstacle::PoolSaturated, "auto", "merge").await;
+        self.expect_reason(Obstacle::NoWorkerInPool, "auto", "train").await;
+        self.expect_reason(Obstacle::NoWorkerWithHandler, "auto", "mail").await;
+        self.expect_reason(Obstacle::PoolSaturated, "auto", "merge").await;
         let (again, step) = self.take().await;
         assert_eq!(step, "pull");
         let failed = json!({"step_id": "pull", "status": "failed"});
@@ -237,24 +237,24 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         failed.attempt_id = Some(again.attempt_id);
         failed.fencing_token = Some(again.fencing_token);
         self.hand.report(&again, failed, None).await.unwrap();
-        self.is_told(Obstacle::NotBefore, "auto", "pull").await;
+        self.expect_reason(Obstacle::NotBefore, "auto", "pull").await;
         let (_, step) = self.take().await;
         assert_eq!(step, "sort");
-        self.is_told(Obstacle::Held, "auto", "sort").await;
+        self.expect_reason(Obstacle::Held, "auto", "sort").await;
     }
 
     async fn of_what_is_away(&mut self) {
         if self.breaks.keep_leases(false).await {
-            self.is_told(Obstacle::LeasesUnavailable, "auto", "merge").await;
+            self.expect_reason(Obstacle::LeasesUnavailable, "auto", "merge").await;
             self.breaks.keep_leases(true).await;
-            self.is_told(Obstacle::PoolSaturated, "auto", "merge").await;
+            self.expect_reason(Obstacle::PoolSaturated, "auto", "merge").await;
         }
         self.breaks.set_full(true).await;
         let refused =
             self.command("auto", "append_task_progress", json!({"progress": {"percent": 1}}));
         let refused = tokio::time::timeout(Duration::from_secs(1), refused).await;
         assert!(!matches!(refused, Ok(Ok(()))), "the log is full");
-        self.is_told(Obstacle::LogUnavailable, "auto", "merge").await;
+        self.expect_reason(Obstacle::LogUnavailable, "auto", "merge").await;
         self.breaks.set_full(false).await;
     }
 
@@ -303,12 +303,12 @@ impl<C: ClientPort, W: WorkerPort, B: Breaks> Place<C, W, B> {
         (Holding::of(&claim), claim.step.step_id.to_string())
     }
 
-    async fn is_told(&mut self, why: Obstacle, task: &str, step: &str) {
-        self.is_told_to(why, task, step, (None, None)).await;
+    async fn expect_reason(&mut self, why: Obstacle, task: &str, step: &str) {
+        self.expect_reason_for(why, task, step, (None, None)).await;
     }
 
     /// It comes to this that a Step has this reason, alone and in its group.
-    async fn is_told_to(
+    async fn expect_reason_for(
         &mut self,
         why: Obstacle,
         task: &str,

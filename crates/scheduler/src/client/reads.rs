@@ -119,7 +119,7 @@ impl<J: Journal, L: Leases> ClientLink<J, L> {
         let (mut page, mut passed, mut opened) = (TaskPage::default(), 0, 0);
         let until = Instant::now() + LOOKS;
         for entry in Entry::in_order(entries, input) {
-            let is_told = !entry.damaged && input.is_told_by_index(entry.ended.is_some());
+            let is_told = !entry.damaged && input.is_settled_by_index(entry.ended.is_some());
             if passed < input.offset && is_told {
                 passed += 1;
                 continue;

@@ -73,7 +73,7 @@ impl Member {
 pub(super) struct Members {
     all: HashMap<Seat, Member>,
     /// Those that had room when last looked at, in the order of their turns; who gets some is first.
-    with_room: VecDeque<Seat>,
+    available: VecDeque<Seat>,
     /// The room of all.
     free: u128,
     /// Workers that are not given all that they have room for.
@@ -93,7 +93,7 @@ impl Members {
         self.free -= u128::from(gone.left());
         if gone.is_queued {
             let gone = seat(worker);
-            self.with_room.retain(|seat| *seat != gone);
+            self.available.retain(|seat| *seat != gone);
         }
     }
 
@@ -106,7 +106,7 @@ impl Members {
         self.free = self.free - u128::from(before) + u128::from(left);
         if left > 0 && !std::mem::replace(&mut member.is_queued, true) {
             // Who was just heard of is there; who said it long ago may not be.
-            self.with_room.push_front(seat);
+            self.available.push_front(seat);
         }
     }
 
@@ -223,11 +223,11 @@ impl Members {
         looked_at: usize,
         key: impl Fn(&Worker) -> Option<K>,
     ) -> Option<Arc<Worker>> {
-        let has_room = |seat: &Seat| self.all.get(seat).filter(|member| member.left() > 0);
-        let seats = self.with_room.iter().enumerate().take(looked_at);
-        let keys = seats.filter_map(|(at, seat)| Some((at, key(&has_room(seat)?.worker)?)));
+        let has_capacity = |seat: &Seat| self.all.get(seat).filter(|member| member.left() > 0);
+        let seats = self.available.iter().enumerate().take(looked_at);
+        let keys = seats.filter_map(|(at, seat)| Some((at, key(&has_capacity(seat)?.worker)?)));
         let (at, _) = keys.min_by(|(_, a), (_, b)| a.cmp(b))?;
-        let seat = self.with_room.remove(at)?;
+        let seat = self.available.remove(at)?;
         let worker = Arc::clone(&self.all.get(&seat)?.worker);
         self.take_from(seat, 1);
         Some(worker)
@@ -267,11 +267,11 @@ impl Members {
         out: &mut Vec<(Arc<Worker>, u64)>,
     ) -> usize {
         let mut left = wanted;
-        for _ in 0..self.with_room.len().min(looked_at) {
+        for _ in 0..self.available.len().min(looked_at) {
             if left == 0 {
                 break;
             }
-            let Some(seat) = self.with_room.pop_front() else { break };
+            let Some(seat) = self.available.pop_front() else { break };
             let Some(member) = self.all.get(&seat) else { continue };
             let credits = match suits(&member.worker) {
                 true => member.left().min(left as u64),
@@ -293,7 +293,7 @@ impl Members {
         self.free -= u128::from(credits);
         member.is_queued = member.left() > 0;
         if member.is_queued {
-            self.with_room.push_back(seat);
+            self.available.push_back(seat);
         }
         if credits > 0 && member.given == Allowance::Tried {
             let id = member.worker.id.clone();

@@ -6,7 +6,7 @@
 //! is deciding may also reserve credits for its ready Steps, but only if no other Task has the
 //! turn: otherwise fan-outs would be served one returned credit at a time.
 
-mod apart;
+mod isolation;
 mod members;
 mod suspended;
 mod turns;
@@ -22,12 +22,12 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tenure_core::Task;
 use tenure_core::eligibility::{Obstacle, Wanted, WorkerCounts};
 use tenure_core::id::{AgentId, HandlerName, Millis, PoolId, SessionId, StepId, TaskId};
-use tenure_core::suspension::Records;
+use tenure_core::suspension::AttemptRecords;
 use tenure_ports::bus::{Credit, Delivery};
 use tenure_ports::journal::TaskKey;
 use tenure_ports::observer::PoolSample;
 
-pub(crate) use self::apart::{Apart, Reservation};
+pub(crate) use self::isolation::{IsolationPermit, Reservation};
 use self::members::Members;
 use self::turns::Turns;
 use crate::count::{Hand, Turnover};
@@ -65,7 +65,7 @@ pub struct WaitingStep {
 struct PoolState {
     members: Members,
     turns: Turns,
-    records: Records,
+    records: AttemptRecords,
 }
 
 /// A pool of one node.
@@ -84,22 +84,22 @@ pub(crate) struct Pool {
 /// Credits of a worker, handed to a Task. What is not spent goes back when it is dropped, wherever
 /// that happens: in the queue of an actor that stops, too.
 #[derive(Debug)]
-pub(crate) struct Loan {
+pub(crate) struct CreditPermit {
     pool: Arc<Pool>,
     pub(crate) worker: Arc<Worker>,
     credits: u64,
     /// Its worker's place for a Step that was lost before.
-    apart: Option<Apart>,
+    isolation: Option<IsolationPermit>,
     /// That place was wanted, and another Step had it.
     wants_place: bool,
 }
 
 /// Credits handed to a Task.
-pub(crate) type Credits = Vec<Loan>;
+pub(crate) type Credits = Vec<CreditPermit>;
 
-impl Loan {
+impl CreditPermit {
     fn of(pool: &Arc<Pool>, worker: Arc<Worker>, credits: u64) -> Self {
-        Self { pool: Arc::clone(pool), worker, credits, apart: None, wants_place: false }
+        Self { pool: Arc::clone(pool), worker, credits, isolation: None, wants_place: false }
     }
 
     /// How many Steps it is good for.
@@ -114,12 +114,12 @@ impl Loan {
     }
 
     /// Takes its worker's place for a Step that was lost before; answers whether it has it.
-    pub(crate) fn set_apart(&mut self) -> bool {
-        if self.apart.is_none() {
-            self.apart = Apart::try_take(&self.pool, &self.worker);
-            self.wants_place = self.apart.is_none();
+    pub(crate) fn take_isolation(&mut self) -> bool {
+        if self.isolation.is_none() {
+            self.isolation = IsolationPermit::try_take(&self.pool, &self.worker);
+            self.wants_place = self.isolation.is_none();
         }
-        self.is_apart()
+        self.is_isolated()
     }
 
     /// Another credit of the same worker found its place taken: nothing of this Task fits until it is free.
@@ -129,17 +129,17 @@ impl Loan {
 
     /// Whether what did not fit for want of a place may fit now.
     fn has_its_place_now(&self) -> bool {
-        self.wants_place && !self.worker.hand.has_apart()
+        self.wants_place && !self.worker.hand.is_isolating()
     }
 
     /// Whether it is for a Step that was lost before.
-    pub(crate) fn is_apart(&self) -> bool {
-        self.apart.is_some()
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.isolation.is_some()
     }
 
     /// That place, for as long as the worker has the Step.
-    pub(crate) fn take_apart(&mut self) -> Option<Apart> {
-        self.apart.take()
+    pub(crate) fn hand_over_isolation(&mut self) -> Option<IsolationPermit> {
+        self.isolation.take()
     }
 
     /// The worker was sent its Step: it will tell when it has room again.
@@ -148,7 +148,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for CreditPermit {
     fn drop(&mut self) {
         if self.credits > 0 {
             self.pool.give_back(&self.worker, self.credits);
@@ -159,7 +159,7 @@ impl Drop for Loan {
 
 impl Pool {
     pub(crate) fn new(id: PoolId) -> Self {
-        let (members, records) = (Members::default(), Records::default());
+        let (members, records) = (Members::default(), AttemptRecords::default());
         let state = PoolState { members, turns: Turns::new(), records };
         let [told, has_records] = [(); 2].map(|()| AtomicBool::new(false));
         let (state, actor) = (Mutex::new(state), OnceLock::new());
@@ -227,7 +227,7 @@ impl Pool {
     }
 
     fn lend(self: &Arc<Self>, taken: Vec<(Arc<Worker>, u64)>) -> Credits {
-        taken.into_iter().map(|(worker, credits)| Loan::of(self, worker, credits)).collect()
+        taken.into_iter().map(|(worker, credits)| CreditPermit::of(self, worker, credits)).collect()
     }
 
     /// A worker is sent a Step that it may not have asked for.
@@ -320,7 +320,7 @@ pub(crate) enum Msg {
     /// A Task has ready Steps for this pool that it has no credit for.
     Ready(TaskKey, Left),
     /// None of a Task's ready Steps fits the worker of a loan; they are left for others.
-    Unfit(TaskKey, Left, Loan),
+    Unfit(TaskKey, Left, CreditPermit),
     /// Somebody has room.
     Match,
 }
@@ -383,11 +383,11 @@ impl Actor for PoolActor {
                 pool.state.lock().turns.put(key, left);
             }
             // The loan goes back when this is done: not before it is noted that it does not fit.
-            Msg::Unfit(key, left, ref loan) => {
+            Msg::Unfit(key, left, ref permit) => {
                 let turns = &mut pool.state.lock().turns;
-                match loan.has_its_place_now() {
+                match permit.has_its_place_now() {
                     true => turns.put(key, left), // Whoever freed it did not know that it was wanted.
-                    false => turns.put_unfit(key, left, &loan.worker.id),
+                    false => turns.put_unfit(key, left, &permit.worker.id),
                 }
             }
             Msg::Match => pool.told.store(false, Ordering::Release),

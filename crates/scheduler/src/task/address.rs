@@ -25,7 +25,7 @@ struct Stay {
 
 enum ActorState {
     /// With an actor, which has so many messages of it before it.
-    Busy { actor: ActorRef<Letter>, unread: u64 },
+    Busy { actor: ActorRef<ActorMessage>, unread: u64 },
     /// Here.
     Resting(Box<dyn Resting>),
     /// No longer on this node, or with another address.
@@ -35,11 +35,11 @@ enum ActorState {
 /// A Task without an actor.
 pub(crate) trait Resting: Any + Send {
     /// An actor for it. None if the node is stopping.
-    fn lend(&self) -> Option<ActorRef<Letter>>;
+    fn lend(&self) -> Option<ActorRef<ActorMessage>>;
 }
 
 /// What an actor of Tasks is sent.
-pub(crate) enum Letter {
+pub(crate) enum ActorMessage {
     /// Serve a Task that this node does not have yet.
     Begin(Address, Begin),
     /// Serve a Task that rested.
@@ -54,7 +54,7 @@ impl fmt::Debug for Address {
     }
 }
 
-impl fmt::Debug for Letter {
+impl fmt::Debug for ActorMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begin(to, _) => write!(f, "Begin({})", to.key()),
@@ -66,10 +66,10 @@ impl fmt::Debug for Letter {
 
 impl Address {
     /// Has a free actor serve a Task. None if the actor has ended.
-    pub(crate) fn begin(actor: ActorRef<Letter>, key: TaskKey, begin: Begin) -> Option<Self> {
+    pub(crate) fn begin(actor: ActorRef<ActorMessage>, key: TaskKey, begin: Begin) -> Option<Self> {
         let place = Mutex::new(ActorState::Busy { actor: actor.clone(), unread: 0 });
         let address = Self(Arc::new(Stay { key, place }));
-        actor.cast(Letter::Begin(address.clone(), begin)).ok()?;
+        actor.cast(ActorMessage::Begin(address.clone(), begin)).ok()?;
         Some(address)
     }
 
@@ -90,12 +90,12 @@ impl Address {
         let place = &mut *self.0.place.lock();
         self.wake(place);
         let ActorState::Busy { actor, unread } = place else { return Err(msg) };
-        match actor.cast(Letter::For(self.clone(), msg)) {
+        match actor.cast(ActorMessage::For(self.clone(), msg)) {
             Ok(()) => {
                 *unread += 1;
                 Ok(())
             }
-            Err(MessagingErr::SendErr(Letter::For(_, msg))) => Err(msg),
+            Err(MessagingErr::SendErr(ActorMessage::For(_, msg))) => Err(msg),
             Err(_) => Ok(()), // An actor that has ended is all that can be met.
         }
     }
@@ -106,10 +106,12 @@ impl Address {
             && let Some(actor) = state.lend()
         {
             let ActorState::Resting(state) = replace(place, ActorState::Over) else { return };
-            *place = match actor.cast(Letter::Resume(self.clone(), state)) {
+            *place = match actor.cast(ActorMessage::Resume(self.clone(), state)) {
                 Ok(()) => ActorState::Busy { actor, unread: 0 },
                 // It has ended; there are others.
-                Err(MessagingErr::SendErr(Letter::Resume(_, state))) => ActorState::Resting(state),
+                Err(MessagingErr::SendErr(ActorMessage::Resume(_, state))) => {
+                    ActorState::Resting(state)
+                }
                 Err(_) => return,
             };
         }

@@ -19,7 +19,7 @@ use super::{ActorTask, Flight, Landed, Life, Msg, Waiting};
 use crate::ask::{Decided, HeldAnswer, TaskOrder, TaskRequest};
 use crate::config::{BATCH_MAX, BATCH_SOON, HOLDS_UP};
 use crate::handle::Lane;
-use crate::pool::{Credits, Left, Loan, Msg as PoolMsg, Worker};
+use crate::pool::{CreditPermit, Credits, Left, Msg as PoolMsg, Worker};
 
 impl Flight {
     fn new() -> Self {
@@ -91,8 +91,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         match waiting {
             Waiting::Ask(ask) => self.decide_ask(flight, *ask),
             Waiting::Credits(credits) => {
-                for loan in credits {
-                    self.grant(flight, loan);
+                for permit in credits {
+                    self.grant(flight, permit);
                 }
             }
             Waiting::Expired(mut attempt_ids, reason) => {
@@ -108,11 +108,11 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                     flight.expired.push((told, reason));
                 }
             }
-            Waiting::Unheard(attempt_id) => {
+            Waiting::Unacknowledged(attempt_id) => {
                 let mut attempt_ids = vec![attempt_id];
                 flight.ended.extend(self.take_those_over(&mut attempt_ids));
                 let told = attempt_ids.clone();
-                if self.decide_alone(flight, &Command::Unheard { attempt_ids }) {
+                if self.decide_alone(flight, &Command::Unacknowledged { attempt_ids }) {
                     flight.expired.push((told, LeaseEnd::Released));
                 }
             }
@@ -228,38 +228,39 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Gives ready Steps to a worker that has room. What finds no Step goes back to the pool.
-    fn grant(&mut self, flight: &mut Flight, mut loan: Loan) {
-        while loan.credits() > 0 && self.may_claim() {
-            let Some(mut one) = self.place(&mut loan) else { break };
-            let command = Command::GrantStep(grant_to(&one.worker, one.is_apart()));
+    fn grant(&mut self, flight: &mut Flight, mut permit: CreditPermit) {
+        while permit.credits() > 0 && self.may_claim() {
+            let Some(mut one) = self.place(&mut permit) else { break };
+            let command = Command::GrantStep(grant_to(&one.worker, one.is_isolated()));
             let Some(attempt) = self.claim(flight, &command) else {
-                drop(one.take_apart());
+                drop(one.hand_over_isolation());
                 flight.unused.push(one);
                 break;
             };
             flight.grants.push((attempt, one));
         }
-        if loan.credits() > 0 {
-            flight.unused.push(loan);
+        if permit.credits() > 0 {
+            flight.unused.push(permit);
         }
     }
 
     /// A credit for the next Step: of this worker, or of another that suits the Step better (DISP-18,
     /// LEASE-19).
-    fn place(&self, loan: &mut Loan) -> Option<Loan> {
+    fn place(&self, permit: &mut CreditPermit) -> Option<CreditPermit> {
         let Life::Known(task) = &self.life else { return None };
-        let Worker { id, pool, handlers, .. } = &*loan.worker;
-        let has_lost = loan.worker.hand.has_lost();
-        let Some(minded) = task.minded(id, pool, handlers.as_deref(), has_lost) else {
-            return loan.take_one();
+        let Worker { id, pool, handlers, .. } = &*permit.worker;
+        let has_lost = permit.worker.hand.has_lost();
+        let Some(next_step_needs) = task.next_step_needs(id, pool, handlers.as_deref(), has_lost)
+        else {
+            return permit.take_one();
         };
-        if let Some(other) = loan.instead(&minded) {
+        if let Some(other) = permit.instead(&next_step_needs) {
             return Some(other);
         }
-        let mut one = loan.take_one()?;
-        if minded.was_lost {
-            one.set_apart(); // Where that cannot be, and the Step was lost twice, the worker gets another.
-            loan.wants_place_as(&one);
+        let mut one = permit.take_one()?;
+        if next_step_needs.was_lost {
+            one.take_isolation(); // Where that cannot be, and the Step was lost twice, the worker gets another.
+            permit.wants_place_as(&one);
         }
         Some(one)
     }
@@ -314,8 +315,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         let pools: Vec<(PoolId, usize)> = task.open_pools().map(|(p, n)| (p.clone(), n)).collect();
         for (pool, ready) in pools {
             let Some(pool) = self.node.pool_if_open(&pool) else { continue };
-            for loan in pool.try_reserve(&self.key, ready) {
-                self.grant(flight, loan);
+            for permit in pool.try_reserve(&self.key, ready) {
+                self.grant(flight, permit);
             }
         }
     }
@@ -347,7 +348,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 match creates {
                     Some(name) => node.journal.create(&key, &name, commits).await,
                     None if is_urgent => node.journal.append(&key, after, commits).await,
-                    None => node.journal.append_if_room(&key, after, commits).await,
+                    None => node.journal.append_within_capacity(&key, after, commits).await,
                 }
             });
             let take = pin!(async {
@@ -417,12 +418,12 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         if !unused.is_empty() && !self.node.keeps_leases() {
             self.pause(myself); // Then it asks again.
         }
-        for mut loan in unused {
-            self.offer_runs(myself, &mut loan);
-            if loan.credits() == 0 {
+        for mut permit in unused {
+            self.offer_runs(myself, &mut permit);
+            if permit.credits() == 0 {
                 continue;
             }
-            let pool = loan.worker.pool.clone();
+            let pool = permit.worker.pool.clone();
             let left = match &self.life {
                 Life::Known(task) if !self.pauses => {
                     Left::of(task, myself, &pool, Self::ready_for(task, &pool))
@@ -432,7 +433,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             if left.ready > 0 && !self.offered.contains(&pool) {
                 self.offered.push(pool.clone());
             }
-            self.node.tell_pool(&pool, PoolMsg::Unfit(self.key.clone(), left, loan));
+            self.node.tell_pool(&pool, PoolMsg::Unfit(self.key.clone(), left, permit));
         }
     }
 

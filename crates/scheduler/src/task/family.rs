@@ -74,7 +74,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     pub(super) fn tell_children(&mut self) {
         let Life::Known(task) = &self.life else { return };
         let Some(intent) = task.durable().closes_children() else { return };
-        if self.children_told.replace(intent) == Some(intent) {
+        if self.children_notified.replace(intent) == Some(intent) {
             return;
         }
         for child in task.durable().children() {

@@ -8,7 +8,7 @@ use tenure_core::event::LeaseEnd;
 use tenure_ports::journal::TaskKey;
 use tenure_ports::{Journal, Leases};
 
-use super::address::{Address, Letter, Resting};
+use super::address::{ActorMessage, Address, Resting};
 use super::{ActorTask, Begin, Msg, Waiting};
 use crate::node::NodeShared;
 
@@ -36,13 +36,13 @@ pub(crate) struct ActorHost<J, L> {
 }
 
 impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
-    type Msg = Letter;
+    type Msg = ActorMessage;
     type State = ActorHost<J, L>;
     type Arguments = Arc<NodeShared<J, L>>;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Letter>,
+        _: ActorRef<ActorMessage>,
         node: Arc<NodeShared<J, L>>,
     ) -> Result<ActorHost<J, L>, ActorProcessingErr> {
         Ok(ActorHost { node, serves: None })
@@ -50,12 +50,12 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
 
     async fn handle(
         &self,
-        myself: ActorRef<Letter>,
-        letter: Letter,
+        myself: ActorRef<ActorMessage>,
+        letter: ActorMessage,
         host: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         match letter {
-            Letter::For(address, msg) => match &mut host.serves {
+            ActorMessage::For(address, msg) => match &mut host.serves {
                 Some((own, state)) if own.is(&address) => {
                     let done = state.handle(own, msg).await;
                     done.map_err(|why| ActorFailure { task: own.key().clone(), why })?;
@@ -66,11 +66,11 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
                 }
                 _ => host.forward(address.key(), msg),
             },
-            Letter::Resume(address, state) => {
+            ActorMessage::Resume(address, state) => {
                 let state: Box<dyn Any> = state;
                 host.serves = state.downcast().ok().map(|state| (address, state));
             }
-            Letter::Begin(address, begin) => {
+            ActorMessage::Begin(address, begin) => {
                 Box::pin(host.begin(address, begin)).await;
                 host.rest(&myself);
             }
@@ -82,7 +82,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
     /// known: the same command again, with the same id, says it.
     async fn post_stop(
         &self,
-        _: ActorRef<Letter>,
+        _: ActorRef<ActorMessage>,
         host: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
         let flight = host.serves.as_mut().and_then(|(_, state)| state.flight.take());
@@ -94,7 +94,7 @@ impl<J: Journal, L: Leases> Actor for TaskActor<J, L> {
 
     async fn handle_supervisor_evt(
         &self,
-        _: ActorRef<Letter>,
+        _: ActorRef<ActorMessage>,
         _: SupervisionEvent,
         _: &mut ActorHost<J, L>,
     ) -> Result<(), ActorProcessingErr> {
@@ -112,14 +112,14 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
     }
 
     /// Lets go of a Task that is over.
-    fn retire(&mut self, myself: &ActorRef<Letter>) {
+    fn retire(&mut self, myself: &ActorRef<ActorMessage>) {
         if let Some((_, state)) = self.serves.take_if(|(address, state)| state.retire(address)) {
             self.node.take_back(&state.key, myself);
         }
     }
 
     /// Is free for others where nothing happens with the Task.
-    fn rest(&mut self, myself: &ActorRef<Letter>) {
+    fn rest(&mut self, myself: &ActorRef<ActorMessage>) {
         let Some((address, state)) = self.serves.take_if(|(_, state)| state.may_rest()) else {
             return;
         };
@@ -140,7 +140,7 @@ impl<J: Journal, L: Leases> ActorHost<J, L> {
             }
             // Credits go back to their pool by themselves.
             Msg::Credits(_)
-            | Msg::Unheard(_)
+            | Msg::Unacknowledged(_)
             | Msg::Over(_)
             | Msg::Landed(_)
             | Msg::Flush
@@ -164,9 +164,9 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         match msg {
             Msg::Ask(ask) => self.gather(myself, Waiting::Ask(ask)),
             Msg::Credits(credits) => self.gather(myself, Waiting::Credits(credits)),
-            Msg::Unheard(attempt) => {
-                if !self.told_again.contains(&attempt) {
-                    self.gather(myself, Waiting::Unheard(attempt));
+            Msg::Unacknowledged(attempt) => {
+                if !self.notify_again.contains(&attempt) {
+                    self.gather(myself, Waiting::Unacknowledged(attempt));
                 }
             }
             Msg::Over(leases) => {
@@ -199,7 +199,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
 }
 
 impl<J: Journal, L: Leases> Resting for ActorTask<J, L> {
-    fn lend(&self) -> Option<ActorRef<Letter>> {
+    fn lend(&self) -> Option<ActorRef<ActorMessage>> {
         self.node.lend(&self.key).ok()
     }
 }

@@ -37,7 +37,7 @@ use tokio::time::Instant as Moment;
 use crate::ask::{Decided, HeldAnswer, TaskRequest};
 use crate::count::{InHand, One, WaitShare};
 use crate::node::NodeShared;
-use crate::pool::{Credits, Loan, Worker};
+use crate::pool::{CreditPermit, Credits, Worker};
 use crate::rounds::UnderWay;
 use address::Address;
 
@@ -52,7 +52,7 @@ pub(crate) enum Msg {
     /// Workers have room for ready Steps of this Task.
     Credits(Credits),
     /// The worker of this Attempt has not said to have got its grant.
-    Unheard(AttemptId),
+    Unacknowledged(AttemptId),
     /// Leases of these Attempts ended without a word, each then.
     Over(BTreeMap<AttemptId, Instant>),
     /// The append in flight has returned.
@@ -92,7 +92,7 @@ impl fmt::Debug for Msg {
         let name = match self {
             Self::Ask(_) => "Ask",
             Self::Credits(_) => "Credits",
-            Self::Unheard(_) => "Unheard",
+            Self::Unacknowledged(_) => "Unheard",
             Self::Over(_) => "Over",
             Self::Landed(_) => "Landed",
             Self::Flush => "Flush",
@@ -126,7 +126,7 @@ pub(crate) enum Waiting {
     Ask(Box<TaskRequest>),
     Credits(Credits),
     Expired(Vec<AttemptId>, LeaseEnd),
-    Unheard(AttemptId),
+    Unacknowledged(AttemptId),
     ParentCloses(Intent),
     Adopt(TaskId),
     Due,
@@ -139,7 +139,7 @@ impl Waiting {
             Self::Ask(ask) => ask.lane.is_urgent(),
             Self::Credits(_)
             | Self::Expired(..)
-            | Self::Unheard(_)
+            | Self::Unacknowledged(_)
             | Self::ParentCloses(_)
             | Self::Adopt(_)
             | Self::Due => true,
@@ -182,7 +182,7 @@ pub(crate) struct ActorTask<J, L> {
     held: HashMap<AttemptId, InHand>,
     /// Open Attempts that their workers were told of once more: that one did not hear of it says
     /// nothing of whether he is at work.
-    told_again: Vec<AttemptId>,
+    notify_again: Vec<AttemptId>,
     /// Leases that were over at the last scan, and since when.
     over: BTreeMap<AttemptId, Instant>,
     /// Answers that wait for the Task or a Run to end.
@@ -195,7 +195,7 @@ pub(crate) struct ActorTask<J, L> {
     /// Set once the parent has ended and leaves its children be; none of a Task without a parent.
     spared: Option<Arc<AtomicBool>>,
     /// What children were told that this Task does to them.
-    children_told: Option<Intent>,
+    children_notified: Option<Intent>,
     timer: Option<(Moment, JoinHandle<()>)>,
     timer_generation: u64,
     /// What a failed append was to end, to be ended once the log can be written.
@@ -228,7 +228,7 @@ pub(crate) struct Flight {
     commits: Vec<Arc<Commit>>,
     answers: Vec<HeldAnswer>,
     /// Attempts made for workers that asked for work.
-    grants: Vec<(Pos, Loan)>,
+    grants: Vec<(Pos, CreditPermit)>,
     /// Attempts that workers claimed by themselves.
     claimed: Vec<Pos>,
     /// Attempts that end with it.
@@ -259,13 +259,13 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             flight: None,
             offered: Vec::new(),
             held: HashMap::new(),
-            told_again: Vec::new(),
+            notify_again: Vec::new(),
             over: BTreeMap::new(),
             late: Vec::new(),
             watchers: Vec::new(),
             told: Vec::new(),
             spared: None,
-            children_told: None,
+            children_notified: None,
             timer: None,
             timer_generation: 0,
             undone: Vec::new(),

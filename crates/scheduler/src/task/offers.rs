@@ -12,26 +12,26 @@ use tenure_ports::{Journal, Leases};
 
 use super::address::Address;
 use super::{ActorTask, Life, Msg};
-use crate::pool::{Loan, Worker};
+use crate::pool::{CreditPermit, Worker};
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
     /// Offers Runs to a worker as long as it has room, the oldest first.
-    pub(super) fn offer_runs(&mut self, myself: &Address, loan: &mut Loan) {
+    pub(super) fn offer_runs(&mut self, myself: &Address, permit: &mut CreditPermit) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };
-        while !self.pauses && loan.credits() > 0 {
+        while !self.pauses && permit.credits() > 0 {
             let steady = self.node.clock.passed().saturating_add(self.lead);
-            let worker = &loan.worker;
+            let worker = &permit.worker;
             let next = task.run_for((&worker.id, &worker.pool), worker.handlers.as_deref(), steady);
             let Some(offer) = next.map(|run| RunOffer::of(&task.durable(), run)) else { break };
             let run_id = offer.run_id;
-            let inbox = &loan.worker.inbox;
+            let inbox = &permit.worker.inbox;
             if inbox.unbounded_send(Delivery::Run(Box::new(offer))).is_err() {
                 return; // It has left; the Run waits for another.
             }
-            task.take_run(run_id, (&loan.worker.id, &loan.worker.pool), until);
+            task.take_run(run_id, (&permit.worker.id, &permit.worker.pool), until);
             self.node.tell(|| taken(task, run_id, self.node.clock.now()));
-            if let Some(one) = loan.take_one() {
+            if let Some(one) = permit.take_one() {
                 one.spend();
             }
             self.listens = self.listens || listen_again(myself, self.node.clock.instant_of(until));

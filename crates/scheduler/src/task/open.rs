@@ -11,9 +11,9 @@ use tenure_core::id::AttemptId;
 use tenure_core::task::apply::Illegal;
 use tenure_core::{Code, Commit, Rejection, RejectionKind, Task};
 use tenure_ports::bus::Delivery;
-use tenure_ports::journal::{Folded, ReadError, TaskKey};
+use tenure_ports::journal::{EncodedSnapshot, ReadError, TaskKey};
 use tenure_ports::{Journal, Leases};
-use tenure_wire::stored::decode_state;
+use tenure_wire::stored::decode_snapshot;
 use tokio::task::spawn_blocking;
 
 use super::address::Address;
@@ -113,7 +113,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 pool.charge(&worker);
             }
             let _ = worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))); // Gone: its lease runs out.
-            self.told_again.push(attempt.attempt_id);
+            self.notify_again.push(attempt.attempt_id);
         }
     }
 }
@@ -131,7 +131,7 @@ pub async fn load<J: Journal>(journal: &J, key: &TaskKey) -> Result<Task, ReadEr
             Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
         }
         let task = load_until(journal, key, u64::MAX).await?;
-        journal.forget_kept(key); // It was not the log.
+        journal.forget_snapshot(key); // It was not the log.
         return Ok(task);
     }
     load_until(journal, key, u64::MAX).await
@@ -152,8 +152,8 @@ pub async fn load_until<J: Journal>(
 /// The Task as a state has it that was kept, of an event up to this one. None without one that is its own,
 /// and whole.
 pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> Option<Task> {
-    let Folded { version, bytes } = journal.kept(key, until).await?;
-    let made = spawn_blocking(move || decode_state(&bytes).map(Task::of_records)).await;
+    let EncodedSnapshot { version, bytes } = journal.kept(key, until).await?;
+    let made = spawn_blocking(move || decode_snapshot(&bytes).map(Task::of_snapshot)).await;
     let is_it = |task: &Task| {
         let spec = &task.head().spec;
         let of = (&spec.session_id, &spec.task_id, task.version());
@@ -165,7 +165,7 @@ pub(crate) async fn kept<J: Journal>(journal: &J, key: &TaskKey, until: u64) -> 
         Ok(Err(error)) => tracing::warn!(task = %key, %error, "its state is not used"),
         Err(error) => tracing::warn!(task = %key, %error, "its state is not used"),
     }
-    journal.forget_kept(key);
+    journal.forget_snapshot(key);
     None
 }
 

@@ -24,7 +24,7 @@ use crate::ask::{Decided, HeldAnswer, WriteAnswer};
 use crate::count::InHand;
 use crate::handle::{ambiguous, overloaded};
 use crate::node::{not_owner, stopped};
-use crate::pool::{Left, Loan, Msg as PoolMsg};
+use crate::pool::{CreditPermit, Left, Msg as PoolMsg};
 
 /// How long after a failed append the scheduler tries again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             Err(error) if flight.creates => {
                 Box::pin(self.not_created(myself, flight, error)).await;
             }
-            Err(AppendError::NoRoom) => {
+            Err(AppendError::AtCapacity) => {
                 if let Life::Known(task) = &mut self.life {
                     task.abort();
                 }
@@ -166,20 +166,20 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Sends grants to their workers.
-    fn hand_out(&mut self, grants: Vec<(Pos, Loan)>) {
+    fn hand_out(&mut self, grants: Vec<(Pos, CreditPermit)>) {
         let Life::Known(task) = &self.life else { return };
         let view = task.durable();
-        for (attempt, mut loan) in grants {
+        for (attempt, mut permit) in grants {
             let was_lost = task.step_at(view.attempt_at(attempt).step).state.was_lost();
             let lasts = task.was_lost_within(attempt).map_or(Duration::MAX, Duration::from_millis);
             let attempt_id = view.attempt_at(attempt).attempt_id;
             let Some(claim) = self.node.claim(&view, attempt_id) else { continue };
-            let worker = Arc::clone(&loan.worker);
-            let apart = loan.take_apart();
-            loan.spend(); // Also where nobody is there: no further Step goes there.
+            let worker = Arc::clone(&permit.worker);
+            let isolation = permit.hand_over_isolation();
+            permit.spend(); // Also where nobody is there: no further Step goes there.
             if worker.inbox.unbounded_send(Delivery::Grant(Box::new(claim))).is_ok() {
-                let apart = apart.map(|apart| apart.keep_for(lasts));
-                let in_hand = InHand::new(Arc::clone(&worker.hand), was_lost, apart);
+                let isolation = isolation.map(|isolation| isolation.keep_for(lasts));
+                let in_hand = InHand::new(Arc::clone(&worker.hand), was_lost, isolation);
                 self.held.insert(attempt_id, in_hand);
             } else {
                 // Nobody is there: the Step goes back at once (S26).
@@ -189,7 +189,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
     }
 
     /// Undoes claims whose leases were not taken: a worker gets a Step only with its lease (law 5).
-    fn take_back(&mut self, grants: Vec<(Pos, Loan)>) {
+    fn take_back(&mut self, grants: Vec<(Pos, CreditPermit)>) {
         let Life::Known(task) = &self.life else { return };
         let attempts: Vec<AttemptId> =
             grants.iter().map(|(pos, _)| task.attempt_at(*pos).attempt_id).collect();
@@ -340,7 +340,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 "a task with this wal_name exists in the session",
             )
             .with("field", "wal_name"),
-            AppendError::NoRoom => overloaded(),
+            AppendError::AtCapacity => overloaded(),
             AppendError::Unknown(error) => storage_error(RejectionKind::Ambiguous, &error),
             AppendError::Unavailable(why) => log_away(&why),
             other => storage_error(RejectionKind::AppendFailed, &other.to_string()),
@@ -379,7 +379,7 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
             AppendError::TaskExists
             | AppendError::NameTaken
             | AppendError::NotOwner
-            | AppendError::NoRoom
+            | AppendError::AtCapacity
             | AppendError::Fenced { .. },
         ) => None,
     }

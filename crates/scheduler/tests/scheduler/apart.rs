@@ -27,16 +27,16 @@ async fn a_step_is_tried_by_another_worker_where_there_is_one() {
     let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
     ant.says_room(1);
     create(&node, with_policy(dag("t", "a"), patient())).await.unwrap();
-    ant.is_given("a").await;
+    ant.expect_step("a").await;
     bee.says_room(1);
     ant.fails(1).await; // Its room was said last: its turn is next.
-    bee.is_given("a").await;
+    bee.expect_step("a").await;
     bee.gives_back(GiveBack::default(), 1).await;
-    ant.is_given("a").await;
+    ant.expect_step("a").await;
     // The other has no room now.
     bee.says_room(0);
     ant.fails(1).await;
-    ant.is_given("a").await;
+    ant.expect_step("a").await;
 }
 
 /// DISP-18: one that has not tried the Step goes before one that did, though that was not the last.
@@ -47,13 +47,13 @@ async fn a_step_is_tried_by_whoever_has_not_tried_it() {
     let [ant, bee, cat] = &mut hands;
     ant.says_room(1);
     create(&node, with_policy(dag("t", "a"), patient())).await.unwrap();
-    ant.is_given("a").await;
+    ant.expect_step("a").await;
     bee.says_room(1);
     ant.fails(1).await;
-    bee.is_given("a").await;
+    bee.expect_step("a").await;
     cat.says_room(1); // Behind the first, whose turn it is.
     bee.gives_back(GiveBack::default(), 1).await;
-    cat.is_given("a").await;
+    cat.expect_step("a").await;
 }
 
 /// DISP-18, CLAIM-13: a Step that is assigned goes back to its worker, whoever else has room.
@@ -67,7 +67,7 @@ async fn a_step_that_is_assigned_is_tried_by_the_same_worker() {
     ant.says_room(1);
     create(&node, task).await.unwrap();
     for _ in 0..3 {
-        ant.is_given("a").await;
+        ant.expect_step("a").await;
         ant.fails(1).await;
     }
     assert_eq!(bee.takes().len(), 0);
@@ -109,14 +109,14 @@ async fn steps_go_where_none_is_that_was_lost() {
     lose(&node, "a", 1).await;
     let (mut ant, mut bee) = (Hand::join(&node, "ant"), Hand::join(&node, "bee"));
     ant.says_room(3);
-    ant.is_given("a").await;
+    ant.expect_step("a").await;
     bee.says_room(3);
     for step in ["b", "c", "d"] {
         create(&node, dag(step, step)).await.unwrap();
-        bee.is_given(step).await;
+        bee.expect_step(step).await;
     }
     create(&node, dag("e", "e")).await.unwrap();
-    ant.is_given("e").await;
+    ant.expect_step("e").await;
 }
 
 /// LEASE-19: a Step that was lost once waits for no place. Where another worker has none in hand that was lost,
@@ -134,9 +134,9 @@ async fn steps_go_where_none_is_that_was_lost_without_a_place() {
     ant.held.swap(0, 1);
     ant.completes(7).await; // Its place is free, and its turn is next.
     create(&node, dag("c", "c")).await.unwrap();
-    bee.is_given("c").await;
+    bee.expect_step("c").await;
     create(&node, dag("d", "d")).await.unwrap();
-    ant.is_given("d").await;
+    ant.expect_step("d").await;
 }
 
 /// LEASE-19: what a worker says to have from other nodes counts, until it says otherwise.
@@ -148,12 +148,12 @@ async fn steps_go_where_none_is_that_another_node_lost() {
     ant.says_lost(1, 1); // Its turn is next.
     for (step, hand) in [("a", &mut bee), ("b", &mut ant)] {
         create(&node, dag(step, step)).await.unwrap();
-        hand.is_given(step).await;
+        hand.expect_step(step).await;
     }
     bee.says_room(1);
     ant.says_lost(1, 0); // Its turn is next.
     create(&node, dag("c", "c")).await.unwrap();
-    ant.is_given("c").await;
+    ant.expect_step("c").await;
 }
 
 /// DISP-18, LEASE-19: a Step that was lost once by a worker that is still there goes to another, whose place is

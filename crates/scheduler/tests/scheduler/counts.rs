@@ -20,7 +20,7 @@ use tenure_local::MemoryLeases;
 use tenure_ports::Observer;
 use tenure_ports::bus::{Credit, Delivery, WorkerPort as _};
 use tenure_ports::journal::TaskKey;
-use tenure_ports::observer::{Called, LeaseCall, Parting, PoolSample};
+use tenure_ports::observer::{Called, LeaseCall, LinkEnd, PoolSample};
 use tenure_scheduler::{Config, Scheduler};
 use tenure_testkit::faulty::Fault;
 use tenure_testkit::{Faulty, MemoryJournal};
@@ -268,7 +268,7 @@ impl Observer for Expiries {
     fn framed(&self, _: Called) {}
     fn took_over(&self, _: Duration) {}
     fn answered(&self, _: &'static str, _: Duration, _: Option<Code>) {}
-    fn parted(&self, _: Parting) {}
+    fn parted(&self, _: LinkEnd) {}
     fn opened(&self, _: &Task) {}
 
     fn ended_before(&self, _: &Task) {}

@@ -8,22 +8,22 @@ use crate::common::{self, Node, View, create, dag, envelope, node, node_on, repl
 use tenure_core::command::create::CreateTask;
 use tenure_core::{Command, Task};
 use tenure_ports::Journal;
-use tenure_ports::journal::{Folded, TaskKey};
+use tenure_ports::journal::{EncodedSnapshot, TaskKey};
 use tenure_scheduler::load_until;
-use tenure_wire::stored::encode_state;
+use tenure_wire::stored::encode_snapshot;
 
 /// The Task as its whole log has it.
 async fn whole(node: &Node, key: &TaskKey) -> Task {
     load_until(&**node.journal(), key, u64::MAX).await.unwrap()
 }
 
-fn folded(task: Task) -> Folded {
-    let records = task.into_records();
-    Folded { version: records.version(), bytes: encode_state(&records).unwrap() }
+fn folded(task: Task) -> EncodedSnapshot {
+    let records = task.into_snapshot();
+    EncodedSnapshot { version: records.version(), bytes: encode_snapshot(&records).unwrap() }
 }
 
 /// The state of another Task of this name, which is told by its summary.
-async fn twin(steps: &str) -> Folded {
+async fn twin(steps: &str) -> EncodedSnapshot {
     let other = node().await;
     let twin = CreateTask { summary: "a twin".into(), ..dag("t", steps) };
     let key = create(&other, twin).await.unwrap();
@@ -73,8 +73,8 @@ async fn a_state_that_cannot_be_used_is_none() {
     damaged.bytes[100] ^= 1;
     let mut later = early.clone();
     later.bytes[4] += 1;
-    let nothing = Folded { version: early.version, bytes: Vec::new() };
-    let misplaced = Folded { version: task.version(), ..early.clone() };
+    let nothing = EncodedSnapshot { version: early.version, bytes: Vec::new() };
+    let misplaced = EncodedSnapshot { version: task.version(), ..early.clone() };
     let of_another = folded(whole(&node, &other).await);
     for state in [does_not_fit, damaged, later, nothing, misplaced, of_another, early] {
         node.journal().keep(&key, state).await;

@@ -27,12 +27,12 @@ type Answered = JoinHandle<Result<WriteAnswer, Rejection>>;
 
 /// How an append that is held ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum HeldEnd {
     Written,
     Fails,
 }
 
-impl Fate {
+impl HeldEnd {
     const BOTH: [Self; 2] = [Self::Written, Self::Fails];
 
     fn hold_next(self, node: &Node) -> Gate {
@@ -195,7 +195,8 @@ async fn of_claims_whose_append_fails_none_succeeds_and_none_has_lost() {
 /// the other is told so when that is durable; if it is not written, neither has happened.
 #[tokio::test(start_paused = true)]
 async fn of_complete_and_cancel_the_first_in_the_append_wins() {
-    for (fate, cancel_first) in [(Fate::Written, false), (Fate::Written, true), (Fate::Fails, true)]
+    for (end, cancel_first) in
+        [(HeldEnd::Written, false), (HeldEnd::Written, true), (HeldEnd::Fails, true)]
     {
         let node = node().await;
         let mut input = dag("t", "a");
@@ -209,19 +210,19 @@ async fn of_complete_and_cancel_the_first_in_the_append_wins() {
         let [first, second] = commands;
         let (first, second) =
             (command(&node, &key, first).await, command(&node, &key, second).await);
-        let held = fate.hold_next(&node);
+        let held = end.hold_next(&node);
         gate.open();
         in_flight(&node).await;
         settle().await;
         assert!(!first.is_finished() && !second.is_finished(), "told before it is durable");
         held.open();
         let (first, second) = (first.await.unwrap(), second.await.unwrap());
-        let ended = match (fate, cancel_first) {
-            (Fate::Fails, _) => {
+        let ended = match (end, cancel_first) {
+            (HeldEnd::Fails, _) => {
                 assert_eq!((code(first), code(second)), (Code::StorageError, Code::StorageError));
                 TaskStatus::Running
             }
-            (Fate::Written, is_cancelled) => {
+            (HeldEnd::Written, is_cancelled) => {
                 first.unwrap();
                 assert_eq!(code(second), Code::TaskTerminal);
                 if is_cancelled { TaskStatus::Cancelled } else { TaskStatus::Completed }
@@ -333,38 +334,38 @@ async fn outcome(node: &Node, key: &TaskKey, held: &Holding) -> Option<Outcome> 
 #[tokio::test(start_paused = true)]
 async fn who_speaks_while_the_end_of_the_lease_is_written_is_judged_by_the_log() {
     for word in [Word::Completed, Word::EndOfRun] {
-        for fate in Fate::BOTH {
+        for end in HeldEnd::BOTH {
             let node = node().await;
             let (key, link, held, _inbox) = held(&node).await;
-            let gate = fate.hold_next(&node);
+            let gate = end.hold_next(&node);
             tokio::time::sleep(Duration::from_millis(LEASE_MS + 1_000)).await;
             in_flight(&node).await;
             let said = word.say(&link, &held).await;
             let pulses = link.heartbeat(std::slice::from_ref(&held)).await;
             let renewed = Pulse::Renewed { cancel_requested: false };
-            assert_eq!(pulses, [renewed], "{word:?} {fate:?}: the log has not ended it");
+            assert_eq!(pulses, [renewed], "{word:?} {end:?}: the log has not ended it");
             assert!(!said.is_finished());
             gate.open();
             let said = said.await.unwrap();
-            let (ended, status) = match (fate, word) {
-                (Fate::Fails, _) => {
+            let (ended, status) = match (end, word) {
+                (HeldEnd::Fails, _) => {
                     said.unwrap();
                     word.wins()
                 }
-                (Fate::Written, Word::Completed) => {
+                (HeldEnd::Written, Word::Completed) => {
                     assert_eq!(code(said), Code::StaleAttempt);
                     (Outcome::Lost, StepStatus::Ready)
                 }
-                (Fate::Written, Word::EndOfRun) => {
+                (HeldEnd::Written, Word::EndOfRun) => {
                     said.unwrap();
                     (Outcome::Lost, StepStatus::Ready)
                 }
             };
             tokio::time::sleep(Duration::from_secs(5)).await; // What failed is decided again.
-            assert_eq!(outcome(&node, &key, &held).await, Some(ended), "{word:?} {fate:?}");
-            assert_eq!(step_status(&node, &key, "a").await, status, "{word:?} {fate:?}");
+            assert_eq!(outcome(&node, &key, &held).await, Some(ended), "{word:?} {end:?}");
+            assert_eq!(step_status(&node, &key, "a").await, status, "{word:?} {end:?}");
             let expired = count(&events(&node, &key).await, "task_step_lease_expired");
-            assert_eq!(expired, usize::from(fate == Fate::Written));
+            assert_eq!(expired, usize::from(end == HeldEnd::Written));
             is_replayed(&node, &key).await;
         }
     }
@@ -376,33 +377,33 @@ async fn who_speaks_while_the_end_of_the_lease_is_written_is_judged_by_the_log()
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_while_the_last_word_is_written_is_passed_over() {
     for word in [Word::Completed, Word::EndOfRun] {
-        for fate in Fate::BOTH {
+        for end in HeldEnd::BOTH {
             let node = node().await;
             let (key, link, held, _inbox) = held(&node).await;
             // Where an append is held up for long, no lease is judged.
             tokio::time::sleep(Duration::from_millis(LEASE_MS - 500)).await;
-            let gate = fate.hold_next(&node);
+            let gate = end.hold_next(&node);
             let said = word.say(&link, &held).await;
             in_flight(&node).await;
             tokio::time::sleep(Duration::from_millis(1_800)).await;
             assert!(!said.is_finished());
             gate.open();
             let said = said.await.unwrap();
-            let (ended, status) = match fate {
-                Fate::Written => {
+            let (ended, status) = match end {
+                HeldEnd::Written => {
                     said.unwrap();
                     word.wins()
                 }
-                Fate::Fails => {
+                HeldEnd::Fails => {
                     assert_eq!(code(said), Code::StorageError);
                     (Outcome::Lost, StepStatus::Ready)
                 }
             };
             tokio::time::sleep(Duration::from_secs(5)).await;
-            assert_eq!(outcome(&node, &key, &held).await, Some(ended), "{word:?} {fate:?}");
-            assert_eq!(step_status(&node, &key, "a").await, status, "{word:?} {fate:?}");
+            assert_eq!(outcome(&node, &key, &held).await, Some(ended), "{word:?} {end:?}");
+            assert_eq!(step_status(&node, &key, "a").await, status, "{word:?} {end:?}");
             let expired = count(&events(&node, &key).await, "task_step_lease_expired");
-            assert_eq!(expired, usize::from(fate == Fate::Fails));
+            assert_eq!(expired, usize::from(end == HeldEnd::Fails));
             is_replayed(&node, &key).await;
         }
     }

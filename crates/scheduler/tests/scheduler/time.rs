@@ -262,7 +262,7 @@ async fn a_signal_waits_for_the_next_link_of_its_worker() {
     let told = inbox.try_recv().unwrap();
     assert!(is_it(&told));
     let (_next, mut next_inbox) = join();
-    link.unheard(told);
+    link.unacknowledged(told);
     assert!(is_it(&next_inbox.try_recv().unwrap()));
     assert!(inbox.try_recv().is_err());
     drop(link);
@@ -278,7 +278,7 @@ async fn a_signal_waits_no_longer_than_a_lease() {
     let join = || node.join(AgentId::new("w").unwrap(), PoolId::new(POOL).unwrap(), None).unwrap();
     let (link, inbox) = join();
     drop(inbox);
-    link.unheard(Delivery::Lost(AttemptId(uuid::Uuid::nil())));
+    link.unacknowledged(Delivery::Lost(AttemptId(uuid::Uuid::nil())));
     drop(link);
     tokio::time::sleep(Duration::from_secs(32)).await;
     assert!(join().1.try_recv().is_err());

@@ -29,33 +29,33 @@ impl<P: WorkerPort> PoolShared<P> {
             Some(open) => (open.lost, open.stage == AttemptStage::Surplus),
             None => (Some(Loss::Fenced), false),
         };
-        let (room, draining) = {
-            let mut room = self.room.lock();
-            room.lost -= u64::from(ctx.claim().was_lost);
+        let (capacity, draining) = {
+            let mut capacity = self.capacity.lock();
+            capacity.lost -= u64::from(ctx.claim().was_lost);
             // What was given back uses no room since then.
-            let credit = if is_surplus { room.credit() } else { room.free_up(took) };
-            (credit, !room.accepting)
+            let credit = if is_surplus { capacity.credit() } else { capacity.free_up(took) };
+            (credit, !capacity.accepting)
         };
         self.give_back_surplus();
         if let Some(loss) = lost {
             self.give_up(held.attempt_id);
-            self.port.credit(room);
+            self.port.credit(capacity);
             if loss == Loss::Told {
                 self.hand_on(held, ctx).await;
             }
             return;
         }
         match (ctx.take_final(), cancelled.is_cancelled()) {
-            (Some(word), _) => self.say(held, ctx, &word, room).await,
+            (Some(word), _) => self.say(held, ctx, &word, capacity).await,
             (None, true) if draining || is_surplus => {
                 let why = if is_surplus { ReleaseReason::Surplus } else { ReleaseReason::Draining };
-                let released = |room| self.port.release(held, GiveBack::because(why), room);
-                let _ = self.until_recorded(held, room, released).await; // Then it is over.
+                let released = |capacity| self.port.release(held, GiveBack::because(why), capacity);
+                let _ = self.until_recorded(held, capacity, released).await; // Then it is over.
             }
             (None, stopped) => {
                 let how = if stopped { RunOutcome::Cancelled } else { RunOutcome::Finished };
-                let ended = |room| self.port.end_run(held, how, ctx.run_result(), room);
-                let _ = self.until_recorded(held, room, ended).await; // Then it is over.
+                let ended = |capacity| self.port.end_run(held, how, ctx.run_result(), capacity);
+                let _ = self.until_recorded(held, capacity, ended).await; // Then it is over.
             }
         }
         // Whatever became of it: a grant that was sent again may still be on its way.
@@ -63,19 +63,19 @@ impl<P: WorkerPort> PoolShared<P> {
     }
 
     /// Says the last word of a handler.
-    async fn say(&self, held: &Holding, ctx: &StepContext, word: &Final, room: Credit) {
+    async fn say(&self, held: &Holding, ctx: &StepContext, word: &Final, capacity: Credit) {
         let port = &self.port;
-        let tell = |room| match word {
-            Final::Report(report) => port.report(held, (**report).clone(), room),
-            Final::GiveBack(how) => port.release(held, *how, room),
+        let tell = |capacity| match word {
+            Final::Report(report) => port.report(held, (**report).clone(), capacity),
+            Final::GiveBack(how) => port.release(held, *how, capacity),
         };
-        match self.until_recorded(held, room, tell).await {
+        match self.until_recorded(held, capacity, tell).await {
             Ok(()) => {}
             Err(over) if over.code == Code::TaskTerminal => self.hand_on(held, ctx).await,
             // What may be repeated is given up only where the Attempt is lost: then nothing
             // is said of it any more, least of all that its result is a failure.
             Err(over) if over.code.is_retryable() => {
-                if self.is_told_of_loss(held.attempt_id) {
+                if self.is_notified_of_loss(held.attempt_id) {
                     self.hand_on(held, ctx).await;
                 }
             }
@@ -84,7 +84,7 @@ impl<P: WorkerPort> PoolShared<P> {
                 // Silence would cost the lease, and the same again in the next try.
                 let word = ctx.failed_by(&refused);
                 let again = |_| port.report(held, word.clone(), None);
-                let _ = self.until_recorded(held, room, again).await; // Then it is lost.
+                let _ = self.until_recorded(held, capacity, again).await; // Then it is lost.
             }
         }
     }
@@ -98,7 +98,7 @@ impl<P: WorkerPort> PoolShared<P> {
     }
 
     /// Whether the scheduler has said that an Attempt is lost: its Task may be over.
-    fn is_told_of_loss(&self, attempt: AttemptId) -> bool {
+    fn is_notified_of_loss(&self, attempt: AttemptId) -> bool {
         let open = self.open.lock();
         open.get(&attempt).is_some_and(|open| open.lost == Some(Loss::Told))
     }
@@ -114,10 +114,10 @@ impl<P: WorkerPort> PoolShared<P> {
     async fn until_recorded(
         &self,
         held: &Holding,
-        room: Credit,
+        capacity: Credit,
         call: impl Fn(Option<Credit>) -> P::Answer,
     ) -> Result<(), Rejection> {
-        let mut answer = call(Some(room)).await;
+        let mut answer = call(Some(capacity)).await;
         let mut pauses = resend();
         loop {
             let refused = match answer {

@@ -6,6 +6,7 @@
 //! versions (CTX-13).
 
 pub mod builtin;
+mod capacity;
 pub mod context;
 mod ending;
 pub mod exec;
@@ -14,7 +15,6 @@ mod past;
 mod pool;
 mod pulse;
 mod reporter;
-mod room;
 mod runs;
 mod surplus;
 mod words;

@@ -21,13 +21,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::capacity::WorkerCapacity;
 use super::context::{Reporter, StepContext};
 use super::ending::carry_out;
 use super::handler::Handlers;
 use super::past::PastAttempts;
 use super::pulse::{heartbeat, watch_leases};
 use super::reporter::PortReporter;
-use super::room::WorkerCapacity;
 use super::runs::{Early, EarlySignal};
 use crate::clock::Moment;
 use crate::pauses::Pauses;
@@ -68,7 +68,7 @@ pub(super) struct PoolShared<P> {
     handlers: Handlers,
     pub(super) options: Options,
     pub(super) slots: Arc<Semaphore>,
-    pub(super) room: Mutex<WorkerCapacity>,
+    pub(super) capacity: Mutex<WorkerCapacity>,
     pub(super) open: Mutex<HashMap<AttemptId, HeldAttempt>>,
     pub(super) early: Mutex<Early>,
     pub(super) past: Mutex<PastAttempts>,
@@ -133,12 +133,12 @@ impl<P: WorkerPort> WorkerPool<P> {
         options: Options,
     ) -> Self {
         let concurrency = options.concurrency.get();
-        let room = WorkerCapacity::of(concurrency);
+        let capacity = WorkerCapacity::of(concurrency);
         let shared = Arc::new(PoolShared {
             port: Arc::new(port),
             handlers,
             slots: Arc::new(Semaphore::new(concurrency)),
-            room: Mutex::new(room),
+            capacity: Mutex::new(capacity),
             open: Mutex::default(),
             early: Mutex::default(),
             past: Mutex::default(),
@@ -151,7 +151,7 @@ impl<P: WorkerPort> WorkerPool<P> {
             dismissed: watch::Sender::new(false),
             options,
         });
-        shared.port.credit(shared.room.lock().credit());
+        shared.port.credit(shared.capacity.lock().credit());
         let loops = [
             spawn("what comes to a worker", take_deliveries(Arc::clone(&shared), deliveries)),
             spawn("heartbeats", heartbeat(Arc::clone(&shared))),
@@ -167,7 +167,7 @@ impl<P: WorkerPort> WorkerPool<P> {
 
     /// Attempts in hand.
     pub fn in_hand(&self) -> usize {
-        self.shared.room.lock().in_hand
+        self.shared.capacity.lock().in_hand
     }
 
     /// Takes no more work, and returns when what is in hand is done and recorded.
@@ -218,15 +218,15 @@ async fn take_deliveries<P: WorkerPort>(
     while let Some(delivery) = deliveries.next().await {
         match delivery {
             Delivery::Grant(claim) => {
-                shared.room.lock().take_grant(claim.was_lost);
+                shared.capacity.lock().take_grant(claim.was_lost);
                 shared.begin(*claim, AttemptStage::Waits);
             }
             Delivery::Crossed(claim) => {
-                shared.room.lock().take_grant(claim.was_lost);
+                shared.capacity.lock().take_grant(claim.was_lost);
                 shared.begin(*claim, AttemptStage::Surplus);
             }
             Delivery::Run(run) => {
-                shared.room.lock().take();
+                shared.capacity.lock().take();
                 shared.running.spawn(Arc::clone(&shared).work_under(*run));
             }
             Delivery::CancelRequested(attempt) => shared.ask_to_stop(attempt),
@@ -241,9 +241,9 @@ async fn take_deliveries<P: WorkerPort>(
 
 impl<P: WorkerPort> PoolShared<P> {
     fn stop_taking(&self) {
-        let mut room = self.room.lock();
-        room.accepting = false;
-        self.port.credit(room.credit());
+        let mut capacity = self.capacity.lock();
+        capacity.accepting = false;
+        self.port.credit(capacity.credit());
     }
 
     /// Takes an Attempt in hand: it begins, waits for a slot, or goes back.
@@ -265,9 +265,9 @@ impl<P: WorkerPort> PoolShared<P> {
         // The lock is not held while room is made, which has a lock of its own.
         if !self.take_in(open) {
             if stage != AttemptStage::Kept {
-                self.room.lock().lost -= u64::from(claim.was_lost);
+                self.capacity.lock().lost -= u64::from(claim.was_lost);
             }
-            return self.make_room(); // A message that came twice runs once.
+            return self.free_capacity(); // A message that came twice runs once.
         }
         let lease_ms = claim.lease_ms;
         if lease_ms < self.shortest.fetch_min(lease_ms, Ordering::AcqRel) {
@@ -279,16 +279,16 @@ impl<P: WorkerPort> PoolShared<P> {
         }
         if claim.was_lost {
             let credit = {
-                let mut room = self.room.lock();
-                room.lost += u64::from(stage == AttemptStage::Kept); // Else it is counted since it came.
-                room.credit()
+                let mut capacity = self.capacity.lock();
+                capacity.lost += u64::from(stage == AttemptStage::Kept); // Else it is counted since it came.
+                capacity.credit()
             };
             self.port.credit(credit); // No node is to send what may end it (LEASE-19).
         }
         if stage == AttemptStage::Surplus {
-            self.room.lock().give_back();
+            self.capacity.lock().give_back();
             cancelled.cancel();
-        } else if !self.room.lock().accepting {
+        } else if !self.capacity.lock().accepting {
             cancelled.cancel(); // It crossed our word that there is no more room.
         }
         let early = self.early.lock().take(claim.attempt_id);
@@ -337,16 +337,16 @@ impl<P: WorkerPort> PoolShared<P> {
     }
 
     /// What was to use room will not.
-    pub(super) fn make_room(&self) {
+    pub(super) fn free_capacity(&self) {
         self.port.credit(self.freed());
     }
 
     pub(super) fn freed(&self) -> Credit {
-        self.room.lock().free_up(None)
+        self.capacity.lock().free_up(None)
     }
 
     pub(super) fn is_accepting(&self) -> bool {
-        self.room.lock().accepting
+        self.capacity.lock().accepting
     }
 
     pub(super) fn port(&self) -> &P {

@@ -84,12 +84,12 @@ impl<P: WorkerPort> PoolShared<P> {
             }
             Err(refused) => {
                 tracing::debug!(run = %run.run_id, %refused, "the run cannot be used now");
-                return self.make_room();
+                return self.free_capacity();
             }
         };
-        let room = self.freed();
+        let capacity = self.freed();
         // Unheard, the Run is offered again when a lease duration has passed.
-        let _ = self.port().leave(&run, declined, Some(room)).await;
+        let _ = self.port().leave(&run, declined, Some(capacity)).await;
     }
 
     async fn find(&self, run: &RunOffer) -> Result<LookResult, Rejection> {

@@ -9,8 +9,8 @@ use tenure_ports::bus::WorkerPort;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use super::capacity::BUSY;
 use super::pool::{AttemptStage, HeldAttempt, PoolShared};
-use super::room::BUSY;
 
 impl<P: WorkerPort> PoolShared<P> {
     /// Gives back what would wait for long, the newest first, and nothing that has begun.
@@ -18,8 +18,8 @@ impl<P: WorkerPort> PoolShared<P> {
         if !P::IS_REMOTE {
             return; // There is nobody else: it would come again.
         }
-        let mut room = self.room.lock();
-        let surplus = room.surplus();
+        let mut capacity = self.capacity.lock();
+        let surplus = capacity.surplus();
         if surplus == 0 {
             return;
         }
@@ -30,7 +30,7 @@ impl<P: WorkerPort> PoolShared<P> {
         let mut waiting: Vec<&mut HeldAttempt> = open.values_mut().filter(waits).collect();
         waiting.sort_unstable_by_key(|one| Reverse(one.number));
         for one in waiting.into_iter().take(surplus) {
-            room.give_back();
+            capacity.give_back();
             one.stage = AttemptStage::Surplus;
             one.cancelled.cancel(); // It waits no more for a slot, and is released.
         }
@@ -46,7 +46,7 @@ impl<P: WorkerPort> PoolShared<P> {
         if let Ok(slot) = timeout(BUSY, &mut slot).await {
             return slot.ok();
         }
-        self.room.lock().note_busy();
+        self.capacity.lock().note_busy();
         self.give_back_surplus();
         slot.await.ok()
     }

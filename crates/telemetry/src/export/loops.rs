@@ -195,9 +195,9 @@ impl LogLoop {
             }
             let by = Moment::now() + self.delay;
             while batch.len() < BATCH && !stops {
-                let room = BATCH - batch.len();
+                let capacity = BATCH - batch.len();
                 let some = tokio::select! {
-                    some = self.records.recv_many(&mut batch, room) => some,
+                    some = self.records.recv_many(&mut batch, capacity) => some,
                     () = sleep_until(by) => break,
                     () = line.stop(stops) => {
                         self.records.close();

@@ -53,7 +53,7 @@ impl ExportQueue {
 
     /// Room for a Task with so many Attempts. One that is larger than the whole queue gets in where it
     /// is alone.
-    pub(crate) fn room_for(&self, attempts: usize) -> Option<QueuePermit> {
+    pub(crate) fn capacity_for(&self, attempts: usize) -> Option<QueuePermit> {
         let size = attempts + 1;
         let take = |used: usize| {
             (used == 0 || used.saturating_add(size) <= WAITING_MAX).then(|| used + size)
@@ -69,8 +69,8 @@ impl ExportQueue {
         None
     }
 
-    pub(crate) fn put(&self, task: EndedTask, room: QueuePermit) {
-        let _ = self.sender.send(Queued::Ended(task, room)); // Telemetry may have ended.
+    pub(crate) fn put(&self, task: EndedTask, capacity: QueuePermit) {
+        let _ = self.sender.send(Queued::Ended(task, capacity)); // Telemetry may have ended.
     }
 
     /// Answers, when what was put in so far has been sent, how often some was lost.
@@ -98,13 +98,13 @@ mod tests {
     #[test]
     fn the_queue_has_a_bound_and_its_room_comes_back() {
         let (queue, _receiver) = ExportQueue::new(None);
-        let whole = queue.room_for(WAITING_MAX * 2).expect("alone, any task fits");
-        assert!(queue.room_for(0).is_none());
+        let whole = queue.capacity_for(WAITING_MAX * 2).expect("alone, any task fits");
+        assert!(queue.capacity_for(0).is_none());
         drop(whole);
-        let most = queue.room_for(WAITING_MAX - 2).unwrap();
-        let last = queue.room_for(0).unwrap();
-        assert!(queue.room_for(0).is_none());
+        let most = queue.capacity_for(WAITING_MAX - 2).unwrap();
+        let last = queue.capacity_for(0).unwrap();
+        assert!(queue.capacity_for(0).is_none());
         drop((most, last));
-        assert!(queue.room_for(9).is_some());
+        assert!(queue.capacity_for(9).is_some());
     }
 }

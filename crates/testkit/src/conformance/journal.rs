@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tenure_core::Commit;
 use tenure_core::id::SessionId;
 use tenure_core::status::End;
-use tenure_ports::journal::{AppendError, Entry, Folded, Journal, ReadError, TaskKey};
+use tenure_ports::journal::{AppendError, EncodedSnapshot, Entry, Journal, ReadError, TaskKey};
 
 use super::history::{History, title};
 
@@ -287,7 +287,8 @@ async fn a_read_may_begin_behind_any_commit<J: Journal>(journal: &J) {
 async fn a_kept_state_is_read_as_it_was_given<J: Journal>(journal: &J) {
     let wants = journal.wanted().is_some();
     let mut history = History::of("s", "t").on(journal);
-    let folded = |version: u64| Folded { version, bytes: version.to_le_bytes().repeat(50_000) };
+    let folded =
+        |version: u64| EncodedSnapshot { version, bytes: version.to_le_bytes().repeat(50_000) };
     journal.keep(&history.key, folded(1)).await; // There is no such Task.
     assert_eq!(journal.kept(&history.key, u64::MAX).await, None);
     create(journal, &mut history).await;

@@ -100,7 +100,7 @@ pub struct Delivery {
 
 impl Delivery {
     /// Whether it takes room of its worker.
-    pub fn uses_room(&self) -> bool {
+    pub fn uses_capacity(&self) -> bool {
         self.grant.is_some() || self.run.is_some()
     }
 }

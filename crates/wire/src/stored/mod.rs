@@ -31,7 +31,7 @@ pub use assemble::Assembler;
 pub use decode::{Line, LineError, decode_line};
 pub use encode::{EncodeError, encode};
 pub use packed::{decode_packed, encode_packed};
-pub use state::{STATE_VERSION, StateError, decode_state, encode_state};
+pub use state::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapshot};
 
 /// Longest line, in bytes without its newline. A reader holds one line at a time, so this bounds
 /// its memory; a writer refuses what no reader would take.

@@ -12,7 +12,7 @@
 //! version, and nobody reads an older one.
 
 use serde::Serialize as _;
-use tenure_core::task::Records;
+use tenure_core::task::TaskSnapshot;
 
 use super::frame::split_u32;
 
@@ -24,7 +24,7 @@ const STATE: &[u8; 4] = b"TNS1";
 
 /// Why bytes are no state, or a state cannot be bytes.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub enum SnapshotError {
     /// They are something else, or cut off.
     #[error("it is no state")]
     NoState,
@@ -36,20 +36,20 @@ pub enum StateError {
     Damaged,
     /// They are no records, or have no form in MessagePack.
     #[error("its records: {0}")]
-    Records(String),
+    TaskSnapshot(String),
 }
 
 /// A Task's records as bytes.
 ///
 /// # Errors
 /// A value in them has no form in MessagePack.
-pub fn encode_state(records: &Records) -> Result<Vec<u8>, StateError> {
+pub fn encode_snapshot(records: &TaskSnapshot) -> Result<Vec<u8>, SnapshotError> {
     let mut out = STATE.to_vec();
     out.extend_from_slice(&STATE_VERSION.to_le_bytes());
     let place = out.len();
     out.extend_from_slice(&[0; 4]);
     let written = records.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
-    written.map_err(|error| StateError::Records(error.to_string()))?;
+    written.map_err(|error| SnapshotError::TaskSnapshot(error.to_string()))?;
     let crc = crc32fast::hash(&out[place + 4..]);
     out[place..place + 4].copy_from_slice(&crc.to_le_bytes());
     Ok(out)
@@ -58,16 +58,16 @@ pub fn encode_state(records: &Records) -> Result<Vec<u8>, StateError> {
 /// The records that were made these bytes.
 ///
 /// # Errors
-/// See [`StateError`].
-pub fn decode_state(bytes: &[u8]) -> Result<Records, StateError> {
-    let rest = bytes.strip_prefix(STATE).ok_or(StateError::NoState)?;
-    let (version, rest) = split_u32(rest).ok_or(StateError::NoState)?;
-    let (crc, records) = split_u32(rest).ok_or(StateError::NoState)?;
+/// See [`SnapshotError`].
+pub fn decode_snapshot(bytes: &[u8]) -> Result<TaskSnapshot, SnapshotError> {
+    let rest = bytes.strip_prefix(STATE).ok_or(SnapshotError::NoState)?;
+    let (version, rest) = split_u32(rest).ok_or(SnapshotError::NoState)?;
+    let (crc, records) = split_u32(rest).ok_or(SnapshotError::NoState)?;
     if version != STATE_VERSION {
-        return Err(StateError::Version(version));
+        return Err(SnapshotError::Version(version));
     }
     if crc32fast::hash(records) != crc {
-        return Err(StateError::Damaged);
+        return Err(SnapshotError::Damaged);
     }
-    rmp_serde::from_slice(records).map_err(|error| StateError::Records(error.to_string()))
+    rmp_serde::from_slice(records).map_err(|error| SnapshotError::TaskSnapshot(error.to_string()))
 }

@@ -109,7 +109,7 @@ impl OfTask {
 }
 
 /// What makes `tenure run` go on in this directory and session.
-pub(super) fn run_told(dir: &Path, session: &SessionId) -> String {
+pub(super) fn run_from_text(dir: &Path, session: &SessionId) -> String {
     let mut at = String::new();
     if dir != Path::new(DEFAULT) {
         at.push_str(&format!(" --data {}", dir.display()));

@@ -15,7 +15,7 @@ use tenure_ports::client::Listing;
 use tenure_ports::journal::{Entry, Overview, TaskKey};
 use tokio::runtime::Runtime;
 
-use super::args::{OfTask, PlaceArgs, run_told};
+use super::args::{OfTask, PlaceArgs, run_from_text};
 use super::fetch::{Cluster, Stand};
 use super::host::Host;
 use super::names;
@@ -261,7 +261,7 @@ impl TaskReader {
 
     /// The command that goes on with a Task where no process is at work.
     pub(crate) fn resume(&self, key: &TaskKey) -> String {
-        let at = run_told(&self.path, &key.session_id);
+        let at = run_from_text(&self.path, &key.session_id);
         format!("tenure run --resume={}{at}", key.task_id)
     }
 

@@ -5,7 +5,7 @@
 //! | [`args`] | what a command is told of the place, and of one Task there |
 //! | [`cluster`] | connects to a cluster, as somebody |
 //! | [`data`] | looks at Tasks: finds them by name and folds their logs |
-//! | [`desk`] | takes commands on a Task to its cluster, or to a scheduler of this process |
+//! | [`session`] | takes commands on a Task to its cluster, or to a scheduler of this process |
 //! | [`fleet`] | asks all nodes of a cluster at once |
 //! | [`here`] | runs Tasks of a directory in this process |
 //! | [`live`] | follows a Task |
@@ -26,7 +26,6 @@
 mod args;
 mod cluster;
 mod data;
-mod desk;
 mod fetch;
 mod fleet;
 mod here;
@@ -34,13 +33,14 @@ mod host;
 mod live;
 pub(crate) mod names;
 pub(crate) mod scan;
+mod session;
 
 pub(crate) use self::args::{DataDir, OfTask, PlaceArgs, ViewArgs};
 pub(crate) use self::cluster::{ClusterArgs, ClusterUser, LookArgs, Looker, NatsArgs};
 pub(crate) use self::data::{Indexed, Loaded, TaskReader, me};
-pub(crate) use self::desk::CallerSession;
 pub(crate) use self::fetch::{Cluster, Fetched, fetch};
 pub(crate) use self::fleet::{FleetArgs, nobody_answers, warn_of_missing};
 pub(crate) use self::here::open_here;
 pub(crate) use self::host::Host;
 pub(crate) use self::live::LiveTask;
+pub(crate) use self::session::CallerSession;

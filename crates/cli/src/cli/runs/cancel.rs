@@ -23,10 +23,10 @@ pub(crate) struct CancelArgs {
 
 /// Takes a Run back.
 pub(super) fn run(args: &CancelArgs) -> Result<Exit, Failure> {
-    args.on.at(async |desk| {
-        let run_id = desk.run(&args.run).await?;
+    args.on.at(async |session| {
+        let run_id = session.run(&args.run).await?;
         let cancel = Command::CancelRun(RunAndWhy { reason: args.why.input(), run_id });
-        let summary = desk.command(args.on.context()?, cancel).await?;
-        args.on.tell(desk.key(), CommandDone::of(&summary))
+        let summary = session.command(args.on.context()?, cancel).await?;
+        args.on.tell(session.key(), CommandDone::of(&summary))
     })
 }

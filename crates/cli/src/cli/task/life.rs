@@ -98,7 +98,7 @@ pub(crate) fn why(args: &WhyArgs, command: fn(Why) -> Command) -> Result<Exit, F
 
 /// Ends a Task well.
 pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
-    args.on.at(async |desk| {
+    args.on.at(async |session| {
         let mut context = args.on.context()?;
         let mut complete = Complete {
             acceptance: None,
@@ -108,12 +108,12 @@ pub(crate) fn complete(args: &CompleteArgs) -> Result<Exit, Failure> {
         };
         if !(args.met.is_empty() && args.waived.is_empty()) {
             // The list is written as a whole: only if nobody has changed it meanwhile.
-            let view = desk.view().await?;
+            let view = session.view().await?;
             context.expected_version.get_or_insert(view.task.version);
-            complete.acceptance = Some(args.judge(view.acceptance, desk.key())?);
+            complete.acceptance = Some(args.judge(view.acceptance, session.key())?);
         }
-        let summary = desk.command(context, Command::TaskComplete(complete)).await?;
-        args.on.tell(desk.key(), CommandDone::of(&summary))
+        let summary = session.command(context, Command::TaskComplete(complete)).await?;
+        args.on.tell(session.key(), CommandDone::of(&summary))
     })
 }
 

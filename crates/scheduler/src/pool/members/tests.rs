@@ -26,7 +26,7 @@ fn check(members: &Members) {
     let sum: u128 = members.all.values().map(|member| u128::from(member.left())).sum();
     assert_eq!(members.free, sum);
     for (seat, member) in &members.all {
-        let places = members.with_room.iter().filter(|place| *place == seat).count();
+        let places = members.available.iter().filter(|place| *place == seat).count();
         assert_eq!(places, usize::from(member.is_queued));
         assert!(member.is_queued || member.left() == 0);
     }
@@ -47,7 +47,7 @@ fn workers_with_room_take_turns() {
     assert_eq!(taken(members.take(1, &[])), [("a".into(), 1)]);
     assert_eq!(taken(members.take(1, &[])), [("b".into(), 1)]);
     assert_eq!(taken(members.take(9, &[])), [("a".into(), 1)]);
-    assert_eq!((members.free(), members.with_room.len()), (0, 0));
+    assert_eq!((members.free(), members.available.len()), (0, 0));
     members.give_back(&b, 1);
     check(&members);
     assert_eq!(taken(members.take(9, &[])), [("b".into(), 1)]);
@@ -116,7 +116,7 @@ fn another_link_of_a_worker_is_another_member() {
     assert_eq!(members.left(&new), 2);
     members.leave(&new);
     check(&members);
-    assert_eq!((members.free(), members.with_room.len()), (0, 0));
+    assert_eq!((members.free(), members.available.len()), (0, 0));
 }
 
 /// DISP-19: whatever is done to a worker that is suspended, and on whichever of its links.

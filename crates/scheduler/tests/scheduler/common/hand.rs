@@ -63,7 +63,7 @@ impl Hand {
         came
     }
 
-    pub async fn is_given(&mut self, step: &str) {
+    pub async fn expect_step(&mut self, step: &str) {
         for _ in 0..100 {
             sleep(Duration::from_millis(10)).await;
             let came = self.takes();

@@ -119,7 +119,7 @@ impl ClientShared {
     /// that does not pay, where it is not known without reading their logs, or not everybody answers.
     async fn starts(&self, input: &ListInput, limit: usize) -> Result<Vec<usize>, Rejection> {
         let mut search = Search::new(self.partitions.max(1), input.offset, limit);
-        while input.is_told_by_index(false) && search.pays() {
+        while input.is_settled_by_index(false) && search.pays() {
             let asks = search.asks().into_iter();
             let asked = stream::iter(asks.map(|(partition, at)| self.named(partition, at, input)));
             match asked.buffer_unordered(LISTED_AT_ONCE).try_collect::<Vec<_>>().await {

@@ -53,7 +53,7 @@ impl LinkCounts {
     }
 
     /// One of them uses room.
-    pub(super) fn used_room(&mut self) {
+    pub(super) fn used_capacity(&mut self) {
         self.seen += 1;
     }
 
@@ -124,8 +124,8 @@ mod tests {
     fn statements_rise_and_say_the_window() {
         let mut link = link();
         link.came(1, 3);
-        link.used_room();
-        link.used_room();
+        link.used_capacity();
+        link.used_capacity();
         let first = link.room(6, 0);
         assert_eq!((first.number, first.free, first.seen, first.got), (1, 6, 2, 3));
         assert_eq!(link.room(6, 0).number, 2);

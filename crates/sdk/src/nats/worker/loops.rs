@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Inner;
-use super::desk::{uses_room, was_lost};
+use super::links::{uses_capacity, was_lost};
 use super::outbox::{Item, outcomes};
 use crate::clock::Moment;
 use crate::nats::connect::PendingRequest;
@@ -78,14 +78,14 @@ async fn take_deliveries(inner: Arc<Inner>, sent: Subscriber, to_pool: Unbounded
         let (mut new, mut nodes) = (Vec::new(), BTreeSet::new());
         for batch in messages.iter().filter_map(|message| read_batch(&inner, message)) {
             let node = batch.node.clone();
-            let came = inner.desk.lock().take(Moment::now(), batch);
-            if came.iter().any(uses_room) {
+            let came = inner.links.lock().take(Moment::now(), batch);
+            if came.iter().any(uses_capacity) {
                 nodes.insert(node);
             }
             new.extend(came);
         }
         if new.iter().any(was_lost) {
-            nodes.extend(inner.desk.lock().linked()); // None is to send what may end it (LEASE-19).
+            nodes.extend(inner.links.lock().linked()); // None is to send what may end it (LEASE-19).
         }
         let is_acknowledged = !nodes.is_empty();
         join_all(nodes.iter().map(|node| inner.acknowledge(node))).await;
@@ -138,14 +138,14 @@ async fn speak(inner: Arc<Inner>) {
             () = inner.room.notified() => sleep(GATHER).await,
             () = sleep(TICK) => {}
             // Whatever was sent meanwhile is lost, and some nodes may have given this worker up.
-            () = changed(&mut connects) => inner.desk.lock().want_hello(),
+            () = changed(&mut connects) => inner.links.lock().want_hello(),
         }
         inner.warn_if_unanswered();
-        let (hello, rooms) = inner.what_to_say();
+        let (hello, capacities) = inner.what_to_say();
         if hello {
             inner.say_hello().await;
         }
-        for (node, room) in rooms {
+        for (node, room) in capacities {
             inner.state(&node, &room).await;
         }
     }
@@ -182,7 +182,7 @@ impl Inner {
             return self.turn_away(other);
         }
         let partitions = alive.partitions;
-        self.desk.lock().alive(Moment::now(), alive);
+        self.links.lock().alive(Moment::now(), alive);
         let is_new = self.partitions.send_if_modified(|known| {
             let is_new = known.is_none() && partitions > 0;
             if is_new {
@@ -200,7 +200,7 @@ impl Inner {
     /// The cluster is not for this worker: from then on it takes nothing.
     fn turn_away(&self, other: OtherPlacement) {
         tracing::error!(%other, advice = other.advice(), "this worker takes no work");
-        self.desk.lock().leave();
+        self.links.lock().leave();
         self.partitions.send_replace(Some(Err(other)));
     }
 
@@ -211,10 +211,10 @@ impl Inner {
             Some(last) if !last.code.is_retryable() => false, // That one ends this worker.
             _ => known.replace(refused.clone()) != *known,
         };
-        self.desk.lock().note_answer();
+        self.links.lock().note_answer();
         let is_news = self.refused.send_if_modified(is_news);
         if !refused.code.is_retryable() {
-            self.desk.lock().leave();
+            self.links.lock().leave();
             tracing::error!(%refused, "this worker takes no work: a scheduler cannot take what it says");
         } else if is_news {
             tracing::warn!(%refused, "a scheduler has no link for this worker; it asks again");
@@ -223,7 +223,7 @@ impl Inner {
 
     /// Says once that nobody has answered: else a worker that nobody hears looks like one without work.
     fn warn_if_unanswered(&self) {
-        if self.desk.lock().is_news_that_nobody_answers(Moment::now()) {
+        if self.links.lock().take_unanswered(Moment::now()) {
             tracing::warn!(
                 pool = self.pool.as_str(),
                 "no scheduler has answered yet: this worker waits. See that one runs (`tenure serve`), and that \
@@ -234,7 +234,7 @@ impl Inner {
 
     fn take_hungry(&self, hungry: &Hungry, pool: &PoolId) {
         if hungry.pool == *pool {
-            self.desk.lock().hungry(Moment::now(), &hungry.node);
+            self.links.lock().hungry(Moment::now(), &hungry.node);
             self.room.notify_one();
         }
     }
@@ -243,23 +243,23 @@ impl Inner {
         let now = Moment::now();
         // Before it is known where reports go there is no room.
         let is_placed = matches!(*self.partitions.borrow(), Some(Ok(_)));
-        let mut desk = self.desk.lock();
-        desk.sweep(now);
-        (desk.says_hello(now), if is_placed { desk.rooms(now) } else { Vec::new() })
+        let mut links = self.links.lock();
+        links.sweep(now);
+        (links.take_hello(now), if is_placed { links.capacities(now) } else { Vec::new() })
     }
 
     async fn say_hello(&self) {
         let hello = Hello { v: V, handlers: self.handlers.clone() };
         if let Err(refused) = self.connection.tell(format!("{}.hello", self.root), &hello).await {
             tracing::debug!(%refused, "nobody was asked for a link");
-            self.desk.lock().want_hello();
+            self.links.lock().want_hello();
         }
     }
 
     /// Says that what came from a node is here, before any of it begins: a handler that ends its process, or holds
     /// it up, is not to be given out again and again as if it had reached nobody.
     async fn acknowledge(&self, node: &str) {
-        let room = self.desk.lock().room_for(Moment::now(), node);
+        let room = self.links.lock().capacity_for(Moment::now(), node);
         if let Some(room) = room {
             // Until it has left, but not for long: leases of what came run, with or without a connection.
             let left = async {
@@ -267,7 +267,7 @@ impl Inner {
                 self.connection.flush().await
             };
             if timeout(ACKNOWLEDGED, left).await.is_err() {
-                self.desk.lock().unsaid(node);
+                self.links.lock().unsaid(node);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Inner {
         let subject = format!("{}.node.{node}", self.root);
         if let Err(refused) = self.connection.tell(subject, room).await {
             tracing::debug!(node, %refused, "a node did not learn of room");
-            self.desk.lock().unsaid(node);
+            self.links.lock().unsaid(node);
         }
     }
 
@@ -285,7 +285,7 @@ impl Inner {
     }
 
     async fn send(self: &Arc<Self>, partition: u32, items: Vec<Item>) {
-        let room = self.desk.lock().room_for_owner(Moment::now(), partition);
+        let room = self.links.lock().capacity_for_owner(Moment::now(), partition);
         let (reports, senders): (Vec<_>, Vec<_>) = items
             .into_iter()
             .map(|Item { task, report, bytes, alone, waiter }| {

@@ -13,8 +13,8 @@
 //! follows at once says what is missing.
 
 mod beat;
-mod desk;
 mod link;
+mod links;
 mod loops;
 mod outbox;
 mod share;
@@ -44,7 +44,7 @@ use tenure_wire::bus::{BadMessage, MESSAGE_MAX, V, encode};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use self::desk::WorkerLinks;
+use self::links::WorkerLinks;
 use self::outbox::{Item, Outbox};
 use super::connect::Connection;
 use super::patience::{Patience, unavailable};
@@ -70,7 +70,7 @@ struct Inner {
     /// What all subjects of this worker begin with.
     root: String,
     handlers: Option<Vec<HandlerName>>,
-    desk: Mutex<WorkerLinks>,
+    links: Mutex<WorkerLinks>,
     outbox: Mutex<Outbox>,
     /// Partitions of the cluster; none while nobody has said. Of another placement it is not for this
     /// worker (OWN-01).
@@ -110,7 +110,7 @@ impl NatsWorker {
             pool: name.pool.clone(),
             root: name.root(),
             handlers,
-            desk: Mutex::new(WorkerLinks::new(Moment::now())),
+            links: Mutex::new(WorkerLinks::new(Moment::now())),
             outbox: Mutex::default(),
             partitions: watch::Sender::new(None),
             refused: watch::Sender::new(None),
@@ -198,7 +198,7 @@ impl Drop for NatsWorker {
 
 impl Inner {
     async fn leave(&self) -> Result<(), Rejection> {
-        self.desk.lock().leave();
+        self.links.lock().leave();
         self.connection.tell(format!("{}.bye", self.root), &Bye { v: V }).await?;
         self.connection.flush().await
     }
@@ -277,7 +277,7 @@ impl WorkerPort for NatsWorker {
     }
 
     fn credit(&self, credit: Credit) {
-        self.inner.desk.lock().note(credit);
+        self.inner.links.lock().note(credit);
         self.inner.room.notify_one();
     }
 

@@ -147,7 +147,7 @@ impl<W: WorkerPort> Hand<W> {
         }
     }
 
-    async fn is_quiet(&mut self) -> bool {
+    async fn stays_quiet(&mut self) -> bool {
         timeout(QUIET, self.deliveries.next()).await.is_err()
     }
 

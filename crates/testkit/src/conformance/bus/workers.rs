@@ -43,7 +43,7 @@ pub(super) async fn a_grant_is_for_one_boot_alone<B: Bus>(bus: &B) {
     assert_eq!((&claim.session_id, &claim.task_id), (caller.client.session(), &task));
     assert_eq!((claim.step.step_id.as_str(), claim.ordinal), ("a", 1));
     assert_eq!(claim.step.input, Some(input_of("a")));
-    assert!(one.is_quiet().await && other.is_quiet().await, "nobody else has room");
+    assert!(one.stays_quiet().await && other.stays_quiet().await, "nobody else has room");
     let holder = caller.step(&task, "a").await.holder.unwrap();
     assert_eq!(holder.claimed_by_agent_id, *one.port.id());
     let refused =
@@ -93,10 +93,10 @@ pub(super) async fn room_is_what_was_said_last<B: Bus>(bus: &B) {
     caller.create("t", &["a", "b", "c"]).await;
     assert_eq!(hand.granted().await.step.step_id.as_str(), "a");
     hand.port.credit(Credit { free: 1, seen: 0, lost: 0, number: 4 });
-    assert!(hand.is_quiet().await, "there was room for one");
+    assert!(hand.stays_quiet().await, "there was room for one");
     hand.port.credit(Credit { free: 1, seen: 1, lost: 0, number: 5 });
     assert_eq!(hand.granted().await.step.step_id.as_str(), "b");
-    assert!(hand.is_quiet().await, "there was room for one more");
+    assert!(hand.stays_quiet().await, "there was room for one more");
 }
 
 /// REPORT-14: each of those who report at the same time is answered for its own, and the same again is

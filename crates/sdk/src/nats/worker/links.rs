@@ -153,12 +153,12 @@ impl WorkerLinks {
         };
         let new = batch.deliveries.into_iter().skip(known);
         let new: Vec<Delivery> = new.filter_map(delivery).collect();
-        new.iter().filter(|one| uses_room(one)).for_each(|_| link.used_room());
+        new.iter().filter(|one| uses_capacity(one)).for_each(|_| link.used_capacity());
         new.into_iter().map(|one| self.hand_over(now, &from, one)).collect()
     }
 
     fn hand_over(&mut self, now: Moment, from: &SmolStr, one: Delivery) -> Delivery {
-        self.handed += u64::from(uses_room(&one));
+        self.handed += u64::from(uses_capacity(&one));
         match one {
             Delivery::Grant(claim) if claim.was_lost => {
                 let is_crossed = self.is_crossed(now, from, &claim);
@@ -226,7 +226,7 @@ impl WorkerLinks {
     }
 
     /// Whether it is time to ask for links; then it counts as done.
-    pub(super) fn says_hello(&mut self, now: Moment) -> bool {
+    pub(super) fn take_hello(&mut self, now: Moment) -> bool {
         let none = !self.nodes.values().any(|node| node.is_linked);
         let since = self.last_hello.map(|last| now.since(&last));
         let due = match since {
@@ -242,7 +242,7 @@ impl WorkerLinks {
     }
 
     /// Whether no node has answered for as long as that should take, which is said once.
-    pub(super) fn is_news_that_nobody_answers(&mut self, now: Moment) -> bool {
+    pub(super) fn take_unanswered(&mut self, now: Moment) -> bool {
         let is_news = !self.is_answered && !self.has_left && now.since(&self.began) >= UNANSWERED;
         self.is_answered |= is_news;
         is_news
@@ -262,27 +262,27 @@ impl WorkerLinks {
     }
 
     /// What is to be said now, to which nodes.
-    pub(super) fn rooms(&mut self, now: Moment) -> Vec<(SmolStr, Capacity)> {
+    pub(super) fn capacities(&mut self, now: Moment) -> Vec<(SmolStr, Capacity)> {
         let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
-        let mut rooms = Vec::new();
+        let mut capacities = Vec::new();
         for ((name, node), free) in linked.zip(parts) {
             let due = now.since(&node.spoken) >= RESTATED;
             if let Some(room) = node.room(now, (free, lost), due) {
-                rooms.push((name.clone(), room));
+                capacities.push((name.clone(), room));
             }
         }
-        rooms
+        capacities
     }
 
     /// The room to go with reports to the owner of a partition.
-    pub(super) fn room_for_owner(&mut self, now: Moment, partition: u32) -> Option<Capacity> {
+    pub(super) fn capacity_for_owner(&mut self, now: Moment, partition: u32) -> Option<Capacity> {
         let owner = self.owners.get(&partition)?.clone();
-        self.room_for(now, &owner)
+        self.capacity_for(now, &owner)
     }
 
     /// What is to be said to a node now: with it goes what came from there.
-    pub(super) fn room_for(&mut self, now: Moment, node: &str) -> Option<Capacity> {
+    pub(super) fn capacity_for(&mut self, now: Moment, node: &str) -> Option<Capacity> {
         let (parts, lost) = (self.parts(now), self.lost());
         let linked = self.nodes.iter_mut().filter(|(_, node)| node.is_linked);
         let mut mine = linked.zip(parts).filter(|((name, _), _)| *name == node);
@@ -346,7 +346,7 @@ impl KnownNode {
     }
 }
 
-pub(super) fn uses_room(delivery: &Delivery) -> bool {
+pub(super) fn uses_capacity(delivery: &Delivery) -> bool {
     matches!(delivery, Delivery::Grant(_) | Delivery::Crossed(_) | Delivery::Run(_))
 }
 

@@ -9,11 +9,11 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::command::Minded;
+use tenure_core::command::NextStepNeeds;
 use tenure_core::eligibility::has_handler;
 
 use super::members::LOOKED_AT;
-use super::{Loan, Pool, Worker};
+use super::{CreditPermit, Pool, Worker};
 use crate::count::Hand;
 
 /// The longest that a place is kept for a Step: others that were lost twice wait for it.
@@ -21,15 +21,15 @@ const KEPT_MAX: Duration = Duration::from_secs(30);
 
 /// The one place of a worker for a Step that was lost before. It is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Apart {
+pub(crate) struct IsolationPermit {
     pool: Arc<Pool>,
     worker: Arc<Worker>,
 }
 
-impl Apart {
+impl IsolationPermit {
     /// Takes the place, unless another Step has it.
     pub(super) fn try_take(pool: &Arc<Pool>, worker: &Arc<Worker>) -> Option<Self> {
-        let is_taken = worker.hand.try_take_apart();
+        let is_taken = worker.hand.try_isolate();
         is_taken.then(|| Self { pool: Arc::clone(pool), worker: Arc::clone(worker) })
     }
 
@@ -42,9 +42,9 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for IsolationPermit {
     fn drop(&mut self) {
-        self.worker.hand.leave_apart();
+        self.worker.hand.end_isolation();
         self.pool.suits_again(&self.worker);
     }
 }
@@ -66,46 +66,52 @@ const PLACE_TAKEN: u8 = 3;
 /// that was lost; it has its place free; it has not.
 fn rank_for_lost(hand: &Hand) -> u8 {
     match () {
-        () if hand.has_apart() => PLACE_TAKEN,
+        () if hand.is_isolating() => PLACE_TAKEN,
         () if hand.has_lost() => 2,
         () => u8::from(!hand.is_idle()),
     }
 }
 
-impl Loan {
+impl CreditPermit {
     /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). Of workers
     /// that are alike, one comes first with which none of the Step's last Attempts ended badly.
-    pub(crate) fn instead(&self, minded: &Minded) -> Option<Self> {
-        if minded.is_assigned {
+    pub(crate) fn instead(&self, next_step_needs: &NextStepNeeds) -> Option<Self> {
+        if next_step_needs.is_assigned {
             return None;
         }
         let own = &*self.worker;
-        let (is_back, is_last) =
-            (minded.tried.contains(&own.id), minded.tried.first() == Some(&own.id));
-        let rank = |hand: &Hand| match minded.was_lost {
+        let (is_back, is_last) = (
+            next_step_needs.tried.contains(&own.id),
+            next_step_needs.tried.first() == Some(&own.id),
+        );
+        let rank = |hand: &Hand| match next_step_needs.was_lost {
             true => rank_for_lost(hand),
             false => u8::from(hand.has_lost()),
         };
         let below = match is_back {
-            true if minded.is_suspect => PLACE_TAKEN, // It waits for a place.
+            true if next_step_needs.is_suspect => PLACE_TAKEN, // It waits for a place.
             true => u8::MAX,
             false => rank(&own.hand),
         };
         // Another order each time, and so in each node: several may lose Steps at the same time.
-        let order = minded.was_lost.then(RandomState::new);
+        let order = next_step_needs.was_lost.then(RandomState::new);
         let key = |it: &Worker| {
-            let (rank, is_tried) = (rank(&it.hand), minded.tried.contains(&it.id));
-            let can = it.id != own.id && has_handler(it.handlers.as_deref(), &minded.handler);
+            let (rank, is_tried) = (rank(&it.hand), next_step_needs.tried.contains(&it.id));
+            let can =
+                it.id != own.id && has_handler(it.handlers.as_deref(), &next_step_needs.handler);
             let may = can && rank < below && (!is_tried || is_last);
-            let first =
-                if minded.was_lost { (rank, is_tried) } else { (u8::from(is_tried), rank > 0) };
+            let first = if next_step_needs.was_lost {
+                (rank, is_tried)
+            } else {
+                (u8::from(is_tried), rank > 0)
+            };
             may.then(|| (first, order.as_ref().map(|order| order.hash_one(&it.id))))
         };
-        let is_rare = minded.was_lost || is_back;
+        let is_rare = next_step_needs.was_lost || is_back;
         let looked_at = if is_rare { usize::MAX } else { LOOKED_AT };
         let worker = self.pool.state.lock().members.take_best(looked_at, key)?;
         let mut other = Self::of(&self.pool, worker, 1);
-        let has_place = minded.was_lost && other.set_apart();
-        (has_place || !minded.is_suspect).then_some(other)
+        let has_place = next_step_needs.was_lost && other.take_isolation();
+        (has_place || !next_step_needs.is_suspect).then_some(other)
     }
 }

@@ -258,7 +258,7 @@ mod tests {
     /// Longer than anything takes by a clock that goes on when nothing else does.
     const EVER: Duration = Duration::from_secs(3_600);
 
-    fn shelf() -> FrameCache {
+    fn frame_cache() -> FrameCache {
         FrameCache::new(Arc::new(Semaphore::new(FETCHES)))
     }
 
@@ -303,23 +303,23 @@ mod tests {
     /// on their way at a time.
     #[tokio::test(start_paused = true)]
     async fn a_frame_is_fetched_once_for_all_who_read() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
         let read = async |at| {
-            let _reading = shelf.reading();
-            shelf.frame(at, || asked.fetch(Some(100))).await.unwrap()
+            let _reading = frame_cache.reading();
+            frame_cache.frame(at, || asked.fetch(Some(100))).await.unwrap()
         };
         join_all((0..3_000).map(|i| read(i / 100))).await;
         assert_eq!((asked.all(), asked.most()), (30, FETCHES + 1), "with the partition's own turn");
-        assert!(!shelf.kept.lock().frames.is_empty(), "the next may want them");
+        assert!(!frame_cache.kept.lock().frames.is_empty(), "the next may want them");
         tokio::time::sleep(2 * KEPT).await;
-        assert!(shelf.kept.lock().frames.is_empty(), "nobody reads any more");
+        assert!(frame_cache.kept.lock().frames.is_empty(), "nobody reads any more");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_newest_frames_are_kept_as_long_as_anybody_reads() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
-        let frame = async |at| shelf.frame(at, || asked.fetch(Some(KEPT_BYTES / 2))).await;
-        let reading = shelf.reading();
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
+        let frame = async |at| frame_cache.frame(at, || asked.fetch(Some(KEPT_BYTES / 2))).await;
+        let reading = frame_cache.reading();
         for at in [1, 2, 2, 1] {
             frame(at).await.unwrap();
         }
@@ -330,42 +330,44 @@ mod tests {
         assert_eq!(asked.all(), 4, "the first had to go");
         drop(reading);
         tokio::time::sleep(KEPT / 2).await;
-        drop(shelf.reading());
+        drop(frame_cache.reading());
         tokio::time::sleep(KEPT * 3 / 4).await;
         frame(1).await.unwrap();
         assert_eq!(asked.all(), 4, "somebody has read since");
         tokio::time::sleep(KEPT).await;
         frame(1).await.unwrap();
-        let kept = shelf.kept.lock();
+        let kept = frame_cache.kept.lock();
         assert_eq!((asked.all(), kept.frames.len(), kept.bytes), (5, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_frame_that_did_not_come_is_asked_for_again() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
-        let _reading = shelf.reading();
-        let (one, other) =
-            (shelf.frame(1, || asked.fetch(None)), shelf.frame(1, || asked.fetch(None)));
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
+        let _reading = frame_cache.reading();
+        let (one, other) = (
+            frame_cache.frame(1, || asked.fetch(None)),
+            frame_cache.frame(1, || asked.fetch(None)),
+        );
         let (one, other) = futures::future::join(one, other).await;
         assert_eq!((one.is_err(), other.is_err(), asked.all()), (true, true, 1));
-        shelf.frame(1, || asked.fetch(Some(1))).await.unwrap();
+        frame_cache.frame(1, || asked.fetch(Some(1))).await.unwrap();
         assert_eq!(asked.all(), 2);
     }
 
     /// Who asked may have gone: the next one does not wait for ever.
     #[tokio::test(start_paused = true)]
     async fn a_frame_comes_though_nobody_waits() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
-        let _reading = shelf.reading();
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
+        let _reading = frame_cache.reading();
         for at in 0..100 {
-            let gone = shelf.frame(at, || asked.fetch(Some(1)));
+            let gone = frame_cache.frame(at, || asked.fetch(Some(1)));
             assert!(gone.now_or_never().is_none());
         }
-        shelf.frame(100, || asked.fetch(Some(1))).await.unwrap();
+        frame_cache.frame(100, || asked.fetch(Some(1))).await.unwrap();
         assert_eq!(asked.all(), 101);
-        assert!(shelf.frame(200, || asked.fetch(None)).now_or_never().is_none());
+        assert!(frame_cache.frame(200, || asked.fetch(None)).now_or_never().is_none());
         tokio::time::sleep(Duration::from_secs(1)).await;
-        shelf.frame(200, || asked.fetch(Some(1))).await.unwrap();
+        frame_cache.frame(200, || asked.fetch(Some(1))).await.unwrap();
     }
 
     /// OWN-06: a stream that does not answer holds up no Task of another partition.
@@ -387,15 +389,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn frames_of_a_partition_that_was_left_are_not_fetched() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
         for at in 1..100 {
-            let gone = shelf.frame(at, || asked.fetch(Some(1)));
+            let gone = frame_cache.frame(at, || asked.fetch(Some(1)));
             assert!(gone.now_or_never().is_none());
         }
-        shelf.frame(1, || asked.fetch(Some(1))).await.unwrap();
-        let (own, shared, begun) = (shelf.own.clone(), shelf.shared.clone(), asked.all());
+        frame_cache.frame(1, || asked.fetch(Some(1))).await.unwrap();
+        let (own, shared, begun) =
+            (frame_cache.own.clone(), frame_cache.shared.clone(), asked.all());
         assert!(begun < 99, "most wait for their turns");
-        drop(shelf);
+        drop(frame_cache);
         // Turns come in order: who has all of them is behind all who waited.
         let _shared = shared.acquire_many(u32::try_from(FETCHES).unwrap()).await.unwrap();
         let _own = own.acquire().await.unwrap();
@@ -404,13 +407,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_wait_any_more_takes_nobodys_answer() {
-        let (shelf, asked) = (Arc::new(shelf()), Arc::new(Asked::default()));
-        let _reading = shelf.reading();
+        let (frame_cache, asked) = (Arc::new(frame_cache()), Arc::new(Asked::default()));
+        let _reading = frame_cache.reading();
         let (go, gate) = oneshot::channel();
         let fetch = async { gate.await.map_err(|_| ReadError::Failed("gone".into())) };
-        let mut first = Box::pin(shelf.frame(1, || fetch.boxed()));
+        let mut first = Box::pin(frame_cache.frame(1, || fetch.boxed()));
         assert!(futures::poll!(&mut first).is_pending());
-        let (same, counted) = (Arc::clone(&shelf), Arc::clone(&asked));
+        let (same, counted) = (Arc::clone(&frame_cache), Arc::clone(&asked));
         let other = async move { same.frame(1, || counted.fetch(Some(1))).await };
         let other = tokio::spawn(other);
         yield_now().await; // It waits behind the first.
@@ -423,30 +426,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_panics_fails_and_is_made_again() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
-        let _reading = shelf.reading();
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
+        let _reading = frame_cache.reading();
         let panics = || -> BoxFuture<'static, FrameResult> { async { panic!("a defect") }.boxed() };
-        let failed = shelf.frame(1, panics).await;
+        let failed = frame_cache.frame(1, panics).await;
         assert!(matches!(failed, Err(ReadError::Failed(_))), "{failed:?}");
-        let nobody_waits = shelf.frame(2, panics);
+        let nobody_waits = frame_cache.frame(2, panics);
         assert!(nobody_waits.now_or_never().is_none());
         for at in [1, 2] {
             // Before the first has come, the second has panicked.
-            shelf.frame(at, || asked.fetch(Some(1))).await.unwrap();
+            frame_cache.frame(at, || asked.fetch(Some(1))).await.unwrap();
         }
     }
 
     /// RECOVER-04: another server may have it whole.
     #[tokio::test(start_paused = true)]
     async fn a_frame_that_is_found_damaged_is_fetched_again() {
-        let (shelf, asked) = (shelf(), Arc::new(Asked::default()));
-        let reading = shelf.reading();
+        let (frame_cache, asked) = (frame_cache(), Arc::new(Asked::default()));
+        let reading = frame_cache.reading();
         for _ in 0..2 {
-            shelf.frame(1, || asked.fetch(Some(1))).await.unwrap();
-            shelf.forget(1);
+            frame_cache.frame(1, || asked.fetch(Some(1))).await.unwrap();
+            frame_cache.forget(1);
         }
         drop(reading);
-        let kept = shelf.kept.lock();
+        let kept = frame_cache.kept.lock();
         assert_eq!((asked.all(), kept.frames.len(), kept.bytes), (2, 0, 0));
     }
 }

@@ -19,7 +19,7 @@ const EVENT_BYTES: u64 = 64;
 
 /// Folds by what they are asked for by.
 #[derive(Debug)]
-pub(crate) struct Folds<K, V>(Mutex<AgedCache<K, V>>);
+pub(crate) struct TaskCache<K, V>(Mutex<AgedCache<K, V>>);
 
 #[derive(Debug)]
 struct AgedCache<K, V> {
@@ -40,7 +40,7 @@ struct CacheEntry<V> {
     age: u64,
 }
 
-impl<K, V> Default for Folds<K, V> {
+impl<K, V> Default for TaskCache<K, V> {
     fn default() -> Self {
         Self(Mutex::new(AgedCache {
             kept: HashMap::new(),
@@ -51,7 +51,7 @@ impl<K, V> Default for Folds<K, V> {
     }
 }
 
-impl<K: Eq + Hash + Clone, V> Folds<K, V> {
+impl<K: Eq + Hash + Clone, V> TaskCache<K, V> {
     /// Takes one out, for whoever goes on with it.
     pub(crate) fn take(&self, key: &K) -> Option<V> {
         self.0.lock().take(key).map(|kept| kept.fold)
@@ -108,22 +108,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_newest_folds_are_kept_for_a_while_and_the_last_however_long_it_is() {
-        let folds = Folds::default();
+        let cache = TaskCache::default();
         for (key, bytes) in [("a", BYTES_MAX / 2), ("b", BYTES_MAX / 2), ("c", BYTES_MAX / 4)] {
-            folds.put(key, key, 1, bytes);
+            cache.put(key, key, 1, bytes);
         }
-        assert_eq!((folds.take(&"a"), folds.take(&"b")), (None, Some("b")));
-        assert_eq!(folds.take(&"b"), None, "it was taken");
-        folds.put("d", "first", 1, 1);
-        folds.put("d", "second", 1, 1);
-        assert_eq!((folds.take(&"d"), folds.take(&"d")), (Some("second"), None));
-        folds.put("long", "long", BYTES_MAX, 0);
-        assert_eq!((folds.take(&"c"), folds.take(&"long")), (None, Some("long")));
-        folds.put("e", "e", 1, 1);
+        assert_eq!((cache.take(&"a"), cache.take(&"b")), (None, Some("b")));
+        assert_eq!(cache.take(&"b"), None, "it was taken");
+        cache.put("d", "first", 1, 1);
+        cache.put("d", "second", 1, 1);
+        assert_eq!((cache.take(&"d"), cache.take(&"d")), (Some("second"), None));
+        cache.put("long", "long", BYTES_MAX, 0);
+        assert_eq!((cache.take(&"c"), cache.take(&"long")), (None, Some("long")));
+        cache.put("e", "e", 1, 1);
         tokio::time::sleep(KEPT / 2).await;
-        folds.put("f", "f", 1, 1);
+        cache.put("f", "f", 1, 1);
         tokio::time::sleep(KEPT / 2).await;
-        folds.sweep();
-        assert_eq!((folds.take(&"e"), folds.take(&"f")), (None, Some("f")));
+        cache.sweep();
+        assert_eq!((cache.take(&"e"), cache.take(&"f")), (None, Some("f")));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// The cells of a partition.
 #[derive(Debug, Default)]
-pub(super) struct Cells {
+pub(super) struct Slots {
     /// Those from here on were never used.
     next: u32,
     free: BTreeSet<u32>,
@@ -16,12 +16,12 @@ pub(super) struct Cells {
     left: Vec<u32>,
 }
 
-impl Cells {
+impl Slots {
     /// Where these are in use.
     pub(super) fn of_used(used: impl Iterator<Item = u32>) -> Self {
         let used: BTreeSet<u32> = used.collect();
         let next = used.last().map_or(0, |last| last.saturating_add(1));
-        let free = (0..next).filter(|cell| !used.contains(cell)).collect();
+        let free = (0..next).filter(|slot| !used.contains(slot)).collect();
         Self { next, free, left: Vec::new() }
     }
 
@@ -37,8 +37,8 @@ impl Cells {
     }
 
     /// No row points to these any more.
-    pub(super) fn leave(&mut self, cells: impl IntoIterator<Item = u32>) {
-        self.left.extend(cells);
+    pub(super) fn leave(&mut self, slots: impl IntoIterator<Item = u32>) {
+        self.left.extend(slots);
     }
 
     /// Those that are not in use as soon as the next checkpoint is written, in the order in which
@@ -61,15 +61,15 @@ mod tests {
     /// and not before.
     #[test]
     fn cells_are_used_again() {
-        let mut cells = Cells::of_used([1, 4].into_iter());
-        assert_eq!(cells.take(4), [0, 2, 3, 5]);
-        cells.leave([4, 0]);
-        assert_eq!(cells.take(1), [6]);
-        cells.leave([5]);
-        assert_eq!(cells.left(), [4, 0, 5]);
-        cells.free_left(2);
-        assert_eq!(cells.left(), [5]);
-        assert_eq!(cells.take(3), [0, 4, 7]);
-        assert_eq!(Cells::default().take(2), [0, 1]);
+        let mut slots = Slots::of_used([1, 4].into_iter());
+        assert_eq!(slots.take(4), [0, 2, 3, 5]);
+        slots.leave([4, 0]);
+        assert_eq!(slots.take(1), [6]);
+        slots.leave([5]);
+        assert_eq!(slots.left(), [4, 0, 5]);
+        slots.free_left(2);
+        assert_eq!(slots.left(), [5]);
+        assert_eq!(slots.take(3), [0, 4, 7]);
+        assert_eq!(Slots::default().take(2), [0, 1]);
     }
 }

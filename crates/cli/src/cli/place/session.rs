@@ -26,11 +26,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A Task, and whom to command.
 pub(crate) struct CallerSession {
-    office: Office,
+    client: SessionClient,
     key: TaskKey,
 }
 
-enum Office {
+enum SessionClient {
     /// The nodes of a cluster.
     Far(Client<NatsClient>),
     /// A scheduler of this process.
@@ -39,10 +39,10 @@ enum Office {
 
 /// Asks whichever client there is.
 macro_rules! ask {
-    ($desk:expr, $client:ident => $question:expr) => {
-        match &$desk.office {
-            Office::Far($client) => $question.await,
-            Office::Here { client: $client, .. } => $question.await,
+    ($session:expr, $client:ident => $question:expr) => {
+        match &$session.client {
+            SessionClient::Far($client) => $question.await,
+            SessionClient::Here { client: $client, .. } => $question.await,
         }
     };
 }
@@ -51,15 +51,15 @@ impl CallerSession {
     pub(crate) async fn open(place: &PlaceArgs, key: TaskKey) -> Result<Self, Failure> {
         if place.is_cluster() {
             let client = place.cluster.caller().await?.client(&key.session_id).await?;
-            return Ok(Self { office: Office::Far(client), key });
+            return Ok(Self { client: SessionClient::Far(client), key });
         }
         let data = place.dir();
         JsonlReader::open(data)?; // It is not made for a command on what is in it.
         let scheduler = Embedded::open(data).await?;
         let me = me(&key.session_id)?;
         let port = scheduler.scheduler().client(me.role, me.agent, me.session_id);
-        let office = Office::Here { client: Client::new(port), _scheduler: scheduler };
-        Ok(Self { office, key })
+        let client = SessionClient::Here { client: Client::new(port), _scheduler: scheduler };
+        Ok(Self { client, key })
     }
 
     /// Which Task it is.
@@ -178,9 +178,9 @@ impl CallerSession {
     /// The Run that a command makes behind event `after` of the log, once it is there.
     pub(crate) async fn run_made_by(&self, command: &CommandId, after: u64) -> Option<RunId> {
         let task = &self.key.task_id;
-        let mut commits = match &self.office {
-            Office::Far(client) => client.watch(task, after).boxed(),
-            Office::Here { client, .. } => client.watch(task, after).boxed(),
+        let mut commits = match &self.client {
+            SessionClient::Far(client) => client.watch(task, after).boxed(),
+            SessionClient::Here { client, .. } => client.watch(task, after).boxed(),
         };
         while let Some(Ok(commit)) = commits.next().await {
             if commit.command_id.as_ref() == Some(command) {

@@ -13,7 +13,7 @@ const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// What is known of this node's own standing.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct NodeFitness {
     /// Its last poll was answered in time. What was sent before that says nothing: Redis may hear a node
     /// that does not hear Redis.
     pub(super) hears: bool,
@@ -24,7 +24,7 @@ pub(super) struct Standing {
     losses: Losses,
 }
 
-impl Standing {
+impl NodeFitness {
     /// Whether it may be given partitions, or take them before others.
     pub(super) fn is_candidate(&self) -> bool {
         self.can_take() && !self.rests()
@@ -80,18 +80,18 @@ impl Losses {
 mod tests {
     use super::*;
 
-    fn standing() -> Standing {
-        Standing { hears: true, ..Standing::default() }
+    fn fitness() -> NodeFitness {
+        NodeFitness { hears: true, ..NodeFitness::default() }
     }
 
     /// Mechanisms 3: who does not hear Redis, does not reach the log, or has a wrong clock is no candidate.
     #[test]
     fn each_fault_is_enough() {
-        assert!(standing().is_candidate() && standing().can_take());
+        assert!(fitness().is_candidate() && fitness().can_take());
         for faulty in [
-            Standing { hears: false, ..standing() },
-            Standing { is_off: true, ..standing() },
-            Standing { is_cut_off: true, ..standing() },
+            NodeFitness { hears: false, ..fitness() },
+            NodeFitness { is_off: true, ..fitness() },
+            NodeFitness { is_cut_off: true, ..fitness() },
         ] {
             assert!(!faulty.is_candidate() && !faulty.can_take(), "{faulty:?}");
         }
@@ -101,16 +101,16 @@ mod tests {
     /// longer, unless there is nobody else.
     #[tokio::test(start_paused = true)]
     async fn a_node_that_loses_often_rests() {
-        let mut standing = standing();
-        let rests: Vec<u64> = (0..8).map(|_| standing.note_loss().as_secs()).collect();
+        let mut fitness = fitness();
+        let rests: Vec<u64> = (0..8).map(|_| fitness.note_loss().as_secs()).collect();
         assert_eq!(rests, [0, 10, 20, 40, 80, 160, 300, 300]);
         tokio::time::advance(Duration::from_secs(299)).await;
-        assert!(!standing.is_candidate() && standing.can_take());
+        assert!(!fitness.is_candidate() && fitness.can_take());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(standing.is_candidate());
-        assert_eq!(standing.note_loss().as_secs(), 300, "it is soon again");
+        assert!(fitness.is_candidate());
+        assert_eq!(fitness.note_loss().as_secs(), 300, "it is soon again");
         tokio::time::advance(Duration::from_secs(600)).await;
-        assert_eq!(standing.note_loss(), Duration::ZERO, "what is long past is forgotten");
-        assert!(standing.is_candidate());
+        assert_eq!(fitness.note_loss(), Duration::ZERO, "what is long past is forgotten");
+        assert!(fitness.is_candidate());
     }
 }

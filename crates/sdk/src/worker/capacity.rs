@@ -104,11 +104,11 @@ mod tests {
     use super::*;
 
     /// Two slots, this much in hand, and handlers that took this long; none has ended where it is 0.
-    fn room(in_hand: usize, took_ms: u64) -> WorkerCapacity {
-        let mut room = WorkerCapacity::of(2);
-        (0..=in_hand).for_each(|_| room.take());
-        room.free_up((took_ms > 0).then(|| Duration::from_millis(took_ms)));
-        room
+    fn capacity(in_hand: usize, took_ms: u64) -> WorkerCapacity {
+        let mut capacity = WorkerCapacity::of(2);
+        (0..=in_hand).for_each(|_| capacity.take());
+        capacity.free_up((took_ms > 0).then(|| Duration::from_millis(took_ms)));
+        capacity
     }
 
     /// Mechanisms 8: workers with short handlers ask for more than they have slots, the more the shorter;
@@ -117,41 +117,41 @@ mod tests {
     fn short_handlers_ask_for_more_than_their_slots() {
         let asked_for = [(0, 2), (1, 8), (4, 8), (5, 3), (49, 3), (50, 2), (1_000, 2)];
         for (took_ms, free) in asked_for {
-            assert_eq!(room(0, took_ms).credit().free, free, "two slots, at {took_ms} ms");
+            assert_eq!(capacity(0, took_ms).credit().free, free, "two slots, at {took_ms} ms");
         }
-        assert_eq!(room(3, 1).credit().free, 5, "what is in hand takes room");
-        let mut leaving = room(0, 1);
+        assert_eq!(capacity(3, 1).credit().free, 5, "what is in hand takes room");
+        let mut leaving = capacity(0, 1);
         leaving.accepting = false;
         assert_eq!(leaving.credit().free, 0);
     }
 
     #[test]
     fn what_does_not_begin_soon_is_surplus() {
-        assert_eq!(room(2, 0).surplus(), 0);
-        assert_eq!(room(5, 0).surplus(), 3, "nothing is known of handlers");
-        assert_eq!(room(5, 101).surplus(), 3);
-        assert_eq!(room(5, 60).surplus(), 1, "two begin when the first two have ended");
-        assert_eq!(room(43, 5).surplus(), 1);
+        assert_eq!(capacity(2, 0).surplus(), 0);
+        assert_eq!(capacity(5, 0).surplus(), 3, "nothing is known of handlers");
+        assert_eq!(capacity(5, 101).surplus(), 3);
+        assert_eq!(capacity(5, 60).surplus(), 1, "two begin when the first two have ended");
+        assert_eq!(capacity(43, 5).surplus(), 1);
         for took_ms in [1, 4, 5, 49, 50, 100] {
-            let mut room = room(0, took_ms);
-            let asked_for = room.credit().free;
-            (0..asked_for).for_each(|_| room.take());
-            assert_eq!(room.surplus(), 0, "what it asked for it keeps, at {took_ms} ms");
+            let mut capacity = capacity(0, took_ms);
+            let asked_for = capacity.credit().free;
+            (0..asked_for).for_each(|_| capacity.take());
+            assert_eq!(capacity.surplus(), 0, "what it asked for it keeps, at {took_ms} ms");
         }
     }
 
     #[test]
     fn what_was_given_back_is_no_surplus_and_no_room() {
-        let mut room = room(5, 0);
-        (0..3).for_each(|_| room.give_back());
-        assert_eq!((room.surplus(), room.credit().free), (0, 0));
+        let mut capacity = capacity(5, 0);
+        (0..3).for_each(|_| capacity.give_back());
+        assert_eq!((capacity.surplus(), capacity.credit().free), (0, 0));
     }
 
     #[test]
     fn handlers_that_do_not_end_are_long() {
-        let mut room = room(6, 1);
-        assert_eq!(room.surplus(), 0);
-        room.note_busy();
-        assert_eq!((room.surplus(), room.credit().free), (4, 0));
+        let mut capacity = capacity(6, 1);
+        assert_eq!(capacity.surplus(), 0);
+        capacity.note_busy();
+        assert_eq!((capacity.surplus(), capacity.credit().free), (4, 0));
     }
 }

@@ -62,45 +62,45 @@ mod tests {
     use super::*;
 
     /// Answers at once, or is to wait.
-    fn take(room: &ByteCapacity, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
-        room.take(bytes, asks).now_or_never().flatten()
+    fn take(capacity: &ByteCapacity, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
+        capacity.take(bytes, asks).now_or_never().flatten()
     }
 
     /// Mechanisms 16: what fits up to the last byte is taken in, and nothing beyond it.
     #[test]
     fn there_is_room_up_to_the_last_byte() {
-        let room = ByteCapacity::of(100);
-        let first = take(&room, 60, Asks::Again).unwrap();
-        assert!(take(&room, 41, Asks::Again).is_none());
-        let second = take(&room, 40, Asks::Again).unwrap();
-        assert!(take(&room, 1, Asks::Again).is_none());
+        let capacity = ByteCapacity::of(100);
+        let first = take(&capacity, 60, Asks::Again).unwrap();
+        assert!(take(&capacity, 41, Asks::Again).is_none());
+        let second = take(&capacity, 40, Asks::Again).unwrap();
+        assert!(take(&capacity, 1, Asks::Again).is_none());
         drop(second);
-        assert!(take(&room, 40, Asks::Again).is_some());
+        assert!(take(&capacity, 40, Asks::Again).is_some());
         drop(first);
-        assert_eq!(room.free.available_permits(), 100);
+        assert_eq!(capacity.free.available_permits(), 100);
     }
 
     /// Mechanisms 16: creates are refused first.
     #[test]
     fn creates_leave_room_to_others() {
-        let room = ByteCapacity::of(100);
-        let create = take(&room, 75, Asks::Create).unwrap();
-        assert!(take(&room, 1, Asks::Create).is_none());
-        let command = take(&room, 25, Asks::Again).unwrap();
-        assert!(take(&room, 1, Asks::Again).is_none());
+        let capacity = ByteCapacity::of(100);
+        let create = take(&capacity, 75, Asks::Create).unwrap();
+        assert!(take(&capacity, 1, Asks::Create).is_none());
+        let command = take(&capacity, 25, Asks::Again).unwrap();
+        assert!(take(&capacity, 1, Asks::Again).is_none());
         drop((create, command));
-        assert!(take(&room, 76, Asks::Create).is_some(), "it is alone");
+        assert!(take(&capacity, 76, Asks::Create).is_some(), "it is alone");
     }
 
     /// Mechanisms 16: what ends work is not refused, and is served first.
     #[test]
     fn who_waits_has_what_becomes_free_before_others() {
-        let room = ByteCapacity::of(100);
-        let (first, second) = (take(&room, 50, Asks::Again), take(&room, 50, Asks::Again));
-        let mut waits = Box::pin(room.take(60, Asks::Waits));
+        let capacity = ByteCapacity::of(100);
+        let (first, second) = (take(&capacity, 50, Asks::Again), take(&capacity, 50, Asks::Again));
+        let mut waits = Box::pin(capacity.take(60, Asks::Waits));
         assert!(waits.as_mut().now_or_never().is_none());
         drop(first);
-        assert!(take(&room, 1, Asks::Again).is_none(), "what is free is meant for another");
+        assert!(take(&capacity, 1, Asks::Again).is_none(), "what is free is meant for another");
         assert!(waits.as_mut().now_or_never().is_none());
         drop(second);
         assert!(waits.now_or_never().flatten().is_some());
@@ -110,14 +110,14 @@ mod tests {
     #[test]
     fn what_is_longer_than_all_goes_alone() {
         for asks in [Asks::Create, Asks::Again, Asks::Waits] {
-            let room = ByteCapacity::of(100);
-            let other = take(&room, 1, Asks::Again).unwrap();
-            assert!(take(&room, 1_000, asks).is_none(), "{asks:?}");
+            let capacity = ByteCapacity::of(100);
+            let other = take(&capacity, 1, Asks::Again).unwrap();
+            assert!(take(&capacity, 1_000, asks).is_none(), "{asks:?}");
             drop(other);
-            let alone = take(&room, 1_000, asks).unwrap();
-            assert!(take(&room, 1, Asks::Again).is_none(), "{asks:?}");
+            let alone = take(&capacity, 1_000, asks).unwrap();
+            assert!(take(&capacity, 1, Asks::Again).is_none(), "{asks:?}");
             drop(alone);
-            assert_eq!(room.free.available_permits(), 100);
+            assert_eq!(capacity.free.available_permits(), 100);
         }
     }
 }
