@@ -54,7 +54,7 @@ pub(crate) enum AppendOutcome {
     /// Stored; the sequence of its last message.
     Stored(u64),
     /// Another's message stands there: this one never will be stored.
-    Never,
+    Superseded,
     /// Refused for another reason: it is not stored, and the place is free.
     Refused(String),
     /// The stream ends before what was acknowledged earlier.
@@ -63,7 +63,7 @@ pub(crate) enum AppendOutcome {
         last: u64,
     },
     /// Nobody can say by going on: the next owner's record will settle it.
-    Unknown(String),
+    Unsettled(String),
 }
 
 /// The one who appends to a stream.
@@ -162,7 +162,7 @@ impl Appender {
                         return AppendOutcome::Refused(why);
                     }
                     if refusals >= REFUSALS_MAX {
-                        return AppendOutcome::Unknown(why);
+                        return AppendOutcome::Unsettled(why);
                     }
                 }
                 Tried::Unknown(why) => {
@@ -268,9 +268,9 @@ trait Stored {
 async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option<AppendOutcome> {
     match is_at(stream, expected + 1, messages.first()?).await? {
         Occupant::Same => {}
-        Occupant::Other => return Some(AppendOutcome::Never),
+        Occupant::Other => return Some(AppendOutcome::Superseded),
         Occupant::Empty => {
-            return Some(AppendOutcome::Unknown("the message at its place is gone".into()));
+            return Some(AppendOutcome::Unsettled("the message at its place is gone".into()));
         }
     }
     let end = expected + messages.len() as u64;
@@ -281,7 +281,7 @@ async fn look(stream: &impl Stored, expected: u64, messages: &[Bytes]) -> Option
     match is_at(stream, end, messages.last()?).await? {
         Occupant::Same => Some(AppendOutcome::Stored(end)),
         Occupant::Other | Occupant::Empty => {
-            Some(AppendOutcome::Unknown("only a part of a batch is stored".into()))
+            Some(AppendOutcome::Unsettled("only a part of a batch is stored".into()))
         }
     }
 }
@@ -407,7 +407,7 @@ mod tests {
     #[tokio::test]
     async fn an_append_never_was_only_where_another_stands() {
         let (not_there, other) = (Some(None), Some(Some("other")));
-        let never = Some(AppendOutcome::Never);
+        let never = Some(AppendOutcome::Superseded);
         assert_eq!(seen(&[other], &[], &["ours"]).await, never);
         assert_eq!(seen(&[not_there, other], &[Some(8)], &["ours"]).await, never);
         // It may yet come, or nobody says.
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(seen(&[not_there, None], &[Some(8)], &["ours"]).await, None);
         // It may have been there.
         let gone = seen(&[not_there, not_there], &[Some(8)], &["ours"]).await;
-        assert!(matches!(gone, Some(AppendOutcome::Unknown(_))), "{gone:?}");
+        assert!(matches!(gone, Some(AppendOutcome::Unsettled(_))), "{gone:?}");
     }
 
     /// Mechanisms 1, 10: a batch of which a part is there is neither stored nor not.
@@ -431,7 +431,7 @@ mod tests {
         for last in [&[Some(Some("other"))][..], &[not_there, not_there]] {
             let seqs = if last.len() > 1 { &[Some(9)][..] } else { &[] };
             let outcome = of(last, seqs).await;
-            assert!(matches!(outcome, Some(AppendOutcome::Unknown(_))), "{outcome:?}");
+            assert!(matches!(outcome, Some(AppendOutcome::Unsettled(_))), "{outcome:?}");
         }
         assert_eq!(of(&[not_there], &[Some(8)]).await, None, "it may yet come");
         assert_eq!(of(&[None], &[]).await, None);

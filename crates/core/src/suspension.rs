@@ -1,7 +1,7 @@
 //! Workers that are given nothing for a while, as they fail what others complete (DISP-19).
 //!
 //! What is wrong with such a worker is most likely its machine: a disk that is full, a program that is
-//! missing. It fails fast, so it has room more often than the others have, and would be given most Steps.
+//! missing. It fails fast, so it has capacity more often than the others have, and would be given most Steps.
 
 use alloc::collections::BTreeMap;
 

@@ -35,7 +35,7 @@ use crate::bus::send;
 use crate::events::Followed;
 use crate::fence::Fence;
 use crate::links::Links;
-use crate::out::PublishedMarks;
+use crate::published::PublishedMarks;
 use crate::refused::RefusedWorkers;
 
 /// What serves everybody who speaks to a node.

@@ -1,4 +1,4 @@
-//! The way to each worker, and what is known of its room.
+//! The way to each worker, and what is known of its capacity.
 //!
 //! A link begins with any word of a worker that has none, and ends when it leaves, is silent for
 //! five seconds, or does not get what it is sent. Its Attempts do not end with it: their leases say
@@ -363,7 +363,7 @@ impl NodeLink {
         self.publish(links, 1, &[]).await;
     }
 
-    /// Notes what a worker says of its room, if it speaks of this link. Answers with it as the
+    /// Notes what a worker says of its capacity, if it speaks of this link. Answers with it as the
     /// scheduler takes it.
     pub(crate) fn room(&self, room: &Capacity) -> Option<Credit> {
         if room.link != self.id {

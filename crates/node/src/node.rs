@@ -26,9 +26,9 @@ use crate::events::Followed;
 use crate::fence::Fence;
 use crate::gate::{Gate, Imports, Lists};
 use crate::links::Links;
-use crate::out::{self, PublishedMarks};
 use crate::partitions::{Partitions, listen_to_all, settle};
 use crate::peers::{NatsPeers, hear};
+use crate::published::{self, PublishedMarks};
 use crate::refused::RefusedWorkers;
 use crate::settings::Settings;
 use crate::start::{Servers, StartError, journal, leases, servers, unreachable_at};
@@ -149,7 +149,7 @@ impl Node {
             spawn(&ends, announce(Arc::clone(&gate))),
             spawn(&ends, sweep(Arc::clone(&gate))),
             spawn(&ends, events::publish(Arc::clone(&gate), asked)),
-            spawn(&ends, out::mark(Arc::clone(&gate), ask)),
+            spawn(&ends, published::mark(Arc::clone(&gate), ask)),
             spawn(&ends, events::publish_runtime(Arc::clone(&gate))),
         ];
         Ok(Self { gate, keeper, ends, loops: loops.into() })

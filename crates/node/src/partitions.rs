@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::bus::{ListenError, listen, listen_as_one};
 use crate::gate::Gate;
 use crate::node::spawn;
-use crate::out::tell_past;
+use crate::published::tell_past;
 use crate::rival;
 
 /// How long a subscription that ends may take to bring what was sent to it.
@@ -35,7 +35,7 @@ struct UnansweredPartitions(HashMap<u32, String>);
 impl UnansweredPartitions {
     /// Says so, unless that was said and is as it was.
     fn note(&mut self, partition: u32, why: &str) {
-        if self.is_news(partition, why) {
+        if self.replace(partition, why) {
             tracing::warn!(
                 partition,
                 why,
@@ -45,7 +45,8 @@ impl UnansweredPartitions {
         }
     }
 
-    fn is_news(&mut self, partition: u32, why: &str) -> bool {
+    /// Takes the reason of a partition. Answers whether it is another than before.
+    fn replace(&mut self, partition: u32, why: &str) -> bool {
         self.0.insert(partition, why.to_owned()).as_deref() != Some(why)
     }
 }
@@ -173,9 +174,9 @@ mod tests {
     fn what_cannot_be_listened_to_is_said_once() {
         let mut unanswered = UnansweredPartitions::default();
         let said = [(1, "away"), (1, "away"), (2, "away"), (1, "refused"), (1, "refused")]
-            .map(|(partition, why)| unanswered.is_news(partition, why));
+            .map(|(partition, why)| unanswered.replace(partition, why));
         assert_eq!(said, [true, false, true, true, false]);
         unanswered.0.remove(&1);
-        assert!(unanswered.is_news(1, "refused"), "it was listened to meanwhile");
+        assert!(unanswered.replace(1, "refused"), "it was listened to meanwhile");
     }
 }

@@ -64,7 +64,7 @@ impl Holding {
     }
 }
 
-/// What a worker says of its room: `credit = free + seen - sent`, as a flow-control window.
+/// What a worker says of its capacity: `credit = free + seen - sent`, as a flow-control window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
     /// Grants it would take now.
@@ -119,7 +119,7 @@ pub trait WorkerPort: Send + Sync + 'static {
     /// The worker's principal, unique to this boot of it.
     fn id(&self) -> &AgentId;
 
-    /// States how much room there is.
+    /// States how much capacity there is.
     fn credit(&self, credit: Credit);
 
     /// A page of the ready Steps that can be claimed under a Run, oldest first (QUERY-12).
@@ -154,7 +154,7 @@ pub trait WorkerPort: Send + Sync + 'static {
         room: Option<Credit>,
     ) -> Self::Answer;
 
-    /// Reports on a held Step, with the room there is now.
+    /// Reports on a held Step, with the capacity there is now.
     fn report(&self, held: &Holding, report: StepReport, room: Option<Credit>) -> Self::Answer;
 
     /// Ends a Run without a final word on its Step (RUN-03), or after one; with its own final output,

@@ -35,7 +35,7 @@ impl std::fmt::Display for TaskKey {
 ///
 /// After `Ok` the commits are durable, in order, and every later `read` sees them. After
 /// [`AppendError::Failed`] none of them is in the log, nor ever will be. After
-/// [`AppendError::Unknown`] the caller does not know, and must read the log again before it uses the
+/// [`AppendError::MustReread`] the caller does not know, and must read the log again before it uses the
 /// Task (embedded), the adapter having made sure that the answer no longer changes: until that is
 /// so, reads fail. After [`AppendError::Unsettled`] the Task is another's to read. All commits of one
 /// call have one fate, except that a crash may keep the first few of them; each commit is kept whole or
@@ -451,7 +451,7 @@ pub enum AppendError {
     Failed(String),
     /// Whether it was written is settled, but the caller has to read it (mechanisms 14).
     #[error("{0}")]
-    Unknown(String),
+    MustReread(String),
     /// Whether it was written only the next owner of the Task will know, whom its record in the log
     /// tells: this one is none any more (mechanisms 1).
     #[error("{0}")]

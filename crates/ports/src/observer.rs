@@ -123,7 +123,7 @@ pub struct PoolSample {
     pub suspended: u64,
     /// Steps that they would take now.
     pub free: u64,
-    /// Steps and Runs that wait for room.
+    /// Steps and Runs that wait for capacity.
     pub waiting: u64,
     /// How many of them are Steps that any worker of the pool may be given.
     pub ready: u64,

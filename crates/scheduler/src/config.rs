@@ -15,7 +15,7 @@ pub(crate) const COMMANDS_IN_FLIGHT: usize = 8_192;
 /// What of that creates leave to commands on Tasks that are there.
 pub(crate) const KEPT_FROM_CREATES: usize = COMMANDS_IN_FLIGHT / 4;
 
-/// Reports, releases, cancels and heartbeats in flight. They free resources, so they have room of their
+/// Reports, releases, cancels and heartbeats in flight. They free resources, so they have capacity of their
 /// own and are never refused because of new work (mechanisms 16).
 pub(crate) const REPORTS_IN_FLIGHT: usize = 16_384;
 

@@ -67,7 +67,7 @@ impl Default for WaitTotals {
 
 impl WaitTotals {
     /// How many, by what. Ready Steps wait for what is `away`, if anything is, else for their pool where
-    /// that has no worker for them, or none with room.
+    /// that has no worker for them, or none with capacity.
     pub(crate) fn now(&self, away: Option<Obstacle>, pools: &[PoolSample]) -> Vec<(Obstacle, u64)> {
         let mut counts = self.0.each_ref().map(|count| count.load(Ordering::Relaxed));
         let away = away.map(|away| (away, u64::MAX));

@@ -193,7 +193,7 @@ struct PageBuilder {
 }
 
 impl PageBuilder {
-    /// Puts what is to be told on the page, as long as there is room. Events that share their place in
+    /// Puts what is to be told on the page, as long as there is capacity. Events that share their place in
     /// the log are not parted.
     fn fill(&mut self, after: u64) {
         while let Some(next) = self.told.rest.pop_front() {

@@ -67,13 +67,13 @@ impl Lane {
         }
     }
 
-    /// Whether it ends work, and is served where there is no room for more.
+    /// Whether it ends work, and is served where there is no capacity for more.
     pub(crate) fn is_urgent(self) -> bool {
         matches!(self, Self::Cancels | Self::Reports)
     }
 }
 
-/// Room for a request. It is taken before anything is looked up for it, which may wait for another node:
+/// Capacity for a request. It is taken before anything is looked up for it, which may wait for another node:
 /// however long that takes, there are no more of them.
 pub(crate) struct Permit {
     lane: Lane,
@@ -107,7 +107,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         node.supervise(root.get_cell(), cells);
         // A node whose scan has died would never lose a worker, and own its partitions still.
         end_with("the lease scan", crate::scan::scan_leases(&node));
-        if let Some(keeping) = crate::keep::store_snapshots(&node) {
+        if let Some(keeping) = crate::snapshots::store_snapshots(&node) {
             end_with("the keeping of states", keeping);
         }
         Ok(Self {
@@ -187,7 +187,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.enqueue(key, Begin::Open, TaskOrder::Command(command), envelope, digest, permit)
     }
 
-    /// Takes room for a request.
+    /// Takes capacity for a request.
     pub(crate) fn permit(&self, lane: Lane) -> Result<Permit, Rejection> {
         let (permits, kept) = match lane {
             Lane::Creates => (&self.commands, KEPT_FROM_CREATES),
@@ -384,7 +384,7 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
         self.node.note_leases_lost();
     }
 
-    /// Pools with Steps or Runs that wait and no room for them, with how many wait.
+    /// Pools with Steps or Runs that wait and no capacity for them, with how many wait.
     pub fn hungry_pools(&self) -> Vec<(tenure_core::id::PoolId, u64)> {
         self.node.hungry_pools()
     }
@@ -448,7 +448,7 @@ pub(crate) fn ambiguous() -> Rejection {
     Rejection::in_doubt("the answer was lost; repeat the command with the same id")
 }
 
-/// There is no room for a request now; the same again later is as good.
+/// There is no capacity for a request now; the same again later is as good.
 pub fn overloaded() -> Rejection {
     Rejection::new(Code::Unavailable, "too many requests are in flight")
         .of_kind(RejectionKind::Overloaded)

@@ -27,7 +27,7 @@ use crate::config::{Config, EVENTS_KEPT, RUNTIME_KEPT};
 use crate::count::{Gauge, Hand, Hands, NodeCounters, WaitTotals};
 use crate::directory::Directory;
 use crate::follow::FollowedTask;
-use crate::heard::NodeHealth;
+use crate::health::NodeHealth;
 use crate::peers::Peers;
 use crate::pool::{Msg as PoolMsg, Pool, PoolActor, WaitingStep, Worker};
 use crate::rounds::AppendsInFlight;

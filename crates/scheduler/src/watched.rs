@@ -89,7 +89,7 @@ impl<J: Journal, L: Leases> NodeShared<J, L> {
             Err(
                 AppendError::Unavailable(_)
                 | AppendError::Failed(_)
-                | AppendError::Unknown(_)
+                | AppendError::MustReread(_)
                 | AppendError::Unsettled(_),
             ) => false,
             // The log is as well as can be: it was not asked, or has something else.

@@ -62,8 +62,8 @@ impl<J: Journal, L: Leases> Scheduler<J, L> {
 }
 
 impl<J: Journal, L: Leases> WorkerLink<J, L> {
-    /// Sends a holder's command, with the room there is now. The Task that decides it may use that
-    /// room in the same append; what is left wakes the pool.
+    /// Sends a holder's command, with the capacity there is now. The Task that decides it may use that
+    /// capacity in the same append; what is left wakes the pool.
     fn send(
         &self,
         task: &TaskKey,
@@ -129,7 +129,7 @@ impl<J: Journal, L: Leases> WorkerLink<J, L> {
         self.worker.hand.holds()
     }
 
-    /// A credit was spent on what cannot be sent: there is room for another.
+    /// A credit was spent on what cannot be sent: there is capacity for another.
     pub fn unspent(&self) {
         if let Some(pool) = self.scheduler.node.pool_if_open(&self.worker.pool) {
             pool.give_back(&self.worker, 1);

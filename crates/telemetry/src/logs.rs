@@ -43,7 +43,7 @@ const RATE_MAX: u32 = 500;
 /// The target of what is said of that, which no rate holds back.
 const OF_DROPPED: &str = "tenure::telemetry";
 
-/// Records that had no room, or were too many, since that was last said.
+/// Records that had no capacity, or were too many, since that was last said.
 #[derive(Debug, Default)]
 pub(crate) struct Dropped(AtomicU64);
 
@@ -69,7 +69,7 @@ where
     OpenTelemetryTracingBridge::new(provider).with_filter(filter).boxed()
 }
 
-/// Takes records into the queue, as far as there is room and not too many come at a time.
+/// Takes records into the queue, as far as there is capacity and not too many come at a time.
 pub(crate) struct Processor {
     sender: Sender<ScopedRecord>,
     counts: Option<Arc<Instruments>>,

@@ -126,7 +126,7 @@ impl<J> Faulty<J> {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// While there is no room for more to wait, what may be refused for that is.
+    /// While there is no capacity for more to wait, what may be refused for that is.
     pub fn set_room(&self, has_capacity: bool) {
         self.has_no_room.store(!has_capacity, Ordering::SeqCst);
     }
@@ -203,10 +203,10 @@ impl<J> Faulty<J> {
             None => write.await,
             Some(Fault::Fail) => Err(not_written()),
             Some(Fault::Away) => Err(AppendError::Unavailable("injected: no answer".into())),
-            Some(Fault::UnknownLost) => Err(AppendError::Unknown("injected: lost".into())),
+            Some(Fault::UnknownLost) => Err(AppendError::MustReread("injected: lost".into())),
             Some(Fault::UnknownKept) => {
                 write.await?;
-                Err(AppendError::Unknown("injected: kept".into()))
+                Err(AppendError::MustReread("injected: kept".into()))
             }
             Some(Fault::Unsettled) => Err(AppendError::Unsettled("injected: unsettled".into())),
             Some(Fault::Delay(time)) => {

@@ -47,7 +47,10 @@ async fn a_fault_befalls_one_write_with_the_fate_it_names() {
         journal.next(fault.clone());
         let result = append(&journal, &mut history).await;
         assert_eq!(matches!(fault, Fault::Fail), matches!(result, Err(AppendError::Failed(_))));
-        assert_eq!(!matches!(fault, Fault::Fail), matches!(result, Err(AppendError::Unknown(_))));
+        assert_eq!(
+            !matches!(fault, Fault::Fail),
+            matches!(result, Err(AppendError::MustReread(_)))
+        );
         assert_eq!(len(&journal, &history).await, kept);
         assert!(journal.is_spent());
         if kept == 1 {

@@ -9,6 +9,7 @@
 mod arrows;
 mod licences;
 mod manifest;
+mod names;
 mod rules;
 mod sources;
 

@@ -104,7 +104,7 @@ enum CliCommand {
     Schema {
         /// What it describes
         #[arg(value_enum, default_value = "task-file")]
-        of: schema::Of,
+        of: schema::Described,
     },
     /// Print the completions for a shell
     Completions { shell: Shell },

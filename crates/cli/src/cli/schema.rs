@@ -7,17 +7,17 @@ use super::answer::{Exit, Failure, output};
 
 /// What is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Of {
+pub(super) enum Described {
     /// The JSON Schema of task files, for editors
     TaskFile,
     /// Every operation and message, with JSON Schemas of what it takes and answers, for clients in other languages
     Operations,
 }
 
-pub(super) fn run(of: Of) -> Result<Exit, Failure> {
+pub(super) fn run(of: Described) -> Result<Exit, Failure> {
     match of {
-        Of::TaskFile => output::print_json(&tenure::taskfile::schema())?,
-        Of::Operations => output::print_json(&catalog())?,
+        Described::TaskFile => output::print_json(&tenure::taskfile::schema())?,
+        Described::Operations => output::print_json(&catalog())?,
     }
     Ok(Exit::Ok)
 }

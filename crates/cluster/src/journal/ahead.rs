@@ -78,7 +78,7 @@ struct Stretch {
 }
 
 impl Frames<'_> {
-    /// Puts the frames that end in a stretch of the stream on the shelf, as far as they come. Answers
+    /// Puts the frames that end in a stretch of the stream in the cache, as far as they come. Answers
     /// how many bytes did.
     async fn stretch(self, first: u64, last: u64) -> u64 {
         let Some(frame_cache) = self.frame_cache else { return 0 };

@@ -1,6 +1,6 @@
 //! How much may wait to be written in a partition (mechanisms 16).
 //!
-//! What is asked for and can be asked for again is refused where there is no room: creates first, as they
+//! What is asked for and can be asked for again is refused where there is no capacity: creates first, as they
 //! leave a part of it to commands on Tasks that are there. What ends work is never refused: it waits, and
 //! has what becomes free before anybody else.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Who asks for room.
+/// Who asks for capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
     /// The creation of a Task: refused first.
@@ -34,7 +34,7 @@ impl ByteCapacity {
         Self { free: Arc::new(Semaphore::new(bytes as usize)), all: bytes }
     }
 
-    /// Takes the room for so many bytes; none where there is none for who asks. What is longer than all
+    /// Takes the capacity for so many bytes; none where there is none for who asks. What is longer than all
     /// that it could have waits until nothing else does: it would be refused again and again.
     pub(super) async fn take(&self, bytes: usize, asks: Asks) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.all);
@@ -106,7 +106,7 @@ mod tests {
         assert!(waits.now_or_never().flatten().is_some());
     }
 
-    /// A commit that is longer than all the room goes when nothing else does.
+    /// A commit that is longer than all the capacity goes when nothing else does.
     #[test]
     fn what_is_longer_than_all_goes_alone() {
         for asks in [Asks::Create, Asks::Again, Asks::Waits] {

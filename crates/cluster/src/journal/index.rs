@@ -20,7 +20,7 @@ use tenure_wire::stored::frame::CommitHead;
 use super::ended::EndedIndex;
 use super::row::{Counted, TaskRow, end_of, fallback};
 use super::slots::Slots;
-use super::states::Stored;
+use super::snapshots::Stored;
 
 /// Commits of a Task behind its state from which on a newer one is kept.
 pub(super) const UNKEPT_MAX: u64 = 1_000;

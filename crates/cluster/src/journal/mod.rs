@@ -5,7 +5,7 @@
 //! flight into one frame; [`capacity`] bounds what waits. What a node must know of each Task, where its newest
 //! commit is and whether it has ended, is in memory ([`index`]); a Task is read along its own chain
 //! ([`read`]), part by part ([`marks`]). Who takes a partition has the index from a [`checkpoint`] and
-//! the [`tail`] of the stream behind it. A long Task is read from its [`state`](states) on, which lies
+//! the [`tail`] of the stream behind it. A long Task is read from its [`snapshot`](snapshots) on, which lies
 //! beside the checkpoints.
 
 mod ahead;
@@ -19,13 +19,13 @@ mod index;
 mod leave;
 mod lists;
 mod marks;
-mod out;
+mod published;
 mod read;
 pub(crate) mod record;
 mod row;
 mod settings;
 mod slots;
-mod states;
+mod snapshots;
 mod tail;
 mod take;
 mod writer;
@@ -54,7 +54,7 @@ use self::checkpoint::{Checkpoints, Wants};
 use self::frame_cache::FrameCache;
 use self::index::{Index, IndexLookup};
 pub use self::leave::Leaving;
-pub use self::out::{Reached, Stored};
+pub use self::published::{Reached, Stored};
 use self::read::Frames;
 pub use self::record::OtherCluster;
 pub use self::settings::LogSettings;

@@ -301,7 +301,7 @@ impl Chain<'_> {
         Ok(commit)
     }
 
-    /// Damage in a frame that could be opened: it does not stay on the shelf.
+    /// Damage in a frame that could be opened: it does not stay in the cache.
     fn damaged(&self, at: u64, message: String) -> ReadError {
         if let Some(frame_cache) = self.frames.frame_cache {
             frame_cache.forget(at);

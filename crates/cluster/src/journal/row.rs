@@ -13,7 +13,7 @@ use super::ahead::Ahead;
 use super::index::{IndexHit, IndexLookup, Newest};
 use super::marks::Marks;
 use super::read::Frames;
-use super::states::Stored;
+use super::snapshots::Stored;
 use super::{JetStreamJournal, OwnedPartition};
 
 /// What is known of a Task.

@@ -1,12 +1,12 @@
 //! Which messages of the stream of checkpoints have the states of a partition's Tasks.
 //!
 //! Nothing is deleted from that stream, only written over. So parts of states lie in numbered
-//! cells, each a subject, and a cell whose part is of no use any more is emptied and used again:
+//! slots, each a subject, and a slot whose part is of no use any more is emptied and used again:
 //! there are as many as were ever needed at a time.
 
 use std::collections::BTreeSet;
 
-/// The cells of a partition.
+/// The slots of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     /// Those from here on were never used.
@@ -57,7 +57,7 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// Mechanisms 5: a cell is used again when the checkpoint that pointed to it has been replaced,
+    /// Mechanisms 5: a slot is used again when the checkpoint that pointed to it has been replaced,
     /// and not before.
     #[test]
     fn cells_are_used_again() {

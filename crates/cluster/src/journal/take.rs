@@ -235,8 +235,8 @@ impl Taking<'_> {
                     self.index.cover(epoch);
                     return Ok((self.index, appender, epoch));
                 }
-                AppendOutcome::Never => {} // Another has written meanwhile: read on.
-                AppendOutcome::Refused(why) | AppendOutcome::Unknown(why) => {
+                AppendOutcome::Superseded => {} // Another has written meanwhile: read on.
+                AppendOutcome::Refused(why) | AppendOutcome::Unsettled(why) => {
                     return Err(TakeFailure::Passing(why));
                 }
                 AppendOutcome::Lost { last } => {

@@ -113,7 +113,7 @@ pub(super) struct AppendRequest {
     pub(super) reply: AppendWaiter,
 }
 
-/// Where an answer goes, and the room that is held until it is given.
+/// Where an answer goes, and the capacity that is held until it is given.
 #[derive(Debug)]
 pub(super) struct AppendWaiter {
     pub(super) to: oneshot::Sender<Result<(), AppendError>>,
@@ -284,11 +284,11 @@ impl Writing {
                 answer_all(replies, || AppendError::Failed(why.clone()));
                 Ok(())
             }
-            AppendOutcome::Unknown(why) => {
+            AppendOutcome::Unsettled(why) => {
                 let error = || AppendError::Unsettled(why.clone());
                 Err(self.stop(replies, Cause::InDoubt, &why, error))
             }
-            AppendOutcome::Never => {
+            AppendOutcome::Superseded => {
                 let why = "another node has taken the partition";
                 Err(self.stop(replies, Cause::Superseded, why, || AppendError::NotOwner))
             }
@@ -297,7 +297,7 @@ impl Writing {
                     "the stream ends at {last}, and {last_seq} was acknowledged: \
                      the store has lost data"
                 );
-                let error = || AppendError::Unknown(why.clone());
+                let error = || AppendError::MustReread(why.clone());
                 Err(self.stop(replies, Cause::Lost, &why, error))
             }
         }

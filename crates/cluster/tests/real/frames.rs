@@ -121,7 +121,7 @@ async fn an_append_to_a_store_that_lost_data_stops_the_partition() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     JetStreamJournal::open(connect(&server).await, one).await.unwrap();
     let lost = work(&journal, &mut history, 1).await.unwrap_err();
-    let is_told = matches!(&lost, AppendError::Unknown(why) if why.contains("has lost data"));
+    let is_told = matches!(&lost, AppendError::MustReread(why) if why.contains("has lost data"));
     assert!(is_told, "{lost}");
     assert_eq!(journal.owned().epoch(0), None);
     let refused = work(&journal, &mut history, 1).await.unwrap_err();

@@ -94,7 +94,7 @@ async fn nobody_writes_over_what_was_lost() {
     JetStreamJournal::open(connect(&nats).await, anew).await.unwrap();
     let works = histories.iter_mut().map(async |history| work(owner(history), history, 1).await);
     for told in futures::future::join_all(works).await {
-        let AppendError::Unknown(why) = told.unwrap_err() else { panic!("it is told") };
+        let AppendError::MustReread(why) = told.unwrap_err() else { panic!("it is told") };
         assert!(why.contains("has lost data"), "{why}");
     }
     until_polled(&polls, POLLS).await;

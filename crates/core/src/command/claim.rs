@@ -25,7 +25,7 @@ use crate::task::{Made, Step, Task};
 const LOOKED_AT: usize = 64;
 
 /// So many Attempts of a Step that ended badly in a row name workers that are not to try it again, where
-/// others have room.
+/// others have capacity.
 const TRIED_MAX: usize = 8;
 
 /// Under which Run a Step is claimed.
@@ -282,7 +282,7 @@ impl Task {
         steps.chain(runs.map(|(pool, runs)| (pool, runs.len())))
     }
 
-    /// Ready Steps of a pool that are for whoever has room there, by the handler that they need.
+    /// Ready Steps of a pool that are for whoever has capacity there, by the handler that they need.
     pub fn given_out_in(&self, pool: &PoolId) -> impl Iterator<Item = (&HandlerName, usize)> {
         let gives = self.gives_out() && self.head.spec.dispatch == Policy::Auto;
         let ready = self.derived.ready.get(pool).filter(|_| gives);

@@ -40,13 +40,13 @@ const NAMES: &[&str] = &{
 
 impl<'de> Deserialize<'de> for Operation {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_map(Whole)
+        d.deserialize_map(OperationVisitor)
     }
 }
 
-struct Whole;
+struct OperationVisitor;
 
-impl<'de> Visitor<'de> for Whole {
+impl<'de> Visitor<'de> for OperationVisitor {
     type Value = Operation;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

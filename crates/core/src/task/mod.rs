@@ -11,7 +11,7 @@ pub(crate) mod change;
 pub mod derived;
 pub mod invariants;
 pub(crate) mod patching;
-mod records;
+mod snapshot;
 mod step_events;
 mod tables;
 pub mod undo;
@@ -42,7 +42,7 @@ use crate::status::{
 use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
-pub use records::TaskSnapshot;
+pub use snapshot::TaskSnapshot;
 pub(crate) use step_events::lost_with;
 use undo::UndoLog;
 pub use volatile::{Stopping, Taken, Volatile};

@@ -192,7 +192,7 @@ impl<D: Disk> Journal for JsonlJournal<D> {
 
 /// The thread that wrote did not answer: what it did is to be read.
 fn lost() -> AppendError {
-    AppendError::Unknown("the journal did not answer".into())
+    AppendError::MustReread("the journal did not answer".into())
 }
 
 /// The first commits of a Task are its creation, under the names they are stored by.
@@ -367,7 +367,7 @@ impl<D: Disk> JournalShared<D> {
                 let why = format!("{}: {error}; it could not be removed: {second}", path.display());
                 tracing::error!(task = %slot.key, "{why}");
                 *slot.log.lock() = Log::Closed(why.as_str().into());
-                AppendError::Unknown(why)
+                AppendError::MustReread(why)
             }
         }
     }

@@ -261,7 +261,7 @@ impl<D: Disk> Logs<D> {
             let message = self.failed(slot, &error);
             self.files.close(slot);
             return match self.disk.truncate(file, whole.len) {
-                Ok(()) => (Log::Unverified { sync: true }, Err(AppendError::Unknown(message))),
+                Ok(()) => (Log::Unverified { sync: true }, Err(AppendError::MustReread(message))),
                 Err(error) => self.give_up(slot, &message, &error),
             };
         }
@@ -278,7 +278,7 @@ impl<D: Disk> Logs<D> {
         self.files.close(slot);
         let why = format!("{message}; the log is closed, as it could not be cut back: {error}");
         tracing::error!(task = %slot.key, "{why}");
-        (Log::Closed(why.as_str().into()), Err(AppendError::Unknown(why)))
+        (Log::Closed(why.as_str().into()), Err(AppendError::MustReread(why)))
     }
 
     /// Takes note of what is on disk now.

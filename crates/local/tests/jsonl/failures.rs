@@ -105,7 +105,7 @@ async fn a_short_write_that_stays_closes_the_task() {
         let mut other = History::of("s", "other");
         create(&world.journal, &mut other).await;
         let error = world.fails(&[Op::Write(700), second]).await;
-        assert!(matches!(error, AppendError::Unknown(_)), "{error:?}");
+        assert!(matches!(error, AppendError::MustReread(_)), "{error:?}");
         for _ in 0..2 {
             let refused = work(&world.journal, &mut world.history).await.unwrap_err();
             assert!(matches!(refused, AppendError::Failed(_)), "{refused:?}");
@@ -130,7 +130,7 @@ async fn a_failed_sync_is_ambiguous_and_then_settled() {
         let mut world = World::new().await;
         let sound = world.bytes();
         let error = world.fails(&[Op::Sync]).await;
-        assert!(matches!(error, AppendError::Unknown(_)), "{error:?}");
+        assert!(matches!(error, AppendError::MustReread(_)), "{error:?}");
         assert_eq!(world.bytes(), sound);
         world.disk.take();
         if read_first {
@@ -163,7 +163,7 @@ async fn a_disk_that_keeps_failing_keeps_the_task_out_of_use() {
 async fn a_failed_sync_that_stays_closes_the_task() {
     let mut world = World::new().await;
     let error = world.fails(&[Op::Sync, Op::Truncate]).await;
-    assert!(matches!(error, AppendError::Unknown(_)), "{error:?}");
+    assert!(matches!(error, AppendError::MustReread(_)), "{error:?}");
     let refused = work(&world.journal, &mut world.history).await.unwrap_err();
     assert!(matches!(refused, AppendError::Failed(_)), "{refused:?}");
     drop(world.journal);
@@ -236,7 +236,7 @@ async fn a_creation_that_cannot_be_taken_back_is_closed() {
         let (key, name) = (world.history.key.clone(), world.history.wal_name.clone());
         world.disk.fail(ops);
         let result = world.journal.create(&key, &name, vec![commit.clone()]).await;
-        assert!(matches!(result, Err(AppendError::Unknown(_))), "{result:?}");
+        assert!(matches!(result, Err(AppendError::MustReread(_))), "{result:?}");
         assert_eq!(read_all(&world.journal, &key).await, Err(ReadError::NotFound));
         let result = world.journal.create(&key, &name, vec![commit.clone()]).await;
         assert!(matches!(result, Err(AppendError::Failed(_))), "{result:?}");

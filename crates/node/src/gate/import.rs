@@ -249,7 +249,7 @@ fn not_written(key: &TaskKey, error: &AppendError) -> Rejection {
         AppendError::NotOwner => not_owner(),
         AppendError::AtCapacity => later("too much waits to be written here"),
         AppendError::Unavailable(why) => later(&format!("the log does not answer: {why}")),
-        AppendError::Unknown(_) | AppendError::Unsettled(_) => {
+        AppendError::MustReread(_) | AppendError::Unsettled(_) => {
             Rejection::in_doubt(format!("whether the log was written is not known yet: {error}"))
         }
         other => Rejection::new(Code::StorageError, other.to_string())
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(take(&imports, "a", part(2, 0, b"ab")), Ok((2, true)));
 
         let told = |error| not_written(&key(), &error);
-        for unknown in [AppendError::Unknown("x".into()), AppendError::Unsettled("x".into())] {
+        for unknown in [AppendError::MustReread("x".into()), AppendError::Unsettled("x".into())] {
             let told = told(unknown);
             assert_eq!((told.code, told.is_ambiguous()), (Code::Unavailable, true));
         }

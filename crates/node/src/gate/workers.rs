@@ -61,7 +61,7 @@ impl Gate {
         say_answer(&self.control, &inbox, &Answer::<()>::from(Err(refused))).await;
     }
 
-    /// A worker says what room it has. One that speaks of another link is told of this one.
+    /// A worker says what capacity it has. One that speaks of another link is told of this one.
     pub(super) async fn room(self: &Arc<Self>, name: &WorkerName, bytes: &[u8]) {
         let said = decode::<Capacity>(bytes).map_err(Rejection::from);
         match said.and_then(|room| Ok((room, self.links.of(name)?))) {

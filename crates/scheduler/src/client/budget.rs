@@ -11,7 +11,7 @@ use crate::ask::{Done, WriteAnswer};
 use crate::handle::ambiguous;
 
 impl<J: Journal, L: Leases> ClientLink<J, L> {
-    /// An answer that gives up as much of itself as the caller has no room for. One without a budget
+    /// An answer that gives up as much of itself as the caller has no capacity for. One without a budget
     /// takes whatever the bus can send.
     pub(super) fn fit<T: Serialize>(&self, answer: T, shorten: impl FnMut(&mut T) -> bool) -> T {
         match self.max_bytes {

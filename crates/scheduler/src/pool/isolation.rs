@@ -3,7 +3,7 @@
 //! Steps that were lost before run apart from each other (LEASE-19): what ended one worker must not end
 //! with it, again and again, those that were only beside it. Those that were lost once do so where workers
 //! have places; those that were lost twice wait for one. Other Steps go where none is that was lost, as long as
-//! there is room. A Step whose last Attempts ended badly goes to a worker that had none of them (DISP-18).
+//! there is capacity. A Step whose last Attempts ended badly goes to a worker that had none of them (DISP-18).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn rank_for_lost(hand: &Hand) -> u8 {
 }
 
 impl CreditPermit {
-    /// A credit of another worker that suits the Step better, if one has room (DISP-18, LEASE-19). Of workers
+    /// A credit of another worker that suits the Step better, if one has capacity (DISP-18, LEASE-19). Of workers
     /// that are alike, one comes first with which none of the Step's last Attempts ended badly.
     pub(crate) fn instead(&self, next_step_needs: &NextStepNeeds) -> Option<Self> {
         if next_step_needs.is_assigned {

@@ -1,5 +1,5 @@
-//! The workers of a pool and the room of each. To give a Step out costs the same however many there are:
-//! workers without room are not looked at.
+//! The workers of a pool and the capacity of each. To give a Step out costs the same however many there are:
+//! workers without capacity are not looked at.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tenure_ports::bus::Credit;
 
 use super::Worker;
 
-/// So many workers with room are looked at for one that has no Step in hand that was lost.
+/// So many workers with capacity are looked at for one that has no Step in hand that was lost.
 pub(super) const LOOKED_AT: usize = 64;
 
 /// A link of a worker: the same worker may come again before its older link has gone.
@@ -20,10 +20,10 @@ fn seat(worker: &Worker) -> Seat {
     std::ptr::from_ref(worker).addr() // Its own for as long as it sits here: it is held.
 }
 
-/// How much a worker is given, whatever room it has (DISP-19).
+/// How much a worker is given, whatever capacity it has (DISP-19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowance {
-    /// What it has room for.
+    /// What it has capacity for.
     All,
     /// Nothing: it is suspended.
     Nothing,
@@ -46,7 +46,7 @@ struct Member {
     credit: Credit,
     sent: u64,
     given: Allowance,
-    /// Whether it is among those with room.
+    /// Whether it is among those with capacity.
     is_queued: bool,
 }
 
@@ -72,11 +72,11 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     all: HashMap<Seat, Member>,
-    /// Those that had room when last looked at, in the order of their turns; who gets some is first.
+    /// Those that had capacity when last looked at, in the order of their turns; who gets some is first.
     available: VecDeque<Seat>,
-    /// The room of all.
+    /// The capacity of all.
     free: u128,
-    /// Workers that are not given all that they have room for.
+    /// Workers that are not given all that they have capacity for.
     bounded: HashMap<AgentId, Allowance>,
 }
 
@@ -110,7 +110,7 @@ impl Members {
         }
     }
 
-    /// Notes what a worker says of its room; an older word that comes later says nothing.
+    /// Notes what a worker says of its capacity; an older word that comes later says nothing.
     pub(super) fn note(&mut self, worker: &Worker, credit: Credit) {
         self.change(worker, |member| {
             if credit.number > member.credit.number {
@@ -154,7 +154,7 @@ impl Members {
         }
     }
 
-    /// Whether a worker is here and is given all that it has room for.
+    /// Whether a worker is here and is given all that it has capacity for.
     pub(super) fn is_trusted(&self, id: &AgentId) -> bool {
         self.trusted().any(|worker| worker.id == *id)
     }
@@ -171,7 +171,7 @@ impl Members {
         suspended.map(|member| &*member.worker)
     }
 
-    /// Whether any worker is not given all that it has room for, here or gone.
+    /// Whether any worker is not given all that it has capacity for, here or gone.
     pub(super) fn bounds_some(&self) -> bool {
         !self.bounded.is_empty()
     }
@@ -217,7 +217,7 @@ impl Members {
     }
 
     /// Takes a credit of the worker with the least key, the first in turn of those that are alike. Those without a
-    /// key do not suit. So many of those with room are looked at.
+    /// key do not suit. So many of those with capacity are looked at.
     pub(super) fn take_best<K: Ord>(
         &mut self,
         looked_at: usize,
@@ -244,7 +244,7 @@ impl Members {
     }
 
     /// Takes up to `wanted` credits, of one worker after another: of those that have a Step in hand
-    /// that was lost before only what the others have no room for (LEASE-19).
+    /// that was lost before only what the others have no capacity for (LEASE-19).
     pub(super) fn take(
         &mut self,
         wanted: usize,

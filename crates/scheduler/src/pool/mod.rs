@@ -142,7 +142,7 @@ impl CreditPermit {
         self.isolation.take()
     }
 
-    /// The worker was sent its Step: it will tell when it has room again.
+    /// The worker was sent its Step: it will tell when it has capacity again.
     pub(crate) fn spend(mut self) {
         self.credits = 0;
     }
@@ -184,7 +184,7 @@ impl Pool {
 
     /// Has the actor look, if somebody waits and it has not been told yet.
     pub(crate) fn wake(&self) {
-        let is_awaited = !self.state.lock().turns.is_empty();
+        let is_awaited = self.state.lock().turns.has_next();
         if is_awaited && !self.told.swap(true, Ordering::AcqRel) {
             self.tell(Msg::Match);
         }
@@ -205,7 +205,7 @@ impl Pool {
         self.wake(); // One that was suspended may be needed now.
     }
 
-    /// Notes what a worker says of its room, without waking anybody: a Task that is about to decide
+    /// Notes what a worker says of its capacity, without waking anybody: a Task that is about to decide
     /// for this worker's report may use it first.
     pub(crate) fn note_credit(&self, worker: &Worker, credit: Credit) {
         self.state.lock().members.note(worker, credit);
@@ -240,7 +240,7 @@ impl Pool {
         self.state.lock().members.give_back(worker, credits);
     }
 
-    /// How much waits, where there is no room for any of it.
+    /// How much waits, where there is no capacity for any of it.
     pub(crate) fn hunger(&self) -> Option<u64> {
         let state = self.state.lock();
         let waits = state.turns.waiting();
@@ -319,9 +319,9 @@ impl Pool {
 pub(crate) enum Msg {
     /// A Task has ready Steps for this pool that it has no credit for.
     Ready(TaskKey, Left),
-    /// None of a Task's ready Steps fits the worker of a loan; they are left for others.
+    /// None of a Task's ready Steps fits the worker of a permit; they are left for others.
     Unfit(TaskKey, Left, CreditPermit),
-    /// Somebody has room.
+    /// Somebody has capacity.
     Match,
 }
 
@@ -382,7 +382,7 @@ impl Actor for PoolActor {
             Msg::Ready(key, left) => {
                 pool.state.lock().turns.put(key, left);
             }
-            // The loan goes back when this is done: not before it is noted that it does not fit.
+            // The permit goes back when this is done: not before it is noted that it does not fit.
             Msg::Unfit(key, left, ref permit) => {
                 let turns = &mut pool.state.lock().turns;
                 match permit.has_its_place_now() {

@@ -1,6 +1,6 @@
 //! Whose turn it is: Tasks with ready Steps, round robin within a priority (P16).
 //!
-//! A turn is worth an equal share of the free credits, or what the pool hands out in a moment if
+//! A turn has the weight of an equal share of the free credits, or what the pool hands out in a moment if
 //! that is more. So Tasks with long Steps alternate Step by Step, and Tasks with short ones get
 //! many at once: their reports then share appends, and the next Task waits no longer than a moment.
 
@@ -33,7 +33,7 @@ pub(super) struct Turns {
     lanes: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
     entries: HashMap<TaskKey, LaneEntry>,
     /// Workers that none of the ready Steps of a Task fits, until it has others. Kept apart from its place,
-    /// which it loses while all that is known to be ready is on loan to it.
+    /// which it loses while all that is known to be ready is lent to it.
     unfit: HashMap<TaskKey, Vec<AgentId>>,
     pace: Pace,
 }
@@ -73,9 +73,9 @@ impl Turns {
         Self { lanes: BTreeMap::new(), entries: HashMap::new(), unfit: HashMap::new(), pace }
     }
 
-    /// Whether nobody waits.
-    pub(super) fn is_empty(&mut self) -> bool {
-        self.front().is_none()
+    /// Whether somebody waits. Lanes in which nobody does are dropped on the way.
+    pub(super) fn has_next(&mut self) -> bool {
+        self.front().is_some()
     }
 
     /// Ready Steps and Runs of all that wait.
@@ -179,7 +179,7 @@ impl Turns {
         for _ in 0..in_lane {
             let key = self.lanes.get_mut(&lane)?.pop_front()?;
             let others = self.lanes.get(&lane).map_or(0, VecDeque::len);
-            let worth = self.worth(&key, others, free);
+            let weight = self.weight(&key, others, free);
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             if entry.has.ready == 0 {
                 self.entries.remove(&key);
@@ -187,8 +187,8 @@ impl Turns {
             }
             let task = entry.has.task.clone();
             let unfit = self.unfit.get(&key).map_or(&[][..], Vec::as_slice);
-            let (given, taken) = take(worth.min(entry.has.ready), unfit);
-            self.spend(&key, lane, worth, given);
+            let (given, taken) = take(weight.min(entry.has.ready), unfit);
+            self.spend(&key, lane, weight, given);
             if given > 0 {
                 return Some((key, task, taken));
             }
@@ -197,10 +197,10 @@ impl Turns {
         None
     }
 
-    /// What the turn of a Task is worth, with so many others in its lane.
-    fn worth(&mut self, key: &TaskKey, others: usize, free: usize) -> usize {
+    /// The weight of the turn of a Task, with so many others in its lane.
+    fn weight(&mut self, key: &TaskKey, others: usize, free: usize) -> usize {
         let full = free.div_ceil(others + 1).max(self.pace.in_a_moment()).max(1);
-        // A turn that began while Steps were short is not worth as much when they no longer are.
+        // A turn that began while Steps were short has not as much weight when they no longer are.
         self.entries.get(key).map_or(full, |entry| match entry.left {
             0 => full,
             left => left.min(full),
@@ -208,11 +208,11 @@ impl Turns {
     }
 
     /// A Task got so many credits: it keeps its turn while that has something left.
-    fn spend(&mut self, key: &TaskKey, lane: Reverse<i32>, worth: usize, given: usize) {
+    fn spend(&mut self, key: &TaskKey, lane: Reverse<i32>, weight: usize, given: usize) {
         self.pace.note(given);
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.has.ready = entry.has.ready.saturating_sub(given);
-        entry.left = if given == 0 { 0 } else { worth.saturating_sub(given) };
+        entry.left = if given == 0 { 0 } else { weight.saturating_sub(given) };
         let lane = self.lanes.entry(lane).or_default();
         if entry.left > 0 {
             lane.push_front(key.clone());
@@ -241,10 +241,10 @@ impl Turns {
         let Some(queue) = self.lanes.get_mut(&lane) else { return T::default() };
         queue.pop_front();
         let others = queue.len();
-        let worth = self.worth(key, others, free);
+        let weight = self.weight(key, others, free);
         let unfit = self.unfit.get(key).map_or(&[][..], Vec::as_slice);
-        let (given, taken) = take(worth.min(steps), unfit);
-        self.spend(key, lane, worth, given);
+        let (given, taken) = take(weight.min(steps), unfit);
+        self.spend(key, lane, weight, given);
         taken
     }
 

@@ -227,7 +227,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         decided
     }
 
-    /// Gives ready Steps to a worker that has room. What finds no Step goes back to the pool.
+    /// Gives ready Steps to a worker that has capacity. What finds no Step goes back to the pool.
     fn grant(&mut self, flight: &mut Flight, mut permit: CreditPermit) {
         while permit.credits() > 0 && self.may_claim() {
             let Some(mut one) = self.place(&mut permit) else { break };
@@ -469,7 +469,7 @@ fn ended(body: &Body) -> Option<AttemptId> {
     }
 }
 
-/// What the core is told of a worker that has room.
+/// What the core is told of a worker that has capacity.
 fn grant_to(worker: &Worker, may_be_suspect: bool) -> GrantCommand {
     GrantCommand {
         worker_id: worker.id.clone(),

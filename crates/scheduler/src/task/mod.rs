@@ -49,7 +49,7 @@ pub(crate) type ReadFn = Box<dyn FnOnce(Result<&View<'_>, &Rejection>) + Send>;
 pub(crate) enum Msg {
     /// A command.
     Ask(Box<TaskRequest>),
-    /// Workers have room for ready Steps of this Task.
+    /// Workers have capacity for ready Steps of this Task.
     Credits(Credits),
     /// The worker of this Attempt has not said to have got its grant.
     Unacknowledged(AttemptId),
@@ -133,7 +133,7 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Whether it goes on where there is no room for more: it ends work, or nobody would ask for it again.
+    /// Whether it goes on where there is no capacity for more: it ends work, or nobody would ask for it again.
     fn is_urgent(&self) -> bool {
         match self {
             Self::Ask(ask) => ask.lane.is_urgent(),
@@ -221,7 +221,7 @@ pub(crate) struct ActorTask<J, L> {
 /// An append in flight, and what is to be done when it returns.
 pub(crate) struct Flight {
     creates: bool,
-    /// Some of it may not be refused for want of room.
+    /// Some of it may not be refused for want of capacity.
     is_urgent: bool,
     /// The create itself, to be answered when it is durable, or asked again.
     creation: Option<Box<(TaskRequest, Result<Decided, Rejection>)>>,

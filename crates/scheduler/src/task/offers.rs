@@ -2,7 +2,7 @@
 //!
 //! Who took a Run is in memory only (DISP-16): the offer is a message, the claim under it a command
 //! like any other. A worker that says nothing for one lease duration has lost the Run to whoever
-//! has room next.
+//! has capacity next.
 
 use tenure_core::Task;
 use tenure_core::id::{Millis, RunId};
@@ -15,7 +15,7 @@ use super::{ActorTask, Life, Msg};
 use crate::pool::{CreditPermit, Worker};
 
 impl<J: Journal, L: Leases> ActorTask<J, L> {
-    /// Offers Runs to a worker as long as it has room, the oldest first.
+    /// Offers Runs to a worker as long as it has capacity, the oldest first.
     pub(super) fn offer_runs(&mut self, myself: &Address, permit: &mut CreditPermit) {
         let until = self.silent_until();
         let Life::Known(task) = &mut self.life else { return };

@@ -67,7 +67,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
                 self.refuse_all(flight, &overloaded());
                 self.offer(myself); // Steps that were claimed with it are ready again.
             }
-            Err(AppendError::Unknown(error)) => {
+            Err(AppendError::MustReread(error)) => {
                 let rejection = storage_error(RejectionKind::Ambiguous, &error);
                 self.refuse_all(flight, &rejection);
                 // The state is no longer known: the supervisor replays the log.
@@ -341,7 +341,7 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
             )
             .with("field", "wal_name"),
             AppendError::AtCapacity => overloaded(),
-            AppendError::Unknown(error) => storage_error(RejectionKind::Ambiguous, &error),
+            AppendError::MustReread(error) => storage_error(RejectionKind::Ambiguous, &error),
             AppendError::Unavailable(why) => log_away(&why),
             other => storage_error(RejectionKind::AppendFailed, &other.to_string()),
         };
@@ -371,7 +371,7 @@ fn trouble(append: &Result<(), AppendError>) -> Option<String> {
         Err(
             error @ (AppendError::Unavailable(_)
             | AppendError::Failed(_)
-            | AppendError::Unknown(_)
+            | AppendError::MustReread(_)
             | AppendError::Unsettled(_)),
         ) => Some(error.to_string()),
         Ok(())

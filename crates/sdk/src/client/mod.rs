@@ -56,7 +56,7 @@ impl<P: ClientPort> Client<P> {
         &self.port
     }
 
-    /// The same caller with room for so many bytes in an answer (CTRL-06). The answer to a write that is
+    /// The same caller with capacity for so many bytes in an answer (CTRL-06). The answer to a write that is
     /// longer comes without its Steps, then without the Task; a Task without its lists, and says so in
     /// `left_out`; a page of Steps, Tasks or events with fewer, but one. Nothing is cut off of other
     /// answers.

@@ -27,7 +27,7 @@ pub(super) struct WorkerCapacity {
     /// Attempts in hand on Steps that were lost before.
     pub(super) lost: u64,
     pub(super) accepting: bool,
-    /// Statements of room so far.
+    /// Statements of capacity so far.
     stated: u64,
     /// Moving average of handler times; none before the first.
     handler_time: Option<Duration>,

@@ -17,7 +17,7 @@ use super::handler::HandlerError;
 use super::pool::{AttemptStage, Loss, PoolShared, resend};
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Says the final word, with the room it leaves, until it is recorded.
+    /// Says the final word, with the capacity it leaves, until it is recorded.
     pub(super) async fn finish(
         &self,
         held: &Holding,
@@ -32,7 +32,7 @@ impl<P: WorkerPort> PoolShared<P> {
         let (capacity, draining) = {
             let mut capacity = self.capacity.lock();
             capacity.lost -= u64::from(ctx.claim().was_lost);
-            // What was given back uses no room since then.
+            // What was given back uses no capacity since then.
             let credit = if is_surplus { capacity.credit() } else { capacity.free_up(took) };
             (credit, !capacity.accepting)
         };

@@ -120,7 +120,7 @@ pub(super) enum AttemptStage {
     Waits,
     /// Its handler has begun, or it was claimed for a Run that was taken: it is this worker's.
     Kept,
-    /// It is more than there is room for, or must not run beside another (LEASE-19): it goes back.
+    /// It is more than there is capacity for, or must not run beside another (LEASE-19): it goes back.
     Surplus,
 }
 
@@ -262,7 +262,7 @@ impl<P: WorkerPort> PoolShared<P> {
             lost: None,
         };
         let (cancelled, forced) = (open.cancelled.clone(), open.forced.clone());
-        // The lock is not held while room is made, which has a lock of its own.
+        // The lock is not held while capacity is made, which has a lock of its own.
         if !self.take_in(open) {
             if stage != AttemptStage::Kept {
                 self.capacity.lock().lost -= u64::from(claim.was_lost);
@@ -289,7 +289,7 @@ impl<P: WorkerPort> PoolShared<P> {
             self.capacity.lock().give_back();
             cancelled.cancel();
         } else if !self.capacity.lock().accepting {
-            cancelled.cancel(); // It crossed our word that there is no more room.
+            cancelled.cancel(); // It crossed our word that there is no more capacity.
         }
         let early = self.early.lock().take(claim.attempt_id);
         match early {
@@ -336,7 +336,7 @@ impl<P: WorkerPort> PoolShared<P> {
         }
     }
 
-    /// What was to use room will not.
+    /// What was to use capacity will not.
     pub(super) fn free_capacity(&self) {
         self.port.credit(self.freed());
     }

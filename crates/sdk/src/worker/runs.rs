@@ -66,7 +66,7 @@ impl Early {
 }
 
 impl<P: WorkerPort> PoolShared<P> {
-    /// Uses the room that the offer took for one Step of its scope.
+    /// Uses the capacity that the offer took for one Step of its scope.
     pub(super) async fn work_under(self: Arc<Self>, run: RunOffer) {
         self.early.lock().begin();
         self.look_and_work(run).await;

@@ -1,4 +1,4 @@
-//! What is more than there is room for goes back: another worker may be idle (mechanisms 8).
+//! What is more than there is capacity for goes back: another worker may be idle (mechanisms 8).
 
 use std::cmp::Reverse;
 use std::pin::pin;

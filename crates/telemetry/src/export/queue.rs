@@ -22,17 +22,17 @@ pub(crate) enum Queued {
     Asked(oneshot::Sender<u64>),
 }
 
-/// The way into the queue. What has no room is counted and dropped; nobody waits.
+/// The way into the queue. What has no capacity is counted and dropped; nobody waits.
 #[derive(Debug)]
 pub(crate) struct ExportQueue {
     sender: UnboundedSender<Queued>,
     used: Arc<AtomicUsize>,
-    /// How often something had no room, or was not taken.
+    /// How often something had no capacity, or was not taken.
     lost: Arc<AtomicU64>,
     counts: Option<Arc<Instruments>>,
 }
 
-/// Room in the queue, given back when dropped.
+/// Capacity in the queue, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct QueuePermit {
     used: Arc<AtomicUsize>,
@@ -51,7 +51,7 @@ impl ExportQueue {
         (Self { sender, used: Arc::default(), lost: Arc::default(), counts }, receiver)
     }
 
-    /// Room for a Task with so many Attempts. One that is larger than the whole queue gets in where it
+    /// Capacity for a Task with so many Attempts. One that is larger than the whole queue gets in where it
     /// is alone.
     pub(crate) fn capacity_for(&self, attempts: usize) -> Option<QueuePermit> {
         let size = attempts + 1;

@@ -88,7 +88,7 @@ async fn carry(
     }
 }
 
-/// A statement of room as it arrives.
+/// A statement of capacity as it arrives.
 fn arrived(credit: Credit) -> Option<Credit> {
     let Credit { free, seen, lost, number } = credit;
     let room = Capacity { v: V, link: "in-process".into(), number, free, seen, got: seen, lost };

@@ -8,12 +8,12 @@ use smol_str::SmolStr;
 use super::worker::Capacity;
 use super::{V, VERSION};
 
-/// Reads a statement of room; none where it is no such thing.
+/// Reads a statement of capacity; none where it is no such thing.
 pub(super) fn room<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Capacity>, D::Error> {
     Any::deserialize(d).map(|any| any.room())
 }
 
-/// Whatever there is, as far as it can be part of a statement of room.
+/// Whatever there is, as far as it can be part of a statement of capacity.
 enum Any {
     Number(u64),
     Text(SmolStr),

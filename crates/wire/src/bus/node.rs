@@ -24,7 +24,7 @@ pub struct Alive {
     pub owned: Vec<u32>,
 }
 
-/// A node has ready Steps for a pool and no room (`tenure.v1.node.<node>.hungry`): workers of the
+/// A node has ready Steps for a pool and no capacity (`tenure.v1.node.<node>.hungry`): workers of the
 /// pool move theirs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hungry {

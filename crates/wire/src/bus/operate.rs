@@ -108,7 +108,7 @@ pub struct WorkerFacts {
     /// Credits of this link that were spent or are lent, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// How many deliveries it has said to have seen of those that use room.
+    /// How many deliveries it has said to have seen of those that use capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
 }

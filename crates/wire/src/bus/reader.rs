@@ -45,11 +45,11 @@ pub(super) enum Unknown {
 
 /// The value that is being read, by all that it stands in.
 #[derive(Debug, Default)]
-pub(super) struct FieldPath(RefCell<Vec<Part>>);
+pub(super) struct FieldPath(RefCell<Vec<PathPart>>);
 
 /// Where a value stands in another.
 #[derive(Debug)]
-enum Part {
+enum PathPart {
     Field(SmolStr),
     Element(usize),
 }
@@ -60,15 +60,15 @@ impl FieldPath {
         let mut name = String::new();
         for part in &*self.0.borrow() {
             match part {
-                Part::Element(at) => name.push_str(&format!("[{at}]")),
-                Part::Field(field) if name.is_empty() => name.push_str(field),
-                Part::Field(field) => name.push_str(&format!(".{field}")),
+                PathPart::Element(at) => name.push_str(&format!("[{at}]")),
+                PathPart::Field(field) if name.is_empty() => name.push_str(field),
+                PathPart::Field(field) => name.push_str(&format!(".{field}")),
             }
         }
         (!name.is_empty()).then_some(name)
     }
 
-    fn enter(&self, part: Part) {
+    fn enter(&self, part: PathPart) {
         self.0.borrow_mut().push(part);
     }
 
@@ -177,7 +177,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         seed: T,
     ) -> Result<Option<T::Value>, A::Error> {
         let depth = self.how.place.depth();
-        self.how.place.enter(Part::Element(self.next));
+        self.how.place.enter(PathPart::Element(self.next));
         let element = self.list.next_element_seed(Reader { inner: seed, how: self.how })?;
         self.how.place.leave_to(depth);
         self.next += 1;
@@ -206,7 +206,7 @@ struct Seen<'p, V> {
 impl<V> Seen<'_, V> {
     fn note_key(&self, text: &str) {
         if self.how.is_key {
-            self.how.place.enter(Part::Field(SmolStr::new(text)));
+            self.how.place.enter(PathPart::Field(SmolStr::new(text)));
         }
     }
 }
@@ -359,11 +359,11 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for RecordFields<'_, A> {
         while let Some(name) = self.map.next_key_seed(FieldOf(self.fields))? {
             match name {
                 Name::Known(name) => {
-                    self.how.place.enter(Part::Field(SmolStr::new_static(name)));
+                    self.how.place.enter(PathPart::Field(SmolStr::new_static(name)));
                     return seed.deserialize(StrDeserializer::new(name)).map(Some);
                 }
                 Name::Other(name) if self.how.unknown == Unknown::AsItSays => {
-                    self.how.place.enter(Part::Field(name.clone()));
+                    self.how.place.enter(PathPart::Field(name.clone()));
                     return seed.deserialize(StrDeserializer::new(&name)).map(Some);
                 }
                 Name::Other(_) => {

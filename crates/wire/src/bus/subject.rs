@@ -173,7 +173,7 @@ pub enum WorkerVerb {
     Bye,
     /// Heartbeats.
     Heartbeat,
-    /// Says what room it has, to one node.
+    /// Says what capacity it has, to one node.
     Room,
     /// Reports to the owner of a partition.
     Report(u32),

@@ -81,10 +81,10 @@ pub struct Deliveries {
 /// over.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Delivery {
-    /// A Step to run, with everything needed for it (CLAIM-14). Uses room.
+    /// A Step to run, with everything needed for it (CLAIM-14). Uses capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Box<ClaimResult>>,
-    /// A Run to claim a Step under. Uses room.
+    /// A Run to claim a Step under. Uses capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<RunOffer>>,
     /// The handler of this Attempt should end soon (CANCEL-07).
@@ -99,7 +99,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Whether it takes room of its worker.
+    /// Whether it takes capacity of its worker.
     pub fn uses_capacity(&self) -> bool {
         self.grant.is_some() || self.run.is_some()
     }
@@ -111,7 +111,7 @@ impl Delivery {
 pub struct Reports {
     /// The version.
     pub v: V,
-    /// The room there is now, for the node that owns the link. One that cannot be read costs no report.
+    /// The capacity there is now, for the node that owns the link. One that cannot be read costs no report.
     #[serde(default, deserialize_with = "beside::room")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Capacity>,
@@ -316,11 +316,11 @@ fn input_of<T: Default + DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage
     #[derive(Deserialize)]
     #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
     struct Asked<T> {
-        look: Of<T>,
+        look: LookInput<T>,
     }
     #[derive(Deserialize)]
     #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
-    struct Of<T> {
+    struct LookInput<T> {
         #[serde(default, deserialize_with = "or_nothing")]
         input: T,
     }

@@ -25,13 +25,13 @@ mod decode;
 mod encode;
 pub mod frame;
 mod packed;
-mod state;
+mod snapshot;
 
 pub use assemble::Assembler;
 pub use decode::{Line, LineError, decode_line};
 pub use encode::{EncodeError, encode};
 pub use packed::{decode_packed, encode_packed};
-pub use state::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapshot};
+pub use snapshot::{STATE_VERSION, SnapshotError, decode_snapshot, encode_snapshot};
 
 /// Longest line, in bytes without its newline. A reader holds one line at a time, so this bounds
 /// its memory; a writer refuses what no reader would take.

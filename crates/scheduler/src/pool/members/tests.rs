@@ -70,7 +70,7 @@ fn those_that_do_not_fit_keep_their_room() {
     assert_eq!(taken(members.take(2, &[])), [("a".into(), 1)]);
 }
 
-/// LEASE-19: of a worker that has a Step that was lost, as it says, only what others have no room for.
+/// LEASE-19: of a worker that has a Step that was lost, as it says, only what others have no capacity for.
 #[test]
 fn room_beside_a_step_that_was_lost_is_the_last() {
     let mut members = Members::default();
@@ -90,7 +90,7 @@ fn room_beside_a_step_that_was_lost_is_the_last() {
     check(&members);
 }
 
-/// What was said on a link that has gone is no room on the next, and what comes back late is not
+/// What was said on a link that has gone is no capacity on the next, and what comes back late is not
 /// given to it.
 #[test]
 fn another_link_of_a_worker_is_another_member() {

@@ -1,4 +1,4 @@
-//! A link with one node: what came on it, and what was said of the room on it.
+//! A link with one node: what came on it, and what was said of the capacity on it.
 
 use smol_str::SmolStr;
 use tenure_wire::bus::V;
@@ -12,9 +12,9 @@ pub(super) struct LinkCounts {
     next: u64,
     /// Grants and Runs that came.
     seen: u64,
-    /// Statements of room so far.
+    /// Statements of capacity so far.
     said: u64,
-    /// Free room, as it was last stated.
+    /// Free capacity, as it was last stated.
     free: u64,
     /// Attempts in hand on Steps that were lost before, as was last stated.
     lost: u64,
@@ -52,7 +52,7 @@ impl LinkCounts {
         Came::After(usize::try_from(before).map_or(count, |before| before.min(count)))
     }
 
-    /// One of them uses room.
+    /// One of them uses capacity.
     pub(super) fn used_capacity(&mut self) {
         self.seen += 1;
     }
@@ -67,7 +67,7 @@ impl LinkCounts {
         self.owes || (self.free, self.lost) != (free, lost)
     }
 
-    /// States the room.
+    /// States the capacity.
     pub(super) fn room(&mut self, free: u64, lost: u64) -> Capacity {
         self.said += 1;
         (self.free, self.lost) = (free, lost);

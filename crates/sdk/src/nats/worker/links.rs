@@ -14,13 +14,13 @@ use super::link::{Came, LinkCounts};
 use super::share::shares;
 use crate::clock::Moment;
 
-/// A node that says nothing for so long has no part of the room.
+/// A node that says nothing for so long has no part of the capacity.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// A node drops a worker that says nothing for 5 s: then there is no link any more.
 const MUTE: Duration = Duration::from_millis(4_500);
 
-/// Room is stated at least so often.
+/// Capacity is stated at least so often.
 const RESTATED: Duration = Duration::from_secs(2);
 
 /// A node is hungry for so long after it said so.
@@ -48,7 +48,7 @@ const LINKS_KEPT: usize = 8;
 #[derive(Debug)]
 pub(super) struct WorkerLinks {
     nodes: BTreeMap<SmolStr, KnownNode>,
-    /// The room there is, as its pool last said.
+    /// The capacity there is, as its pool last said.
     credit: Credit,
     /// Grants and Runs that were handed to the pool.
     handed: u64,
@@ -117,7 +117,7 @@ impl WorkerLinks {
         self.is_answered = true;
     }
 
-    /// Takes what the pool says of its room; an older word that comes later says nothing.
+    /// Takes what the pool says of its capacity; an older word that comes later says nothing.
     pub(super) fn note(&mut self, credit: Credit) {
         if credit.number > self.credit.number {
             self.credit = credit;
@@ -161,7 +161,7 @@ impl WorkerLinks {
         self.handed += u64::from(uses_capacity(&one));
         match one {
             Delivery::Grant(claim) if claim.was_lost => {
-                let is_crossed = self.is_crossed(now, from, &claim);
+                let is_crossed = self.judge_lost(now, from, &claim);
                 self.lost.push_back(self.handed);
                 if is_crossed { Delivery::Crossed(claim) } else { Delivery::Grant(claim) }
             }
@@ -172,7 +172,7 @@ impl WorkerLinks {
     /// Whether a Step that was lost before goes back: another node gave such a Step so lately that neither may
     /// have heard of the other's, and one of both may be what ends this worker (LEASE-19). A Step that comes
     /// again stays. An Attempt that a node repeats is judged as it was.
-    fn is_crossed(&mut self, now: Moment, from: &SmolStr, claim: &ClaimResult) -> bool {
+    fn judge_lost(&mut self, now: Moment, from: &SmolStr, claim: &ClaimResult) -> bool {
         let known = self.judged.iter().find(|it| it.attempt_id == claim.attempt_id);
         if let Some(known) = known {
             return known.is_crossed;
@@ -205,7 +205,7 @@ impl WorkerLinks {
         self.wants_hello |= !node.is_linked;
     }
 
-    /// A node has work that waits for room.
+    /// A node has work that waits for capacity.
     pub(super) fn hungry(&mut self, now: Moment, node: &str) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.hungry = Some(now);
@@ -275,7 +275,7 @@ impl WorkerLinks {
         capacities
     }
 
-    /// The room to go with reports to the owner of a partition.
+    /// The capacity to go with reports to the owner of a partition.
     pub(super) fn capacity_for_owner(&mut self, now: Moment, partition: u32) -> Option<Capacity> {
         let owner = self.owners.get(&partition)?.clone();
         self.capacity_for(now, &owner)
@@ -292,7 +292,7 @@ impl WorkerLinks {
 
     /// The part of each linked node, in their order.
     fn parts(&self, now: Moment) -> Vec<u64> {
-        // What was handed over and is not taken yet is room that the pool still counts as free.
+        // What was handed over and is not taken yet is capacity that the pool still counts as free.
         let untaken = self.handed.saturating_sub(self.credit.seen);
         let free = self.credit.free.saturating_sub(untaken);
         let linked = self.nodes.values().filter(|node| node.is_linked);

@@ -31,7 +31,7 @@ use crate::clock::Moment;
 use crate::nats::connect::PendingRequest;
 use crate::nats::patience::{ambiguous, unavailable};
 
-/// What is said of room, and acknowledged where much comes, waits so long for more of it.
+/// What is said of capacity, and acknowledged where much comes, waits so long for more of it.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// How long an acknowledgement may take to leave.
@@ -129,7 +129,7 @@ async fn take_news(inner: Arc<Inner>, alive: Subscriber, hungry: Subscriber, poo
     }
 }
 
-/// States room where it is due, and asks for links where there are none.
+/// States capacity where it is due, and asks for links where there are none.
 async fn speak(inner: Arc<Inner>) {
     let mut connects = inner.connection.connects();
     connects.mark_unchanged();
@@ -205,7 +205,7 @@ impl Inner {
     }
 
     /// A node gives this worker no link. What it says will be no better when it is said again; but a node that
-    /// has too many links may have room for another later.
+    /// has too many links may have capacity for another later.
     fn take_refusal(&self, refused: Rejection) {
         let is_news = |known: &mut Option<Rejection>| match known {
             Some(last) if !last.code.is_retryable() => false, // That one ends this worker.
@@ -241,7 +241,7 @@ impl Inner {
 
     fn what_to_say(&self) -> (bool, Vec<(SmolStr, Capacity)>) {
         let now = Moment::now();
-        // Before it is known where reports go there is no room.
+        // Before it is known where reports go there is no capacity.
         let is_placed = matches!(*self.partitions.borrow(), Some(Ok(_)));
         let mut links = self.links.lock();
         links.sweep(now);

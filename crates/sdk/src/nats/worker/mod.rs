@@ -3,13 +3,13 @@
 //! ```text
 //!            deliveries        ┌───────┐ grants, signals
 //!  nodes ─────────────────────►│ Desk  │────────────────► the pool
-//!        ◄─ room, hello ───────│ links │◄──────────────── credits
+//!        ◄─ capacity, hello ───────│ links │◄──────────────── credits
 //!                              └───────┘
 //!        ◄─ reports, by partition ── Outbox ◄──────────── reports
 //! ```
 //!
 //! [`WorkerLinks`] and [`Outbox`] decide without waiting for anything; the loops carry it out. What nodes
-//! send on a link is numbered: a gap drops what came behind it, and the statement of room that
+//! send on a link is numbered: a gap drops what came behind it, and the statement of capacity that
 //! follows at once says what is missing.
 
 mod beat;
@@ -53,7 +53,7 @@ use crate::clock::Moment;
 /// How long a worker looks for a Step or claims one before it lets the Run go.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest report: room for what goes around it is left.
+/// Longest report: capacity for what goes around it is left.
 const REPORT_MAX: usize = MESSAGE_MAX - 4096;
 
 /// A worker that is connected over NATS. Dropping it leaves the pool.
@@ -77,7 +77,7 @@ struct Inner {
     partitions: watch::Sender<Option<Result<u32, OtherPlacement>>>,
     /// Why a node gives this worker no link, as was said last: it takes no work if that is for good.
     refused: watch::Sender<Option<Rejection>>,
-    /// A node may not know how much room there is.
+    /// A node may not know how much capacity there is.
     room: Notify,
     /// A report waits, or may go now.
     reports: Notify,
@@ -90,7 +90,7 @@ impl fmt::Debug for NatsWorker {
 }
 
 impl NatsWorker {
-    /// Joins a pool: every node is asked for a link, and gives work as soon as it hears of room.
+    /// Joins a pool: every node is asked for a link, and gives work as soon as it hears of capacity.
     /// The connection's inbox is the worker's ([`WorkerName::inbox`]).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! How the room of a worker is shared out among nodes.
+//! How the capacity of a worker is shared out among nodes.
 
 /// A part for each node, all of it together. `hungry` says which nodes have work that waits.
 ///

@@ -104,7 +104,7 @@ struct Hand<W> {
     deliveries: UnboundedReceiver<Delivery>,
     /// Grants and Runs that came.
     seen: u64,
-    /// Statements of room so far.
+    /// Statements of capacity so far.
     said: u64,
 }
 
@@ -114,7 +114,7 @@ impl<W: WorkerPort> Hand<W> {
         Self { port, deliveries, seen: 0, said: 0 }
     }
 
-    /// States room for so many more.
+    /// States capacity for so many more.
     fn room(&mut self, free: u64) {
         self.said += 1;
         self.port.credit(Credit { free, seen: self.seen, lost: 0, number: self.said });

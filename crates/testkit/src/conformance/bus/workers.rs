@@ -31,7 +31,7 @@ fn code(pulse: &Pulse) -> Option<Code> {
     }
 }
 
-/// CLAIM-14, mechanisms 7 and 15: a grant goes to the boot that has room, whole, and to no other. Who
+/// CLAIM-14, mechanisms 7 and 15: a grant goes to the boot that has capacity, whole, and to no other. Who
 /// speaks is told by the bus: what another says of the Attempt counts for nothing.
 pub(super) async fn a_grant_is_for_one_boot_alone<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
@@ -82,7 +82,7 @@ pub(super) async fn deliveries_come_in_their_order<B: Bus>(bus: &B) {
     assert_eq!(asked, held, "each is told of once");
 }
 
-/// Mechanisms 8: statements of room are absolute. The same again, or an older one that comes late, says
+/// Mechanisms 8: statements of capacity are absolute. The same again, or an older one that comes late, says
 /// nothing, and what was sent and not seen yet is used up.
 pub(super) async fn room_is_what_was_said_last<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;
@@ -186,7 +186,7 @@ pub(super) async fn whoever_is_to_stop_is_told<B: Bus>(bus: &B) {
     assert_eq!(code(&hand.pulses(&held).await[0]), Some(Code::TaskTerminal));
 }
 
-/// S26, LEASE-13: a Step that is given back goes to whoever has room, as another Attempt, and the former
+/// S26, LEASE-13: a Step that is given back goes to whoever has capacity, as another Attempt, and the former
 /// holder's word counts no more.
 pub(super) async fn a_released_step_goes_to_another<B: Bus>(bus: &B) {
     let caller = Caller::of(bus, "s").await;

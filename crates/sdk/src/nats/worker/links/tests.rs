@@ -12,7 +12,7 @@ fn worker_links() -> (WorkerLinks, Moment) {
     (WorkerLinks::new(now), now)
 }
 
-/// A batch of `count` signals: they use no room.
+/// A batch of `count` signals: they use no capacity.
 fn batch(node: &str, link: &str, first: u64, count: usize) -> Deliveries {
     let lost = || Sent { lost: Some(AttemptId(Uuid::now_v7())), ..Sent::default() };
     let deliveries = (0..count).map(|_| lost()).collect();
@@ -268,7 +268,7 @@ fn what_was_lost_goes_back_where_another_node_gave_such_a_step_just_now() {
     assert!(!gives(&mut links, 1_501, "n1", "s", "f"), "what n3 gave is over");
 }
 
-/// LEASE-19: a Step that was lost is stated once, by the desk until the pool counts it.
+/// LEASE-19: a Step that was lost is stated once, by the links until the pool counts it.
 #[test]
 fn a_step_that_was_lost_is_stated_once_while_others_are_handed_over() {
     let (mut links, now) = worker_links();

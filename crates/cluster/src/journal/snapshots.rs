@@ -27,7 +27,7 @@ use crate::request::RequestError;
 pub(super) struct Stored {
     /// The last event in it.
     pub(super) wal_seq: u64,
-    /// The cells with its parts, each with the part's checksum.
+    /// The slots with its parts, each with the part's checksum.
     parts: Vec<(u32, u32)>,
 }
 
@@ -77,7 +77,7 @@ impl Store {
         self.message(stream, self.slot(slot), Some(checksum)).await
     }
 
-    /// Empties cells that no checkpoint points to any more.
+    /// Empties slots that no checkpoint points to any more.
     pub(super) async fn empty(
         &self,
         index: &RwLock<Index>,
