@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::id::{BadId, CommandId, Digest};
-use crate::status::TaskStatus;
-use crate::table::{Pos, next_pos};
-use crate::task::{Head, Task};
+use crate::table::Pos;
 
 /// What a Task that comes in parts is when it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +32,7 @@ impl Creation {
     }
 
     /// Which part of any creation a command of this id brings, with the digest of that creation in hexadecimal.
-    fn part_of(id: &CommandId) -> Option<(&str, usize)> {
+    pub(crate) fn part_of(id: &CommandId) -> Option<(&str, usize)> {
         let (digest, number) = id.as_str().split_once('/')?;
         let is_digest = Digest::from_hex(digest).is_some();
         number.parse().ok().filter(|_| is_digest).map(|number| (digest, number))
@@ -46,59 +44,5 @@ impl Creation {
     /// Never: it is short enough.
     pub fn part(&self, number: usize) -> Result<CommandId, BadId> {
         CommandId::new(format!("{}/{number}", self.digest))
-    }
-}
-
-/// A creation of which parts are missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unfinished {
-    /// The whole.
-    pub creation: Creation,
-    /// Steps that have come.
-    pub here: Pos,
-}
-
-impl Task {
-    /// What is missing of a creation in parts.
-    pub fn unfinished(&self) -> Option<Unfinished> {
-        Unfinished::of(&self.head, next_pos(self.steps.len()))
-    }
-
-    /// Whether a command that is not remembered brings a part of another creation than this Task's: of one
-    /// that was replaced (IDEM-10).
-    pub(crate) fn is_stray_part(&self, id: &CommandId) -> bool {
-        let own = self.head.creation;
-        let is_own = |digest: &str| own.is_some_and(|own| own.digest.hex(&mut [0; 64]) == digest);
-        Creation::part_of(id).is_some_and(|(digest, _)| !is_own(digest))
-    }
-
-    /// Whether a command that is not remembered brings the next part of a creation.
-    pub(crate) fn is_next_part(&self, creation: Creation, id: &CommandId) -> bool {
-        let Some((_, number)) = Creation::part_of(id).filter(|_| !self.is_stray_part(id)) else {
-            return false;
-        };
-        let has_come = |id: CommandId| self.commands.by_key(&id).is_some();
-        match number {
-            0 => false,
-            1 => true,
-            _ => creation.part(number - 1).is_ok_and(has_come),
-        }
-    }
-
-    /// The digests of the patches of a creation that have come, in their order.
-    pub(crate) fn parts_here(
-        &self,
-        creation: Creation,
-    ) -> impl Iterator<Item = Option<Digest>> + '_ {
-        let part = move |number| self.commands.by_key(&creation.part(number).ok()?);
-        (1..).map_while(part).map(|command| command.digest)
-    }
-}
-
-impl Unfinished {
-    /// What is missing of a Task that has so many Steps: nothing once it is whole, or has ended.
-    pub(crate) fn of(head: &Head, here: Pos) -> Option<Self> {
-        let creation = head.creation.filter(|_| head.status == TaskStatus::Draft)?;
-        (here < creation.steps).then_some(Self { creation, here })
     }
 }

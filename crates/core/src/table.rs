@@ -24,6 +24,22 @@ pub trait Keyed {
 /// Position of a record in its table.
 pub type Pos = u32;
 
+/// Adds and takes out positions of an ascending list. All three ascend; what is gained is not in
+/// the list yet, what is lost is.
+pub(crate) fn replace(list: &mut Vec<Pos>, gained: &[Pos], lost: &[Pos]) {
+    if !lost.is_empty() {
+        let mut lost = lost.iter().copied().peekable();
+        list.retain(|pos| lost.next_if_eq(pos).is_none());
+    }
+    if !gained.is_empty() {
+        let behind = list.last().is_none_or(|last| *last < gained[0]);
+        list.extend_from_slice(gained);
+        if !behind {
+            list.sort(); // Two ascending runs: one merge.
+        }
+    }
+}
+
 /// Records in order of arrival, found by position or by key.
 #[derive(Debug, Clone)]
 pub struct Table<T> {

@@ -7,7 +7,6 @@ use super::limits::INPUT_BYTES_MAX;
 use super::path::Path;
 use super::plan::{HANDLER_EXEC, HANDLER_NOOP, HANDLER_SLEEP};
 use super::report::FileFinding;
-use super::step::StepDefaults;
 
 /// The fields that say what a Step does; a Step has one of them.
 const ACTIONS: [&str; 5] = ["run", "command", "handler", "sleep", "noop"];
@@ -17,6 +16,13 @@ const ACTIONS: [&str; 5] = ["run", "command", "handler", "sleep", "noop"];
 pub(super) struct Action {
     pub(super) handler: String,
     pub(super) input: Option<Value>,
+}
+
+/// What actions take over where they say nothing.
+#[derive(Debug, Default)]
+pub(super) struct ActionDefaults {
+    pub(super) handler: Option<String>,
+    pub(super) exec: ExecDefaults,
 }
 
 /// What processes take over from `defaults`.
@@ -30,7 +36,7 @@ pub(super) struct ExecDefaults {
 /// Reads the action of a Step whose own `timeout` is `timeout_ms`.
 pub(super) fn read(
     step: &Fields<'_, '_>,
-    defaults: &StepDefaults,
+    defaults: &ActionDefaults,
     timeout_ms: Option<u64>,
 ) -> Option<Action> {
     let action = chosen(step, defaults)?;
@@ -48,7 +54,7 @@ pub(super) fn read(
 }
 
 /// The one field that says what to do.
-fn chosen(step: &Fields<'_, '_>, defaults: &StepDefaults) -> Option<&'static str> {
+fn chosen(step: &Fields<'_, '_>, defaults: &ActionDefaults) -> Option<&'static str> {
     let mut written = ACTIONS.into_iter().filter(|name| step.has(name));
     let Some(first) = written.next() else {
         if defaults.handler.is_none() && !step.has_unknown {
@@ -137,7 +143,7 @@ fn noop(step: &Fields<'_, '_>) -> Option<Action> {
     None
 }
 
-fn handler(step: &Fields<'_, '_>, defaults: &StepDefaults) -> Option<Action> {
+fn handler(step: &Fields<'_, '_>, defaults: &ActionDefaults) -> Option<Action> {
     let own = step.id(&["handler"]).map(|(id, _)| id);
     let handler = own.or_else(|| defaults.handler.clone())?;
     let input = match step.node(&["input"]) {

@@ -1,4 +1,4 @@
-use super::action::{self, Action, ExecDefaults};
+use super::action::{self, Action, ActionDefaults, ExecDefaults};
 use super::context::ReadContext;
 use super::draft::{Draft, DraftGroup, DraftStep, Need};
 use super::fields::{Fields, KnownFields};
@@ -83,9 +83,8 @@ const SUFFIX_DIGITS_MIN: usize = 4;
 /// What Steps take over where they say nothing.
 #[derive(Debug)]
 pub(super) struct StepDefaults {
-    pub(super) handler: Option<String>,
     pub(super) pool: Option<String>,
-    pub(super) exec: ExecDefaults,
+    pub(super) action: ActionDefaults,
     pub(super) required: bool,
     /// The Task's policy, if the file has one.
     pub(super) retry: Option<RetryPlan>,
@@ -96,9 +95,8 @@ pub(super) struct StepDefaults {
 impl StepDefaults {
     pub(super) fn read(task: &Fields<'_, '_>, completion: Mode) -> Self {
         let mut defaults = StepDefaults {
-            handler: None,
             pool: None,
-            exec: ExecDefaults::default(),
+            action: ActionDefaults::default(),
             required: true,
             retry: None,
             base_retry: RetryPlan::standard(completion),
@@ -115,9 +113,9 @@ impl StepDefaults {
         let (retry, timeout) = retry::read(fields, &self.base_retry);
         self.retry = retry.clone();
         self.base_retry = retry.unwrap_or_else(|| self.base_retry.clone());
-        self.handler = fields.id(&["handler"]).map(|(id, _)| id);
+        self.action.handler = fields.id(&["handler"]).map(|(id, _)| id);
         self.pool = fields.id(&["pool"]).map(|(id, _)| id);
-        self.exec = ExecDefaults {
+        self.action.exec = ExecDefaults {
             env: fields.text_map("env").unwrap_or_default(),
             cwd: fields.text(&["cwd"]).map(|(cwd, _)| cwd),
             timeout_ms: timeout,
@@ -162,7 +160,7 @@ impl StepReader<'_, '_> {
     fn one(&self, fields: &Fields<'_, '_>, id: String) -> DraftStep {
         let (retry, timeout) = retry::read(fields, &self.defaults.base_retry);
         let Action { handler, input } =
-            action::read(fields, self.defaults, timeout).unwrap_or_default();
+            action::read(fields, &self.defaults.action, timeout).unwrap_or_default();
         let text = |names| fields.text(names).map_or_else(|| id.clone(), |(text, _)| text);
         let (title, summary) = (text(&["title", "name"]), text(&["summary", "description"]));
         let required = required(fields).unwrap_or(self.defaults.required);

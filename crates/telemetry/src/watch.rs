@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::belonging::TraceOwners;
 use crate::counts::Instruments;
-use crate::export::ExportQueue;
+use crate::export::queue::ExportQueue;
 use crate::names;
 use crate::trace::{self, EndedTask, ParentSpan, Sampler};
 

@@ -6,16 +6,16 @@ mod samples;
 
 use proptest::prelude::*;
 use samples::{commit, event, full, least, session, task};
-use tenure_core::event::{Body, Commit, TaskProgress};
+use tenure_core::event::{Body, Commit, SCHEMA_VERSION, TaskProgress};
 use tenure_core::id::AgentId;
 use tenure_core::record::{EdgeReason, Progress, Reason};
 use tenure_wire::stored::{
-    EncodeError, LineError, decode_packed, encode, encode_packed, is_sealed, seal,
+    EncodeError, LineError, decode_packed, encode, encode_packed, is_sealed, seal, version_at,
 };
 
 fn packed(commit: &Commit) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_packed(commit, &mut out).unwrap();
+    encode_packed(commit, 1, &mut out).unwrap();
     assert_eq!(out.pop(), Some(b'\n'));
     assert!(is_sealed(&out) && !out.contains(&b'\n'));
     out
@@ -61,7 +61,7 @@ fn golden_bytes_stay_readable() {
     let golden = include_bytes!("golden/packed-v1.txt");
     let mut written = Vec::new();
     for commit in commits() {
-        encode_packed(&commit, &mut written).unwrap();
+        encode_packed(&commit, 1, &mut written).unwrap();
     }
     if std::env::var_os("TENURE_WRITE_GOLDEN").is_some() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/packed-v1.txt");
@@ -130,7 +130,7 @@ fn what_could_not_be_read_is_not_packed() {
     for depth in 100..130 {
         let (mut line, mut out) = (Vec::new(), b"before".to_vec());
         let is_line = encode(&nested(depth), &session(), &task(), &mut line).is_ok();
-        let taken = encode_packed(&nested(depth), &mut out);
+        let taken = encode_packed(&nested(depth), 1, &mut out);
         assert_eq!(taken.is_ok(), is_line, "{depth}");
         match taken {
             Ok(()) => assert_eq!(decode_packed(&packed(&nested(depth))), Ok(nested(depth))),
@@ -157,4 +157,20 @@ proptest! {
         prop_assert!(decode_packed(&line).is_err());
         let _ = decode_packed(&line[..at]);
     }
+}
+
+/// Mechanisms 17: a commit says the version that it is written in: what all nodes read, of those known here.
+#[test]
+fn a_commit_is_written_in_the_version_that_every_node_reads() {
+    let of = |level| version_at(level);
+    assert_eq!((of(0), of(1)), (1, 1), "a stream without a record is of the first version");
+    assert_eq!(
+        (of(2), of(u32::MAX)),
+        (SCHEMA_VERSION, SCHEMA_VERSION),
+        "no more than is known here"
+    );
+    let mut line = Vec::new();
+    encode_packed(&commit(1, vec![event(full().remove(0))], true), 7, &mut line).unwrap();
+    assert!(line.starts_with(b"{\"schema\":7,"));
+    assert!(matches!(decode_packed(&line), Err(LineError::Schema(7))));
 }

@@ -36,7 +36,6 @@ use std::sync::atomic::AtomicU64;
 
 use async_nats::Client;
 use async_nats::jetstream::{self, stream};
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tenure_core::Commit;
 use tenure_core::id::{SessionId, WalName};
@@ -44,7 +43,7 @@ use tenure_ports::journal::{
     AppendError, EncodedSnapshot, EndedLog, Entry, ReadError, SnapshotRequest, TaskKey, up_to,
 };
 use tenure_ports::{Journal, Observer};
-use tenure_wire::stored::encode_packed;
+use tenure_wire::stored::version_at;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -59,7 +58,7 @@ use self::read::Frames;
 pub use self::record::OtherCluster;
 pub use self::settings::LogSettings;
 pub use self::tail::StreamError;
-use self::writer::{AppendRequest, AppendWaiter};
+use self::writer::{AppendRequest, AppendWaiter, encoded};
 use crate::owned::Owned;
 
 /// Why the log cannot be used.
@@ -314,12 +313,13 @@ impl JetStreamJournal {
         if let Some(newest) = newest.filter(|n| created.is_none() && n.wal_seq != after) {
             return Err(AppendError::Fenced { expected: after, last: newest.wal_seq });
         }
+        let version = version_at(partition.index.read().level());
         let (lines, heads) = match commits.len() {
-            ..MANY => encoded(key, after, created, &commits)?,
+            ..MANY => encoded(key, after, created, &commits, version)?,
             // Those of an imported log may be many: others are served meanwhile.
             _ => {
                 let (key, created) = (key.clone(), created.cloned());
-                let encode = move || encoded(&key, after, created.as_ref(), &commits);
+                let encode = move || encoded(&key, after, created.as_ref(), &commits, version);
                 let encoded = tokio::task::spawn_blocking(encode).await;
                 encoded.map_err(|error| AppendError::Failed(error.to_string()))??
             }
@@ -363,35 +363,6 @@ enum Where<'a> {
     New(&'a WalName),
     /// Behind this event.
     After(u64),
-}
-
-/// The lines of commits that follow event `after`, and what a frame says of each.
-fn encoded(
-    key: &TaskKey,
-    after: u64,
-    created: Option<&WalName>,
-    commits: &[Arc<Commit>],
-) -> Result<(Bytes, Vec<writer::PendingHead>), AppendError> {
-    let (mut lines, mut heads, mut last) = (Vec::new(), Vec::new(), after);
-    for commit in commits {
-        if commit.events.is_empty() || commit.first_seq != last + 1 {
-            let message = format!("event {} cannot follow event {last}", commit.first_seq);
-            return Err(AppendError::Failed(message));
-        }
-        let start = lines.len();
-        encode_packed(commit, &mut lines)
-            .map_err(|error| AppendError::Failed(error.to_string()))?;
-        heads.push(writer::PendingHead::of(commit, lines.len() - start)?);
-        last = commit.last_seq();
-    }
-    match (created, heads.first_mut()) {
-        (_, None) => return Err(AppendError::Failed("nothing is to be written".into())),
-        (Some(name), Some(first)) if !first.creates(key, name) => {
-            return Err(AppendError::Failed("a log starts with its task_created".into()));
-        }
-        _ => {}
-    }
-    Ok((lines.into(), heads))
 }
 
 impl Journal for JetStreamJournal {

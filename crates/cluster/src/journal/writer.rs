@@ -15,6 +15,7 @@ use tenure_core::status::End;
 use tenure_ports::Observer;
 use tenure_ports::journal::{AppendError, TaskKey};
 use tenure_ports::observer::Called;
+use tenure_wire::stored::encode_packed;
 use tenure_wire::stored::frame::{Chunk, CommitHead, FRAME_VERSION, Header, Named, encode_header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -98,6 +99,36 @@ impl PendingHead {
             archived: self.archived,
         }
     }
+}
+
+/// The lines of commits that follow event `after`, and what a frame says of each. `version`: of what is stored.
+pub(super) fn encoded(
+    key: &TaskKey,
+    after: u64,
+    created: Option<&WalName>,
+    commits: &[Arc<Commit>],
+    version: u16,
+) -> Result<(Bytes, Vec<PendingHead>), AppendError> {
+    let (mut lines, mut heads, mut last) = (Vec::new(), Vec::new(), after);
+    for commit in commits {
+        if commit.events.is_empty() || commit.first_seq != last + 1 {
+            let message = format!("event {} cannot follow event {last}", commit.first_seq);
+            return Err(AppendError::Failed(message));
+        }
+        let start = lines.len();
+        encode_packed(commit, version, &mut lines)
+            .map_err(|error| AppendError::Failed(error.to_string()))?;
+        heads.push(PendingHead::of(commit, lines.len() - start)?);
+        last = commit.last_seq();
+    }
+    match (created, heads.first_mut()) {
+        (_, None) => return Err(AppendError::Failed("nothing is to be written".into())),
+        (Some(name), Some(first)) if !first.creates(key, name) => {
+            return Err(AppendError::Failed("a log starts with its task_created".into()));
+        }
+        _ => {}
+    }
+    Ok((lines.into(), heads))
 }
 
 /// Commits of a Task that follow event `after`.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 pub use super::family::Parent;
-use super::relate::kept;
+use super::relate::{edge, kept};
 use super::tx::Did;
 use super::{Cx, Operator, Outcome, Tx, check_principal, check_tool};
 use crate::creation::Creation;
@@ -21,11 +21,9 @@ use crate::id::{AgentId, Millis, PoolId, Ref, StepId, TaskId, WalName};
 use crate::limits::Limits;
 use crate::patch::{ReasonInput, StepInput};
 use crate::read::View;
-use crate::record::{Acceptance, Edge, EdgeReason, Object, RetryPolicy, StepSpec, TaskSpec};
+use crate::record::{Acceptance, Edge, Object, RetryPolicy, StepSpec, TaskSpec};
 use crate::reject::{Code, Rejection};
-use crate::status::{
-    AcceptanceState, DeliveryState, EdgeKind, EdgeStatus, Policy, TaskStatus, Visibility,
-};
+use crate::status::{AcceptanceState, DeliveryState, EdgeKind, Policy, TaskStatus, Visibility};
 use crate::table::{Pos, next_pos};
 use crate::task::Task;
 
@@ -411,26 +409,6 @@ fn first_edges(given: &CreateTask, task_id: &TaskId, at: Millis) -> Result<Vec<E
     let named =
         ends.into_iter().filter_map(|(kind, to, why)| to.as_ref().map(|to| (kind, to, why)));
     named.map(|(kind, to, why)| edge(kind, task_id, &Ref::new(to.as_str())?, why, at)).collect()
-}
-
-/// A relation with a stable id: the same two ends and kind always give the same.
-pub(crate) fn edge(
-    kind: EdgeKind,
-    from: &TaskId,
-    to: &Ref,
-    reason: Option<EdgeReason>,
-    at: Millis,
-) -> Result<Edge, Rejection> {
-    Ok(Edge {
-        edge_id: super::relate::edge_id(kind, from, to)?,
-        kind,
-        from: Ref::new(from.as_str())?,
-        to: to.clone(),
-        status: EdgeStatus::Active,
-        reason,
-        created_at: at,
-        updated_at: at,
-    })
 }
 
 impl CreateTask {

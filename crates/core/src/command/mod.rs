@@ -38,7 +38,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use crate::creation::Unfinished;
 use crate::event::{Commit, LeaseEnd, ReleaseReason};
 use crate::id::{
     AgentId, AttemptId, CommandId, CommitId, Digest, Millis, PoolId, RunId, SessionId, StepId,
@@ -49,6 +48,7 @@ use crate::reject::{Code, Rejection};
 use crate::runtime::RuntimeEvent;
 use crate::status::Role;
 use crate::table::Pos;
+use crate::task::Unfinished;
 use crate::task::{Made, Task, Written};
 
 pub use absent::not_its_runs;

@@ -7,14 +7,13 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 
 use super::close::reason_or;
-use super::create::edge;
 use super::tx::Did;
 use super::{Link, Operator, Tx, Unlink};
 use crate::event::{Body, Linked, Unlinked};
-use crate::id::{BadId, EdgeId, OPAQUE_MAX, Ref, TaskId};
+use crate::id::{BadId, EdgeId, Millis, OPAQUE_MAX, Ref, TaskId};
 use crate::patch::ReasonInput;
 use crate::read::View;
-use crate::record::EdgeReason;
+use crate::record::{Edge, EdgeReason};
 use crate::reject::{Code, Rejection};
 use crate::status::{EdgeKind, EdgeStatus, Role};
 
@@ -181,5 +180,25 @@ pub(crate) fn edge_id(kind: EdgeKind, from: &impl Display, to: &Ref) -> Result<E
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// A relation with a stable id: the same two ends and kind always give the same.
+pub(crate) fn edge(
+    kind: EdgeKind,
+    from: &TaskId,
+    to: &Ref,
+    reason: Option<EdgeReason>,
+    at: Millis,
+) -> Result<Edge, Rejection> {
+    Ok(Edge {
+        edge_id: edge_id(kind, from, to)?,
+        kind,
+        from: Ref::new(from.as_str())?,
+        to: to.clone(),
+        status: EdgeStatus::Active,
+        reason,
+        created_at: at,
+        updated_at: at,
     })
 }

@@ -10,6 +10,7 @@ mod artifacts;
 pub(crate) mod change;
 pub mod derived;
 pub mod invariants;
+mod parts;
 pub(crate) mod patching;
 mod snapshot;
 mod step_events;
@@ -42,6 +43,7 @@ use crate::status::{
 use crate::table::{Keyed, Pos, Table};
 
 use derived::Derived;
+pub use parts::Unfinished;
 pub use snapshot::TaskSnapshot;
 pub(crate) use step_events::lost_with;
 use undo::UndoLog;

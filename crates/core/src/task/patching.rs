@@ -23,7 +23,7 @@ use crate::id::StepId;
 use crate::patch::{Operation, StepInput};
 use crate::record::{StepSpec, TaskSpec};
 use crate::status::StepStatus;
-use crate::table::{Pos, next_pos};
+use crate::table::{Pos, next_pos, replace};
 
 /// An operation that does not go with the Steps there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -472,20 +472,4 @@ struct DependencyCounts {
     unmet: u32,
     dead: u32,
     fatal: u32,
-}
-
-/// Adds and takes out positions of an ascending list. All three ascend; what is gained is not in
-/// the list yet, what is lost is.
-pub(super) fn replace(list: &mut Vec<Pos>, gained: &[Pos], lost: &[Pos]) {
-    if !lost.is_empty() {
-        let mut lost = lost.iter().copied().peekable();
-        list.retain(|pos| lost.next_if_eq(pos).is_none());
-    }
-    if !gained.is_empty() {
-        let behind = list.last().is_none_or(|last| *last < gained[0]);
-        list.extend_from_slice(gained);
-        if !behind {
-            list.sort(); // Two ascending runs: one merge.
-        }
-    }
 }

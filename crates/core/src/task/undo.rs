@@ -11,10 +11,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::derived::Tally;
-use super::patching::replace;
 use super::{Attempt, Head, Mark, Run, StepState, Stopping, Task};
 use crate::record::{Artifact, Edge, StepSpec};
-use crate::table::Pos;
+use crate::table::{Pos, replace};
 
 /// Notes of changes, oldest first.
 #[derive(Debug, Clone, Default)]

@@ -49,6 +49,7 @@ pub mod step;
 pub mod summary;
 pub mod task;
 pub mod timeline;
+mod view_name;
 pub mod views;
 pub mod write;
 
@@ -73,7 +74,8 @@ pub use step::StepView;
 pub use summary::{Diagnostics, TaskSummary};
 pub use task::{GetInput, TaskRead, TaskView, WorkerTask, get_task};
 pub use timeline::{InspectInput, Inspection, ReplayInput, TimelineEntry, inspect, timeline};
-pub use views::{ViewName, ViewsInput};
+pub use view_name::ViewName;
+pub use views::ViewsInput;
 pub use write::{WriteSummary, write_summary};
 
 use crate::eligibility::{Wanted, WorkerCounts};

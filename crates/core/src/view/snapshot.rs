@@ -20,7 +20,7 @@ use crate::read::View;
 use crate::record::{Edge, Object, Progress, Reason};
 use crate::status::{DeliveryState, EdgeKind, EdgeStatus, End, TaskStatus, WaitKind};
 
-pub use super::views::{ViewName, ViewsInput};
+pub use super::view_name::ViewName;
 
 /// Ended Tasks and Attempts that are shown as recent.
 pub const RECENT_MAX: usize = 50;

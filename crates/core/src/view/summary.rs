@@ -11,11 +11,11 @@ use smol_str::SmolStr;
 
 use super::Known;
 use super::normal::{Facts, Normal, Row};
-use crate::creation::Unfinished;
 use crate::id::{AgentId, Millis, RunId, SessionId, StepId, TaskId, WalName};
 use crate::read::{StepRef, View};
 use crate::record::{Counter, Object, Progress, Reason};
 use crate::status::{DeliveryState, Intent, Policy, StepStatus, TaskStatus, Visibility, WaitKind};
+use crate::task::Unfinished;
 
 /// Ids named as evidence in a reason, so that a summary stays one.
 const IDS_MAX: usize = 20;

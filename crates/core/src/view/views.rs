@@ -6,27 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Known;
 use super::snapshot::Snapshot;
+use super::view_name::ViewName;
 use crate::read::View;
 use crate::reject::Rejection;
-use crate::status::{TaskStatus, names};
-
-names! {
-    /// The views that can be asked for.
-    ViewName {
-        /// VIEW-01.
-        TaskSummary = "task_summary",
-        /// VIEW-02.
-        Tasks = "tasks",
-        /// VIEW-03.
-        TaskGraph = "task_graph",
-        /// VIEW-04.
-        Attempts = "attempts",
-        /// VIEW-05.
-        BlockedTasks = "blocked_tasks",
-        /// VIEW-06.
-        DeliveryState = "delivery_state",
-    }
-}
+use crate::status::TaskStatus;
 
 /// Which views, and of which Tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,8 @@ use super::group::{Barrier, WaiterGroup};
 use super::log::{Logs, encode_all};
 use super::pool::ThreadPool;
 use super::published::PublishedMark;
-use super::startup::{self, OpenError, OpenReport, Opened};
+use super::report::OpenReport;
+use super::startup::{self, OpenError, Opened};
 
 /// Numbers of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

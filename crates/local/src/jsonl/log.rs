@@ -19,7 +19,7 @@ use super::index::FileIndex;
 use super::layout::Layout;
 use super::lock::Lock;
 use super::replay::LogSource;
-use super::startup::Repair;
+use super::report::Repair;
 use super::tail::{Tail, TailError, read_tail};
 
 /// The logs of a data directory and what is known of them.

@@ -1,6 +1,5 @@
 //! Opening a data directory: what is there, what a crash left, and what it means.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -19,6 +18,7 @@ use super::layout::Layout;
 use super::lock::{Lock, LockError};
 use super::log::{Logs, OpenFiles, Unusable};
 use super::replay::LogSource;
+use super::report::{Damage, OpenReport, Repair};
 
 /// Why a data directory could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -57,66 +57,6 @@ pub enum OpenError {
 
 fn by(pid: Option<&u32>) -> String {
     pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"))
-}
-
-/// What opening found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OpenReport {
-    /// All Tasks, damaged ones included.
-    pub tasks: usize,
-    /// Those that have not ended.
-    pub live: usize,
-    /// Logs that had to be looked into, as the index did not know enough of them.
-    pub looked_into: usize,
-    /// Torn tails that were cut off: writes that a crash broke off and nobody was told of.
-    pub repairs: Vec<Repair>,
-    /// Logs that cannot be used, each for its own Task alone.
-    pub damaged: Vec<Damage>,
-    /// What lies where logs should be, and is none.
-    pub ignored: Vec<PathBuf>,
-}
-
-/// A torn tail that was cut off.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repair {
-    /// The log; if it was cut to nothing, it is gone.
-    pub file: PathBuf,
-    /// Where it ends now.
-    pub offset: u64,
-    /// How much was cut.
-    pub bytes: u64,
-}
-
-/// A log that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// The Task, as far as that can be told.
-    pub task: TaskKey,
-    /// What is wrong.
-    pub error: ReadError,
-}
-
-impl fmt::Display for Repair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, offset, bytes } = self;
-        write!(f, "{}: cut {bytes} bytes of a torn write at byte {offset}", file.display())
-    }
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "task {} cannot be used: {}", self.task, self.error)
-    }
-}
-
-impl fmt::Display for OpenReport {
-    /// A line for the whole, and one for each thing that a person may want to look at.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tasks, {} live", self.tasks, self.live)?;
-        self.repairs.iter().try_for_each(|repair| write!(f, "\n{repair}"))?;
-        self.damaged.iter().try_for_each(|damage| write!(f, "\n{damage}"))?;
-        self.ignored.iter().try_for_each(|path| write!(f, "\n{}: not a log", path.display()))
-    }
 }
 
 /// An opened data directory.

@@ -6,7 +6,7 @@
 
 mod connect;
 mod loops;
-mod queue;
+pub(crate) mod queue;
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,8 @@ use tokio::sync::watch;
 
 use self::connect::{ExporterError, Exporters, resource};
 use self::loops::{LogLoop, LoopShared, MetricLoop, TraceLoop};
-pub(crate) use self::queue::{ExportQueue, Queued};
+use self::queue::ExportQueue;
+pub(crate) use self::queue::Queued;
 use crate::counts::{Gauges, Instruments};
 use crate::health::Health;
 use crate::logs::{self, JsonLines, Processor};

@@ -31,24 +31,30 @@ use super::{LINE_MAX, is_sealed, seal};
 /// What stands around a payload in the line of a log, at most, but for what callers name.
 const AROUND: usize = 1 << 10;
 
-/// Adds a commit to `out`, as one line with its newline.
+/// The version to write where every node that may read it reads up to this one (mechanisms 17): that, or the newest
+/// that is known here.
+pub fn version_at(level: u32) -> u16 {
+    u16::try_from(level).unwrap_or(u16::MAX).clamp(1, SCHEMA_VERSION)
+}
+
+/// Adds a commit to `out`, as one line with its newline, in a version from [`version_at`].
 ///
 /// # Errors
 /// As [`encode`](super::encode): what cannot be a line of a log cannot be here either.
-pub fn encode_packed(commit: &Commit, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+pub fn encode_packed(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
-    let written = write(commit, out);
+    let written = write(commit, version, out);
     if written.is_err() {
         out.truncate(start);
     }
     written
 }
 
-fn write(commit: &Commit, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+fn write(commit: &Commit, version: u16, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
     let failed = |source| EncodeError::Json { wal_seq: commit.first_seq, source };
     out.reserve(512 + 64 * commit.events.len());
-    integer(out, "{\"schema\":", SCHEMA_VERSION);
+    integer(out, "{\"schema\":", version);
     integer(out, ",\"first_seq\":", commit.first_seq);
     uuid(out, ",\"commit_id\":", commit.commit_id.0);
     integer(out, ",\"created_at\":", commit.created_at);
