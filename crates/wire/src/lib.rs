@@ -6,6 +6,9 @@
 //!
 //! What is deliberately absent: files, sockets, and any knowledge of who reads or writes.
 
+#[doc(hidden)]
+pub use tenure_core; // For `queries!`, which names what is in it.
+
 pub mod bus;
 pub mod digest;
 pub mod stored;

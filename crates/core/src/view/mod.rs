@@ -78,6 +78,34 @@ pub use view_name::ViewName;
 pub use views::ViewsInput;
 pub use write::{WriteSummary, write_summary};
 
+/// Hands every query of the core to a macro, with what is given beside (those that the bus has besides): each by the
+/// name that it has as an operation of the bus, and with its type. There are those that read a Task as it stands,
+/// those that tell what it was, and others, which an owner answers each in its own way. A query is added here, and
+/// everybody who carries, answers or describes queries is made from this list.
+#[macro_export]
+macro_rules! queries {
+    ($then:ident $($more:tt)*) => {
+        $then! {
+            task {
+                Get($crate::view::task::GetInput)
+                Steps($crate::view::query::QueryInput)
+                Board($crate::view::board::BoardInput)
+                Explain($crate::view::explain::ExplainInput)
+                ExplainTask($crate::view::explain::ExplainTaskInput)
+            }
+            history {
+                Inspect($crate::view::timeline::InspectInput)
+                Replay($crate::view::timeline::ReplayInput)
+            }
+            other {
+                Tasks($crate::view::list::ListInput)
+                Template($crate::view::board::TemplateInput)
+                $($more)*
+            }
+        }
+    };
+}
+
 use crate::eligibility::{Wanted, WorkerCounts};
 use crate::id::{AttemptId, Millis};
 

@@ -1,4 +1,4 @@
-//! What is asked of the owner of a partition, and the list of all queries.
+//! What is asked of the owner of a partition. The core has the list of queries; the bus has some besides.
 
 use serde::Serialize;
 use smol_str::SmolStr;
@@ -33,34 +33,18 @@ queries_of_the_bus! {
     ListLeases = "list_leases", Operator::InspectTask, Reads::Partition, LeasePage;
 }
 
-/// Hands every query to a macro, by the name it has as an [`Ask`] and with its type: those that read a Task as it
-/// stands, those that tell what it was, and all others, which an owner answers each in its own way. This list is
-/// all that knows them together: whoever carries, answers or describes queries is made from it.
+/// Hands every query to a macro: those of the core ([`tenure_core::queries`]), and those that the bus alone has.
 #[macro_export]
 macro_rules! queries {
     ($then:ident) => {
-        $then! {
-            task {
-                Get($crate::bus::request::GetInput)
-                Steps($crate::bus::request::QueryInput)
-                Board($crate::bus::request::BoardInput)
-                Explain($crate::bus::request::ExplainInput)
-                ExplainTask($crate::bus::request::ExplainTaskInput)
-            }
-            history {
-                Inspect($crate::bus::request::InspectInput)
-                Replay($crate::bus::request::ReplayInput)
-            }
-            other {
-                Tasks($crate::bus::request::ListInput)
-                Template($crate::bus::request::TemplateInput)
-                Views($crate::bus::request::Views)
-                ReadLog($crate::bus::request::ReadLog)
-                ReadEvents($crate::bus::event::ReadEvents)
-                ReadParent($crate::bus::request::ReadParent)
-                List($crate::bus::request::List)
-                Leases($crate::bus::operate::ListLeases)
-            }
+        $crate::tenure_core::queries! {
+            $then
+            Views($crate::bus::request::Views)
+            ReadLog($crate::bus::request::ReadLog)
+            ReadEvents($crate::bus::event::ReadEvents)
+            ReadParent($crate::bus::request::ReadParent)
+            List($crate::bus::request::List)
+            Leases($crate::bus::operate::ListLeases)
         }
     };
 }
