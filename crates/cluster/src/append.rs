@@ -32,8 +32,7 @@ const LOST_AFTER: Duration = Duration::from_secs(4);
 /// it did.
 const REFUSED_AFTER: Duration = Duration::from_millis(500);
 
-/// After so many refusals in a row an append of unknown fate is given up: the server is there, and
-/// refuses.
+/// After so many refusals in a row an append is given up: the server is there, and refuses.
 const REFUSALS_MAX: u32 = 10;
 
 /// How long an append may take before it is sent again. Its server, or the leader behind that, may

@@ -1,5 +1,5 @@
-//! Remembers workers that have no link because the node cannot accept their messages, so that
-//! `tenure top` and others can name them.
+//! Remembers workers that have no link because the node cannot accept their messages, and names them
+//! to those who ask for workers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

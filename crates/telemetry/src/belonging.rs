@@ -1,7 +1,7 @@
 //! Finds the trace of a log record: that of the Task that the record names.
 //!
-//! For most Tasks the id of the trace follows from their own ids. Tasks whose maker put them below
-//! a span of its own are remembered, as far as there is capacity for the newest.
+//! For most Tasks the id of the trace follows from their own ids. The newest of those whose maker put
+//! them below a span of its own are remembered.
 
 use std::collections::{HashMap, VecDeque};
 

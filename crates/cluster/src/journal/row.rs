@@ -44,8 +44,8 @@ pub(super) struct TaskRow {
 pub(super) type Counted = (End, bool);
 
 impl TaskRow {
-    /// Whether the row can be made again from the Task's frames. A damaged Task keeps its row, as
-    /// its heads may not show the damage.
+    /// Whether the Task has ended and its row can be made again from its frames. A damaged Task keeps
+    /// its row, as its heads may not show the damage.
     pub(super) fn is_small(&self) -> bool {
         self.ended.is_some() && !self.damaged
     }

@@ -10,8 +10,6 @@
 //! read, but in none older than the one already there. So the newest record tells whether a node
 //! can read the partition; a node that cannot must not take it (mechanisms 17). There is one
 //! version so far.
-//! older than what is there, which stays as it is. So the newest record tells whether a node reads the
-//! partition; who does not has no business there (mechanisms 17). There is one version so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

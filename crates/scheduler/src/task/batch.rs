@@ -334,9 +334,8 @@ impl<J: Journal, L: Leases> ActorTask<J, L> {
         for held in flight.answers {
             self.answer(held);
         }
-        // A request to stop may be in memory alone, of a Run of which nothing is written yet.
-        self.signal();
-        self.answer_late(); // A Run may have ended that claimed nothing.
+        self.signal(); // Asking a Run to stop writes nothing.
+        self.answer_late(); // Nor does the end of a Run that claimed nothing.
     }
 
     /// Sends the commits to the log, and takes the leases of new Attempts at the same time.

@@ -191,7 +191,7 @@ pub(crate) struct ActorTask<J, L> {
     watchers: Vec<(oneshot::Sender<()>, One)>,
     /// What its Steps wait for, as the node counts it.
     waits: WaitShare,
-    /// Attempts whose worker was told to stop.
+    /// Attempts whose workers were asked to stop.
     told: Vec<AttemptId>,
     /// Set once the parent has ended and spares its children; none for a Task without a parent.
     spared: Option<Arc<AtomicBool>>,
@@ -204,7 +204,7 @@ pub(crate) struct ActorTask<J, L> {
     /// The log could not be written just now. Until the actor tries again, it begins nothing but
     /// what a caller asks for.
     pauses: bool,
-    /// A timer for a worker that took a Run and is silent is set.
+    /// A timer is set that checks for silent workers that took Runs.
     listens: bool,
     /// How often reading the log has failed.
     failed_reads: u32,
